@@ -1,0 +1,76 @@
+"""What an application declares about its handlers, as data.
+
+The supervisor knows handlers only through these records, which the zygote
+reports: it never imports or runs anything of the application's.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from jobpool.core.limits import Limits
+from jobpool.core.policy import Policy
+from jobpool.errors import ConfigError
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}")
+"""What a kind may look like: letters, digits and ``_ . : < > -``."""
+POOL_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+INTERNAL_PREFIX = "jobpool:"
+"""Kinds that jobpool itself enqueues, such as ``jobpool:on_dead``."""
+HOOK_QUARANTINED = "jobpool:on_quarantine"
+HOOK_DEAD = "jobpool:on_dead"
+
+
+class HandlerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One handler as declared by its decorator; None means the pool's default."""
+
+    kind: str
+    pool: str
+    aliases: tuple[str, ...] = ()
+    """Former kinds: rows that carry them run this handler too."""
+    limits: Limits = Limits()
+    policy: Policy = Policy()
+    schema: bytes = b"{}"
+    """JSON Schema of the arguments object, encoded as JSON."""
+
+
+class AppReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a zygote found when it loaded the application."""
+
+    handlers: tuple[HandlerSpec, ...] = ()
+    store: str | None = None
+    """The store URL that the application names itself, if it does."""
+    base_rss_bytes: int = 0
+    """Resident memory of the zygote after loading: the floor of every limit."""
+    warnings: tuple[str, ...] = ()
+    """Things that `jobpool check` names: threads, sockets opened while importing."""
+
+
+def check_kind(kind: str) -> str:
+    """Return *kind* if it may name a handler.
+
+    Raises:
+        ConfigError: it may not; says what a kind looks like.
+    """
+    if not NAME.fullmatch(kind):
+        raise ConfigError(
+            f"kind {kind[:60]!r} is not a valid name; expected a letter, then up to "
+            "199 letters, digits or any of _ . : < > -, such as 'shop.thumbnail'"
+        )
+    return kind
+
+
+def check_pool(pool: str) -> str:
+    """Return *pool* if it may name a pool.
+
+    Raises:
+        ConfigError: it may not; says what a pool's name looks like.
+    """
+    if not POOL_NAME.fullmatch(pool):
+        raise ConfigError(
+            f"pool {pool[:60]!r} is not a valid name; expected a small letter, then up "
+            "to 31 small letters, digits, '_' or '-', such as 'cpu' or 'io'"
+        )
+    return pool

@@ -1,0 +1,234 @@
+"""Job, Attempt, Lease, Settlement: the records that cross jobpool's seams.
+
+Times are integers: milliseconds since 1970, UTC, by the store's clock. A field
+that ends in ``_s`` is in seconds, ``_bytes`` in bytes. Payloads, results,
+checkpoints and progress are bytes that hold JSON; nothing here decodes them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from jobpool.core.outcome import Charge, Outcome
+
+PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
+TIME_MAX_MS = 253_402_300_799_000
+"""The end of year 9999, the last moment that Python's datetime can hold."""
+
+
+class JobState(StrEnum):
+    """Where a job stands, as stored."""
+
+    PENDING = "pending"
+    """Not due yet; shown as ``retryable`` once it has been attempted."""
+    RUNNABLE = "runnable"
+    """Due, and waiting for a slot."""
+    LEASED = "leased"
+    """Granted to one supervisor under a token."""
+    SUCCEEDED = "succeeded"
+    """Its handler returned. Final."""
+    DEAD = "dead"
+    """Attempts used up, or the handler gave up. Final until an operator retries."""
+    QUARANTINED = "quarantined"
+    """A poison pill set aside. Final until an operator releases it."""
+    CANCELED = "canceled"
+    """Canceled, or expired before it started. Final until an operator retries."""
+
+
+UNFINISHED = (JobState.PENDING, JobState.RUNNABLE, JobState.LEASED)
+FINISHED = (
+    JobState.SUCCEEDED,
+    JobState.DEAD,
+    JobState.QUARANTINED,
+    JobState.CANCELED,
+)
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be stored. Relative times are counted by the store's clock."""
+
+    kind: str
+    pool: str
+    payload: bytes
+    """JSON object: the arguments by name."""
+    priority: int = 0
+    """Higher is more important."""
+    delay_ms: int = 0
+    """Due so long after it is stored; ignored when run_at_ms is given."""
+    run_at_ms: int | None = None
+    expires_in_ms: int | None = None
+    """Canceled if no attempt has begun so long after it is stored."""
+    key: str | None = None
+    """Idempotency key, unique within the kind until the job is pruned."""
+    unique: str | None = None
+    """At most one unfinished job of the kind has it."""
+    tenant: str | None = None
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """The store's answer for one NewJob, in the order asked."""
+
+    id: int
+    created: bool
+    """False: an existing job with this key or unique text is returned instead."""
+    state: JobState
+
+
+class PastAttempt(msgspec.Struct, frozen=True, array_like=True):
+    """What the retry policy must know of an earlier attempt since the last reset."""
+
+    outcome: Outcome
+    rule: str | None
+    """The retry rule that it was counted under, if one matched."""
+    finished_at_ms: int
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The grant of one attempt to one supervisor."""
+
+    id: int
+    token: int
+    """Strictly growing over all leases of a store; goes with every write."""
+    kind: str
+    pool: str
+    attempt: int
+    """Number of this attempt, from 1."""
+    payload: bytes
+    checkpoint: bytes | None = None
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    recoveries: int = 0
+    history: tuple[PastAttempt, ...] = ()
+    """Unsuccessful attempts since the last reset, oldest first, the last 1,000."""
+    leased_at_ms: int = 0
+    """The store's clock when the lease was granted."""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about the end of one attempt. Texts are capped and marked."""
+
+    reason: str | None = None
+    """One line for an engineer at 3 a.m."""
+    error_class: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    signal: int | None = None
+    exit_code: int | None = None
+    peak_rss_bytes: int | None = None
+    cpu_s: float | None = None
+    duration_s: float | None = None
+    output: str | None = None
+    """Tail of what it wrote to stdout and stderr."""
+    stack: str | None = None
+    """Python stacks at the kill or the fatal signal."""
+    slot: str | None = None
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one lease, to be written once under its token."""
+
+    id: int
+    token: int
+    state: JobState
+    """The job's next state."""
+    outcome: Outcome | None = None
+    """None: the attempt never began; it is handed back and not counted."""
+    charge: Charge = Charge()
+    delay_ms: int = 0
+    """When the next state is pending: due so long after the settlement."""
+    result: bytes | None = None
+    rule: str | None = None
+    evidence: Evidence = Evidence()
+    followup: NewJob | None = None
+    """A hook's job, stored in the same transaction if the settlement is accepted."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A heartbeat of a running attempt; None leaves what is stored."""
+
+    id: int
+    token: int
+    progress: bytes | None
+    checkpoint: bytes | None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored attempt that did not succeed."""
+
+    attempt: int
+    token: int
+    outcome: Outcome
+    reason: str | None
+    error_class: str | None
+    error: str | None
+    traceback: str | None
+    signal: int | None
+    exit_code: int | None
+    peak_rss_bytes: int | None
+    cpu_s: float | None
+    duration_s: float | None
+    output: str | None
+    stack: str | None
+    supervisor: str | None
+    slot: str | None
+    started_at_ms: int
+    finished_at_ms: int
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as stored, without its payload. Figures are of its last attempt."""
+
+    id: int
+    kind: str
+    pool: str
+    state: JobState
+    priority: int
+    key: str | None
+    unique: str | None
+    tenant: str | None
+    attempt: int
+    """Attempts begun so far."""
+    max_attempts: int | None
+    """What the job itself asked for; None: the kind's."""
+    failures: int
+    crashes: int
+    interruptions: int
+    recoveries: int
+    timeout_s: float | None
+    memory_bytes: int | None
+    outcome: Outcome | None
+    reason: str | None
+    error_class: str | None
+    error: str | None
+    result: bytes | None
+    progress: bytes | None
+    checkpoint: bytes | None
+    created_at_ms: int
+    run_at_ms: int
+    expires_at_ms: int | None
+    started_at_ms: int | None
+    finished_at_ms: int | None
+    last_heartbeat_at_ms: int | None
+    lease_until_ms: int | None
+    cancel_requested: bool
+    supervisor: str | None
+    slot: str | None
+    duration_s: float | None
+    cpu_s: float | None
+    peak_rss_bytes: int | None
+
+    @property
+    def shown_state(self) -> str:
+        """The state in words: ``retryable`` for a pending job once attempted."""
+        if self.state is JobState.PENDING and self.attempt:
+            return "retryable"
+        return self.state.value

@@ -1,0 +1,239 @@
+"""The life of a job as a table, and the one point where attempts are accounted.
+
+`TRANSITIONS` is total: every state meets every event, and None marks what must
+not happen. `account` turns the end of an attempt into the settlement that the
+store writes; nobody else decides what a job pays or where it goes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from jobpool.core.job import Evidence, JobState, Lease, PastAttempt, Settlement
+from jobpool.core.outcome import CHARGES, Outcome
+from jobpool.core.policy import (
+    INTERRUPTIONS_MAX,
+    Policy,
+    Rerun,
+    crashes_in_window,
+    matching_rule,
+    retry_delay_s,
+    spent_attempts,
+)
+from jobpool.errors import JobpoolBug
+
+
+class JobEvent(StrEnum):
+    """What can happen to a job."""
+
+    FALL_DUE = "fall_due"
+    LEASE = "lease"
+    SUCCEED = "succeed"
+    TRY_AGAIN = "try_again"
+    HAND_BACK = "hand_back"
+    """An attempt that never began is returned, uncounted."""
+    BURY = "bury"
+    QUARANTINE = "quarantine"
+    CANCEL = "cancel"
+    EXPIRE = "expire"
+    REVIVE = "revive"
+    """An operator's retry or release."""
+
+
+_S, _E = JobState, JobEvent
+TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
+    _S.PENDING: {
+        _E.FALL_DUE: _S.RUNNABLE,
+        _E.LEASE: None,
+        _E.SUCCEED: None,
+        _E.TRY_AGAIN: None,
+        _E.HAND_BACK: None,
+        _E.BURY: None,
+        _E.QUARANTINE: None,
+        _E.CANCEL: _S.CANCELED,
+        _E.EXPIRE: _S.CANCELED,
+        _E.REVIVE: _S.RUNNABLE,
+    },
+    _S.RUNNABLE: {
+        _E.FALL_DUE: None,
+        _E.LEASE: _S.LEASED,
+        _E.SUCCEED: None,
+        _E.TRY_AGAIN: None,
+        _E.HAND_BACK: None,
+        _E.BURY: None,
+        _E.QUARANTINE: None,
+        _E.CANCEL: _S.CANCELED,
+        _E.EXPIRE: _S.CANCELED,
+        _E.REVIVE: None,
+    },
+    _S.LEASED: {
+        _E.FALL_DUE: None,
+        _E.LEASE: None,
+        _E.SUCCEED: _S.SUCCEEDED,
+        _E.TRY_AGAIN: _S.PENDING,
+        _E.HAND_BACK: _S.RUNNABLE,
+        _E.BURY: _S.DEAD,
+        _E.QUARANTINE: _S.QUARANTINED,
+        _E.CANCEL: _S.CANCELED,
+        _E.EXPIRE: None,
+        _E.REVIVE: None,
+    },
+    _S.SUCCEEDED: dict.fromkeys(_E),
+    _S.DEAD: {**dict.fromkeys(_E), _E.REVIVE: _S.RUNNABLE},
+    _S.QUARANTINED: {
+        **dict.fromkeys(_E),
+        _E.CANCEL: _S.CANCELED,
+        _E.REVIVE: _S.RUNNABLE,
+    },
+    _S.CANCELED: {**dict.fromkeys(_E), _E.REVIVE: _S.RUNNABLE},
+}
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended, before it is known what that costs."""
+
+    outcome: Outcome
+    evidence: Evidence = Evidence()
+    result: bytes | None = None
+    error_classes: tuple[str, ...] = ()
+    """The exception's class and its bases, qualified, nearest first."""
+    give_up: bool = False
+    """The handler said that this job can never succeed."""
+    retry_in_s: float | None = None
+    """The handler asked for this delay."""
+
+
+def after(state: JobState, event: JobEvent) -> JobState:
+    """Return the state that *event* leads to.
+
+    Raises:
+        JobpoolBug: the table says that this must not happen.
+    """
+    following = TRANSITIONS[state][event]
+    if following is None:
+        raise JobpoolBug(f"a {state} job met {event}; please report this")
+    return following
+
+
+def hand_back(lease: Lease) -> Settlement:
+    """Return a lease whose attempt never began; nothing is counted."""
+    return Settlement(
+        id=lease.id,
+        token=lease.token,
+        state=after(JobState.LEASED, JobEvent.HAND_BACK),
+    )
+
+
+def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Settlement:
+    """Decide what an attempt's end costs and what becomes of its job.
+
+    Args:
+        lease: the lease of the attempt; its counters are those before it.
+        policy: the kind's policy.
+        ending: how the attempt ended.
+        now_ms: the store's clock, as near as the caller knows it.
+
+    Returns:
+        The settlement to write under the lease's token.
+    """
+    charge = CHARGES[ending.outcome]
+    rule = matching_rule(policy, ending.error_classes) if charge.failure else None
+    own = PastAttempt(ending.outcome, rule, now_ms)
+    history = (*lease.history, own)
+    event, delay_s, verdict = _judge(
+        lease, policy, ending, history=history, rule=rule, now_ms=now_ms
+    )
+    reason = "; ".join(filter(None, (ending.evidence.reason, verdict))) or None
+    return Settlement(
+        id=lease.id,
+        token=lease.token,
+        state=after(JobState.LEASED, event),
+        outcome=ending.outcome,
+        charge=charge,
+        delay_ms=round(delay_s * 1000),
+        result=ending.result if event is JobEvent.SUCCEED else None,
+        rule=rule,
+        evidence=msgspec.structs.replace(ending.evidence, reason=reason),
+    )
+
+
+def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
+    lease: Lease,
+    policy: Policy,
+    ending: Ending,
+    *,
+    history: Sequence[PastAttempt],
+    rule: str | None,
+    now_ms: int,
+) -> tuple[JobEvent, float, str]:
+    """Return the event, the delay before another attempt, and the verdict in words."""
+    charge = CHARGES[ending.outcome]
+    match ending.outcome:
+        case Outcome.SUCCEEDED:
+            return JobEvent.SUCCEED, 0.0, ""
+        case Outcome.CANCELED:
+            return JobEvent.CANCEL, 0.0, ""
+        case _:
+            pass
+    if policy.rerun is Rerun.NEVER and charge.end_unknown:
+        return JobEvent.BURY, 0.0, 'its end is unknown and rerun="never"'
+    if ending.give_up:
+        return JobEvent.BURY, 0.0, "the handler gave up"
+    crashes = crashes_in_window(policy, history, now_ms)
+    if charge.crash and crashes >= policy.max_crashes:
+        return JobEvent.QUARANTINE, 0.0, f"crash {crashes} of {policy.max_crashes}"
+    if charge.recovery and lease.recoveries + 1 >= policy.max_lost:
+        return (
+            JobEvent.QUARANTINE,
+            0.0,
+            f"lost {lease.recoveries + 1} times with its supervisor or host",
+        )
+    if charge.interruption and lease.interruptions + 1 >= INTERRUPTIONS_MAX:
+        return JobEvent.BURY, 0.0, f"interrupted {INTERRUPTIONS_MAX} times"
+    if not charge.failure:
+        return JobEvent.TRY_AGAIN, 0.0, ""
+    return _judge_failure(lease, policy, ending, history=history, rule_name=rule)
+
+
+def _judge_failure(
+    lease: Lease,
+    policy: Policy,
+    ending: Ending,
+    *,
+    history: Sequence[PastAttempt],
+    rule_name: str | None,
+) -> tuple[JobEvent, float, str]:
+    """Decide after an outcome that spends an attempt."""
+    rule = policy.retry[rule_name] if rule_name is not None else None
+    if rule and rule.never:
+        return JobEvent.BURY, 0.0, f"never retried after {rule_name}"
+    spent, under_rule = spent_attempts(policy, history, rule_name)
+    if rule and rule.max_attempts is not None:
+        budget = rule.max_attempts
+    elif lease.max_attempts is not None:
+        budget = lease.max_attempts
+    else:
+        budget = policy.max_attempts
+    if spent >= budget:
+        return JobEvent.BURY, 0.0, f"failure {spent} of {budget}"
+    if ending.retry_in_s is not None:
+        return JobEvent.TRY_AGAIN, ending.retry_in_s, ""
+    wait_s = retry_delay_s(
+        rule,
+        nth=spent,
+        under_rule=under_rule,
+        crashed=CHARGES[ending.outcome].crash,
+        spread=spread_of(lease.token),
+    )
+    return JobEvent.TRY_AGAIN, wait_s, ""
+
+
+def spread_of(token: int) -> float:
+    """Spread jitter over [-1, 1) by the token, so that a replay is identical.
+
+    Source: Knuth's multiplicative hash, TAOCP 3, 6.4.
+    """
+    return (token * 2654435761 % 2**32) / 2**31 - 1

@@ -1,0 +1,144 @@
+"""Retry and quarantine rules of a kind: pure arithmetic over an attempt history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from jobpool.core.job import PastAttempt
+from jobpool.core.outcome import CHARGES
+
+BACKOFF_FIRST_S = 30.0
+BACKOFF_FACTOR = 4
+BACKOFF_MAX_S = 3600.0
+JITTER = 0.2
+"""The default back-off is spread by this share to either side."""
+AFTER_CRASH_MIN_S = 60.0
+INTERRUPTIONS_MAX = 20
+"""So often may we, the operator or the host interrupt a job before it is dead."""
+
+
+class Rerun(StrEnum):
+    """Whether an attempt whose end is unknown may be followed by another."""
+
+    ALWAYS = "always"
+    """At least once."""
+    NEVER = "never"
+    """At most once: such a job is dead, with that reason."""
+
+
+class RetryRule(msgspec.Struct, frozen=True):
+    """What to do after an exception of one class (its bases count, by name)."""
+
+    never: bool = False
+    """Dead at once."""
+    delays_s: tuple[float, ...] = ()
+    """Wait so long after the 1st, 2nd, … failure under this rule; the last repeats.
+
+    Empty: the default back-off.
+    """
+    max_attempts: int | None = None
+    """A budget of its own for failures under this rule; None: the job's."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a kind's jobs are tried again, set aside, or ended."""
+
+    max_attempts: int = 5
+    max_crashes: int = 3
+    crash_window_s: float = 72 * 3600.0
+    max_lost: int = 5
+    rerun: Rerun = Rerun.ALWAYS
+    retry: Mapping[str, RetryRule] = {}
+    """By class name, bare (``ValueError``) or qualified (``shop.api.VendorDown``)."""
+
+
+def matching_rule(policy: Policy, class_names: Sequence[str]) -> str | None:
+    """Find the retry rule for an exception.
+
+    Args:
+        policy: the kind's policy.
+        class_names: the exception's class and its bases, nearest first, qualified.
+
+    Returns:
+        The key in ``policy.retry`` of the nearest class that has a rule.
+    """
+    for qualified in class_names:
+        if qualified in policy.retry:
+            return qualified
+        bare = qualified.rpartition(".")[2]
+        if bare in policy.retry:
+            return bare
+    return None
+
+
+def spent_attempts(
+    policy: Policy, history: Sequence[PastAttempt], rule: str | None
+) -> tuple[int, int]:
+    """Count what an attempt's budget has spent, and its rule's failures.
+
+    Args:
+        policy: the kind's policy.
+        history: unsuccessful attempts since the last reset, this one included.
+        rule: the rule of this attempt, if one matched.
+
+    Returns:
+        ``(spent, under_rule)``: attempts charged to the budget that this attempt
+        belongs to, and attempts under the same rule.
+    """
+    own = {name for name, r in policy.retry.items() if r.max_attempts is not None}
+    under_rule = sum(1 for past in history if rule is not None and past.rule == rule)
+    if rule in own:
+        return under_rule, under_rule
+    spent = sum(
+        1 for past in history if CHARGES[past.outcome].failure and past.rule not in own
+    )
+    return spent, under_rule
+
+
+def crashes_in_window(
+    policy: Policy, history: Sequence[PastAttempt], now_ms: int
+) -> int:
+    """Count crashes since *now* minus the crash window, this attempt included."""
+    since = now_ms - policy.crash_window_s * 1000
+    return sum(
+        1
+        for past in history
+        if CHARGES[past.outcome].crash and past.finished_at_ms >= since
+    )
+
+
+def backoff_s(nth: int, spread: float) -> float:
+    """Return the default wait after the *nth* failure.
+
+    30 s, 2 min, 8 min, 32 min, then 1 h, each ±20 %.
+
+    Args:
+        nth: failures so far, from 1.
+        spread: a number in [-1, 1] that places the wait within its jitter.
+
+    Source: exponential back-off with jitter, AWS Architecture Blog, 2015.
+    """
+    factor = float(BACKOFF_FACTOR ** min(nth - 1, 10))
+    plain = min(BACKOFF_FIRST_S * factor, BACKOFF_MAX_S)
+    return plain * (1 + JITTER * max(-1.0, min(1.0, spread)))
+
+
+def retry_delay_s(
+    rule: RetryRule | None, *, nth: int, under_rule: int, crashed: bool, spread: float
+) -> float:
+    """Return how long to wait before the next attempt.
+
+    Args:
+        rule: the rule that matched, if any.
+        nth: attempts spent so far, this one included.
+        under_rule: failures under the rule so far, this one included.
+        crashed: the attempt took its process along: wait at least a minute.
+        spread: as for `backoff_s`.
+    """
+    if rule and rule.delays_s:
+        return rule.delays_s[min(under_rule, len(rule.delays_s)) - 1]
+    wait_s = backoff_s(max(nth, 1), spread)
+    return max(wait_s, AFTER_CRASH_MIN_S) if crashed else wait_s

@@ -1,0 +1,91 @@
+"""Settings: every value that an operator can set, with its default.
+
+Reading them from flags, environment and files is `jobpool.core.config`'s work;
+here is only what they are and what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from jobpool.core.limits import Limits, PoolLimits
+
+MIB = 2**20
+GIB = 2**30
+DEFAULT_STORE = "sqlite:///jobpool.db"
+DEFAULT_TIMEOUT_S: Mapping[str, float] = {"cpu": 600.0, "io": 120.0}
+DEFAULT_MEMORY_BYTES: Mapping[str, int] = {"cpu": GIB, "io": 512 * MIB}
+OTHER_TIMEOUT_S = 600.0
+"""Time limit of pools that are neither cpu nor io."""
+OTHER_MEMORY_BYTES = GIB
+"""Memory limit of pools that are neither cpu nor io."""
+DEFAULT_IO_SLOTS = 16
+SLOTS_MAX = 1024
+MAX_ATTEMPTS_MAX = 1000
+PAYLOAD_MAX_BYTES = MIB
+RESULT_MAX_BYTES = MIB
+QUEUE_DEPTH_MAX = 10_000_000
+DRAIN_S = 25.0
+
+
+class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool: how many children it may have, and what each may use."""
+
+    name: str
+    size_min: int
+    size_max: int
+    """Equal to size_min: a fixed size."""
+    limits: PoolLimits
+    recycle_jobs: int = 10_000
+    """A child is replaced after so many jobs; 1: a fresh child for every job."""
+    recycle_age_s: float = 3600.0
+    recycle_growth_bytes: int = 128 * MIB
+    """A child is replaced once its memory between jobs grew by so much."""
+    drain_s: float = DRAIN_S
+    preload: bool = True
+    """False: the application is imported in each child, not in the zygote."""
+    env: tuple[str, ...] | None = None
+    """Names of the environment that children see; None: all."""
+    idle_shrink_s: float = 60.0
+    """A pool with a range gives a child back after so long without need."""
+    output_max_bytes: int = MIB
+    """Of what an attempt writes to stdout and stderr, so much is kept meanwhile."""
+
+
+class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator overrides for one kind; None: as declared."""
+
+    limits: Limits = Limits()
+    max_attempts: int | None = None
+    max_crashes: int | None = None
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long finished jobs are kept, in seconds; None: until somebody decides."""
+
+    succeeded_s: float | None = 7 * 86400.0
+    canceled_s: float | None = 7 * 86400.0
+    dead_s: float | None = 180 * 86400.0
+    quarantined_s: float | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a supervisor needs to know before it starts."""
+
+    store: str
+    """URL with an absolute path."""
+    app: str
+    """``module`` or ``path/to/file.py``, optionally ``:attribute``."""
+    app_directory: str
+    """Absolute; first on the application's sys.path, and its working directory."""
+    pools: tuple[PoolSettings, ...]
+    kinds: Mapping[str, KindSettings] = {}
+    retention: Retention = Retention()
+    payload_max_bytes: int = PAYLOAD_MAX_BYTES
+    result_max_bytes: int = RESULT_MAX_BYTES
+    queue_depth_max: int = QUEUE_DEPTH_MAX
+    app_timeout_s: float = 60.0
+    """Loading the application takes at most so long."""
+    lease_ttl_s: float = 60.0

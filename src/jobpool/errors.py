@@ -1,0 +1,143 @@
+"""Every error that jobpool raises, and the three that a handler may raise.
+
+Each message says what was seen, what was expected and what to do. How an
+attempt ends is never an exception inside the supervisor: it is an `Outcome`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class JobpoolError(Exception):
+    """Base of every error that jobpool raises on purpose."""
+
+
+class ConfigError(JobpoolError):
+    """A setting is wrong or contradicts another; nothing was started."""
+
+
+class AppError(JobpoolError):
+    """The application could not be loaded, or declares something impossible.
+
+    Attributes:
+        traceback: the application's own traceback, or "" when there is none.
+    """
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class UsageError(JobpoolError):
+    """The library was called in a way that cannot work; nothing was done."""
+
+
+class ArgumentsRejected(UsageError):
+    """Arguments do not fit the handler, or its cap; nothing was enqueued."""
+
+
+class UnknownKind(UsageError):
+    """No registered handler has this kind; nothing was enqueued."""
+
+
+class KeyConflict(UsageError):
+    """The idempotency key was used with other arguments; nothing was enqueued.
+
+    Attributes:
+        job_id: the job that holds the key.
+    """
+
+    def __init__(self, message: str, job_id: int) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class QueueFull(JobpoolError):
+    """The queue holds as many jobs as it may; nothing was enqueued."""
+
+
+class JobNotFound(JobpoolError):
+    """No job has this id; it may have been pruned."""
+
+
+class JobUnsuccessful(JobpoolError):
+    """The job whose result was asked for ended without one.
+
+    Attributes:
+        job_id: the job.
+        state: ``dead``, ``quarantined`` or ``canceled``.
+        outcome: how its last attempt ended; None when it never ran.
+        error_class: class name of the handler's last exception, if any.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job_id: int,
+        state: str,
+        outcome: str | None,
+        error_class: str | None,
+    ) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.state = state
+        self.outcome = outcome
+        self.error_class = error_class
+
+
+class WaitTimeout(JobpoolError, TimeoutError):
+    """The job had not ended when the time to wait was over; it goes on."""
+
+
+class StoreError(JobpoolError):
+    """Base of everything that can be wrong with a store."""
+
+
+class StoreUnavailable(StoreError):
+    """The store could not be reached or written; the operation did not happen.
+
+    Trying again later is right: nothing was half written.
+    """
+
+
+class StoreFull(StoreUnavailable):
+    """There is no room on the store's disk; the operation did not happen."""
+
+
+class StoreRefused(StoreError):
+    """This store must not be used as it is: foreign, damaged, newer, remote.
+
+    Trying again does not help; the message names the remedy.
+    """
+
+
+class JobpoolBug(JobpoolError):
+    """Something happened that cannot happen; please report it."""
+
+
+class GiveUp(Exception):
+    """Raised by a handler: this job can never succeed; it is dead now."""
+
+
+class RetryLater(Exception):
+    """Raised by a handler: try again after *delay*; this attempt is spent.
+
+    Args:
+        delay: ``"5m"``, seconds, or a timedelta; None means the usual back-off.
+        reason: text kept with the attempt.
+    """
+
+    def __init__(
+        self, delay: str | float | timedelta | None = None, reason: str = ""
+    ) -> None:
+        super().__init__(reason or f"asked to be tried again after {delay}")
+        self.delay = delay
+
+
+class SoftTimeout(Exception):
+    """Raised inside a handler at its soft time limit, so that it can clean up.
+
+    The hard limit still follows; an attempt that ends by it is ``timed_out``.
+    """

@@ -1,0 +1,1 @@
+"""One attempt, one child: spawning, confining, measuring, killing. Knows no store."""

@@ -1,0 +1,257 @@
+"""Messages between supervisor, zygote and child, and their framing.
+
+A frame is a 4-byte little-endian length and that many bytes of msgpack. Payloads,
+results and checkpoints travel inside as opaque bytes. The receiving side never
+blocks on half a frame: `Decoder` takes whatever has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from jobpool.core.handler import AppReport
+from jobpool.core.job import Enqueued, NewJob
+
+FRAME_MAX_BYTES = 16 * 2**20
+"""Longer than any honest message: two capped payloads, output and tracebacks."""
+_HEADER_BYTES = 4
+
+
+class FrameError(Exception):
+    """The other side sent something that is not a frame of ours."""
+
+
+# -- supervisor to zygote ----------------------------------------------------------
+
+
+class Load(msgspec.Struct, tag="load", array_like=True):
+    """The zygote's first message: load this application."""
+
+    app: str
+    directory: str
+    preload: bool
+    report_fd_path: str = ""
+
+
+class Fork(msgspec.Struct, tag="fork", array_like=True):
+    """Fork a child; its descriptors travel beside this message.
+
+    In order: its socket, its ticket pipe's read end, its mark file, its output
+    memfd, its stack memfd.
+    """
+
+    slot: int
+
+
+# -- zygote to supervisor ----------------------------------------------------------
+
+
+class Loaded(msgspec.Struct, tag="loaded", array_like=True):
+    """The application was loaded."""
+
+    report: AppReport
+
+
+class LoadFailed(msgspec.Struct, tag="load_failed", array_like=True):
+    """The application could not be loaded; the zygote ends."""
+
+    message: str
+    traceback: str
+
+
+class Forked(msgspec.Struct, tag="forked", array_like=True):
+    """The child exists and is the supervisor's own."""
+
+    slot: int
+    pid: int
+
+
+class ForkFailed(msgspec.Struct, tag="fork_failed", array_like=True):
+    """No child was made; never the job's fault."""
+
+    slot: int
+    message: str
+
+
+# -- supervisor to child -----------------------------------------------------------
+
+
+class Go(msgspec.Struct, tag="go", array_like=True):
+    """The child's identity is on record: it may set itself up."""
+
+    slot_name: str
+    run_id: str
+    memory_backstop_bytes: int
+    result_max_bytes: int
+    checkpoint_max_bytes: int
+    tmp_root: str
+
+
+class RunJob(msgspec.Struct, tag="run", array_like=True):
+    """One attempt; it may begin when its ticket has been taken."""
+
+    seq: int
+    id: int
+    token: int
+    kind: str
+    attempt: int
+    payload: bytes
+    checkpoint: bytes | None
+    timeout_s: float
+    soft_timeout_s: float | None
+
+
+class Answer(msgspec.Struct, tag="answer", array_like=True):
+    """The reply to an `Ask`: what was stored, or the error's class and text."""
+
+    ask: int
+    enqueued: list[Enqueued] | None
+    error_class: str = ""
+    error: str = ""
+    job_id: int = 0
+
+
+class Draining(msgspec.Struct, tag="draining", array_like=True):
+    """A drain has begun: `current().stopping` is true from now on."""
+
+
+class Retire(msgspec.Struct, tag="retire", array_like=True):
+    """End after the present attempt."""
+
+
+# -- child to supervisor -----------------------------------------------------------
+
+
+class Ready(msgspec.Struct, tag="ready", array_like=True):
+    """The child is set up and can take a job."""
+
+    rss_bytes: int
+
+
+class StartFailed(msgspec.Struct, tag="start_failed", array_like=True):
+    """The child could not be set up (a hook raised, say); it ends."""
+
+    message: str
+    traceback: str
+
+
+class Done(msgspec.Struct, tag="done", array_like=True):
+    """The end of an attempt as the child saw it."""
+
+    seq: int
+    token: int
+    ok: bool
+    result: bytes
+    duration_s: float
+    cpu_s: float
+    rss_bytes: int
+    """Resident memory now."""
+    peak_rss_bytes: int
+    """At least what the child could see of this attempt's peak."""
+    output: bytes = b""
+    """Tail of what it wrote; b"" when it wrote nothing."""
+    surprise: str = ""
+    """What it left behind; a child with a surprise is replaced."""
+    error: Raised | None = None
+
+
+class Raised(msgspec.Struct, tag="raised", array_like=True):
+    """An exception that left a handler."""
+
+    classes: list[str]
+    """Its class and bases, qualified, nearest first."""
+    message: str
+    traceback: str
+    give_up: bool = False
+    soft_timeout: bool = False
+    retry_in_s: float | None = None
+
+
+class Beat(msgspec.Struct, tag="beat", array_like=True):
+    """A heartbeat; None leaves a value as it was."""
+
+    token: int
+    progress: bytes | None
+    checkpoint: bytes | None
+
+
+class Ask(msgspec.Struct, tag="ask", array_like=True):
+    """Store these jobs and answer after the commit."""
+
+    ask: int
+    token: int
+    jobs: list[NewJob]
+
+
+FromZygote = Loaded | LoadFailed | Forked | ForkFailed
+FromChild = Ready | StartFailed | Done | Beat | Ask
+ToChild = Go | RunJob | Answer | Draining | Retire
+ToZygote = Load | Fork
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: Any) -> bytes:
+    """Return *message* as one frame.
+
+    Raises:
+        FrameError: it is longer than a frame may be.
+    """
+    body = _encoder.encode(message)
+    if len(body) > FRAME_MAX_BYTES:
+        raise FrameError(
+            f"a message of {len(body)} bytes is over {FRAME_MAX_BYTES} bytes"
+        )
+    return len(body).to_bytes(_HEADER_BYTES, "little") + body
+
+
+class Decoder:
+    """Turns received bytes into messages of the expected types.
+
+    Args:
+        expected: union of the message types that this side accepts.
+    """
+
+    def __init__(self, expected: Any) -> None:
+        self._decoder = msgspec.msgpack.Decoder(expected)
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Take bytes and yield each complete message.
+
+        Raises:
+            FrameError: the bytes are not frames of the expected messages; the
+                decoder must not be used any more.
+        """
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) - start >= _HEADER_BYTES:
+                length = int.from_bytes(buffer[start : start + _HEADER_BYTES], "little")
+                if length > FRAME_MAX_BYTES:
+                    raise FrameError(f"a frame announces {length} bytes")
+                end = start + _HEADER_BYTES + length
+                if len(buffer) < end:
+                    break
+                body = bytes(buffer[start + _HEADER_BYTES : end])
+                start = end
+                yield self._decode(body)
+        finally:
+            del buffer[:start]
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an incomplete frame that are waiting for the rest."""
+        return len(self._buffer)
+
+    def _decode(self, body: bytes) -> Any:
+        try:
+            return self._decoder.decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+            raise FrameError(
+                f"a frame of {len(body)} bytes is not a message: {exc}"
+            ) from exc

@@ -1,0 +1,1 @@
+"""Durable truth: jobs, attempts, leases. Knows databases and no process."""

@@ -1,0 +1,332 @@
+"""The Store protocol: every state change that a job can go through, as one method.
+
+Each method is one transaction by itself, or joins the one that `transaction`
+has opened. A method that raises has changed nothing. The store's clock decides
+what is due and what has expired. Everything that settles or renews a lease
+names its token, and a superseded token changes nothing.
+
+One conformance suite (``tests/store``) holds every implementation to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from jobpool.core.job import (
+    Attempt,
+    Enqueued,
+    Job,
+    JobState,
+    Lease,
+    NewJob,
+    Progress,
+    Settlement,
+)
+from jobpool.core.settings import Retention
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of one supervisor, from its start to its end."""
+
+    id: str
+    """A fresh UUID for every start."""
+    host: str
+    boot_id: str
+    pid: int
+    pid_namespace: int
+    version: str
+    pools: Mapping[str, str] = {}
+    """Pool names and sizes as written: ``{"cpu": "2..8"}``."""
+    started_at_ms: int = 0
+    heartbeat_at_ms: int = 0
+    lease_until_ms: int = 0
+    ended_at_ms: int | None = None
+
+
+class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that some supervisor's application knows, as published."""
+
+    kind: str
+    pool: str
+    schema: bytes
+    """JSON Schema of its arguments object."""
+    timeout_s: float
+    memory_bytes: int
+    max_attempts: int
+    max_crashes: int
+    updated_at_ms: int = 0
+
+
+class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of `Store.lease` granted."""
+
+    leases: tuple[Lease, ...] = ()
+    next_due_in_s: float | None = None
+    """Seconds until the next pending job falls due; None: there is none."""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs an operator means; every given part must hold."""
+
+    ids: tuple[int, ...] | None = None
+    states: tuple[JobState, ...] | None = None
+    kind: str | None = None
+    pool: str | None = None
+    tenant: str | None = None
+    since_ms: int | None = None
+    """Finished (or, unfinished, created) at this moment or later."""
+
+
+class StatRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts and means of one pool, kind and state."""
+
+    pool: str
+    kind: str
+    state: str
+    jobs: int
+    mean_wait_s: float | None
+    mean_run_s: float | None
+
+
+class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Observed use of one kind beside its limits, over its newest 1,000 attempts."""
+
+    kind: str
+    pool: str
+    attempts: int
+    rss_p50_bytes: int | None
+    rss_p99_bytes: int | None
+    rss_max_bytes: int | None
+    memory_bytes: int | None
+    """The limit as published by a supervisor; None: no supervisor knows the kind."""
+    duration_p50_s: float | None
+    duration_p99_s: float | None
+    duration_max_s: float | None
+    timeout_s: float | None
+
+
+class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Runnable jobs of one kind."""
+
+    pool: str
+    kind: str
+    jobs: int
+    oldest_age_s: float
+    known: bool
+    """A supervisor has published this kind."""
+    paused: bool
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that share a kind, state and reason."""
+
+    kind: str
+    state: str
+    reason: str | None
+    jobs: int
+
+
+class Store(Protocol):
+    """Where jobs are durable. One object serves one thread at a time."""
+
+    @property
+    def url(self) -> str:
+        """The store's URL with an absolute path and without a password."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back; the store object is unusable afterwards."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Group several methods into one commit; re-entrant.
+
+        Raises:
+            StoreUnavailable: on leaving, the commit failed; nothing happened.
+        """
+        ...
+
+    # -- producers ---------------------------------------------------------------
+
+    def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
+        """Store jobs, durably once this returns.
+
+        Args:
+            jobs: in order; ids grow in this order.
+            connection: the caller's own DB-API connection to the same database; the
+                jobs then belong to its transaction, and commit or vanish with it.
+
+        Raises:
+            KeyConflict: a key is held by a job with other arguments or kind.
+            QueueFull: more than the allowed number of jobs wait.
+            UsageError: the connection is closed, or is to another database.
+            StoreUnavailable: nothing was stored.
+        """
+        ...
+
+    # -- supervisors -------------------------------------------------------------
+
+    def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
+        """Enter a supervisor and publish the kinds that its application knows.
+
+        May be called again by a living run: it replaces what it published.
+        """
+        ...
+
+    def renew(self, run_id: str, ttl_s: float) -> bool:
+        """Extend all leases of a run; False: the run is unknown or has ended."""
+        ...
+
+    def end_run(self, run_id: str) -> None:
+        """Mark a run as ended; it must hold no lease any more."""
+        ...
+
+    def open_runs(self) -> list[Run]:
+        """Return the runs that have not ended, oldest first."""
+        ...
+
+    def lease(
+        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+    ) -> LeaseBatch:
+        """Grant due jobs to a run.
+
+        Moves at most 1,000 due pending jobs to runnable first, and cancels
+        expired ones, at most 1,000. Paused pools and kinds are passed over.
+
+        Args:
+            run_id: the run that will hold the leases; must be open.
+            wanted: most leases to grant, by pool.
+            kinds: kinds that the run can execute, by pool; others wait.
+
+        Returns:
+            Leases by pool in (priority descending, run_at, id) order.
+        """
+        ...
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Write the ends of leases, each once, under its token.
+
+        Returns:
+            For each, whether it was accepted; False: its token was superseded,
+            and nothing was changed.
+        """
+        ...
+
+    def record(self, beats: Sequence[Progress]) -> None:
+        """Store progress and checkpoints of running attempts; stale ones vanish."""
+        ...
+
+    def begin_attempts(self, starts: Sequence[tuple[int, int, str]]) -> None:
+        """Note ``(id, token, slot)`` of attempts that began, for people to see."""
+        ...
+
+    def cancel_requests(self, run_id: str) -> list[int]:
+        """Return tokens of the run's leases whose cancellation was asked for."""
+        ...
+
+    def leases_of(self, run_id: str) -> list[Lease]:
+        """Return the leases that a run holds."""
+        ...
+
+    def prune(self, retention: Retention, limit: int = 1000) -> int:
+        """Delete finished jobs older than their state's retention, at most *limit*."""
+        ...
+
+    def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
+        """Count runnable and due jobs of these kinds by pool, each up to *limit*.
+
+        Paused pools and kinds count as zero.
+        """
+        ...
+
+    # -- people and programs that watch ----------------------------------------------
+
+    def changed(self) -> bool:
+        """Say whether somebody else may have committed since the last call; cheap."""
+        ...
+
+    def ring(self) -> None:
+        """Wake this host's supervisors; harmless when there is none."""
+        ...
+
+    def get(self, job_id: int) -> Job | None:
+        """Return a job, or None."""
+        ...
+
+    def payload(self, job_id: int) -> bytes | None:
+        """Return a job's arguments as stored, or None."""
+        ...
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        """Return a job's unsuccessful attempts, oldest first."""
+        ...
+
+    def find(
+        self, which: Filter, limit: int = 100, before_id: int | None = None
+    ) -> list[Job]:
+        """Return jobs, newest id first."""
+        ...
+
+    def count(self, which: Filter) -> int:
+        """Count jobs."""
+        ...
+
+    def groups(self, which: Filter) -> list[GroupRow]:
+        """Count jobs by kind, state and reason, most first."""
+        ...
+
+    def stats(self) -> list[StatRow]:
+        """Return counts and mean times by pool, kind and state."""
+        ...
+
+    def figures(self) -> list[FigureRow]:
+        """Return observed memory and duration by kind beside the limits."""
+        ...
+
+    def waiting(self) -> list[WaitingRow]:
+        """Return runnable jobs by kind with the oldest one's age."""
+        ...
+
+    def kinds(self) -> list[KindRecord]:
+        """Return the published kinds."""
+        ...
+
+    # -- operators ------------------------------------------------------------------
+
+    def cancel(self, ids: Iterable[int]) -> int:
+        """Cancel unfinished or quarantined jobs; running ones at their next look.
+
+        Returns:
+            How many jobs were canceled or will be.
+        """
+        ...
+
+    def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
+        """Make jobs in one of *states* runnable now; counters reset, history kept.
+
+        A job whose unique text another unfinished job holds stays as it is.
+
+        Args:
+            ids: the jobs.
+            states: of pending, dead, quarantined, canceled.
+
+        Returns:
+            How many were revived.
+        """
+        ...
+
+    def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+        """Stop leasing a pool or a kind; False: it was paused already."""
+        ...
+
+    def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+        """Lease a pool or a kind again; False: it was not paused."""
+        ...
+
+    def paused(self) -> list[tuple[str, str]]:
+        """Return what is paused: ``("pool" | "kind", name)``."""
+        ...

@@ -1,0 +1,1 @@
+"""The parent: leases, starts, watches, settles. Runs no user code."""

@@ -1,0 +1,34 @@
+"""Waiting for something real, by name and with an end: no test sleeps blindly."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+POLL_S_MIN = 0.001
+POLL_S_MAX = 0.02
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float, what: str) -> T:
+    """Poll until *condition* holds, and return what it returned.
+
+    Args:
+        condition: asked again and again; holds when its result is true. What it
+            raises goes straight to the test.
+        timeout_s: seconds after which the test fails; it is asked once more then.
+        what: the condition in words, for the failure's message.
+    """
+    __tracebackhide__ = True
+    deadline = time.monotonic() + timeout_s
+    pause_s = POLL_S_MIN
+    while True:
+        is_last = time.monotonic() >= deadline
+        if result := condition():
+            return result
+        if is_last:
+            pytest.fail(f"{what}: not within {timeout_s:g} s")
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, POLL_S_MAX)
