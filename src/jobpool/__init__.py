@@ -1,3 +1,70 @@
 """Run background jobs that may hang, leak, crash or lie, and never lose one."""
 
+# The house, from the roof down; each floor imports only from below:
+#
+#   cli/          the command `jobpool`            testing   for applications' tests
+#   supervisor/   leases, starts, watches, settles; runs no user code
+#   client/       JobPool, Handler, Job: what applications call
+#   sandbox/      one attempt, one child           store/    durable truth
+#   core/         rules and records: no I/O, no clock, no process
+#   errors        every error, and the three that a handler may raise
+
+from __future__ import annotations
+
 __version__ = "0.1.0"
+
+from jobpool.client.handle import Job
+from jobpool.client.handler import Handler
+from jobpool.client.hooks import DeadJob
+from jobpool.client.jobpool import JobPool
+from jobpool.client.retry import Retry
+from jobpool.core.running import current
+from jobpool.errors import (
+    AppError,
+    ArgumentsRejected,
+    ConfigError,
+    GiveUp,
+    JobNotFound,
+    JobpoolBug,
+    JobpoolError,
+    JobUnsuccessful,
+    KeyConflict,
+    QueueFull,
+    RetryLater,
+    SoftTimeout,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    UnknownKind,
+    UsageError,
+    WaitTimeout,
+)
+
+__all__ = [
+    "AppError",
+    "ArgumentsRejected",
+    "ConfigError",
+    "DeadJob",
+    "GiveUp",
+    "Handler",
+    "Job",
+    "JobNotFound",
+    "JobPool",
+    "JobUnsuccessful",
+    "JobpoolBug",
+    "JobpoolError",
+    "KeyConflict",
+    "QueueFull",
+    "Retry",
+    "RetryLater",
+    "SoftTimeout",
+    "StoreError",
+    "StoreFull",
+    "StoreRefused",
+    "StoreUnavailable",
+    "UnknownKind",
+    "UsageError",
+    "WaitTimeout",
+    "current",
+]

@@ -78,10 +78,11 @@ def duration_s(value: DurationLike, what: str = "duration") -> float:
                 'such as "500ms", "30s", "10m", "1h30m" or "7d"'
             )
     else:
-        seconds = float(value)
+        # min: an integer may be too large for a float, and is out of range anyway
+        seconds = float(min(value, 2 * DURATION_MAX_S))
     if not math.isfinite(seconds) or not 0 <= seconds <= DURATION_MAX_S:
         raise ConfigError(
-            f"{what}: {str(value)[:40]} is out of range; expected 0 to 100 years"
+            f"{what}: {_shown(value)} is out of range; expected 0 to 100 years"
         )
     return seconds
 
@@ -118,9 +119,16 @@ def size_bytes(value: SizeLike, what: str = "size") -> int:
         count = float(match[1]) * _UNITS_BYTES[unit or "b"]
     if not 1 <= count <= SIZE_MAX_BYTES:
         raise ConfigError(
-            f"{what}: {str(value)[:40]} is out of range; expected 1 byte to 1 EiB"
+            f"{what}: {_shown(value)} is out of range; expected 1 byte to 1 EiB"
         )
     return int(count)
+
+
+def _shown(value: object) -> str:
+    """Return a wrong value as text; Python refuses to write very long integers."""
+    if isinstance(value, int) and value.bit_length() > 128:  # noqa: PLR2004 - 38 digits
+        return "a number that long"
+    return str(value)[:40]
 
 
 def show_duration(seconds: float) -> str:

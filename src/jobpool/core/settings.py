@@ -80,7 +80,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """``module`` or ``path/to/file.py``, optionally ``:attribute``."""
     app_directory: str
     """Absolute; first on the application's sys.path, and its working directory."""
+    store_base: str = ""
+    """Absolute; a relative SQLite path that the application names hangs here."""
     pools: tuple[PoolSettings, ...]
+    known_pools: tuple[str, ...] = ()
+    """Pools that the configuration names but this supervisor does not run."""
     kinds: Mapping[str, KindSettings] = {}
     retention: Retention = Retention()
     payload_max_bytes: int = PAYLOAD_MAX_BYTES

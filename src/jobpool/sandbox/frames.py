@@ -33,7 +33,7 @@ class Load(msgspec.Struct, tag="load", array_like=True):
     app: str
     directory: str
     preload: bool
-    report_fd_path: str = ""
+    """False: the zygote stays empty, and every child loads the application."""
 
 
 class Fork(msgspec.Struct, tag="fork", array_like=True):
@@ -85,9 +85,11 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     slot_name: str
     run_id: str
     memory_backstop_bytes: int
+    """RLIMIT_DATA is set so far above what the child holds already; 0: not set."""
     result_max_bytes: int
     checkpoint_max_bytes: int
     tmp_root: str
+    """The child's temporary directory is below it; "": it gets none of its own."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True):

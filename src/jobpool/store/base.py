@@ -168,6 +168,24 @@ class Store(Protocol):
         """
         ...
 
+    def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:
+        """Begin a write transaction on a caller's connection fairly, and end it.
+
+        Takes its turn among jobpool's writers, begins, and on leaving commits and
+        wakes the supervisors; after an exception everything is rolled back. Within
+        it, jobs are stored by ``enqueue(jobs, connection=connection)``.
+
+        Args:
+            connection: the caller's own DB-API connection to the same database,
+                without an open transaction.
+
+        Raises:
+            UsageError: the connection is closed, is to another database, or has a
+                transaction open.
+            StoreUnavailable: it could not be begun or committed; nothing happened.
+        """
+        ...
+
     # -- supervisors -------------------------------------------------------------
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
@@ -251,6 +269,15 @@ class Store(Protocol):
 
     def ring(self) -> None:
         """Wake this host's supervisors; harmless when there is none."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return facts about the database for an operator: versions, permissions.
+
+        SQLite's are path, permissions, owner, size_bytes, filesystem,
+        sqlite_version, wal_reset_bug, journal_mode, synchronous, schema_version and
+        stale_settlements.
+        """
         ...
 
     def get(self, job_id: int) -> Job | None:

@@ -1,0 +1,156 @@
+"""ARGS-JSON to a job's payload, checked against the published schema.
+
+Error messages name arguments and what is expected; they never show values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from jobpool.client.strict_json import NotJson, encode
+from jobpool.core.quantity import show_size
+from jobpool.errors import ArgumentsRejected
+
+_VERDICTS: Mapping[str, str] = {
+    "type": "expected {}",
+    "enum": "is none of the values that are allowed",
+    "const": "is not the value that is allowed",
+    "minimum": "must be at least {}",
+    "maximum": "must be at most {}",
+    "exclusiveMinimum": "must be above {}",
+    "exclusiveMaximum": "must be below {}",
+    "multipleOf": "must be a multiple of {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} items",
+    "maxItems": "must have at most {} items",
+    "pattern": "must match {}",
+    "format": "expected the format {}",
+}
+_OTHERWISE = "fits none of the types that the handler takes"
+
+
+class Checker:
+    """Checks arguments of one kind.
+
+    Args:
+        schema: JSON Schema of the arguments object, as published; ``b"{}"`` takes
+            everything.
+    """
+
+    def __init__(self, schema: bytes) -> None:
+        self._schema: Any = msgspec.json.decode(schema)
+        self._object = _resolved(self._schema)
+        self._validator: Any = None
+
+    def by_name(self, text: str, what: str) -> dict[str, Any]:
+        """Return checked arguments by name, in the order of the signature.
+
+        Args:
+            text: a JSON object, or an array of arguments by position.
+            what: where the text comes from, for error messages.
+
+        Raises:
+            ArgumentsRejected: not JSON, or not what the handler takes.
+        """
+        given = _decode(text, what)
+        if isinstance(given, list):
+            given = self._named(given, what)
+        if not isinstance(given, dict):
+            raise ArgumentsRejected(
+                f"{what}: expected a JSON object such as "
+                '\'{"path": "cat.jpg"}\' or an array such as \'["cat.jpg"]\', got '
+                f"{type(given).__name__}"
+            )
+        self._check(given, what)
+        order = {name: n for n, name in enumerate(self._names())}
+        return dict(sorted(given.items(), key=lambda kv: order.get(kv[0], len(order))))
+
+    def _names(self) -> list[str]:
+        return list(self._object.get("properties", {}))
+
+    def _named(self, values: list[Any], what: str) -> dict[str, Any]:
+        names = self._names()
+        if not names and values:
+            raise ArgumentsRejected(
+                f"{what}: arguments by position need a published kind with named "
+                'arguments; give an object, such as \'{"path": "cat.jpg"}\''
+            )
+        if len(values) > len(names):
+            raise ArgumentsRejected(
+                f"{what}: {len(values)} arguments by position, expected at most "
+                f"{len(names)}: {', '.join(names)}"
+            )
+        return dict(zip(names, values, strict=False))
+
+    def _check(self, given: dict[str, Any], what: str) -> None:
+        if self._schema in ({}, True):
+            return
+        # Only here: it takes 100 ms to import.
+        from jsonschema import Draft202012Validator  # noqa: PLC0415
+        from jsonschema.exceptions import best_match  # noqa: PLC0415
+
+        if self._validator is None:
+            self._validator = Draft202012Validator(self._schema)
+        error = best_match(self._validator.iter_errors(given))
+        if error is not None:
+            raise ArgumentsRejected(f"{what}: {self._verdict(error, given)}")
+
+    def _verdict(self, error: Any, given: dict[str, Any]) -> str:
+        """Say what is wrong without showing a value."""
+        path = ".".join(str(step) for step in error.absolute_path)
+        where = f"argument {path!r}" if path else "arguments"
+        expected = error.validator_value
+        if error.validator == "required":
+            missing = [name for name in expected if name not in error.instance]
+            return f"{where} lack {', '.join(map(repr, missing))}"
+        if error.validator == "additionalProperties" and not path:
+            extra = sorted(set(given) - set(self._names()))
+            return (
+                f"there is no argument {extra[0][:60]!r}; the handler takes "
+                f"{', '.join(self._names()) or 'none'}"
+            )
+        words = _VERDICTS.get(error.validator, _OTHERWISE)
+        if isinstance(expected, list):
+            expected = " or ".join(map(str, expected))
+        return f"{where}: {words.format(expected)}"
+
+
+def encoded(arguments: dict[str, Any], max_bytes: int, what: str) -> bytes:
+    """Encode arguments as a payload.
+
+    Raises:
+        ArgumentsRejected: longer than *max_bytes*, or nested too deeply.
+    """
+    try:
+        payload = encode(arguments)
+    except NotJson as exc:
+        raise ArgumentsRejected(f"{what}: {exc}") from exc
+    if len(payload) > max_bytes:
+        raise ArgumentsRejected(
+            f"{what}: {show_size(len(payload))} of arguments, at most "
+            f"{show_size(max_bytes)} are allowed; pass a reference (a path, an id) or "
+            "raise payload_max"
+        )
+    return payload
+
+
+def _decode(text: str, what: str) -> Any:
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as exc:
+        raise ArgumentsRejected(
+            f"{what} is not JSON: {exc}; quote it for the shell, such as "
+            '\'{"path": "cat.jpg"}\''
+        ) from exc
+
+
+def _resolved(schema: Any) -> dict[str, Any]:
+    """Return the object schema that a top-level ``$ref`` points to."""
+    found = schema
+    if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+        found = schema.get("$defs", {}).get(schema["$ref"].rpartition("/")[2])
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,173 @@
+"""`jobpool check`: load everything, start nothing, say what is in force and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobpool.cli.exits import Exit
+from jobpool.cli.flags import LaunchFlags, launch_flags
+from jobpool.cli.opening import configuration_of, opened, sources_of
+from jobpool.cli.output import (
+    encodable,
+    heading,
+    print_json,
+    print_line,
+    print_table,
+)
+from jobpool.cli.resources import memory_bytes
+from jobpool.core.config import Configuration, refuse_other_store
+from jobpool.core.handler import INTERNAL_PREFIX, AppReport
+from jobpool.core.kindlimits import KindLimit, kind_limits
+from jobpool.core.layers import nearest, strange_variables
+from jobpool.core.quantity import show_size
+from jobpool.errors import ConfigError
+
+_SQLITE = "sqlite:///"
+
+
+@click.command()
+@launch_flags
+@click.pass_obj
+def check(group: LaunchFlags, /, **flags: Any) -> None:
+    """Check configuration, application and store; start nothing.
+
+    Prints every value in force and where it comes from.
+    """
+    given = LaunchFlags(**flags).over(group)
+    configuration = configuration_of(given)
+    report = _inspect(configuration)
+    limits = list(kind_limits(configuration, report))
+    problems = list(_problems(configuration, report))
+    remarks = [*strange_variables(os.environ), *report.warnings]
+    remarks += _over_memory(configuration)
+    remarks += _store_remarks(configuration, given)
+    if given.as_json:
+        _print_objects(configuration, limits, problems, remarks)
+    else:
+        _print(configuration, limits, remarks)
+    for problem in problems:
+        click.echo(f"Error: {problem}", err=True)
+    if problems:
+        raise click.exceptions.Exit(Exit.USAGE)
+    if not given.as_json:
+        print_line(f"all is well: {len(limits)} limits of {_kinds(report)} kinds")
+
+
+def _inspect(configuration: Configuration) -> AppReport:
+    """Load the application in a process of its own.
+
+    Raises:
+        AppError: it does not load.
+    """
+    from jobpool.supervisor import inspect_app  # noqa: PLC0415 - starts processes
+
+    return inspect_app(configuration.settings)
+
+
+def _kinds(report: AppReport) -> int:
+    return sum(not spec.kind.startswith(INTERNAL_PREFIX) for spec in report.handlers)
+
+
+def _problems(configuration: Configuration, report: AppReport) -> Iterator[str]:
+    """Yield what would stop a start, or is certainly a slip."""
+    from jobpool.supervisor.registry import Registry  # noqa: PLC0415 - as above
+
+    settings = configuration.settings
+    try:
+        refuse_other_store(settings, report.store)
+        Registry(settings, report)
+    except ConfigError as exc:
+        yield str(exc)
+    names = {n for spec in report.handlers for n in (spec.kind, *spec.aliases)}
+    for kind in settings.kinds:
+        if kind not in names:
+            yield f'[kinds."{kind}"]: no handler is called so; {nearest(kind, names)}'
+
+
+def _over_memory(configuration: Configuration) -> Iterator[str]:
+    """Remark on pools that could together use more memory than there is."""
+    pools = configuration.settings.pools
+    wanted = sum(pool.size_max * pool.limits.memory_bytes for pool in pools)
+    here = memory_bytes()
+    if wanted > here:
+        yield (
+            f"all children at their limit would use {show_size(wanted)}, but there are "
+            f"{show_size(here)} here; lower sizes or memory if they may fill up"
+        )
+
+
+def _store_remarks(configuration: Configuration, flags: LaunchFlags) -> Iterator[str]:
+    """Open the store if it exists; say so if it does not.
+
+    Raises:
+        StoreError: it exists and cannot be used.
+    """
+    url = configuration.settings.store
+    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
+        yield f"the store does not exist yet; the first start makes {url}"
+        return
+    with opened(sources_of(flags)):
+        pass
+
+
+def _print(
+    configuration: Configuration, limits: list[KindLimit], remarks: list[str]
+) -> None:
+    file = configuration.file
+    print_line(f"configuration  {file.path if file else 'no file, defaults only'}")
+    print_table(
+        ("SETTING", "VALUE", "FROM"),
+        (
+            (name, value.shown, value.origin)
+            for name, value in configuration.values.items()
+        ),
+    )
+    if limits:
+        heading("KINDS")
+        print_table(
+            ("KIND", "POOL", "LIMIT", "VALUE", "FROM"),
+            ((li.kind, li.pool, li.name, li.shown, li.origin) for li in limits),
+        )
+    for remark in remarks:
+        print_line(f"note: {remark}")
+
+
+def _print_objects(
+    configuration: Configuration,
+    limits: list[KindLimit],
+    problems: list[str],
+    remarks: list[str],
+) -> None:
+    for name, value in configuration.values.items():
+        print_json(
+            encodable(
+                {
+                    "setting": name,
+                    "value": value.value,
+                    "shown": value.shown,
+                    "from": value.origin,
+                }
+            )
+        )
+    for limit in limits:
+        print_json(
+            encodable(
+                {
+                    "kind": limit.kind,
+                    "pool": limit.pool,
+                    "limit": limit.name,
+                    "value": limit.value,
+                    "shown": limit.shown,
+                    "from": limit.origin,
+                }
+            )
+        )
+    for remark in remarks:
+        print_json(encodable({"note": remark}))
+    for problem in problems:
+        print_json(encodable({"problem": problem}))

@@ -1,0 +1,124 @@
+"""`jobpool doctor`: what this machine offers, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from jobpool.cli.exits import Exit
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.kernel import Fact, Verdict, kernel_facts
+from jobpool.cli.opening import opened, own_sources
+from jobpool.cli.output import cell, encodable, print_json, print_line, print_table
+from jobpool.cli.resources import (
+    affinity_cores,
+    cgroup_memory_bytes,
+    cores,
+    cpu_quota,
+    memory_bytes,
+)
+from jobpool.core.config import Sources, store_of
+from jobpool.core.layers import strange_variables
+from jobpool.core.quantity import show_size
+from jobpool.errors import StoreError
+from jobpool.store.base import Store
+
+_SQLITE = "sqlite:///"
+
+
+@click.command()
+@store_flags
+@json_flag
+def doctor(*, store: str | None, config: str | None, as_json: bool) -> None:
+    """Examine platform, limits in force and the store."""
+    sources = own_sources(store, config)
+    facts = [*kernel_facts(), *_resource_facts(), *_store_facts(sources)]
+    facts += [
+        Fact("environment", r, Verdict.NOTE) for r in strange_variables(os.environ)
+    ]
+    if as_json:
+        for fact in facts:
+            print_json(
+                encodable(
+                    {
+                        "name": fact.name,
+                        "value": fact.value,
+                        "verdict": fact.verdict.value,
+                    }
+                )
+            )
+    else:
+        print_table(
+            ("WHAT", "VERDICT", "FOUND"),
+            ((cell(f.name), cell(f.verdict.value), cell(f.value)) for f in facts),
+        )
+    broken = [fact for fact in facts if fact.verdict is Verdict.BROKEN]
+    if broken:
+        click.echo(
+            f"Error: {len(broken)} found broken: {', '.join(f.name for f in broken)}; "
+            "jobpool cannot keep its promises here until that is mended",
+            err=True,
+        )
+        raise click.exceptions.Exit(Exit.FAILED)
+    if not as_json:
+        print_line("nothing is broken")
+
+
+def _resource_facts() -> list[Fact]:
+    quota = cpu_quota()
+    limit = cgroup_memory_bytes()
+    return [
+        Fact(
+            "cores",
+            f"{cores()} usable; {os.cpu_count()} in the machine, {affinity_cores()} by "
+            f"affinity, cgroup quota {'none' if quota is None else f'{quota:g}'}",
+        ),
+        Fact(
+            "memory",
+            f"{show_size(memory_bytes())} usable; cgroup limit "
+            f"{'none' if limit is None else show_size(limit)}",
+        ),
+        Fact("python", sys.version.split()[0]),
+    ]
+
+
+def _store_facts(sources: Sources) -> list[Fact]:
+    """Describe the store, without making one."""
+    url = store_of(sources)
+    facts = [Fact("store", f"{url.shown}  ({url.origin})")]
+    path = url.value.removeprefix(_SQLITE)
+    if url.value.startswith(_SQLITE) and not os.path.lexists(path):
+        facts.append(Fact("store exists", "no; the first start makes it"))
+        facts.append(_parent_fact(path))
+        return facts
+    try:
+        with opened(sources) as store:
+            facts += [_judged(*item) for item in store.describe().items()]
+            facts.append(_runs_fact(store))
+    except StoreError as exc:
+        facts.append(Fact("store usable", str(exc), Verdict.BROKEN))
+    return facts
+
+
+def _parent_fact(path: str) -> Fact:
+    parent = os.path.dirname(path)  # noqa: PTH120 - a text, as the URL has it
+    if os.access(parent, os.W_OK | os.X_OK):
+        return Fact("store's directory", f"{parent} can be written")
+    return Fact(
+        "store's directory",
+        f"{parent} does not exist or cannot be written; make it, or name another store",
+        Verdict.BROKEN,
+    )
+
+
+def _judged(name: str, value: str) -> Fact:
+    """Turn a store's own fact into one with a verdict: it says what is affected."""
+    is_note = value.startswith("affected") or "warning" in value.lower()
+    return Fact(name, value, Verdict.NOTE if is_note else Verdict.FINE)
+
+
+def _runs_fact(store: Store) -> Fact:
+    runs = store.open_runs()
+    return Fact("supervisors", f"{len(runs)} entered in the store")

@@ -1,0 +1,179 @@
+"""`jobpool enqueue`: jobs from the shell, checked without importing the application."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+
+from jobpool.cli.arguments import Checker, encoded
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.opening import opened, own_sources
+from jobpool.cli.output import print_json, print_line
+from jobpool.cli.times import moment_ms
+from jobpool.core.config import top_value
+from jobpool.core.handler import check_kind, check_pool
+from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, Enqueued, NewJob
+from jobpool.core.layers import nearest
+from jobpool.core.quantity import duration_s
+from jobpool.core.settings import PAYLOAD_MAX_BYTES
+from jobpool.errors import ArgumentsRejected, UnknownKind
+from jobpool.store.base import KindRecord, Store
+
+_BATCH = 1000
+_STDIN = "-"
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("arguments", nargs=-1, metavar="[ARGS-JSON]...")
+@click.option("--run-in", metavar="TIME", help="Not before so long from now: 5m.")
+@click.option("--run-at", metavar="TIME", help="Not before this ISO 8601 time.")
+@click.option("--expires-in", metavar="TIME", help="Canceled if not started by then.")
+@click.option(
+    "--priority",
+    type=click.IntRange(PRIORITY_MIN, PRIORITY_MAX),
+    default=0,
+    help="Higher is more important; default 0.",
+)
+@click.option("--key", help="Idempotency key: the same job is not made twice.")
+@click.option("--unique", help="At most one unfinished job of the kind has it.")
+@click.option("--tenant", metavar="NAME", help="Whose job it is.")
+@click.option("--pool", metavar="NAME", help="Its pool; default as published.")
+@click.option("--force", is_flag=True, help="A kind that no supervisor knows yet.")
+@store_flags
+@json_flag
+def enqueue(
+    *,
+    kind: str,
+    arguments: tuple[str, ...],
+    pool: str | None,
+    force: bool,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Enqueue jobs of KIND, one for each ARGS-JSON.
+
+    An object holds arguments by name, an array by position; without any, one job
+    with no arguments is made. A single "-" reads one ARGS-JSON a line from stdin.
+    """
+    sources = own_sources(store, config)
+    most = top_value(sources, "payload_max", PAYLOAD_MAX_BYTES).value
+    times = _times(options)
+    with opened(sources, create=force) as found:
+        record = _known(found, check_kind(kind), pool, force=force)
+        target = check_pool(pool or (record.pool if record else ""))
+        checker = Checker(record.schema if record else b"{}")
+        news = (
+            NewJob(
+                kind=kind,
+                pool=target,
+                payload=encoded(checker.by_name(text, what), most, what),
+                **times,
+            )
+            for what, text in _texts(arguments)
+        )
+        count = 0
+        while batch := _next_batch(news, count):
+            stored = found.enqueue(batch)
+            count += len(stored)
+            _print(stored, as_json=as_json)
+        found.ring()
+
+
+def _times(options: dict[str, Any]) -> dict[str, Any]:
+    """Turn the options of the command line into fields of `NewJob`.
+
+    Raises:
+        ConfigError: a time is wrong.
+        UsageError: two that exclude each other.
+    """
+    run_in, run_at, expires_in = (
+        options.pop(name) for name in ("run_in", "run_at", "expires_in")
+    )
+    if run_in and run_at:
+        raise click.UsageError("--run-in and --run-at exclude each other; give one")
+    fields: dict[str, Any] = options
+    for name in ("key", "unique", "tenant"):
+        if fields[name] is not None:
+            fields[name] = _label(fields[name], f"--{name}")
+    if run_in:
+        fields["delay_ms"] = round(duration_s(run_in, "--run-in") * 1000)
+    if run_at:
+        fields["run_at_ms"] = moment_ms(run_at, "--run-at")
+    if expires_in:
+        seconds = duration_s(expires_in, "--expires-in")
+        fields["expires_in_ms"] = round(seconds * 1000)
+    return fields
+
+
+def _label(text: str, what: str) -> str:
+    most = 255
+    if not 1 <= len(text) <= most or not text.isprintable():
+        raise click.UsageError(
+            f"{what} must be 1 to {most} printable characters, got {len(text)}"
+        )
+    return text
+
+
+def _known(
+    store: Store, kind: str, pool: str | None, *, force: bool
+) -> KindRecord | None:
+    """Return what supervisors published of a kind; None when forced without."""
+    kinds = {record.kind: record for record in store.kinds()}
+    if kind in kinds:
+        return kinds[kind]
+    if force and pool:
+        return None
+    hint = (
+        nearest(kind, kinds)
+        if kinds
+        else "no supervisor has started on this store yet, so no kind is known"
+    )
+    raise UnknownKind(
+        f"kind {kind!r} is not known to any supervisor of {store.url}; {hint} To "
+        "enqueue it all the same, unchecked, add --pool NAME --force"
+    )
+
+
+def _texts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each ARGS-JSON with its name for error messages."""
+    if not arguments:
+        yield "ARGS-JSON", "{}"
+    elif arguments == (_STDIN,):
+        for number, line in enumerate(sys.stdin, 1):
+            if line.strip():
+                yield f"line {number} of stdin", line
+    else:
+        for number, text in enumerate(arguments, 1):
+            yield f"ARGS-JSON {number}", text
+
+
+def _next_batch(news: Iterator[NewJob], stored: int) -> list[NewJob]:
+    """Check the next jobs; a bad one refuses its whole batch.
+
+    Raises:
+        ArgumentsRejected: says how many jobs earlier batches have stored.
+    """
+    try:
+        return list(islice(news, _BATCH))
+    except ArgumentsRejected as exc:
+        raise ArgumentsRejected(f"{exc} ({stored} jobs were enqueued)") from exc
+
+
+def _print(stored: Sequence[Enqueued], *, as_json: bool) -> None:
+    if as_json:
+        for job in stored:
+            print_json({"id": job.id, "created": job.created, "state": job.state.value})
+        return
+    made = [str(job.id) for job in stored if job.created]
+    if made:
+        print_line(f"enqueued {' '.join(made)}")
+    for job in stored:
+        if not job.created:
+            print_line(f"job {job.id} exists already", job.state.value)

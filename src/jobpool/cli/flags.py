@@ -1,0 +1,134 @@
+"""Options that several commands share, and what was given of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+LOG_FORMATS = ("human", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said on the command line about a start; None: nothing."""
+
+    pools: str | None = None
+    app: str | None = None
+    store: str | None = None
+    memory: str | None = None
+    timeout: str | None = None
+    drain: str | None = None
+    config: str | None = None
+    burst: bool = False
+    log_format: str | None = None
+    log_level: str | None = None
+    as_json: bool = False
+
+    def names(self) -> list[str]:
+        """Return the flags that were given."""
+        return [
+            name.removeprefix("as_").replace("_", "-")
+            for name in self.__struct_fields__
+            if getattr(self, name) not in (None, False)
+        ]
+
+    def options(self) -> dict[str, str | None]:
+        """Return them by option name, as the configuration's strongest layer."""
+        return {
+            "size": self.pools,
+            "app": self.app,
+            "store": self.store,
+            "memory": self.memory,
+            "timeout": self.timeout,
+            "drain": self.drain,
+        }
+
+    def over(self, weaker: LaunchFlags) -> LaunchFlags:
+        """Return these flags, completed by *weaker* ones."""
+        return LaunchFlags(
+            **{
+                name: _first(getattr(self, name), getattr(weaker, name))
+                for name in self.__struct_fields__
+            }
+        )
+
+
+def _first(value: Any, weaker: Any) -> Any:
+    return weaker if value in (None, False) else value
+
+
+_STORE = click.option(
+    "--store", metavar="URL", help="The store; default sqlite:///jobpool.db."
+)
+_CONFIG = click.option(
+    "--config", metavar="FILE", help="Configuration file; default conf/jobpool.toml …"
+)
+_LAUNCH = (
+    click.option("--pools", metavar="SIZES", help="Such as cpu=4,io=16 or cpu=2..8."),
+    click.option("--app", metavar="APP", help="Module or file; default ./jobs.py."),
+    _STORE,
+    click.option(
+        "--memory", metavar="LIMITS", help="Such as cpu=1GiB,io=512MiB, or one for all."
+    ),
+    click.option(
+        "--timeout", metavar="LIMITS", help="Such as cpu=10m,io=2m, or one for all."
+    ),
+    click.option(
+        "--drain", metavar="TIME", help="For running jobs at shutdown; default 25s."
+    ),
+    _CONFIG,
+    click.option("--burst", is_flag=True, help="Work off what is due, then exit."),
+    click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        help="Log on stderr; default human on a terminal, else json.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(LOG_LEVELS),
+        help="Least important lines to log; default info.",
+    ),
+    click.option(
+        "--json", "as_json", is_flag=True, help="The same as --log-format json."
+    ),
+)
+
+
+def launch_flags(command: C) -> C:
+    """Give a command the options of a start."""
+    for option in reversed(_LAUNCH):
+        command = option(command)
+    return command
+
+
+def store_flags(command: C) -> C:
+    """Give a command ``--store`` and ``--config``."""
+    return _STORE(_CONFIG(command))
+
+
+def json_flag(command: C) -> C:
+    """Give a command ``--json``."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="One JSON object a line."
+    )(command)
+
+
+def selection_flags(command: C) -> C:
+    """Give a command ``--kind``, ``--pool``, ``--tenant`` and ``--since``."""
+    for option in (
+        click.option(
+            "--since",
+            metavar="TIME",
+            help="Ended (or, unfinished, created) since: 2h, or an ISO 8601 time.",
+        ),
+        click.option("--tenant", metavar="NAME", help="Only this tenant's jobs."),
+        click.option("--pool", metavar="NAME", help="Only jobs of this pool."),
+        click.option("--kind", metavar="KIND", help="Only jobs of this kind."),
+    ):
+        command = option(command)
+    return command

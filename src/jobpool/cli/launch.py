@@ -1,0 +1,99 @@
+"""`jobpool --pools …` and `jobpool run`: start a supervisor and see it through."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from jobpool.cli.flags import LOG_FORMATS, LOG_LEVELS, LaunchFlags, launch_flags
+from jobpool.cli.log import Both, LogWriter, renderer
+from jobpool.cli.opening import configuration_of, opened, own_sources
+from jobpool.core.events import Level, Observer
+from jobpool.core.settings import Settings
+from jobpool.errors import ConfigError, StoreRefused
+
+
+@click.command()
+@launch_flags
+@click.pass_obj
+def run(group: LaunchFlags, /, **flags: Any) -> None:
+    """Start with the pools of the configuration.
+
+    Without any: cpu as many children as there are cores, io 16.
+    """
+    launch(LaunchFlags(**flags).over(group))
+
+
+def launch(flags: LaunchFlags) -> None:
+    """Start a supervisor and block until it has ended.
+
+    Raises:
+        ConfigError: the settings are wrong; nothing was started.
+        AppError: the application does not load; nothing was started.
+        StoreError: the store cannot be used; nothing was started.
+    """
+    settings = configuration_of(flags).settings
+    terminal = sys.stderr.isatty()
+    form = "json" if flags.as_json else _chosen("format", flags.log_format, LOG_FORMATS)
+    form = form or ("human" if terminal else "json")
+    colour = terminal and "NO_COLOR" not in os.environ
+    name = _chosen("level", flags.log_level, LOG_LEVELS) or "info"
+    level = Level[name.upper()]
+    if flags.burst and terminal and form == "human":
+        code = _with_bar(flags, settings, level=level, colour=colour)
+    else:
+        log = LogWriter(sys.stderr, renderer(form, colour=colour), level=level)
+        try:
+            code = _serve(settings, burst=flags.burst, observer=log)
+        finally:
+            log.close()
+    raise click.exceptions.Exit(code)
+
+
+def _chosen(what: str, flag: str | None, choices: Sequence[str]) -> str | None:
+    """Return the flag, else the variable's value, else None.
+
+    Raises:
+        ConfigError: the variable is none of the choices.
+    """
+    variable = f"JOBPOOL_LOG_{what.upper()}"
+    said = flag or os.environ.get(variable) or None
+    if said is not None and said not in choices:
+        raise ConfigError(
+            f"{variable}: {said[:40]!r} is not known; expected {' or '.join(choices)}"
+        )
+    return said
+
+
+def _with_bar(
+    flags: LaunchFlags, settings: Settings, *, level: Level, colour: bool
+) -> int:
+    """Run a burst with a progress bar below the log."""
+    from jobpool.cli.burst import BurstBar  # noqa: PLC0415 - only on a terminal
+
+    with BurstBar(_due_now(flags)) as bar:
+        log = LogWriter(bar.stream, renderer("human", colour=colour), level=level)
+        try:
+            return _serve(settings, burst=True, observer=Both((log, bar)))
+        finally:
+            log.close()
+
+
+def _due_now(flags: LaunchFlags) -> int:
+    """Return how many jobs wait to run; 0 when there is no store yet."""
+    try:
+        with opened(own_sources(flags.store, flags.config)) as store:
+            return sum(row.jobs for row in store.waiting() if not row.paused)
+    except StoreRefused:
+        # The supervisor makes the store, or refuses it with all the details.
+        return 0
+
+
+def _serve(settings: Settings, *, burst: bool, observer: Observer) -> int:
+    from jobpool.supervisor import serve  # noqa: PLC0415 - only a start needs it
+
+    return serve(settings, burst=burst, observer=observer)

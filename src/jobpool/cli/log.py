@@ -1,0 +1,164 @@
+"""The log writer: an observer that never makes its caller wait.
+
+Theory of operation: `observe` only appends to a bounded queue; a daemon thread
+renders and writes. When events come faster than they can be written, the least
+valuable are dropped first (successes and output once the queue is a tenth full,
+anything once it is full), and a line says how many. After each batch the thread
+rests a little, so that a flood does not take the interpreter's lock from the
+supervisor's own threads. A reader that went away or stands still costs log lines,
+never jobs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from typing import TextIO
+
+from jobpool.core.clock import Clock, SystemClock
+from jobpool.core.eventlines import human_line, json_line
+from jobpool.core.events import (
+    Event,
+    JobOutput,
+    JobSucceeded,
+    Level,
+    LinesDropped,
+    Observer,
+)
+
+QUEUE_MAX = 10_000
+"""Events that may wait to be written."""
+_PLENTIFUL = (JobSucceeded, JobOutput)
+_PLENTIFUL_SHARE = 10
+_REST_S = 0.05
+_CLOSE_S = 2.0
+_COLOURS = {Level.DEBUG: "2", Level.WARNING: "33", Level.ERROR: "1;31"}
+_SUCCESS_COLOUR = "32"
+
+Render = Callable[[Event], str]
+
+
+class Both:
+    """Several observers as one."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def observe(self, event: Event) -> None:
+        """Tell each."""
+        for observer in self._observers:
+            observer.observe(event)
+
+
+def plain(event: Event) -> str:
+    """Render for people where there is no terminal, in UTC."""
+    return human_line(event, UTC)
+
+
+def on_terminal(event: Event) -> str:
+    """Render for people at a terminal: their time zone, the verdict in colour."""
+    line = human_line(event, None)
+    clock, _, rest = line.partition(" ")
+    head, gap, tail = rest.partition("  ")
+    succeeded = isinstance(event, JobSucceeded)
+    colour = _SUCCESS_COLOUR if succeeded else _COLOURS.get(event.level)
+    if colour:
+        head = f"\x1b[{colour}m{head}\x1b[0m"
+    return f"{clock} {head}{gap}{tail}"
+
+
+def renderer(form: str, *, colour: bool) -> Render:
+    """Return how to write an event: ``json`` or ``human``."""
+    if form == "json":
+        return json_line
+    return on_terminal if colour else plain
+
+
+class LogWriter:
+    """Writes events of at least a level to a stream, from a thread of its own."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        render: Render,
+        *,
+        level: Level = Level.INFO,
+        queue_max: int = QUEUE_MAX,
+        clock: Clock | None = None,
+    ) -> None:
+        self._stream = stream
+        self._render = render
+        self._level = level
+        self._queue_max = queue_max
+        self._clock = clock or SystemClock()
+        self._queue: deque[Event] = deque()
+        self._dropped = 0
+        self._dropped_lock = threading.Lock()
+        self._something = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(
+            target=self._write_all, name="jobpool-log", daemon=True
+        )
+        self._thread.start()
+
+    def observe(self, event: Event) -> None:
+        """Queue an event, or drop and count it when there is no room."""
+        if event.level < self._level:
+            return
+        room = self._queue_max
+        if isinstance(event, _PLENTIFUL):
+            room //= _PLENTIFUL_SHARE
+        if len(self._queue) >= room:
+            with self._dropped_lock:
+                self._dropped += 1
+            return
+        self._queue.append(event)
+        if not self._something.is_set():
+            self._something.set()
+
+    def close(self, timeout_s: float = _CLOSE_S) -> bool:
+        """Write what is queued and end.
+
+        Args:
+            timeout_s: gives up after so long: whoever reads may stand still.
+
+        Returns:
+            Whether everything was written.
+        """
+        self._closing.set()
+        self._something.set()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive() and not self._queue
+
+    def _write_all(self) -> None:
+        while True:
+            self._something.wait()
+            self._something.clear()
+            is_last = self._closing.is_set()
+            if not self._write(self._batch()):
+                return
+            if is_last:
+                return
+            self._closing.wait(_REST_S)
+
+    def _batch(self) -> list[Event]:
+        events = [self._queue.popleft() for _ in range(len(self._queue))]
+        with self._dropped_lock:
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            events.append(LinesDropped(at_ms=self._clock.utc_ms(), lines=dropped))
+        return events
+
+    def _write(self, events: Sequence[Event]) -> bool:
+        """Write a batch; False: the stream is gone, and nobody can be told."""
+        if not events:
+            return True
+        try:
+            self._stream.write("".join(f"{self._render(event)}\n" for event in events))
+            self._stream.flush()
+        except (OSError, ValueError):
+            # Closed or broken: from now on the queue fills up and drops.
+            return False
+        return True

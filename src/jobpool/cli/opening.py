@@ -1,0 +1,120 @@
+"""From the command line's surroundings to settings and an open store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from jobpool.cli.flags import LaunchFlags
+from jobpool.cli.resources import machine
+from jobpool.core.clock import SystemClock
+from jobpool.core.config import (
+    Configuration,
+    Sources,
+    configure,
+    read_sources,
+    store_of,
+    top_value,
+)
+from jobpool.core.settings import QUEUE_DEPTH_MAX
+from jobpool.errors import ConfigError
+from jobpool.store.base import Store
+
+NETWORK_VARIABLE = "JOBPOOL_ALLOW_NETWORK_FS"
+"""Set to 1: a store on a network file system is opened all the same."""
+
+
+def read_file(path: str) -> str | None:
+    """Return a configuration file's text, or None if it does not exist.
+
+    Raises:
+        ConfigError: it exists and cannot be read as text.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(
+            f"configuration file {path} cannot be read: {exc}; make it a readable "
+            "UTF-8 file, or name another with --config"
+        ) from exc
+
+
+def launch_directory() -> str:
+    """Return the directory that the command was started in.
+
+    Raises:
+        ConfigError: it does not exist any more.
+    """
+    try:
+        return os.getcwd()  # noqa: PTH109 - a text for the pure core
+    except FileNotFoundError as exc:
+        raise ConfigError(
+            "the present directory does not exist any more; change to another"
+        ) from exc
+
+
+def sources_of(flags: LaunchFlags) -> Sources:
+    """Collect flags, environment and configuration file."""
+    return read_sources(
+        flags.options(),
+        env=os.environ,
+        directory=launch_directory(),
+        read_file=read_file,
+        config=flags.config,
+    )
+
+
+def configuration_of(flags: LaunchFlags) -> Configuration:
+    """Build a supervisor's settings from flags, environment and file."""
+    sources = sources_of(flags)
+    return configure(
+        sources,
+        machine=machine(),
+        has_jobs_file=(Path(sources.directory) / "jobs.py").is_file(),
+    )
+
+
+def own_sources(store: str | None, config: str | None) -> Sources:
+    """Collect the layers for a command that has ``--store`` and ``--config``.
+
+    What was said before the command's name counts as well.
+    """
+    group = click.get_current_context().find_object(LaunchFlags) or LaunchFlags()
+    return sources_of(LaunchFlags(store=store, config=config).over(group))
+
+
+@contextmanager
+def opened(sources: Sources, *, create: bool = False) -> Iterator[Store]:
+    """Open the store for one command.
+
+    Args:
+        sources: the layers that name it.
+        create: make the store if it does not exist.
+
+    Raises:
+        StoreRefused: it does not exist, or must not be used; nothing was changed.
+        StoreUnavailable: it could not be reached.
+    """
+    from jobpool.store import open_store  # noqa: PLC0415 - not for --help
+
+    store = open_store(
+        store_of(sources).value,
+        create=create,
+        queue_depth_max=top_value(sources, "queue_depth_max", QUEUE_DEPTH_MAX).value,
+        force_network=os.environ.get(NETWORK_VARIABLE) == "1",
+    )
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def now_ms() -> int:
+    """Return the wall clock, for ages and for times relative to now."""
+    return SystemClock().utc_ms()

@@ -1,0 +1,111 @@
+"""Printing: one JSON object a line, or tables for people. Data is never markup."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from jobpool.core.printable import json_text, one_line, whole
+from jobpool.core.quantity import show_duration, show_size
+
+_PIPE_WIDTH = 1000
+"""Columns where nobody wraps for us."""
+_COLOURS = {
+    "succeeded": "green",
+    "retryable": "yellow",
+    "leased": "cyan",
+    "dead": "red",
+    "quarantined": "bold red",
+}
+
+
+def print_json(value: Any) -> None:
+    """Print one object on one line, without anything that a terminal obeys."""
+    encoded = msgspec.json.encode(value, enc_hook=str, order=None)
+    click.echo(json_text(encoded.decode()))
+
+
+def encodable(value: Any) -> Any:
+    """Replace in texts what UTF-8 cannot carry."""
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, Mapping):
+        return {encodable(key): encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encodable(item) for item in value]
+    return value
+
+
+def console() -> Console:
+    """Return a console on stdout that takes text as it is."""
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def cell(value: Any) -> Text:
+    """Return a value as harmless text; None is a dash."""
+    text = "-" if value is None else one_line(str(value), 200)
+    return Text(text, style=_COLOURS.get(text, ""))
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()
+) -> None:
+    """Print rows under headings.
+
+    Args:
+        columns: the headings.
+        rows: values in the order of the headings.
+        right: headings whose column is aligned to the right.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(
+            name, justify="right" if name in right else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*map(cell, row))
+    screen = console()
+    if screen.is_terminal:
+        screen.print(table)
+        return
+    with screen.capture() as capture:
+        screen.print(table)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def print_line(*parts: str) -> None:
+    """Print one line of text and data."""
+    click.echo("  ".join(one_line(part) for part in parts if part))
+
+
+def heading(text: str) -> None:
+    """Print the heading of a section."""
+    console().print(Text(f"\n{text}", style="bold"))
+
+
+def seconds(value: float | None) -> str | None:
+    """Show a duration, or None."""
+    return None if value is None else show_duration(value)
+
+
+def size(value: int | None) -> str | None:
+    """Show a number of bytes, or None."""
+    return None if value is None else show_size(value)
+
+
+def ago(at_ms: int | None, now_ms: int) -> str | None:
+    """Say how long ago, or in how long, a moment is."""
+    if at_ms is None:
+        return None
+    age_s = (now_ms - at_ms) / 1000
+    if age_s >= 0:
+        return f"{show_duration(age_s)} ago"
+    return f"in {show_duration(-age_s)}"

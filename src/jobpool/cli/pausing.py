@@ -1,0 +1,66 @@
+"""`jobpool pause` and `resume`: stop and go on leasing a pool or a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.opening import opened, own_sources
+from jobpool.cli.output import print_json, print_line
+from jobpool.core.handler import check_kind, check_pool
+from jobpool.store.base import Store
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def _which(command: C) -> C:
+    for option in (
+        json_flag,
+        store_flags,
+        click.option("--pool", "pools", multiple=True, metavar="NAME", help="A pool."),
+        click.option("--kind", "kinds", multiple=True, metavar="KIND", help="A kind."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_which
+def pause(**given: Any) -> None:
+    """Stop starting jobs of a pool or a kind; running ones go on."""
+    _switch("paused", lambda store, target: store.pause(**target), **given)
+
+
+@click.command()
+@_which
+def resume(**given: Any) -> None:
+    """Start jobs of a paused pool or kind again."""
+    _switch("resumed", lambda store, target: store.resume(**target), **given)
+
+
+def _switch(
+    done: str,
+    call: Callable[[Store, dict[str, str]], bool],
+    *,
+    pools: tuple[str, ...],
+    kinds: tuple[str, ...],
+    store: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    if not pools and not kinds:
+        raise click.UsageError("say what: --pool io, or --kind shop.thumbnail")
+    targets = [{"pool": check_pool(name)} for name in pools]
+    targets += [{"kind": check_kind(name)} for name in kinds]
+    with opened(own_sources(store, config)) as found:
+        for target in targets:
+            changed = call(found, target)
+            if as_json:
+                print_json({**target, done: True, "changed": changed})
+            else:
+                (what, name), *_ = target.items()
+                print_line(f"{what} {name} {done}", "" if changed else "as it was")
+        found.ring()

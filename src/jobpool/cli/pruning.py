@@ -1,0 +1,93 @@
+"""`jobpool prune`: delete finished jobs now, by the configuration or by age."""
+
+from __future__ import annotations
+
+import click
+
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.output import print_json, print_line
+from jobpool.core.config import retention_of
+from jobpool.core.job import FINISHED, JobState
+from jobpool.core.quantity import duration_s
+from jobpool.core.settings import Retention
+from jobpool.store.base import Filter, Store
+
+_BATCH = 1000
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    help="Ended so long ago: 30d. Default: the configuration's [retention].",
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([state.value for state in FINISHED]),
+    help="Only jobs in this state; may be repeated. Quarantined ones must be named.",
+)
+@click.option("--dry-run", is_flag=True, help="Count, delete nothing.")
+@store_flags
+@json_flag
+def prune(
+    *,
+    older_than: str | None,
+    states: tuple[str, ...],
+    dry_run: bool,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Delete finished jobs that are old enough."""
+    sources = own_sources(store, config)
+    age_s = None if older_than is None else duration_s(older_than, "--older-than")
+    retention = _ages(retention_of(sources), states, age_s)
+    with opened(sources) as found:
+        if dry_run:
+            jobs = _count(found, retention)
+        else:
+            jobs = 0
+            while (deleted := found.prune(retention, _BATCH)) > 0:
+                jobs += deleted
+    if as_json:
+        print_json({"pruned": 0 if dry_run else jobs, "matched": jobs})
+    else:
+        print_line(f"{jobs} jobs {'would be ' if dry_run else ''}pruned")
+
+
+def _ages(
+    configured: Retention, states: tuple[str, ...], age_s: float | None
+) -> Retention:
+    """Return the age by state; None keeps a state's jobs.
+
+    Without ``--state``, all finished states but quarantined ones are meant: those
+    are evidence, and somebody must have asked for them by name.
+    """
+
+    def age_of(state: JobState) -> float | None:
+        usual = (s for s in FINISHED if s is not JobState.QUARANTINED)
+        if state not in (states or usual):
+            return None
+        if age_s is not None:
+            return age_s
+        configured_s: float | None = getattr(configured, f"{state}_s")
+        return configured_s
+
+    return Retention(**{f"{state}_s": age_of(state) for state in FINISHED})
+
+
+def _count(store: Store, retention: Retention) -> int:
+    """Count what `Store.prune` would delete: all of a state but the young ones."""
+    jobs = 0
+    now = now_ms()
+    for state in FINISHED:
+        age_s: float | None = getattr(retention, f"{state}_s")
+        if age_s is not None:
+            young = max(0, now - round(age_s * 1000)) + 1
+            every = Filter(states=(state,))
+            jobs += store.count(every)
+            jobs -= store.count(Filter(states=(state,), since_ms=young))
+    return jobs

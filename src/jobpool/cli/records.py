@@ -1,0 +1,102 @@
+"""Stored records as the JSON objects that ``--json`` prints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool.core.eventlines import iso_time
+from jobpool.core.job import Attempt, Job, JobState
+
+
+def decoded(text: bytes | None) -> Any:
+    """Decode stored JSON; what is not JSON is shown as text."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return text.decode("utf-8", "replace")
+
+
+def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
+    """Return one attempt; *full* adds what can be long: stack, output, traceback."""
+    short: dict[str, Any] = {
+        "attempt": attempt.attempt,
+        "outcome": attempt.outcome.value,
+        "reason": attempt.reason,
+        "signal": attempt.signal,
+        "exit_code": attempt.exit_code,
+        "peak_rss_bytes": attempt.peak_rss_bytes,
+        "cpu_s": attempt.cpu_s,
+        "duration_s": attempt.duration_s,
+        "error_class": attempt.error_class,
+        "error": attempt.error,
+        "supervisor": attempt.supervisor,
+        "slot": attempt.slot,
+        "started_at": iso_time(attempt.started_at_ms),
+        "finished_at": iso_time(attempt.finished_at_ms),
+    }
+    if full:
+        short |= {
+            "stack": attempt.stack,
+            "output": attempt.output,
+            "traceback": attempt.traceback,
+        }
+    return short
+
+
+def job_object(
+    job: Job, attempts: Sequence[Attempt], *, max_attempts: int | None, full: bool
+) -> dict[str, Any]:
+    """Return a job with its unsuccessful attempts.
+
+    Args:
+        job: as stored.
+        attempts: oldest first.
+        max_attempts: the kind's, for a job that has none of its own.
+        full: with each attempt's stack, output and traceback.
+    """
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "pool": job.pool,
+        "state": job.shown_state,
+        "attempt": job.attempt,
+        "max_attempts": max_attempts if job.max_attempts is None else job.max_attempts,
+        "failures": job.failures,
+        "crashes": job.crashes,
+        "interruptions": job.interruptions,
+        "recoveries": job.recoveries,
+        "outcome": job.outcome.value if job.outcome else None,
+        "reason": job.reason,
+        "error_class": job.error_class,
+        "error": job.error,
+        "result": _result(job),
+        "progress": decoded(job.progress),
+        "created_at": iso_time(job.created_at_ms),
+        "run_at": iso_time(job.run_at_ms),
+        "expires_at": iso_time(job.expires_at_ms),
+        "started_at": iso_time(job.started_at_ms),
+        "finished_at": iso_time(job.finished_at_ms),
+        "last_heartbeat_at": iso_time(job.last_heartbeat_at_ms),
+        "duration_s": job.duration_s,
+        "cpu_s": job.cpu_s,
+        "peak_rss_bytes": job.peak_rss_bytes,
+        "timeout_s": job.timeout_s,
+        "memory_bytes": job.memory_bytes,
+        "cancel_requested": job.cancel_requested,
+        "key": job.key,
+        "unique": job.unique,
+        "tenant": job.tenant,
+        "priority": job.priority,
+        "supervisor": job.supervisor,
+        "slot": job.slot,
+        "attempts": [attempt_object(attempt, full=full) for attempt in attempts],
+    }
+
+
+def _result(job: Job) -> Any:
+    return decoded(job.result) if job.state is JobState.SUCCEEDED else None

@@ -1,0 +1,172 @@
+"""The command group: launch flags, lazily loaded commands, errors as one line each.
+
+Commands are imported only when they run, so that `jobpool enqueue` does not pay for
+the supervisor.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from jobpool import __version__
+from jobpool.cli.exits import TABLE, Exit, exit_of
+from jobpool.cli.flags import LaunchFlags, launch_flags
+from jobpool.core.printable import lines, one_line
+from jobpool.errors import AppError, JobpoolError
+
+
+class _Command(NamedTuple):
+    """Where a command lives, and its line in the help."""
+
+    where: str
+    summary: str
+
+
+_COMMANDS = {
+    "run": _Command("launch:run", "Start with the pools of the configuration."),
+    "enqueue": _Command("enqueue:enqueue", "Enqueue jobs of KIND."),
+    "list": _Command("listing:list_jobs", "List jobs, newest first."),
+    "show": _Command("showing:show", "Show one job: why, figures, stack, output."),
+    "status": _Command("status:status", "Show supervisors, pools and what waits."),
+    "cancel": _Command("operate:cancel", "Cancel jobs."),
+    "retry": _Command("operate:retry", "Run dead or waiting jobs now."),
+    "release": _Command("operate:release", "Put quarantined jobs back."),
+    "pause": _Command("pausing:pause", "Stop starting jobs of a pool or a kind."),
+    "resume": _Command("pausing:resume", "Go on with a pool or a kind."),
+    "prune": _Command("pruning:prune", "Delete old finished jobs."),
+    "check": _Command("check:check", "Check everything, start nothing."),
+    "doctor": _Command("doctor:doctor", "Examine platform, limits and store."),
+    "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
+}
+"""In the order of the help."""
+_EVERYWHERE = ("store", "config")
+"""Launch flags that other commands take from the group as well."""
+
+
+class Root(click.Group):
+    """The group; knows its commands by name until one is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """Return the names in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        where = f"jobpool.cli.{_COMMANDS[cmd_name].where}"
+        module, _, attribute = where.partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{where} is not a command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is answered with the nearest name."""
+        if args[0] not in _COMMANDS:
+            close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "see jobpool --help"
+            ctx.fail(f"No such command {one_line(args[0], 60)!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Write the commands' lines without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(n, c.summary) for n, c in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an expected error becomes one line and an exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except JobpoolError as exc:
+            _fail(exc)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(Exit.INTERRUPTED) from None
+        except BrokenPipeError:
+            _forget_stdout()
+            raise click.exceptions.Exit(Exit.PIPE) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as exc:
+            traceback.print_exc()
+            click.echo(
+                f"Error: {type(exc).__name__} should not have happened; please report "
+                "it with the lines above",
+                err=True,
+            )
+            raise click.exceptions.Exit(Exit.BUG) from exc
+        return result
+
+
+def _fail(error: JobpoolError) -> NoReturn:
+    """Print an error with its remedy, and end."""
+    if isinstance(error, AppError) and error.traceback:
+        click.echo(lines(error.traceback.rstrip()), err=True)
+    click.echo(f"Error: {one_line(str(error))}", err=True)
+    raise click.exceptions.Exit(exit_of(error)) from error
+
+
+def _forget_stdout() -> None:
+    """Point stdout to nowhere, so that the interpreter's last flush is quiet."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - lives to the end
+
+
+@click.group(
+    cls=Root,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=TABLE,
+)
+@launch_flags
+@click.version_option(__version__, message="jobpool %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, /, **flags: Any) -> None:
+    """Run background jobs that may hang, leak, crash or lie, and never lose one.
+
+    \b
+    jobpool --pools cpu=4,io=16     start, with pools of these sizes
+    jobpool run                     start, with the configuration's pools
+    """  # noqa: D301 - click wants the character itself
+    given = LaunchFlags(**flags)
+    ctx.obj = given
+    if ctx.invoked_subcommand == "run":
+        return
+    if ctx.invoked_subcommand is not None:
+        if extra := [name for name in given.names() if name not in _EVERYWHERE]:
+            raise click.UsageError(
+                f"--{extra[0]} starts jobpool and does not go with "
+                f"{ctx.invoked_subcommand!r}; put the command's own options after it"
+            )
+        return
+    if not given.names():
+        click.echo(ctx.get_help())
+        return
+    if given.pools is None:
+        raise click.UsageError(
+            "what to run? say --pools cpu=4,io=16, or `jobpool run` for the pools of "
+            "the configuration"
+        )
+    from jobpool.cli.launch import launch  # noqa: PLC0415 - only when it starts
+
+    launch(given)

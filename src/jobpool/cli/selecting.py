@@ -1,0 +1,62 @@
+"""Which jobs a command means: flags to a filter, and walking through what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jobpool.cli.opening import now_ms
+from jobpool.cli.times import since_ms
+from jobpool.core.job import Job, JobState
+from jobpool.store.base import Filter, Store
+
+RETRYABLE = "retryable"
+STATES = (*(state.value for state in JobState), RETRYABLE)
+"""As shown: ``retryable`` is a pending job that has been attempted."""
+_PAGE = 500
+
+
+def chosen(
+    *,
+    states: Sequence[str],
+    kind: str | None,
+    pool: str | None,
+    tenant: str | None,
+    since: str | None,
+) -> Filter:
+    """Return the filter of the flags.
+
+    Raises:
+        ConfigError: ``--since`` is not a time.
+    """
+    stored = {JobState.PENDING if s == RETRYABLE else JobState(s) for s in states}
+    return Filter(
+        states=tuple(sorted(stored)) or None,
+        kind=kind,
+        pool=pool,
+        tenant=tenant,
+        since_ms=None if since is None else since_ms(since, now_ms()),
+    )
+
+
+def matching(
+    store: Store, which: Filter, shown: Sequence[str], limit: int | None = None
+) -> Iterator[Job]:
+    """Yield the jobs of a filter, newest first.
+
+    Args:
+        store: where they are.
+        which: as of `chosen`.
+        shown: states as shown, to tell ``retryable`` from ``pending``; empty: all.
+        limit: end after so many.
+    """
+    left = limit
+    before: int | None = None
+    while left is None or left > 0:
+        page = store.find(which, _PAGE if left is None else min(left, _PAGE), before)
+        for job in page:
+            if not shown or job.shown_state in shown:
+                yield job
+                left = None if left is None else left - 1
+        if not page:
+            return
+        before = page[-1].id

@@ -1,0 +1,226 @@
+"""`jobpool show`: one job, so that its trouble is understood in ten seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.output import (
+    ago,
+    encodable,
+    heading,
+    print_json,
+    print_line,
+    print_table,
+    seconds,
+    size,
+)
+from jobpool.cli.records import decoded, job_object
+from jobpool.core.eventlines import iso_time
+from jobpool.core.job import Attempt, Job, JobState
+from jobpool.core.printable import lines
+from jobpool.errors import JobNotFound
+from jobpool.store.base import KindRecord, Store
+
+_TEXT_MAX = 20_000
+
+
+@click.command()
+@click.argument("job_id", metavar="ID", type=click.IntRange(min=1))
+@click.option("--payload", "with_payload", is_flag=True, help="Its arguments, too.")
+@store_flags
+@json_flag
+def show(
+    *,
+    job_id: int,
+    with_payload: bool,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Show one job: state, why, figures, attempts, stack, output."""
+    with opened(own_sources(store, config)) as found:
+        job = found.get(job_id)
+        if job is None:
+            raise JobNotFound(
+                f"there is no job {job_id} in {found.url}; it may have been pruned, or "
+                "is in another store (--store)"
+            )
+        attempts = found.attempts(job_id)
+        known = next((r for r in found.kinds() if r.kind == job.kind), None)
+        payload = found.payload(job_id) if with_payload else None
+        waits = _why_it_waits(found, job, known)
+    if as_json:
+        maximum = known.max_attempts if known else None
+        shown = job_object(job, attempts, max_attempts=maximum, full=True)
+        if with_payload:
+            shown["payload"] = decoded(payload)
+        print_json(encodable(shown))
+        return
+    _print_job(job, known, waits)
+    if with_payload:
+        heading("PAYLOAD")
+        click.echo(lines((payload or b"").decode("utf-8", "replace"), _TEXT_MAX))
+    _print_attempts(attempts)
+
+
+def _print_job(job: Job, known: KindRecord | None, waits: str) -> None:
+    now = now_ms()
+    print_line(f"job {job.id}", job.kind, job.shown_state)
+    rows = [
+        ("why", job.reason or ""),
+        ("next", f"waits: {waits}" if waits else _what_next(job, now)),
+        ("error", ": ".join(filter(None, (job.error_class, job.error)))),
+        ("pool", _place(job)),
+        ("counts", _counts(job, known)),
+        ("limits", _limits(job, known)),
+        ("observed", _observed(job)),
+        ("progress", _json(job.progress)),
+        ("result", _json(job.result) if job.state is JobState.SUCCEEDED else ""),
+        *(
+            (name, f"{iso_time(at)}  {ago(at, now)}" if at is not None else "")
+            for name, at in (
+                ("created", job.created_at_ms),
+                ("run at", job.run_at_ms),
+                ("started", job.started_at_ms),
+                ("heartbeat", job.last_heartbeat_at_ms),
+                ("finished", job.finished_at_ms),
+            )
+        ),
+        ("options", _options(job)),
+    ]
+    for name, text in rows:
+        if text:
+            print_line(f"  {name:<10}{text}")
+
+
+def _what_next(job: Job, now: int) -> str:
+    match job.state:
+        case JobState.PENDING:
+            return (
+                f"tried again {ago(job.run_at_ms, now)}"
+                if job.attempt
+                else (f"due {ago(job.run_at_ms, now)}")
+            )
+        case JobState.RUNNABLE:
+            return "runs as soon as a slot of its pool is free"
+        case JobState.LEASED:
+            wish = "; cancellation asked for" if job.cancel_requested else ""
+            return f"runs since {ago(job.started_at_ms, now) or 'just now'}{wish}"
+        case JobState.QUARANTINED:
+            return f"nothing, until: jobpool release {job.id}"
+        case JobState.DEAD:
+            return f"nothing, until: jobpool retry {job.id}"
+        case _:
+            return ""
+
+
+def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
+    """Say what keeps a waiting job from running, if anything does."""
+    if job.state not in (JobState.PENDING, JobState.RUNNABLE):
+        return ""
+    paused = store.paused()
+    reasons = [
+        f"{what} {name} is paused"
+        for what, name in paused
+        if name == (job.pool if what == "pool" else job.kind)
+    ]
+    if known is None:
+        reasons.append("no supervisor has ever known this kind")
+    return ", ".join(reasons)
+
+
+def _place(job: Job) -> str:
+    slot = f"  slot {job.slot}" if job.slot else ""
+    return f"{job.pool}{slot}  supervisor {job.supervisor or '-'}"
+
+
+def _counts(job: Job, known: KindRecord | None) -> str:
+    maximum = job.max_attempts or (known.max_attempts if known else None)
+    crashes = known.max_crashes if known else None
+    of = f" of {maximum}" if maximum else ""
+    of_crashes = f" of {crashes}" if crashes else ""
+    return (
+        f"{job.attempt} attempts: {job.failures} failures{of}, {job.crashes} crashes"
+        f"{of_crashes}, {job.interruptions} interruptions, {job.recoveries} recoveries"
+    )
+
+
+def _limits(job: Job, known: KindRecord | None) -> str:
+    timeout = job.timeout_s or (known.timeout_s if known else None)
+    memory = job.memory_bytes or (known.memory_bytes if known else None)
+    if timeout is None and memory is None:
+        return ""
+    return f"{seconds(timeout) or '-'}  {size(memory) or '-'}"
+
+
+def _observed(job: Job) -> str:
+    if job.duration_s is None:
+        return ""
+    cpu = f"  {seconds(job.cpu_s)} of CPU" if job.cpu_s is not None else ""
+    return f"{seconds(job.duration_s)}  {size(job.peak_rss_bytes) or '-'}{cpu}"
+
+
+def _options(job: Job) -> str:
+    pairs: list[tuple[str, Any]] = [
+        ("priority", job.priority or None),
+        ("key", job.key),
+        ("unique", job.unique),
+        ("tenant", job.tenant),
+        ("expires", iso_time(job.expires_at_ms)),
+    ]
+    return "  ".join(f"{name} {value}" for name, value in pairs if value is not None)
+
+
+def _json(text: bytes | None) -> str:
+    if text is None:
+        return ""
+    return msgspec.json.encode(decoded(text)).decode()
+
+
+def _print_attempts(attempts: Sequence[Attempt]) -> None:
+    if not attempts:
+        return
+    heading("ATTEMPTS THAT DID NOT SUCCEED")
+    now = now_ms()
+    print_table(
+        ("#", "OUTCOME", "ENDED", "RAN", "PEAK", "HOW", "SLOT", "REASON"),
+        (
+            (
+                attempt.attempt,
+                attempt.outcome,
+                ago(attempt.finished_at_ms, now),
+                seconds(attempt.duration_s),
+                size(attempt.peak_rss_bytes),
+                _how(attempt),
+                attempt.slot,
+                attempt.reason or attempt.error_class,
+            )
+            for attempt in attempts
+        ),
+        right=("#", "RAN", "PEAK"),
+    )
+    for name, text in _evidence(attempts[-1]):
+        heading(f"{name} OF ATTEMPT {attempts[-1].attempt}")
+        click.echo(lines(text.rstrip("\n"), _TEXT_MAX))
+
+
+def _how(attempt: Attempt) -> str | None:
+    if attempt.signal is not None:
+        return f"signal {attempt.signal}"
+    return None if attempt.exit_code is None else f"exit {attempt.exit_code}"
+
+
+def _evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
+    for name, text in (
+        ("TRACEBACK", attempt.traceback),
+        ("STACK", attempt.stack),
+        ("OUTPUT", attempt.output),
+    ):
+        if text:
+            yield name, text

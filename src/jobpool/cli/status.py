@@ -1,0 +1,195 @@
+"""`jobpool status`: supervisors, pools, what waits and why, figures by kind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import click
+import msgspec
+
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.output import (
+    ago,
+    encodable,
+    heading,
+    print_json,
+    print_line,
+    print_table,
+    seconds,
+    size,
+)
+from jobpool.cli.selecting import RETRYABLE
+from jobpool.core.job import JobState
+from jobpool.store.base import FigureRow, Run, StatRow, Store, WaitingRow
+
+_SHOWN_STATES = tuple(state.value for state in JobState)
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """Everything that the command looks up, in one moment."""
+
+    url: str
+    runs: list[Run]
+    stats: list[StatRow]
+    waiting: list[WaitingRow]
+    paused: list[tuple[str, str]]
+    figures: list[FigureRow]
+
+
+@click.command()
+@click.option("--figures", is_flag=True, help="Observed use by kind beside limits.")
+@store_flags
+@json_flag
+def status(
+    *, figures: bool, store: str | None, config: str | None, as_json: bool
+) -> None:
+    """Show supervisors, pools and what waits."""
+    with opened(own_sources(store, config)) as found:
+        seen = _look(found, figures=figures)
+    if as_json:
+        print_json(encodable(_object(seen, figures=figures)))
+    else:
+        _print(seen, figures=figures)
+
+
+def _look(store: Store, *, figures: bool) -> _Status:
+    return _Status(
+        url=store.url,
+        runs=store.open_runs(),
+        stats=store.stats(),
+        waiting=store.waiting(),
+        paused=store.paused(),
+        figures=store.figures() if figures else [],
+    )
+
+
+def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
+    now = now_ms()
+    whole: dict[str, Any] = {
+        "store": seen.url,
+        "supervisors": [
+            {
+                "id": run.id,
+                "host": run.host,
+                "pid": run.pid,
+                "version": run.version,
+                "pools": dict(run.pools),
+                "alive": run.lease_until_ms > now,
+                "heartbeat_age_s": (now - run.heartbeat_at_ms) / 1000,
+                "up_s": (now - run.started_at_ms) / 1000,
+            }
+            for run in seen.runs
+        ],
+        "pools": {pool: dict(states) for pool, states in _by_pool(seen).items()},
+        "waiting": [msgspec.to_builtins(row) for row in seen.waiting],
+        "unknown_kinds": [
+            msgspec.to_builtins(row) for row in seen.waiting if not row.known
+        ],
+        "oldest_runnable_age_s": max(
+            (row.oldest_age_s for row in seen.waiting), default=None
+        ),
+        "paused": [{"what": what, "name": name} for what, name in seen.paused],
+    }
+    if figures:
+        whole["figures"] = [msgspec.to_builtins(row) for row in seen.figures]
+    return whole
+
+
+def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
+    """Count jobs by pool and state; a pool that runs is there even when empty."""
+    empty = dict.fromkeys(_SHOWN_STATES, 0)
+    pools: dict[str, dict[str, int]] = defaultdict(empty.copy)
+    for run in seen.runs:
+        for name in run.pools:
+            pools[name] = empty.copy()
+    for row in seen.stats:
+        state = "pending" if row.state == RETRYABLE else row.state
+        pools[row.pool][state] += row.jobs
+    return dict(sorted(pools.items()))
+
+
+def _print(seen: _Status, *, figures: bool) -> None:
+    now = now_ms()
+    print_line(f"store  {seen.url}")
+    if not seen.runs:
+        print_line("no supervisor is running; start one: jobpool --pools cpu=4,io=16")
+    for run in seen.runs:
+        sizes = " ".join(f"{name}={text}" for name, text in run.pools.items())
+        late = "" if run.lease_until_ms > now else "NOT ALIVE: its lease is over"
+        print_line(
+            f"supervisor {run.pid} on {run.host}",
+            sizes,
+            f"heartbeat {ago(run.heartbeat_at_ms, now)}",
+            f"up {seconds((now - run.started_at_ms) / 1000)}",
+            late,
+        )
+    pools = _by_pool(seen)
+    if pools:
+        heading("POOLS")
+        _print_pools(seen, pools)
+    _print_waiting(seen)
+    if seen.paused:
+        heading("PAUSED")
+        for what, name in seen.paused:
+            print_line(f"{what} {name}", f"jobpool resume --{what} {name}")
+    if figures:
+        _print_figures(seen.figures)
+
+
+def _print_pools(seen: _Status, pools: dict[str, dict[str, int]]) -> None:
+    oldest: dict[str, float] = {}
+    for row in seen.waiting:
+        oldest[row.pool] = max(oldest.get(row.pool, 0.0), row.oldest_age_s)
+    numbers = tuple(state.upper() for state in _SHOWN_STATES)
+    print_table(
+        ("POOL", *numbers, "OLDEST"),
+        (
+            (
+                name,
+                *(counts[state] for state in _SHOWN_STATES),
+                seconds(oldest.get(name)),
+            )
+            for name, counts in pools.items()
+        ),
+        right=(*numbers, "OLDEST"),
+    )
+
+
+def _print_waiting(seen: _Status) -> None:
+    unknown = [row for row in seen.waiting if not row.known]
+    if not unknown:
+        return
+    heading("KINDS THAT NO SUPERVISOR KNOWS")
+    print_table(
+        ("KIND", "POOL", "JOBS", "OLDEST"),
+        ((row.kind, row.pool, row.jobs, seconds(row.oldest_age_s)) for row in unknown),
+        right=("JOBS", "OLDEST"),
+    )
+    print_line("They wait until an application that has these kinds is started.")
+
+
+def _print_figures(rows: list[FigureRow]) -> None:
+    heading("FIGURES (newest 1,000 attempts of each kind)")
+    numbers = ("ATTEMPTS", "RSS P50", "P99", "MAX", "LIMIT", "RAN P50", "P99 ", "MAX ")
+    print_table(
+        ("KIND", "POOL", *numbers, "LIMIT "),
+        (
+            (
+                row.kind,
+                row.pool,
+                row.attempts,
+                size(row.rss_p50_bytes),
+                size(row.rss_p99_bytes),
+                size(row.rss_max_bytes),
+                size(row.memory_bytes),
+                seconds(row.duration_p50_s),
+                seconds(row.duration_p99_s),
+                seconds(row.duration_max_s),
+                seconds(row.timeout_s),
+            )
+            for row in rows
+        ),
+        right=(*numbers, "LIMIT "),
+    )

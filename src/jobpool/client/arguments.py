@@ -1,0 +1,158 @@
+"""Arguments of one handler: bound, checked and encoded; in the child decoded again.
+
+They travel as one JSON object by parameter name, so that a signature may gain
+parameters with defaults while jobs wait. Defaults are left out of it unless given.
+What the caller sent as a datetime, a UUID or a dataclass arrives as one if the
+parameter is annotated so; what would arrive as something else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from jobpool.client.annotations import annotations_of, signature_of
+from jobpool.client.argument_shape import ArgumentShape
+from jobpool.client.strict_json import (
+    NotJson,
+    NotPlainJson,
+    encode,
+    from_plain,
+    misfit,
+    refuse_flaws,
+)
+from jobpool.core.quantity import show_size
+from jobpool.errors import ArgumentsRejected, GiveUp
+
+
+class Arguments:
+    """The parameters of one handler.
+
+    Args:
+        function: the handler's function.
+        kind: its kind, for messages.
+    """
+
+    def __init__(self, function: Callable[..., Any], kind: str) -> None:
+        self._function = function
+        self._kind = kind
+        self._signature = signature_of(function)
+
+    def encode_call(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], max_bytes: int
+    ) -> bytes:
+        """Encode a call as the function would receive it.
+
+        Raises:
+            ArgumentsRejected: it does not fit the signature or the annotations, is
+                not JSON, or is longer than *max_bytes*.
+        """
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as exc:
+            raise self._rejected(f"{exc}; expected {self._signature}") from None
+        given: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = self._signature.parameters[name].kind
+            if kind is kind.VAR_KEYWORD:
+                if doubled := value.keys() & set(self._shape.names):
+                    raise self._rejected(f"argument {doubled.pop()!r} is given twice")
+                given |= value
+            elif kind is not kind.VAR_POSITIONAL:
+                given[name] = value
+            elif value:
+                given[name] = list(value)
+        return self._encode(given, max_bytes)
+
+    def encode_named(self, arguments: Mapping[str, Any], max_bytes: int) -> bytes:
+        """Encode arguments that are given by name, as `encode_call` does."""
+        if not isinstance(arguments, Mapping):
+            raise self._rejected(
+                "expected a dict of arguments by name, got "
+                f"{type(arguments).__qualname__}"
+            )
+        # In the signature's order, so that equal arguments are equal bytes.
+        ordered = {n: arguments[n] for n in self._shape.names if n in arguments}
+        return self._encode(ordered | dict(arguments), max_bytes)
+
+    def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments, typed as annotated.
+
+        Raises:
+            GiveUp: the payload does not fit the handler as it is now.
+        """
+        try:
+            return self._shape.decode(payload)
+        except msgspec.DecodeError as exc:
+            problem = misfit(exc)
+        except (UnicodeDecodeError, RecursionError):
+            problem = "not valid JSON"
+        # Raised out here: a chained cause would carry the payload.
+        raise GiveUp(
+            f"the stored arguments do not fit {self._kind}: {problem}; the handler "
+            "has changed since, or the row was written by hand"
+        )
+
+    @cached_property
+    def schema(self) -> bytes:
+        """JSON Schema of the arguments object, encoded as JSON."""
+        return self._shape.schema()
+
+    @cached_property
+    def _shape(self) -> ArgumentShape:
+        hints = annotations_of(self._function, self._kind)
+        return ArgumentShape(self._signature, hints, self._kind)
+
+    def _encode(self, given: dict[str, Any], max_bytes: int) -> bytes:
+        shape = self._shape
+        try:
+            self._refuse_untyped(given)
+            # As objects first: a datetime must not pass for annotated text.
+            msgspec.convert(given, shape.struct, dec_hook=from_plain)
+            payload = encode(given)
+            shape.decode(payload)
+        except msgspec.ValidationError as exc:
+            raise self._rejected(misfit(exc)) from None
+        except NotJson as exc:
+            raise self._rejected(f"{_culprit(given)}{exc}") from None
+        if len(payload) > max_bytes:
+            raise self._rejected(
+                f"they take {len(payload):,} bytes as JSON, allowed are {max_bytes:,} "
+                f"({show_size(max_bytes)}); store the data elsewhere and send where it "
+                "is, or raise JobPool(payload_max=...)"
+            )
+        return payload
+
+    def _refuse_untyped(self, given: Mapping[str, Any]) -> None:
+        """Refuse, under a parameter without a type, what would not arrive as sent."""
+        for name, value in given.items():
+            own = name in self._shape.names
+            if name in self._shape.open_names or (
+                not own and self._shape.extra_is_open
+            ):
+                try:
+                    refuse_flaws(value)
+                except NotPlainJson as exc:
+                    raise NotJson(
+                        f"{exc}; send plain JSON, or annotate {name!r} with the type "
+                        "that it should arrive as"
+                    ) from None
+
+    def _rejected(self, problem: str) -> ArgumentsRejected:
+        return ArgumentsRejected(
+            f"arguments of {self._kind} are refused, nothing was enqueued: {problem}"
+        )
+
+
+def _culprit(given: Mapping[str, Any]) -> str:
+    """Name the first argument that cannot be encoded by itself."""
+    for name, value in given.items():
+        try:
+            encode(value)
+            refuse_flaws(value)
+        except NotJson:
+            return f"argument {name!r}: "
+    return ""

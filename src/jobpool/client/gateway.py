@@ -1,0 +1,124 @@
+"""The client's one way to the store: through the supervisor inside a child.
+
+Theory of operation. In an ordinary process the gateway opens the store and writes
+to it. In a child it never does: jobs go over the child's channel to the supervisor,
+which commits them and answers, and everything that would read the store is refused
+with a remedy. A process that jobpool started but where no attempt runs (a zygote
+that imports the application, say) may do neither: code at a module's top level that
+enqueues would otherwise enqueue anew with every child, for ever.
+
+While a thread has a transaction of the caller's open, that thread holds the store's
+writers' lock and the database's write lock. A write of ours beside it would wait
+for the caller, who waits for it: it is refused instead.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from jobpool.client.opening import LazyStore
+from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.running import channel
+from jobpool.errors import UsageError
+from jobpool.store.base import Store
+
+RUN_MARKER = "JOBPOOL_RUN"
+"""In the environment of every process that a supervisor has started."""
+
+
+class Gateway:
+    """Stores jobs, and opens the store for reading.
+
+    Args:
+        argument: the store's URL as the application names it, if it does.
+    """
+
+    def __init__(self, argument: str | None) -> None:
+        self._lazy = LazyStore(argument)
+        self._local = threading.local()
+
+    def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
+        """Store jobs; errors as of `Store.enqueue`, or UsageError in a wrong place."""
+        way = channel()
+        if way is not None:
+            if connection is not None:
+                raise UsageError(
+                    "connection= cannot be used inside a handler: there the supervisor "
+                    "stores jobs, not your transaction; nothing was enqueued. Commit "
+                    "first, then enqueue without it, with key= against doubles"
+                )
+            return way.enqueue(jobs)
+        self._refuse_in_started_process("enqueue")
+        if connection is None:
+            self.refuse_in_transaction("enqueue")
+        store = self._lazy.get()
+        stored = store.enqueue(jobs, connection)
+        if connection is None or not connection.in_transaction:
+            store.ring()  # else it is too early: nothing is committed yet
+        return stored
+
+    def store(self, what: str) -> Store:
+        """Return the store for reading or for an operator's step.
+
+        Args:
+            what: what it is wanted for, for the message.
+
+        Raises:
+            UsageError: this is a child or another process that jobpool started.
+            StoreError: the store cannot be opened.
+        """
+        if channel() is not None:
+            raise UsageError(
+                f"{what} does not work inside a handler: children never open the "
+                "store, and a job that waits for another holds its slot. Enqueue the "
+                "rest of the work as a job of its own instead"
+            )
+        self._refuse_in_started_process(what)
+        return self._lazy.get()
+
+    @contextmanager
+    def transaction(self, connection: Any) -> Iterator[None]:
+        """Hold a transaction of the caller's, as `JobPool.transaction` says."""
+        store = self.store("transaction()")
+        self.refuse_in_transaction("transaction()")
+        with store.caller_transaction(connection):
+            self._local.busy = True
+            try:
+                yield
+            finally:
+                self._local.busy = False
+
+    def refuse_in_transaction(self, what: str) -> None:
+        """Refuse a write that would wait for this thread's own transaction.
+
+        Raises:
+            UsageError: this thread is inside `transaction`.
+        """
+        if getattr(self._local, "busy", False):
+            raise UsageError(
+                f"{what} inside `with jobs.transaction(connection)` would wait for "
+                "that transaction for ever; use .options(connection=connection) there, "
+                "or do it after the block"
+            )
+
+    @property
+    def argument(self) -> str | None:
+        """The store's URL as the application names it, if it does."""
+        return self._lazy.argument
+
+    def close(self) -> None:
+        """Close the store if it is open; the next use opens it again."""
+        self._lazy.close()
+
+    def _refuse_in_started_process(self, what: str) -> None:
+        if RUN_MARKER in os.environ:
+            raise UsageError(
+                f"{what} was called in a process that jobpool started, outside of any "
+                "handler (at import, in a hook, or in a program that a handler runs); "
+                "every new child would do it again. Do it inside a handler, or under "
+                '`if __name__ == "__main__":`'
+            )

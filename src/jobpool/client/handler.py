@@ -1,0 +1,216 @@
+"""Handler: a function that jobs call. It stays a function, and can enqueue itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from jobpool.client.arguments import Arguments
+from jobpool.client.gateway import Gateway
+from jobpool.client.handle import Job
+from jobpool.client.options import DEFAULT, Options, read_options
+from jobpool.client.results import Results
+from jobpool.core.handler import HandlerSpec
+from jobpool.core.job import NewJob
+from jobpool.core.quantity import DurationLike, SizeLike
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Handler(Generic[P, R]):
+    """A registered function. Made by ``@jobs.job``, not by applications.
+
+    Calling it calls the function, here and now; `enqueue` makes a job of the call.
+
+    Args:
+        function: the user's function.
+        spec: what its decorator declared, without the schema.
+        gateway: where jobs go.
+        payload_max_bytes: most bytes that arguments may take.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        spec: HandlerSpec,
+        *,
+        gateway: Gateway,
+        payload_max_bytes: int,
+    ) -> None:
+        self._function = function
+        self._spec = spec
+        self._gateway = gateway
+        self._payload_max_bytes = payload_max_bytes
+        self.arguments = Arguments(function, spec.kind)
+        """How calls become payloads, and payloads calls again."""
+        self.results = Results(function, spec.kind)
+        """How results are stored and read."""
+        functools.update_wrapper(self, function)
+        self.name: str = getattr(function, "__qualname__", spec.kind)
+        """The function's name within its module."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself; no job is made."""
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.kind} in pool {self.pool}>"
+
+    def __reduce__(self) -> str:
+        # Pickled by its name, as a function is.
+        return self.name
+
+    @property
+    def kind(self) -> str:
+        """The handler's stable name."""
+        return self._spec.kind
+
+    @property
+    def pool(self) -> str:
+        """The pool whose children run it."""
+        return self._spec.pool
+
+    @property
+    def spec(self) -> HandlerSpec:
+        """The declaration, with the arguments' JSON Schema.
+
+        Raises:
+            ConfigError: the annotations cannot be looked up or read from JSON.
+        """
+        return HandlerSpec(
+            kind=self._spec.kind,
+            pool=self._spec.pool,
+            aliases=self._spec.aliases,
+            limits=self._spec.limits,
+            policy=self._spec.policy,
+            schema=self.arguments.schema,
+        )
+
+    @overload
+    def enqueue(
+        self: Handler[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Job[T]: ...
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+        """Make a job of this call; it is durable once this returns.
+
+        Inside a handler the supervisor stores it, and this returns after the commit.
+
+        Returns:
+            The job, or the existing one that has this key or unique text.
+
+        Raises:
+            ArgumentsRejected: the arguments do not fit, are not JSON, or too large.
+            KeyConflict: the key is held by a job with other arguments.
+            QueueFull: too many jobs wait.
+            UsageError: called where it cannot work; says what to do instead.
+            StoreError: the store cannot be used. In all cases nothing was stored.
+        """
+        return self._enqueue(DEFAULT, args, kwargs)
+
+    def options(
+        self,
+        *,
+        run_in: DurationLike | None = None,
+        run_at: datetime | float | None = None,
+        expires_in: DurationLike | None = None,
+        priority: int = 0,
+        key: str | None = None,
+        unique: str | None = None,
+        tenant: str | None = None,
+        max_attempts: int | None = None,
+        timeout: DurationLike | None = None,
+        memory: SizeLike | None = None,
+        connection: Any = None,
+    ) -> BoundHandler[P, R]:
+        """Say how a job differs from the handler's others, before `enqueue`.
+
+        Args:
+            run_in: not before so long from now.
+            run_at: not before this moment: an aware datetime or Unix seconds.
+            expires_in: canceled if no attempt has begun by then.
+            priority: higher is more important; -32768 to 32767.
+            key: idempotency key: the same job is returned until it is pruned.
+            unique: at most one unfinished job of the kind has this text.
+            tenant: on whose behalf; stored with the job.
+            max_attempts: instead of the handler's.
+            timeout: instead of the handler's, up to the pool's maximum.
+            memory: instead of the handler's, up to the pool's maximum.
+            connection: the caller's own connection to the same database; the job
+                belongs to its transaction, and commits or vanishes with it.
+
+        Raises:
+            UsageError: a value is out of range, or run_in and run_at are both given.
+        """
+        return BoundHandler(
+            self,
+            read_options(
+                run_in=run_in,
+                run_at=run_at,
+                expires_in=expires_in,
+                priority=priority,
+                key=key,
+                unique=unique,
+                tenant=tenant,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                memory=memory,
+                connection=connection,
+            ),
+        )
+
+    def new_job(self, options: Options, arguments: Any) -> NewJob:
+        """Return the job for arguments by name, checked but not stored.
+
+        Raises:
+            ArgumentsRejected: as of `enqueue`.
+        """
+        payload = self.arguments.encode_named(arguments, self._payload_max_bytes)
+        return options.new_job(self._spec, payload)
+
+    def _enqueue(
+        self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Job[Any]:
+        payload = self.arguments.encode_call(args, kwargs, self._payload_max_bytes)
+        (stored,) = self._gateway.enqueue(
+            [options.new_job(self._spec, payload)], options.connection
+        )
+        return Job(
+            stored.id,
+            self.kind,
+            created=stored.created,
+            gateway=self._gateway,
+            decode=self.results.decode,
+        )
+
+
+class BoundHandler(Generic[P, R]):
+    """A handler with the options of one job, as `Handler.options` returns it.
+
+    Args:
+        handler: the handler.
+        options: the options, read.
+    """
+
+    __slots__ = ("handler", "options")
+
+    def __init__(self, handler: Handler[P, R], options: Options) -> None:
+        self.handler = handler
+        self.options = options
+
+    @overload
+    def enqueue(
+        self: BoundHandler[P, Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Job[T]: ...
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+        """Make a job of this call with these options; as `Handler.enqueue`."""
+        return self.handler._enqueue(self.options, args, kwargs)  # noqa: SLF001 - its other half

@@ -1,0 +1,128 @@
+"""Hooks: the application's functions for a child's start and for jobs that ended badly.
+
+``on_quarantine`` and ``on_dead`` run as ordinary jobs of an internal kind, stored
+in the transaction that ends the job; like everything of the application's, they run
+in a child, and are tried again when they fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobpool.client.annotations import signature_of
+from jobpool.client.arguments import Arguments
+from jobpool.client.declaration import check_function
+from jobpool.client.invocation import call
+from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED, HandlerSpec
+from jobpool.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DeadJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that ended without success, as a hook receives it."""
+
+    id: int
+    kind: str
+    pool: str
+    state: str
+    """``dead`` or ``quarantined``."""
+    outcome: str | None = None
+    """How its last attempt ended."""
+    reason: str | None = None
+    error_class: str | None = None
+    error: str | None = None
+
+
+class Hooks:
+    """The hooks of one application."""
+
+    def __init__(self) -> None:
+        self._child_start: list[Callable[[], Any]] = []
+        self._ended: dict[str, list[Callable[[DeadJob], Any]]] = {}
+
+    def add_child_start(self, function: F) -> F:
+        """Register a function without parameters; returns it.
+
+        Raises:
+            ConfigError: it is not a function, or needs arguments.
+        """
+        _check(function, "on_child_start", arguments=())
+        self._child_start.append(function)
+        return function
+
+    def add_quarantined(self, function: F) -> F:
+        """Register a function of one `DeadJob`; returns it.
+
+        Raises:
+            ConfigError: it is not a function, or does not take one argument.
+        """
+        _check(function, "on_quarantine", arguments=("job",))
+        self._ended.setdefault(HOOK_QUARANTINED, []).append(function)
+        return function
+
+    def add_dead(self, function: F) -> F:
+        """Register a function of one `DeadJob`; errors as of `add_quarantined`."""
+        _check(function, "on_dead", arguments=("job",))
+        self._ended.setdefault(HOOK_DEAD, []).append(function)
+        return function
+
+    def start_child(self) -> None:
+        """Run the functions for a child's start, in order; the first error ends it."""
+        for function in self._child_start:
+            call(function)
+
+    def specs(self, pool: str) -> tuple[HandlerSpec, ...]:
+        """Return the internal kinds that have functions, to be run in *pool*."""
+        return tuple(
+            HandlerSpec(kind=kind, pool=pool, schema=_ARGUMENTS.schema)
+            for kind in self._ended
+        )
+
+    def knows(self, kind: str) -> bool:
+        """Say whether this internal kind has functions."""
+        return kind in self._ended
+
+    def invoke(self, kind: str, payload: bytes) -> None:
+        """Run the functions of an internal kind, all of them, in order.
+
+        Raises:
+            GiveUp: the payload is not a record of an ended job.
+            Exception: the only error.
+            ExceptionGroup: the errors, if several functions raised.
+        """
+        args, kwargs = _ARGUMENTS.decode(payload)
+        job = _job_of(*args, **kwargs)
+        errors: list[Exception] = []
+        for function in self._ended[kind]:
+            try:
+                call(function, (job,))
+            except Exception as exc:  # noqa: BLE001 - raised below: the others run first
+                errors.append(exc)
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ExceptionGroup(f"{len(errors)} functions of {kind} raised", errors)
+
+
+def _job_of(job: DeadJob) -> DeadJob:
+    """Stand for a hook's signature: its payload is ``{"job": {...}}``."""
+    return job
+
+
+_ARGUMENTS = Arguments(_job_of, "a hook")
+
+
+def _check(function: Any, hook: str, *, arguments: tuple[str, ...]) -> None:
+    check_function(function)
+    try:
+        signature_of(function).bind(*arguments)
+    except TypeError as exc:
+        expected = "one argument, the DeadJob" if arguments else "no argument"
+        raise ConfigError(
+            f"{hook}: the function is called with {expected}, which its signature "
+            f"refuses: {exc}"
+        ) from None

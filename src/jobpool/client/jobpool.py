@@ -1,0 +1,153 @@
+"""JobPool: the object that an application makes, registers with, and asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from jobpool.client.bulk import enqueue_many
+from jobpool.client.ending import read_job
+from jobpool.client.gateway import Gateway
+from jobpool.client.handle import Job, cancel
+from jobpool.client.handler import BoundHandler, Handler
+from jobpool.client.registration import Registration
+from jobpool.core.job import JobState
+from jobpool.core.quantity import DurationLike, SizeLike, size_bytes
+from jobpool.core.settings import PAYLOAD_MAX_BYTES
+from jobpool.errors import UsageError
+
+_RETRIED = (JobState.PENDING, JobState.DEAD, JobState.CANCELED)
+_RELEASED = (JobState.QUARANTINED,)
+
+
+class JobPool(Registration):
+    """An application's handlers, and its way to their jobs.
+
+    Nothing is opened until it is needed, so that one can be made at import. It may be
+    used by several threads, and after a fork.
+
+    Args:
+        store: URL of the store, such as ``sqlite:///jobpool.db``. None: what
+            ``JOBPOOL_STORE`` or the configuration file says, as for the supervisor.
+        payload_max: most bytes that one job's arguments may take as JSON.
+
+    Raises:
+        ConfigError: payload_max is not a size.
+    """
+
+    def __init__(
+        self, store: str | None = None, *, payload_max: SizeLike = PAYLOAD_MAX_BYTES
+    ) -> None:
+        super().__init__(Gateway(store), size_bytes(payload_max, "payload_max"))
+
+    def enqueue_many(
+        self,
+        handler: Handler[..., Any] | BoundHandler[..., Any],
+        items: Iterable[Mapping[str, Any]],
+    ) -> int:
+        """Make a job of each item, a dict of arguments by name; in the same order.
+
+        The items are streamed: batches of up to 1,000 jobs or 4 MiB are each checked
+        whole and then stored in one transaction, so memory stays bounded.
+
+        Args:
+            handler: a handler, or ``handler.options(...)`` for all of them; key and
+                unique are refused.
+            items: may be a generator, of any length.
+
+        Returns:
+            How many jobs were stored.
+
+        Raises:
+            ArgumentsRejected: an item does not fit; names its index, and how many
+                jobs of the items before it were stored. Nothing after them was.
+            UsageError: not a handler, or called where it cannot work.
+            StoreError: the store cannot be used; a note says how many were stored.
+        """
+        return enqueue_many(self._gateway, handler, items)
+
+    def transaction(self, connection: Any) -> AbstractContextManager[None]:
+        """Begin a transaction on the caller's own connection, waiting in turn.
+
+        Takes the writers' lock, then begins; commits at the end of the block, rolls
+        back if it raises. Within it, ``handler.options(connection=connection)``
+        enqueues jobs that commit or vanish with the caller's own rows.
+
+        Args:
+            connection: a sqlite3 connection to the store's database file.
+
+        Raises:
+            UsageError: the connection is closed, is to another database, or is in a
+                transaction already; or this thread is in such a block already.
+            StoreUnavailable: the lock was not to be had, or the commit failed.
+        """
+        return self._gateway.transaction(connection)
+
+    def get(self, job_id: int) -> Job[Any]:
+        """Return a handle of an existing job.
+
+        Raises:
+            JobNotFound: no job has this id; it may have been pruned.
+            UsageError: not an id, or this is a handler.
+        """
+        job = read_job(self._gateway.store("get"), _checked_id(job_id))
+        return Job(
+            job.id,
+            job.kind,
+            created=False,
+            gateway=self._gateway,
+            decode=self.decoder_of(job.kind),
+        )
+
+    def wait(self, job_id: int, timeout: DurationLike | None = None) -> Job[Any]:
+        """Wait until a job has finished, whatever its end, and return its handle.
+
+        Raises:
+            WaitTimeout: it has not finished in time; it goes on.
+            JobNotFound: no job has this id.
+        """
+        job = self.get(job_id)
+        job.wait(timeout)
+        return job
+
+    def cancel(self, job_id: int) -> bool:
+        """Cancel a job; as `Job.cancel`."""
+        return cancel(self._gateway, _checked_id(job_id))
+
+    def retry(self, job_id: int) -> bool:
+        """Run a dead, canceled or waiting job now; counters reset, history kept.
+
+        Returns:
+            False if it is in another state, or another job holds its unique text.
+
+        Raises:
+            JobNotFound: no job has this id.
+        """
+        return self._revive(job_id, "retry", _RETRIED)
+
+    def release(self, job_id: int) -> bool:
+        """Let a quarantined job run again; as `retry`."""
+        return self._revive(job_id, "release", _RELEASED)
+
+    def close(self) -> None:
+        """Close the store if it is open; the next use opens it again."""
+        self._gateway.close()
+
+    def _revive(self, job_id: int, what: str, states: tuple[JobState, ...]) -> bool:
+        store = self._gateway.store(what)
+        self._gateway.refuse_in_transaction(what)
+        if store.revive([_checked_id(job_id)], states):
+            store.ring()
+            return True
+        read_job(store, job_id)
+        return False
+
+
+def _checked_id(job_id: int) -> int:
+    if isinstance(job_id, bool) or not isinstance(job_id, int):
+        raise UsageError(
+            f"job id: expected a whole number, such as job.id, got "
+            f"{type(job_id).__name__}"
+        )
+    return job_id

@@ -1,0 +1,157 @@
+"""What ``.options(...)`` says about one job, checked where it is written."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from jobpool.client.declaration import positive_s
+from jobpool.client.retry import checked_count
+from jobpool.core.handler import HandlerSpec
+from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
+from jobpool.errors import ConfigError, UsageError
+
+TEXT_MAX = 255
+"""Characters that a key, a unique text or a tenant may have."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one job, read."""
+
+    delay_ms: int = 0
+    run_at_ms: int | None = None
+    expires_in_ms: int | None = None
+    priority: int = 0
+    key: str | None = None
+    unique: str | None = None
+    tenant: str | None = None
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+    connection: Any = None
+
+    def new_job(self, spec: HandlerSpec, payload: bytes) -> NewJob:
+        """Return the job to be stored."""
+        return NewJob(
+            kind=spec.kind,
+            pool=spec.pool,
+            payload=payload,
+            priority=self.priority,
+            delay_ms=self.delay_ms,
+            run_at_ms=self.run_at_ms,
+            expires_in_ms=self.expires_in_ms,
+            key=self.key,
+            unique=self.unique,
+            tenant=self.tenant,
+            max_attempts=self.max_attempts,
+            timeout_s=self.timeout_s,
+            memory_bytes=self.memory_bytes,
+        )
+
+
+DEFAULT = Options()
+
+
+def read_options(
+    *,
+    run_in: DurationLike | None = None,
+    run_at: datetime | float | None = None,
+    expires_in: DurationLike | None = None,
+    priority: int = 0,
+    key: str | None = None,
+    unique: str | None = None,
+    tenant: str | None = None,
+    max_attempts: int | None = None,
+    timeout: DurationLike | None = None,
+    memory: SizeLike | None = None,
+    connection: Any = None,
+) -> Options:
+    """Return the options as the store needs them.
+
+    Raises:
+        UsageError: a value is out of range, or two contradict each other; it names
+            the option.
+    """
+    if run_in is not None and run_at is not None:
+        raise UsageError("run_in and run_at are both given; give one of them")
+    try:
+        return Options(
+            delay_ms=0
+            if run_in is None
+            else round(duration_s(run_in, "run_in") * 1000),
+            run_at_ms=None if run_at is None else _moment_ms(run_at),
+            expires_in_ms=_positive_ms(expires_in),
+            priority=_checked_priority(priority),
+            key=_checked_text(key, "key"),
+            unique=_checked_text(unique, "unique"),
+            tenant=_checked_text(tenant, "tenant"),
+            max_attempts=checked_count(max_attempts, "max_attempts"),
+            timeout_s=positive_s(timeout, "timeout"),
+            memory_bytes=None if memory is None else size_bytes(memory, "memory"),
+            connection=connection,
+        )
+    except ConfigError as exc:
+        raise UsageError(str(exc)) from None
+
+
+def _positive_ms(value: DurationLike | None) -> int | None:
+    seconds = positive_s(value, "expires_in")
+    return None if seconds is None else max(1, round(seconds * 1000))
+
+
+def _moment_ms(value: datetime | float) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise UsageError(
+                "run_at: this datetime has no time zone; make it aware, for example "
+                "with .astimezone() or tzinfo=timezone.utc"
+            )
+        seconds = value.timestamp()
+    elif isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(
+            "run_at: expected an aware datetime or Unix seconds, got "
+            f"{type(value).__name__}"
+        )
+    else:
+        seconds = value
+    # One second more, because the last moment of a datetime has a fraction.
+    if not 0 <= seconds <= TIME_MAX_MS / 1000 + 1:
+        raise UsageError(
+            "run_at is out of range; expected a moment from 1970 to the end of year "
+            "9999, UTC"
+        )
+    return min(round(seconds * 1000), TIME_MAX_MS)
+
+
+def _checked_priority(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(
+            f"priority: expected a whole number, got {type(value).__name__}"
+        )
+    if not PRIORITY_MIN <= value <= PRIORITY_MAX:
+        raise UsageError(
+            f"priority is out of range; expected {PRIORITY_MIN} to {PRIORITY_MAX}, "
+            "higher is more important"
+        )
+    return value
+
+
+def _checked_text(value: str | None, what: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise UsageError(f"{what}: expected text, got {type(value).__name__}")
+    if not 1 <= len(value) <= TEXT_MAX:
+        raise UsageError(f"{what}: {len(value)} characters; expected 1 to {TEXT_MAX}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{what}: half a surrogate pair is not valid Unicode text"
+        ) from None
+    if "\0" in value:
+        raise UsageError(f"{what}: a NUL character is not allowed")
+    return value

@@ -1,0 +1,231 @@
+"""The application's side of a `JobPool`: its handlers and hooks, declared and run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from jobpool.client.declaration import (
+    check_function,
+    checked_kind,
+    kind_of,
+    read_limits,
+    read_policy,
+)
+from jobpool.client.gateway import Gateway
+from jobpool.client.handler import Handler
+from jobpool.client.hooks import Hooks
+from jobpool.client.invocation import call
+from jobpool.client.opening import find_store
+from jobpool.client.results import decode_plain
+from jobpool.client.retry import RetryRules
+from jobpool.core.handler import HandlerSpec, check_pool
+from jobpool.core.quantity import DurationLike, SizeLike
+from jobpool.errors import ConfigError, UnknownKind
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+HOOK_POOL = "io"
+"""Hooks run here if the application has such a pool; they talk to the world."""
+
+
+class Registration:
+    """Handlers and hooks of one application; what its children run.
+
+    Args:
+        gateway: where the handlers' jobs go.
+        payload_max_bytes: most bytes that arguments may take.
+    """
+
+    def __init__(self, gateway: Gateway, payload_max_bytes: int) -> None:
+        self._gateway = gateway
+        self._payload_max_bytes = payload_max_bytes
+        self._lock = threading.Lock()
+        self._handlers: dict[str, Handler[..., Any]] = {}
+        self._by_name: dict[str, Handler[..., Any]] = {}
+        self._hooks = Hooks()
+
+    def job(
+        self,
+        pool: str,
+        *,
+        kind: str | None = None,
+        aliases: Iterable[str] = (),
+        timeout: DurationLike | None = None,
+        soft_timeout: DurationLike | None = None,
+        memory: SizeLike | None = None,
+        max_attempts: int | None = None,
+        retry: RetryRules | None = None,
+        max_crashes: int | None = None,
+        crash_window: DurationLike | None = None,
+        heartbeat_timeout: DurationLike | None = None,
+        rerun: str = "always",
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Register the decorated function, plain or ``async def``, as a handler.
+
+        Args:
+            pool: whose children run it, as in ``--pools``.
+            kind: its stable name; default ``module:name``. Jobs carry it.
+            aliases: its former kinds: waiting jobs that carry them run it too.
+            timeout: hard limit of one attempt; its process tree is killed.
+            soft_timeout: `SoftTimeout` is raised in it (an async one is canceled).
+            memory: most resident memory of one attempt's process tree.
+            max_attempts: failures until a job is dead; 5.
+            retry: what to do by class of exception, for example
+                ``{ValueError: "never", ConnectionError: ["10s", "1m"]}``.
+            max_crashes: crashes until a job is quarantined; 3.
+            crash_window: only crashes this recent count; 72 hours.
+            heartbeat_timeout: killed as stalled when silent for so long.
+            rerun: ``"never"``: an attempt whose end is unknown is the last one.
+
+        Raises:
+            ConfigError: a value is wrong (it is named), the function cannot be a
+                handler, or its kind or an alias is taken. Nothing was registered.
+        """
+        if not isinstance(pool, str):
+            raise ConfigError(
+                f"pool: expected its name, got {type(pool).__name__}; write "
+                '@jobs.job("cpu"), with parentheses'
+            )
+        check_pool(pool)
+        if kind is not None:
+            checked_kind(kind)
+        former = _checked_aliases(aliases)
+        limits = read_limits(
+            timeout=timeout,
+            soft_timeout=soft_timeout,
+            memory=memory,
+            heartbeat_timeout=heartbeat_timeout,
+        )
+        policy = read_policy(
+            max_attempts=max_attempts,
+            retry=retry,
+            max_crashes=max_crashes,
+            crash_window=crash_window,
+            rerun=rerun,
+        )
+
+        def register(function: Callable[P, R]) -> Handler[P, R]:
+            check_function(function)
+            spec = HandlerSpec(
+                kind=kind or kind_of(function),
+                pool=pool,
+                aliases=former,
+                limits=limits,
+                policy=policy,
+            )
+            handler = Handler(
+                function,
+                spec,
+                gateway=self._gateway,
+                payload_max_bytes=self._payload_max_bytes,
+            )
+            self._add(handler, spec)
+            return handler
+
+        return register
+
+    def on_child_start(self, function: F) -> F:
+        """Run the decorated function, without arguments, in every new child.
+
+        For what does not survive a fork: connections, error trackers. If it raises,
+        the child ends, and no job is blamed.
+        """
+        return self._hooks.add_child_start(function)
+
+    def on_quarantine(self, function: F) -> F:
+        """Run the decorated function with a `DeadJob` for each job set aside.
+
+        It runs as a job, in a child, and is tried again when it raises.
+        """
+        return self._hooks.add_quarantined(function)
+
+    def on_dead(self, function: F) -> F:
+        """Run the decorated function with a `DeadJob` for each job that died.
+
+        It runs as a job, in a child, and is tried again when it raises.
+        """
+        return self._hooks.add_dead(function)
+
+    # -- what children call: the Application protocol ------------------------------
+
+    def handler_specs(self) -> tuple[HandlerSpec, ...]:
+        """Return every handler's declaration, hooks as internal kinds included.
+
+        Raises:
+            ConfigError: a handler's annotations cannot be looked up.
+        """
+        specs = tuple(handler.spec for handler in self._handlers.values())
+        if not specs:
+            return ()
+        pools = {spec.pool for spec in specs}
+        hook_pool = HOOK_POOL if HOOK_POOL in pools else min(pools)
+        return specs + self._hooks.specs(hook_pool)
+
+    def named_store(self) -> str | None:
+        """Return the absolute URL of the store that the application names, if any."""
+        argument = self._gateway.argument
+        return None if argument is None else find_store(argument)
+
+    def start_child(self) -> None:
+        """Run the application's ``on_child_start`` hooks in a new child."""
+        self._hooks.start_child()
+
+    def invoke(self, kind: str, payload: bytes, result_max_bytes: int) -> bytes:
+        """Decode the arguments, run the handler, encode its result.
+
+        Args:
+            kind: a registered kind or one of its aliases.
+            payload: JSON object of arguments by name.
+            result_max_bytes: a longer result is refused.
+
+        Returns:
+            The result as JSON; ``b"null"`` for None.
+
+        Raises:
+            UnknownKind: no handler has this kind.
+            GiveUp: the arguments do not fit the handler any more, or it said so.
+            TypeError: the result cannot be encoded as JSON.
+            ValueError: the result is too large.
+            SoftTimeout: the soft limit was reached.
+            BaseException: whatever the handler raised.
+        """
+        if self._hooks.knows(kind):
+            self._hooks.invoke(kind, payload)
+            return b"null"
+        handler = self._by_name.get(kind)
+        if handler is None:
+            raise UnknownKind(
+                f"no handler of this application has the kind {kind[:60]!r}; it has "
+                f"{', '.join(sorted(self._by_name)) or 'none at all'}"
+            )
+        args, kwargs = handler.arguments.decode(payload)
+        return handler.results.encode(call(handler, args, kwargs), result_max_bytes)
+
+    def decoder_of(self, kind: str) -> Callable[[bytes | None], Any]:
+        """Return how a kind's results are decoded; of an unknown one, plain JSON."""
+        handler = self._by_name.get(kind)
+        return decode_plain if handler is None else handler.results.decode
+
+    def _add(self, handler: Handler[..., Any], spec: HandlerSpec) -> None:
+        names = (spec.kind, *spec.aliases)
+        with self._lock:
+            for name in names:
+                if name in self._by_name:
+                    raise ConfigError(
+                        f"kind {name!r} of {handler.name} in {handler.__module__} is "
+                        f"taken by {self._by_name[name]!r}; give one of them another "
+                        "kind="
+                    )
+            self._handlers[spec.kind] = handler
+            self._by_name |= dict.fromkeys(names, handler)
+
+
+def _checked_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str):
+        raise ConfigError(
+            f"aliases: expected a list of kinds, got text; write [{aliases[:60]!r}]"
+        )
+    return tuple(checked_kind(alias) for alias in aliases)

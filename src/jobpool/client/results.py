@@ -1,0 +1,74 @@
+"""A handler's result on its way to the store and back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from jobpool.client.annotations import annotations_of
+from jobpool.client.strict_json import NotJson, encode, from_plain
+from jobpool.core.quantity import show_size
+from jobpool.errors import ConfigError
+
+
+class Results:
+    """The results of one handler.
+
+    Args:
+        function: the handler's function.
+        kind: its kind, for messages.
+    """
+
+    def __init__(self, function: Callable[..., Any], kind: str) -> None:
+        self._function = function
+        self._kind = kind
+
+    def encode(self, value: Any, max_bytes: int) -> bytes:
+        """Return a result as JSON.
+
+        Raises:
+            TypeError: it cannot be said in JSON.
+            ValueError: it is longer than *max_bytes*.
+        """
+        try:
+            encoded = encode(value)
+        except NotJson as exc:
+            raise TypeError(
+                f"the result of {self._kind} cannot be stored: {exc}; return JSON "
+                "values, or store it elsewhere and return where it is"
+            ) from None
+        if len(encoded) > max_bytes:
+            raise ValueError(
+                f"the result of {self._kind} takes {len(encoded):,} bytes as JSON, "
+                f"allowed are {max_bytes:,} ({show_size(max_bytes)}); store it "
+                "elsewhere and return where it is, or raise result_max"
+            )
+        return encoded
+
+    def decode(self, encoded: bytes | None) -> Any:
+        """Return a stored result, as its annotation says where it fits that.
+
+        An older handler's result may not fit: it is then returned as plain JSON.
+        """
+        if encoded is not None and self._decoder is not None:
+            with contextlib.suppress(msgspec.ValidationError):
+                return self._decoder.decode(encoded)
+        return decode_plain(encoded)
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any] | None:
+        """A decoder for the annotated type, if it has one that JSON can give."""
+        try:
+            annotation = annotations_of(self._function, self._kind).get("return", Any)
+            return msgspec.json.Decoder(annotation, dec_hook=from_plain)
+        except (ConfigError, TypeError):
+            return None
+
+
+def decode_plain(encoded: bytes | None) -> Any:
+    """Return a stored result as plain JSON values; None if there is none."""
+    return None if encoded is None else msgspec.json.decode(encoded)

@@ -1,0 +1,125 @@
+"""Retry rules as an application writes them, by the class of the exception."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from jobpool.core.policy import RetryRule
+from jobpool.core.quantity import DurationLike, duration_s
+from jobpool.core.settings import MAX_ATTEMPTS_MAX
+from jobpool.errors import ConfigError
+
+_CLASS_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+class Retry:
+    """What to do after one class of exception.
+
+    Args:
+        delays: waits before the next attempt, after the 1st, 2nd, … failure of this
+            class; the last one repeats. None: the usual back-off.
+        max_attempts: a budget of its own for failures of this class; None: the job's.
+
+    Raises:
+        ConfigError: a delay is not a duration, or the budget is out of range.
+    """
+
+    def __init__(
+        self,
+        delays: Sequence[DurationLike] | None = None,
+        *,
+        max_attempts: int | None = None,
+    ) -> None:
+        if isinstance(delays, str) or not isinstance(delays or (), Sequence):
+            raise ConfigError(
+                'Retry(delays=): expected a list of durations, such as ["10s", "1m"]'
+            )
+        if delays is not None and not delays:
+            raise ConfigError(
+                "Retry(delays=): the list is empty; leave it out for the usual "
+                'back-off, or write "never" instead of Retry(...)'
+            )
+        self.rule = RetryRule(
+            delays_s=tuple(
+                duration_s(delay, "Retry(delays=)") for delay in delays or ()
+            ),
+            max_attempts=checked_count(max_attempts, "Retry(max_attempts=)"),
+        )
+
+    def __repr__(self) -> str:
+        delays = list(self.rule.delays_s) or None
+        return f"Retry({delays!r}, max_attempts={self.rule.max_attempts!r})"
+
+
+RetryLike = Literal["never"] | Sequence[DurationLike] | Retry
+"""What a rule may be: dead at once, a list of delays, or both with a budget."""
+RetryRules = Mapping[type[BaseException] | str, RetryLike]
+"""By exception class, or its bare or qualified name; bases count, nearest first."""
+
+
+def read_rules(given: RetryRules | None) -> dict[str, RetryRule]:
+    """Return the rules by class name.
+
+    Raises:
+        ConfigError: a key is not an exception class or its name, or a rule is none.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            'retry: expected a dict such as {ValueError: "never"}, got '
+            f"{type(given).__name__}"
+        )
+    rules: dict[str, RetryRule] = {}
+    for key, value in given.items():
+        name = _class_name(key)
+        if name in rules:
+            raise ConfigError(f"retry: {name} is given twice, as a class and as a name")
+        rules[name] = _rule(name, value)
+    return rules
+
+
+def checked_count(value: int | None, what: str) -> int | None:
+    """Return a number of attempts if it is one, or None.
+
+    Raises:
+        ConfigError: not an int from 1 to `MAX_ATTEMPTS_MAX`.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(
+            f"{what}: expected a whole number, got {type(value).__name__}"
+        )
+    if not 1 <= value <= MAX_ATTEMPTS_MAX:
+        raise ConfigError(f"{what} is out of range; expected 1 to {MAX_ATTEMPTS_MAX}")
+    return value
+
+
+def _class_name(key: type[BaseException] | str) -> str:
+    if isinstance(key, str) and _CLASS_NAME.fullmatch(key):
+        return key
+    if isinstance(key, type) and issubclass(key, BaseException):
+        # Builtins are known by their bare names, whatever qualifies them elsewhere.
+        if key.__module__ == "builtins":
+            return key.__qualname__
+        return f"{key.__module__}.{key.__qualname__}"
+    raise ConfigError(
+        f"retry: {str(key)[:60]!r} is not an exception class or its name, such as "
+        'ValueError or "shop.VendorDown"'
+    )
+
+
+def _rule(name: str, value: Any) -> RetryRule:
+    if isinstance(value, Retry):
+        return value.rule
+    if value == "never":
+        return RetryRule(never=True)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return Retry(value).rule
+    raise ConfigError(
+        f'retry: the rule for {name} is not one; expected "never", a list of delays '
+        'such as ["10s", "1m"], or Retry(...)'
+    )

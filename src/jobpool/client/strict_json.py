@@ -1,0 +1,156 @@
+"""JSON that arrives as it was sent: what plain encoding would bend is refused.
+
+msgspec writes NaN as null, keys as text, and a datetime where nothing says that
+one is expected. Each is found here before it is stored. No message ever shows a
+value: arguments and results may be secret.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any, get_origin
+
+import msgspec
+
+DEPTH_MAX = 64
+"""Lists and objects inside each other, at most; the arguments object counts."""
+
+_MISFIT = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$.*)`)?", re.DOTALL)
+_FIELD = re.compile(r"Object (?:contains )?(unknown|missing) .*?field `(.*)`")
+
+
+class NotJson(Exception):
+    """A value cannot be sent as JSON without being bent; says why in words."""
+
+
+class NotPlainJson(NotJson):
+    """A value has a type that JSON has not; naming that type somewhere would help."""
+
+
+def to_plain(value: Any) -> Any:
+    """Encode a type that msgspec does not know: paths become text."""
+    if isinstance(value, PurePath):
+        return str(value)
+    raise NotJson(f"{_named(value)} has no JSON form")
+
+
+def from_plain(wanted: Any, value: Any) -> Any:
+    """Decode a type that msgspec does not know, or check that it is one already."""
+    plain = get_origin(wanted) or wanted
+    if issubclass(plain, PurePath):
+        return plain(value)
+    if isinstance(value, plain):
+        return value
+    raise TypeError(f"expected {plain.__qualname__}")
+
+
+def schema_of(wanted: Any) -> dict[str, Any]:
+    """Describe a type that msgspec does not know; unless a path, it allows anything."""
+    plain = get_origin(wanted) or wanted
+    if issubclass(plain, PurePath):
+        return {"type": "string"}
+    return {"title": plain.__name__}
+
+
+_encoder = msgspec.json.Encoder(enc_hook=to_plain)
+
+
+def encode(value: Any) -> bytes:
+    """Return *value* as JSON.
+
+    Raises:
+        NotJson: it has no faithful JSON form: an unknown type, NaN or infinity, half
+            a surrogate pair, keys that are not text, deeper than `DEPTH_MAX`.
+    """
+    try:
+        encoded = _encoder.encode(value)
+    except UnicodeEncodeError:
+        # Not chained, here and below: the cause carries the value.
+        raise NotJson(
+            "text with half a surrogate pair, which is not valid Unicode; decode it "
+            'with errors="replace", or send bytes'
+        ) from None
+    except RecursionError:
+        raise NotJson(
+            f"nested deeper than {DEPTH_MAX} levels, or contains itself"
+        ) from None
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise NotJson(_first_line(exc)) from None
+    # Looking closer is slow; these two signs are needed for anything to be wrong.
+    openings = encoded.count(b"[") + encoded.count(b"{")
+    if openings > DEPTH_MAX or b"null" in encoded:
+        refuse_flaws(msgspec.to_builtins(value, enc_hook=to_plain))
+    return encoded
+
+
+def refuse_flaws(value: Any) -> None:
+    """Refuse what JSON cannot say in a tree of builtin values.
+
+    Raises:
+        NotPlainJson: something other than None, bool, int, float, str, list, tuple
+            and dict with text keys.
+        NotJson: NaN or infinity, or deeper than `DEPTH_MAX`.
+    """
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX + 1):
+        inner: list[Any] = []
+        for one in level:
+            inner.extend(_parts(one))
+        if not inner:
+            return
+        level = inner
+    raise NotJson(f"nested deeper than {DEPTH_MAX} levels")
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what *value* contains; raise NotJson if it is itself at fault."""
+    if value is None or isinstance(value, (str, int)):
+        return ()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotJson(f"{value} is not a JSON number; send None or text instead")
+        return ()
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise NotPlainJson(f"an object's key is {_named(key)}, not text")
+        return value.values()
+    raise NotPlainJson(f"{_named(value)} is not a JSON value")
+
+
+def misfit(exc: msgspec.DecodeError) -> str:
+    """Say what does not fit and where, by names only: never a value."""
+    if not isinstance(exc, msgspec.ValidationError):
+        return "not valid JSON"
+    match = _MISFIT.fullmatch(_first_line(exc))
+    what, path = (match["what"], match["path"] or "") if match else ("", "")
+    if exc.__cause__ is not None:
+        what = f"refused by its type ({type(exc.__cause__).__name__})"
+    elif what.startswith("Invalid ") and " value " in what:
+        what = "not one of the values that its type allows"
+    elif not path and (field := _FIELD.match(what)):
+        return f"{field[1]} argument {field[2]!r}"
+    what = f"{what[:1].lower()}{what[1:]}"
+    name, dot, inside = path.removeprefix("$").removeprefix(".").partition(".")
+    name, bracket, index = name.partition("[")
+    if not name:
+        return what
+    at = f" at {bracket}{index}{dot}{inside}" if bracket or dot else ""
+    return f"argument {name!r}{at}: {what}"
+
+
+def _named(value: Any) -> str:
+    kind = type(value)
+    name = kind.__qualname__
+    if kind.__module__ != "builtins":
+        name = f"{kind.__module__}.{name}"
+    return f"a value of type {name}"
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).partition("\n")[0][:300]

@@ -1,0 +1,144 @@
+"""From layers of raw values to `Settings`, with every value's origin. Pure.
+
+Flags win over ``JOBPOOL_*`` variables, these over the configuration file, and that
+over the defaults. Nothing here reads a file, the environment or the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from jobpool.core import settings as st
+from jobpool.core.configfile import ConfigFile
+from jobpool.core.layers import lookup
+from jobpool.core.limitconfig import kinds_of, named_pools, pools_of
+from jobpool.core.options import RETENTION, TOP
+from jobpool.core.sources import (
+    Machine,
+    Sources,
+    Value,
+    field_of,
+    read_sources,
+    top_value,
+    value_of,
+)
+from jobpool.core.storeurl import (
+    base_directory,
+    locate_store,
+    refuse_other_store,
+    store_of,
+    without_password,
+)
+from jobpool.errors import ConfigError
+
+__all__ = [
+    "Configuration",
+    "Machine",
+    "Sources",
+    "Value",
+    "configure",
+    "locate_store",
+    "read_sources",
+    "refuse_other_store",
+    "retention_of",
+    "store_of",
+    "top_value",
+    "without_password",
+]
+_PLAIN = [key for key in TOP if key not in ("store", "app")]
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings, and the same as a list for people."""
+
+    settings: st.Settings
+    values: Mapping[str, Value]
+    """By dotted name, ``pools.cpu.memory``, in the order to show them."""
+    file: ConfigFile | None
+
+
+def retention_of(sources: Sources) -> st.Retention:
+    """Return how long finished jobs are kept.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    return st.Retention(
+        **{f"{key}_s": value.value for key, value in _retention(sources).items()}
+    )
+
+
+def configure(
+    sources: Sources, *, machine: Machine, has_jobs_file: bool
+) -> Configuration:
+    """Build the settings of a supervisor.
+
+    Args:
+        sources: the layers.
+        machine: what this process may use.
+        has_jobs_file: whether ``jobs.py`` exists in the launch directory.
+
+    Raises:
+        ConfigError: a value is wrong, contradicts another, or no application is
+            named; the message says which and where it comes from.
+    """
+    below: dict[str, Value] = {}
+    pools = tuple(pools_of(sources, machine, below))
+    kinds = dict(kinds_of(sources, below))
+    values: dict[str, Value] = {
+        "store": store_of(sources),
+        "app": _app(sources, has_jobs_file=has_jobs_file),
+    }
+    base = st.Settings(store="", app="", app_directory="", pools=())
+    for key in _PLAIN:
+        field = field_of(st.Settings, key)
+        values[key] = top_value(sources, key, getattr(base, field))
+    values |= below
+    for key, value in _retention(sources).items():
+        values[f"retention.{key}"] = value
+    rest = {field_of(st.Settings, key): values[key].value for key in _PLAIN}
+    settings = st.Settings(
+        store=values["store"].value,
+        app=values["app"].value,
+        app_directory=sources.directory,
+        store_base=base_directory(sources),
+        pools=pools,
+        known_pools=tuple(
+            name
+            for name in named_pools(sources)
+            if name not in {pool.name for pool in pools}
+        ),
+        kinds=kinds,
+        retention=retention_of(sources),
+        **rest,
+    )
+    return Configuration(settings=settings, values=values, file=sources.file)
+
+
+def _app(sources: Sources, *, has_jobs_file: bool) -> Value:
+    if lookup(sources.stack, "app") or has_jobs_file:
+        return top_value(sources, "app", "jobs.py")
+    raise ConfigError(
+        f"no application is named, and there is no jobs.py in {sources.directory}; say "
+        "--app shop.jobs (a module or a file), set JOBPOOL_APP, or put "
+        'app = "shop.jobs" into the configuration'
+    )
+
+
+def _retention(sources: Sources) -> dict[str, Value]:
+    default = st.Retention()
+    return {
+        key: value_of(
+            sources.stack,
+            ("retention", key),
+            option,
+            _kept(getattr(default, f"{key}_s")),
+        )
+        for key, option in RETENTION.items()
+    }
+
+
+def _kept(seconds: float | None) -> float | str:
+    return "forever" if seconds is None else seconds

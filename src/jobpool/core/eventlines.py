@@ -1,0 +1,203 @@
+"""One event, one line: for people, or as a JSON object. Pure.
+
+A line never holds a raw control character and is at most `LINE_MAX_BYTES` long;
+what was cut is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+import msgspec
+
+from jobpool.core import events as ev
+from jobpool.core.job import JobState
+from jobpool.core.printable import capped, json_text, one_line, whole
+from jobpool.core.quantity import show_duration, show_size
+
+LINE_MAX_BYTES = 8192
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXT_CAPS = (4000, 1000, 200, 40)
+"""Tried in turn until the line is short enough."""
+_ITEMS_MAX = 20
+"""Kinds or pools named in one line."""
+
+
+def iso_time(at_ms: int | None) -> str | None:
+    """Write a moment as ISO 8601, UTC, with milliseconds; None stays None.
+
+    A moment outside of the years 1 to 9999 is written as its number.
+    """
+    if at_ms is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return f"{at_ms}ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def json_line(event: ev.Event) -> str:
+    """Write an event as one JSON object without a line break."""
+    body = msgspec.to_builtins(event)
+    del body["at_ms"]
+    for cap in _TEXT_CAPS:
+        head = {
+            "time": iso_time(event.at_ms),
+            "level": event.level.name.lower(),
+            "event": event.name,
+        }
+        line = json_text(msgspec.json.encode(head | _shortened(body, cap)).decode())
+        if len(line.encode()) <= LINE_MAX_BYTES:
+            break
+    return line
+
+
+def human_line(event: ev.Event, zone: tzinfo | None = UTC) -> str:
+    """Write an event as one line for people.
+
+    Args:
+        event: what happened.
+        zone: time zone of the time of day; None: the machine's.
+    """
+    clock = (_EPOCH + timedelta(milliseconds=event.at_ms)).astimezone(zone)
+    for cap in _TEXT_CAPS:
+        parts = (one_line(part, cap) for part in _parts(event))
+        line = f"{clock:%H:%M:%S} " + "  ".join(filter(None, parts))
+        if len(line.encode()) <= LINE_MAX_BYTES:
+            break
+    return line
+
+
+def _shortened(value: Any, cap: int) -> Any:
+    """Return builtins with every text capped and every container shortened."""
+    if isinstance(value, str):
+        return whole(capped(value, cap))
+    if isinstance(value, dict):
+        items = list(value.items())[:_ITEMS_MAX]
+        return {_shortened(key, cap): _shortened(item, cap) for key, item in items}
+    if isinstance(value, (list, tuple)):
+        return [_shortened(item, cap) for item in value[:_ITEMS_MAX]]
+    return value
+
+
+def _parts(event: ev.Event) -> Iterator[str]:
+    """Yield the columns of an event's line."""
+    match event:
+        case ev.JobSucceeded() | ev.JobEnded():
+            yield from _attempt_parts(event)
+        case ev.JobDead():
+            yield f"job {event.id} dead"
+            yield event.kind
+            yield event.reason or ""
+            yield f"see: jobpool show {event.id}"
+        case ev.JobQuarantined():
+            yield f"job {event.id} quarantined"
+            yield event.kind
+            yield event.reason or ""
+            yield f"see: jobpool show {event.id}"
+        case ev.JobOutput():
+            yield f"job {event.id} |"
+            yield event.line
+        case ev.ChildStarted():
+            yield f"child {event.slot} started"
+            yield f"pid {event.pid}"
+        case ev.ChildEnded():
+            yield f"child {event.slot} ended"
+            yield f"pid {event.pid}"
+            yield f"{event.jobs} jobs"
+            yield event.reason
+        case _:
+            yield from _supervisor_parts(event)
+
+
+def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
+    outcome = event.outcome if isinstance(event, ev.JobEnded) else "succeeded"
+    yield f"job {event.id} {outcome}"
+    yield event.slot
+    of = f" of {event.max_attempts}" if event.max_attempts is not None else ""
+    yield f"attempt {event.attempt}{of}"
+    if isinstance(event, ev.JobEnded):
+        yield event.kind
+        yield _verdict(event)
+        return
+    if event.duration_s is not None:
+        yield show_duration(event.duration_s)
+    if event.peak_rss_bytes is not None:
+        yield show_size(event.peak_rss_bytes)
+    yield event.kind
+
+
+def _verdict(event: ev.JobEnded) -> str:
+    """Say why an attempt ended and what comes next."""
+    why = event.reason or event.error_class or ""
+    match event.state:
+        case JobState.PENDING | JobState.RUNNABLE:
+            again = show_duration(event.delay_s) if event.delay_s else "at once"
+            what_next = f"again in {again}" if event.delay_s else f"again {again}"
+        case _:
+            what_next = f"now {event.state}"
+    return ", ".join(filter(None, (why, what_next)))
+
+
+def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901, PLR0912 - a case each
+    match event:
+        case ev.SupervisorReady():
+            yield f"supervisor {event.pid} ready"
+            sizes = list(event.pools.items())[:_ITEMS_MAX]
+            yield " ".join(f"{name}={size}" for name, size in sizes)
+            yield event.store
+            yield event.app
+        case ev.SupervisorDraining():
+            yield f"supervisor {event.pid} draining"
+            yield f"{event.running} running get {show_duration(event.drain_s)}"
+            yield event.reason
+        case ev.SupervisorStopped():
+            yield f"supervisor {event.pid} {event.how}"
+            yield f"{event.handed_back} handed back, {event.leases_held} leases held"
+        case ev.Alarm():
+            yield "alarm"
+            yield event.text
+        case ev.RunReclaimed():
+            yield f"supervisor {event.pid} had died"
+            yield f"{event.handed_back} jobs handed back, {event.lost} lost"
+            yield f"{event.killed} processes killed"
+            yield f"host {event.host}"
+        case ev.StoreTrouble():
+            yield "store unavailable"
+            yield event.error
+            yield f"again in {show_duration(event.again_in_s)}"
+        case ev.StoreBack():
+            yield "store is back"
+            yield f"after {show_duration(event.away_s)}"
+        case ev.StaleSettlement():
+            yield f"job {event.id} stale"
+            yield f"{event.outcome or 'hand-back'} refused: its lease was superseded"
+        case ev.UnknownKinds():
+            yield "unknown kinds wait"
+            yield _unknown(event.kinds)
+            yield "no handler here; deploy the application that has them"
+        case ev.ZygoteFailed():
+            yield f"pool {event.pool} cannot start children"
+            yield event.reason
+            if event.again_in_s is not None:
+                yield f"again in {show_duration(event.again_in_s)}"
+        case ev.PoolResized():
+            yield f"pool {event.pool} resized"
+            yield f"{event.size_from} to {event.size_to} children"
+            yield event.reason
+        case ev.LinesDropped():
+            yield f"log … {event.lines} lines dropped"
+        case _:
+            yield event.name
+
+
+def _unknown(kinds: tuple[ev.UnknownKind, ...]) -> str:
+    shown = ", ".join(
+        f"{k.kind} ({k.jobs} jobs, oldest {show_duration(k.oldest_age_s)})"
+        for k in kinds[:_ITEMS_MAX]
+    )
+    more = len(kinds) - _ITEMS_MAX
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,289 @@
+"""The named events that a supervisor reports, and who may observe them.
+
+An event is data with the time in it; how it is written is `eventlines`' work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from jobpool.core.job import JobState
+from jobpool.core.outcome import Outcome
+
+
+class Level(IntEnum):
+    """How much an event matters; numbers as in the standard library's logging."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened. Subclasses say what; `name` is their name in logs."""
+
+    name: ClassVar[str] = "event"
+    level: ClassVar[Level] = Level.INFO
+
+    at_ms: int
+    """Milliseconds since 1970, UTC."""
+
+
+class Observer(Protocol):
+    """Whoever is told of events."""
+
+    def observe(self, event: Event) -> None:
+        """Take note of *event*; must not block, may be called from any thread."""
+        ...
+
+
+# -- the supervisor ----------------------------------------------------------------
+
+
+class SupervisorReady(Event, frozen=True, kw_only=True):
+    """All pools are up; jobs are being taken."""
+
+    name = "supervisor_ready"
+
+    pid: int
+    run_id: str
+    pools: Mapping[str, str]
+    """Sizes as written: ``{"cpu": "2..8"}``."""
+    store: str
+    app: str
+    version: str
+
+
+class SupervisorDraining(Event, frozen=True, kw_only=True):
+    """No new leases; what runs gets the drain window."""
+
+    name = "supervisor_draining"
+
+    pid: int
+    reason: str
+    """What asked for it: ``SIGTERM``, ``nothing is due``."""
+    running: int
+    drain_s: float
+
+
+class SupervisorStopped(Event, frozen=True, kw_only=True):
+    """Everything has ended; the process is about to."""
+
+    name = "supervisor_stopped"
+
+    pid: int
+    how: str = "drained"
+    """``drained`` or ``stopped``."""
+    handed_back: int = 0
+    """Attempts that the end of the drain window interrupted."""
+    leases_held: int = 0
+    """Leases that could not be given back; the next start reclaims them."""
+
+
+class Alarm(Event, frozen=True, kw_only=True):
+    """Something that a person must look at."""
+
+    name = "alarm"
+    level = Level.ERROR
+
+    text: str
+
+
+class RunReclaimed(Event, frozen=True, kw_only=True):
+    """A dead supervisor's jobs were taken back."""
+
+    name = "run_reclaimed"
+    level = Level.WARNING
+
+    run_id: str
+    host: str
+    pid: int
+    handed_back: int
+    """Leases whose attempt had not begun."""
+    lost: int
+    """Attempts that were running; nobody saw their end."""
+    killed: int
+    """Processes of the dead run that were still alive."""
+
+
+class StoreTrouble(Event, frozen=True, kw_only=True):
+    """The store cannot be used at the moment; running jobs go on."""
+
+    name = "store_trouble"
+    level = Level.ERROR
+
+    error: str
+    again_in_s: float
+
+
+class StoreBack(Event, frozen=True, kw_only=True):
+    """The store works again."""
+
+    name = "store_back"
+    level = Level.WARNING
+
+    away_s: float
+
+
+class StaleSettlement(Event, frozen=True, kw_only=True):
+    """The end of a superseded lease was refused; it changed nothing."""
+
+    name = "stale_settlement"
+    level = Level.WARNING
+
+    id: int
+    token: int
+    outcome: Outcome | None
+
+
+class UnknownKind(msgspec.Struct, frozen=True):
+    """Due jobs of a kind that this supervisor's application does not know."""
+
+    kind: str
+    jobs: int
+    oldest_age_s: float
+
+
+class UnknownKinds(Event, frozen=True, kw_only=True):
+    """Due jobs wait for an application that knows them."""
+
+    name = "unknown_kinds"
+    level = Level.WARNING
+
+    kinds: tuple[UnknownKind, ...]
+
+
+# -- pools and children ------------------------------------------------------------
+
+
+class ZygoteFailed(Event, frozen=True, kw_only=True):
+    """A pool's zygote ended or could not start."""
+
+    name = "zygote_failed"
+    level = Level.ERROR
+
+    pool: str
+    reason: str
+    again_in_s: float | None = None
+
+
+class PoolResized(Event, frozen=True, kw_only=True):
+    """A pool with a range grew or shrank."""
+
+    name = "pool_resized"
+
+    pool: str
+    size_from: int
+    size_to: int
+    reason: str
+
+
+class ChildStarted(Event, frozen=True, kw_only=True):
+    """A child is ready for jobs."""
+
+    name = "child_started"
+    level = Level.DEBUG
+
+    slot: str
+    pid: int
+
+
+class ChildEnded(Event, frozen=True, kw_only=True):
+    """A child is gone and reaped."""
+
+    name = "child_ended"
+    level = Level.DEBUG
+
+    slot: str
+    pid: int
+    jobs: int
+    reason: str
+
+
+# -- jobs --------------------------------------------------------------------------
+
+
+class JobSucceeded(Event, frozen=True, kw_only=True):
+    """An attempt's handler returned and its result is stored."""
+
+    name = "job_succeeded"
+
+    id: int
+    kind: str
+    slot: str
+    attempt: int
+    max_attempts: int | None = None
+    duration_s: float | None = None
+    peak_rss_bytes: int | None = None
+
+
+class JobEnded(Event, frozen=True, kw_only=True):
+    """An attempt ended in any other way; says what becomes of its job."""
+
+    name = "job_ended"
+    level = Level.WARNING
+
+    id: int
+    kind: str
+    slot: str
+    attempt: int
+    outcome: Outcome
+    state: JobState
+    """The job's next state."""
+    max_attempts: int | None = None
+    delay_s: float | None = None
+    """When it is tried again: after so long."""
+    reason: str | None = None
+    error_class: str | None = None
+    duration_s: float | None = None
+    peak_rss_bytes: int | None = None
+
+
+class JobDead(Event, frozen=True, kw_only=True):
+    """A job is a dead letter now."""
+
+    name = "job_dead"
+    level = Level.WARNING
+
+    id: int
+    kind: str
+    reason: str | None = None
+
+
+class JobQuarantined(Event, frozen=True, kw_only=True):
+    """A poison pill was set aside."""
+
+    name = "job_quarantined"
+    level = Level.ERROR
+
+    id: int
+    kind: str
+    reason: str | None = None
+
+
+class JobOutput(Event, frozen=True, kw_only=True):
+    """A line that a handler wrote to stdout or stderr."""
+
+    name = "job_output"
+
+    id: int
+    kind: str
+    slot: str
+    line: str
+
+
+# -- the log itself ----------------------------------------------------------------
+
+
+class LinesDropped(Event, frozen=True, kw_only=True):
+    """The log could not be written as fast as things happened."""
+
+    name = "lines_dropped"
+    level = Level.WARNING
+
+    lines: int

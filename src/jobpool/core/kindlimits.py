@@ -1,0 +1,94 @@
+"""What each kind may use in the end, and which word was the last. Pure.
+
+The rule itself is `limits.resolve`; here is only where its answer comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from jobpool.core.config import Configuration
+from jobpool.core.handler import INTERNAL_PREFIX, AppReport, HandlerSpec
+from jobpool.core.limits import Limits, resolve
+from jobpool.core.options import KIND
+from jobpool.core.settings import KindSettings
+from jobpool.core.sources import field_of
+
+_DECORATOR = "decorator, or its default"
+_MAXIMA = {"timeout": "timeout_max", "memory": "memory_max"}
+
+
+class KindLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit or budget of one kind, as jobs without options of their own have it."""
+
+    kind: str
+    pool: str
+    name: str
+    value: Any
+    shown: str
+    origin: str
+
+
+def kind_limits(configuration: Configuration, report: AppReport) -> Iterator[KindLimit]:
+    """Yield the limits of every kind whose pool this supervisor runs.
+
+    Args:
+        configuration: what the operator has set.
+        report: what the application declares.
+    """
+    pools = {pool.name: pool for pool in configuration.settings.pools}
+    for spec in sorted(report.handlers, key=lambda spec: spec.kind):
+        if spec.pool in pools and not spec.kind.startswith(INTERNAL_PREFIX):
+            yield from _limits_of(configuration, spec)
+
+
+def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[KindLimit]:
+    settings = configuration.settings
+    pool = next(pool for pool in settings.pools if pool.name == spec.pool)
+    configured = settings.kinds.get(spec.kind) or KindSettings()
+    effective = resolve(
+        configured=configured.limits,
+        job=Limits(),
+        declared=spec.limits,
+        pool=pool.limits,
+    )
+    for key, option in KIND.items():
+        field = field_of(KindSettings, key) if key.startswith("max_") else None
+        if field is not None:
+            chosen = getattr(configured, field)
+            value = getattr(spec.policy, field) if chosen is None else chosen
+        else:
+            value = getattr(effective, field_of(Limits, key))
+        if value is not None:
+            yield KindLimit(
+                kind=spec.kind,
+                pool=spec.pool,
+                name=key,
+                value=value,
+                shown=option.show(value),
+                origin=_origin(configuration, spec, key, value),
+            )
+
+
+def _origin(
+    configuration: Configuration, spec: HandlerSpec, key: str, value: Any
+) -> str:
+    values = configuration.values
+    said = values.get(f'kinds."{spec.kind}".{key}')
+    if key.startswith("max_"):
+        return said.origin if said else _DECORATOR
+    declared = getattr(spec.limits, field_of(Limits, key))
+    pool = values[f"pools.{spec.pool}.{key}"]
+    if said:
+        asked, origin = said.value, said.origin
+    elif declared is not None:
+        asked, origin = declared, "decorator"
+    else:
+        asked, origin = pool.value, pool.origin
+    if asked != value:
+        ceiling = values[f"pools.{spec.pool}.{_MAXIMA[key]}"]
+        return f"{ceiling.origin} (asked for by {origin}: more)"
+    return origin

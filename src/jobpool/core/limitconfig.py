@@ -1,0 +1,185 @@
+"""Pools and kinds as configured: sizes, limits, and what contradicts what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool.core import settings as st
+from jobpool.core.layers import EVERY, Layer, lookup, nearest
+from jobpool.core.limits import Limits, PoolLimits
+from jobpool.core.options import KIND, POOL, Size
+from jobpool.core.quantity import show_duration, show_size
+from jobpool.core.sources import (
+    DEFAULT,
+    Machine,
+    Sources,
+    Value,
+    field_of,
+    said,
+    value_of,
+)
+from jobpool.errors import ConfigError
+
+
+def named_pools(sources: Sources) -> list[str]:
+    """Return every pool that any layer names, whether it runs or not."""
+    paths = [path for layer in sources.stack for path in layer if path[0] == "pools"]
+    return list(dict.fromkeys(path[1] for path in paths if path[1] != EVERY))
+
+
+def pools_of(
+    sources: Sources, machine: Machine, values: dict[str, Value]
+) -> Iterator[st.PoolSettings]:
+    """Yield the pools to run, and enter their values into *values* by dotted name.
+
+    Raises:
+        ConfigError: a value is wrong, contradicts another, or is missing.
+    """
+    names = _pool_names(sources.stack)
+    _refuse_unknown_pools(sources.stack, names)
+    for name in names:
+        defaults = _pool_defaults(name, machine)
+        found: dict[str, Value] = {}
+        for key, option in POOL.items():
+            default, why = defaults[key]
+            path = ("pools", name, key)
+            found[key] = value_of(sources.stack, path, option, default, why)
+            values[f"pools.{name}.{key}"] = found[key]
+        refuse_contradictions(f"pool {name}", found)
+        yield _pool(name, found)
+
+
+def _pool_names(stack: Sequence[Layer]) -> list[str]:
+    """Return the pools to run: those of the strongest layer that sizes any.
+
+    A file's sections without a size are pools too; when nothing names a size,
+    ``cpu`` and ``io`` are there as well.
+    """
+    *above, file = stack
+    for layer in above:
+        if names := [path[1] for path in layer if path[::2] == ("pools", "size")]:
+            return names
+    sections = dict.fromkeys(path[1] for path in file if path[0] == "pools")
+    if any(path[::2] == ("pools", "size") for path in file):
+        return list(sections)
+    return list(dict.fromkeys(("cpu", "io", *sections)))
+
+
+def _refuse_unknown_pools(stack: Sequence[Layer], names: Sequence[str]) -> None:
+    """Refuse a flag or variable that speaks of a pool which does not run.
+
+    A file may describe pools that this start leaves out.
+    """
+    for layer in stack[:-1]:
+        for path, sourced in layer.items():
+            is_pool = path[0] == "pools" and path[1] != EVERY
+            if is_pool and path[2] != "size" and path[1] not in names:
+                raise ConfigError(
+                    f"{said(sourced.origin)}: there is no pool {path[1]!r}; "
+                    f"{nearest(path[1], names)}"
+                )
+
+
+def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
+    """Return each option's default as it would be written, and its origin."""
+    sizes = {
+        "cpu": (machine.cores, "default (the cores)"),
+        "io": (st.DEFAULT_IO_SLOTS, DEFAULT),
+    }
+    memory = st.DEFAULT_MEMORY_BYTES.get(name, st.OTHER_MEMORY_BYTES)
+    half = machine.memory_bytes // 2
+    memory_origin = "default (half of the memory here)" if half < memory else DEFAULT
+    timeout = st.DEFAULT_TIMEOUT_S.get(name, st.OTHER_TIMEOUT_S)
+    defaults: dict[str, tuple[Any, str]] = {
+        "size": sizes.get(name, (None, "")),
+        "memory": (min(memory, half), memory_origin),
+        "timeout": (timeout, DEFAULT),
+        "env": ("all", DEFAULT),
+    }
+    for key in ("memory_max", "timeout_max", "soft_timeout", "heartbeat_timeout"):
+        defaults[key] = ("none", DEFAULT)
+    plain = {
+        field.name: field.default for field in msgspec.structs.fields(st.PoolSettings)
+    }
+    for key in POOL:
+        if key not in defaults:
+            defaults[key] = (plain[field_of(st.PoolSettings, key)], DEFAULT)
+    return defaults
+
+
+def _pool(name: str, found: Mapping[str, Value]) -> st.PoolSettings:
+    size: Size = found["size"].value
+    own = {
+        field_of(st.PoolSettings, key): found[key].value
+        for key in POOL
+        if key != "size" and not _is_limit(key)
+    }
+    limits = {
+        field_of(PoolLimits, key): found[key].value for key in POOL if _is_limit(key)
+    }
+    return st.PoolSettings(
+        name=name,
+        size_min=size.minimum,
+        size_max=size.maximum,
+        limits=PoolLimits(**limits),
+        **own,
+    )
+
+
+def _is_limit(key: str) -> bool:
+    return key.removesuffix("_max") in {
+        "memory",
+        "timeout",
+        "soft_timeout",
+        "heartbeat_timeout",
+    }
+
+
+def kinds_of(
+    sources: Sources, values: dict[str, Value]
+) -> Iterator[tuple[str, st.KindSettings]]:
+    """Yield what is set for kinds, and enter its values into *values*.
+
+    Raises:
+        ConfigError: a value is wrong or contradicts another.
+    """
+    paths = [path for layer in sources.stack for path in layer if path[0] == "kinds"]
+    for name in dict.fromkeys(path[1] for path in paths):
+        found: dict[str, Value] = {}
+        for key, option in KIND.items():
+            if lookup(sources.stack, "kinds", name, key):
+                found[key] = value_of(sources.stack, ("kinds", name, key), option, None)
+                values[f'kinds."{name}".{key}'] = found[key]
+        refuse_contradictions(f"kind {name}", found)
+        limits = {
+            field_of(Limits, key): value.value
+            for key, value in found.items()
+            if _is_limit(key)
+        }
+        budgets = {
+            key: value.value for key, value in found.items() if not _is_limit(key)
+        }
+        yield name, st.KindSettings(limits=Limits(**limits), **budgets)
+
+
+def refuse_contradictions(owner: str, found: Mapping[str, Value]) -> None:
+    """Refuse limits that cannot both hold, if people have said both."""
+    for lower, upper, show, strictly in (
+        ("timeout", "timeout_max", show_duration, False),
+        ("memory", "memory_max", show_size, False),
+        ("soft_timeout", "timeout", show_duration, True),
+    ):
+        low, high = found.get(lower), found.get(upper)
+        if low is None or high is None or low.value is None or high.value is None:
+            continue
+        is_said = not low.origin.startswith(DEFAULT)
+        over = low.value > high.value or (strictly and low.value == high.value)
+        if is_said and over:
+            raise ConfigError(
+                f"{owner}: {lower} {show(low.value)} ({low.origin}) is not below "
+                f"{upper} {show(high.value)} ({high.origin}); lower the first or raise "
+                "the second"
+            )

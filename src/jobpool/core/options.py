@@ -1,0 +1,199 @@
+"""The catalogue of options: each one's place in a file, its reader and its meaning.
+
+Everything that reads or lists configuration goes through these tables, so that
+flags, environment, files, `check` and ``conf/jobpool.toml`` cannot disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
+from jobpool.core.settings import MAX_ATTEMPTS_MAX, SLOTS_MAX
+from jobpool.errors import ConfigError
+
+Reader = Callable[[Any, str], Any]
+"""Turns a raw value into the setting's; the text names it in error messages."""
+
+
+class Size(NamedTuple):
+    """How many children a pool may have; equal numbers: a fixed size."""
+
+    minimum: int
+    maximum: int
+
+    def __str__(self) -> str:
+        """Write it as ``--pools`` takes it."""
+        if self.minimum == self.maximum:
+            return str(self.minimum)
+        return f"{self.minimum}..{self.maximum}"
+
+
+class Option(NamedTuple):
+    """One thing that can be set."""
+
+    read: Reader
+    show: Callable[[Any], str] = str
+
+
+_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?", re.ASCII)
+_INTEGER = re.compile(r"\d{1,18}", re.ASCII)
+_BITS_MAX = 128
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def pool_size(value: Any, what: str) -> Size:
+    """Read a pool's size: ``4`` or ``"2..8"``.
+
+    Raises:
+        ConfigError: not a number or range of numbers from 1 to 1024.
+    """
+    match = None
+    if not isinstance(value, bool) and isinstance(value, (int, str)):
+        text = value.strip() if isinstance(value, str) else _seen(value)
+        match = _RANGE.fullmatch(text)
+    if not match:
+        raise ConfigError(
+            f"{what}: {_seen(value)} is not a size; expected a number of children "
+            'such as 4, or a range such as "2..8"'
+        )
+    size = Size(int(match[1]), int(match[2] or match[1]))
+    if not 1 <= size.minimum <= size.maximum <= SLOTS_MAX:
+        raise ConfigError(
+            f"{what}: {size} is out of range; expected 1 to {SLOTS_MAX} children, the "
+            "smaller number first (leave a pool out to have none)"
+        )
+    return size
+
+
+def _seen(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > _BITS_MAX:
+        return "a number that long"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - one glance
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ConfigError(f"{what}: expected a text, got {_seen(value)}")
+    return value.strip()
+
+
+def _whole(minimum: int, maximum: int) -> Reader:
+    def read(value: Any, what: str) -> int:
+        if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"{what}: expected a whole number, got {_seen(value)}")
+        if not minimum <= value <= maximum:
+            raise ConfigError(
+                f"{what}: {_seen(value)} is out of range; expected {minimum} to {maximum}"
+            )
+        return value
+
+    return read
+
+
+def _flag(value: Any, what: str) -> bool:
+    if value in ("true", "false"):
+        return bool(value == "true")
+    if not isinstance(value, bool):
+        raise ConfigError(f"{what}: expected true or false, got {_seen(value)}")
+    return value
+
+
+def _duration(value: Any, what: str) -> float:
+    seconds = duration_s(value, what)
+    if seconds == 0:
+        raise ConfigError(f'{what}: must be longer than 0, for example "30s"')
+    return seconds
+
+
+def _or_none(read: Reader, word: str = "none") -> Reader:
+    """Accept *word* as well: no value."""
+
+    def read_or_none(value: Any, what: str) -> Any:
+        return None if value == word else read(value, what)
+
+    return read_or_none
+
+
+def _names(value: Any, what: str) -> tuple[str, ...] | None:
+    if value == "all":
+        return None
+    good = isinstance(value, list) and all(
+        isinstance(name, str) and _VARIABLE.fullmatch(name) for name in value
+    )
+    if not good:
+        raise ConfigError(
+            f'{what}: expected "all" or a list of names of environment variables, such '
+            f'as ["PATH", "HOME"], got {_seen(value)}'
+        )
+    return tuple(value)
+
+
+def _show_or(show: Callable[[Any], str], word: str) -> Callable[[Any], str]:
+    return lambda value: word if value is None else show(value)
+
+
+_DURATION = Option(_duration, show_duration)
+_DURATION_OR_ZERO = Option(duration_s, show_duration)
+_SIZE = Option(size_bytes, show_size)
+_DURATION_OR_NONE = Option(_or_none(_duration), _show_or(show_duration, "none"))
+_SIZE_OR_NONE = Option(_or_none(size_bytes), _show_or(show_size, "none"))
+_KEPT = Option(_or_none(duration_s, "forever"), _show_or(show_duration, "forever"))
+_TEXT = Option(_text)
+
+TOP: Mapping[str, Option] = {
+    "store": _TEXT,
+    "app": _TEXT,
+    "payload_max": _SIZE,
+    "result_max": _SIZE,
+    "queue_depth_max": Option(_whole(1, 10**12)),
+    "app_timeout": _DURATION,
+    "lease_ttl": _DURATION,
+}
+"""Options at the top of a file."""
+
+POOL: Mapping[str, Option] = {
+    "size": Option(pool_size),
+    "memory": _SIZE,
+    "memory_max": _SIZE_OR_NONE,
+    "timeout": _DURATION,
+    "timeout_max": _DURATION_OR_NONE,
+    "soft_timeout": _DURATION_OR_NONE,
+    "heartbeat_timeout": _DURATION_OR_NONE,
+    "recycle": Option(_whole(1, 10**9)),
+    "recycle_age": _DURATION,
+    "recycle_growth": _SIZE,
+    "drain": _DURATION_OR_ZERO,
+    "preload": Option(_flag, lambda value: "true" if value else "false"),
+    "env": Option(_names, _show_or(", ".join, "all")),
+    "idle_shrink": _DURATION,
+    "output_max": _SIZE,
+}
+"""Options of ``[pools.NAME]``."""
+
+KIND: Mapping[str, Option] = {
+    "timeout": _DURATION,
+    "soft_timeout": _DURATION,
+    "memory": _SIZE,
+    "heartbeat_timeout": _DURATION,
+    "max_attempts": Option(_whole(1, MAX_ATTEMPTS_MAX)),
+    "max_crashes": Option(_whole(1, MAX_ATTEMPTS_MAX)),
+}
+"""Options of ``[kinds."NAME"]``; without them a kind is as its decorator says."""
+
+RETENTION: Mapping[str, Option] = dict.fromkeys(
+    ("succeeded", "canceled", "dead", "quarantined"), _KEPT
+)
+"""Options of ``[retention]``."""
+
+ENVIRONMENT: Mapping[str, str] = {
+    **{f"JOBPOOL_{key.upper()}": key for key in TOP},
+    **{f"JOBPOOL_{key.upper()}": key for key in POOL if key not in ("size", "env")},
+    "JOBPOOL_POOLS": "size",
+}
+"""Variables, and the option that each one sets; those of `POOL` for every pool."""

@@ -1,0 +1,69 @@
+r"""Text that others wrote, made safe to print: no escapes, no forged lines, no flood.
+
+Everything that a job, a kind or an exception says can hold terminal escapes, line
+breaks or text that reverses its direction. Here such characters become visible
+(``\x1b``, ``\n``), so that a log line is one line and a terminal only shows.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNSAFE = (
+    r"\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    r"\ud800-\udfff\U000e0000-\U000e007f"
+)
+_HIDDEN = re.compile(f"[{_UNSAFE}]")
+_HIDDEN_BUT_LINES = re.compile(f"(?![\n\t])[{_UNSAFE}]")
+_JSON_HIDDEN = re.compile(f"[{_UNSAFE}]")
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def one_line(text: str, max_chars: int = 2000) -> str:
+    """Return *text* as one harmless line, capped and marked when it was longer."""
+    return _HIDDEN.sub(_visible, capped(text, max_chars))
+
+
+def lines(text: str, max_chars: int = 100_000) -> str:
+    """Return *text* harmless but with its line breaks and tabs; its tail if longer."""
+    if len(text) > max_chars:
+        text = (
+            f"[{len(text) - max_chars} characters before this left out]\n"
+            + (text[-max_chars:])
+        )
+    return _HIDDEN_BUT_LINES.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def capped(text: str, max_chars: int) -> str:
+    """Return the first *max_chars* characters, with a mark if there were more."""
+    if len(text) <= max_chars:
+        return text
+    return f"{text[:max_chars]}… [{len(text) - max_chars} more characters]"
+
+
+def json_text(encoded: str) -> str:
+    """Escape what encoded JSON may hold but a terminal or a log must not."""
+    return _JSON_HIDDEN.sub(_json_escape, encoded)
+
+
+def whole(text: str) -> str:
+    """Replace what cannot be encoded as UTF-8 (lone surrogates) by U+FFFD."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _visible(match: re.Match[str]) -> str:
+    char = match[0]
+    code = ord(char)
+    if char in _NAMED:
+        return _NAMED[char]
+    if code <= 0xFF:  # noqa: PLR2004 - two hexadecimal digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code <= 0xFFFF:  # noqa: PLR2004 - the basic plane
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

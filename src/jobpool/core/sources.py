@@ -1,0 +1,130 @@
+"""Sources: all layers of settings, and how one value in force is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool.core.configfile import ConfigFile, ReadFile, find_file
+from jobpool.core.layers import Layer, layers, lookup
+from jobpool.core.options import TOP, Option
+from jobpool.errors import ConfigError
+
+DEFAULT = "default"
+"""How the origin of a value begins that nobody has set."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process may use of its machine."""
+
+    cores: int
+    """By affinity and cgroup quota; at least 1."""
+    memory_bytes: int
+    """Of the host or of the cgroup, whichever is smaller."""
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A value in force."""
+
+    value: Any
+    shown: str
+    origin: str
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where settings come from: all layers, read but not yet judged."""
+
+    stack: tuple[Layer, ...]
+    file: ConfigFile | None
+    directory: str
+    """The launch directory, absolute."""
+
+
+def read_sources(
+    flags: Mapping[str, str | None],
+    *,
+    env: Mapping[str, str],
+    directory: str,
+    read_file: ReadFile,
+    config: str | None = None,
+) -> Sources:
+    """Collect the layers.
+
+    Args:
+        flags: by option name (``size`` for ``--pools``); None: not given.
+        env: the environment.
+        directory: the launch directory, absolute.
+        read_file: reads a file.
+        config: what ``--config`` says.
+
+    Raises:
+        ConfigError: a file is missing or not TOML, or an option is unknown.
+    """
+    file = find_file(config, env=env, directory=directory, read_file=read_file)
+    return Sources(stack=layers(flags, env, file), file=file, directory=directory)
+
+
+def top_value(sources: Sources, key: str, default: Any) -> Value:
+    """Return the value in force of an option at the top of a file.
+
+    Args:
+        sources: the layers.
+        key: one of `options.TOP`.
+        default: its default, as it would be written.
+
+    Raises:
+        ConfigError: the value is wrong; the message names its origin.
+    """
+    return value_of(sources.stack, (key,), TOP[key], default)
+
+
+_RENAMED = {"recycle": "recycle_jobs"}
+
+
+def field_of(record: type[msgspec.Struct], key: str) -> str:
+    """Return the field that holds an option: the same name, with its unit."""
+    name = _RENAMED.get(key, key)
+    fields = {field.name for field in msgspec.structs.fields(record)}
+    return next(f for f in (name, f"{name}_s", f"{name}_bytes") if f in fields)
+
+
+def value_of(
+    stack: Sequence[Layer],
+    path: tuple[str, ...],
+    option: Option,
+    default: Any,
+    default_origin: str = DEFAULT,
+) -> Value:
+    """Return the value in force at *path*.
+
+    Args:
+        stack: the layers, the strongest first.
+        path: as in `layers.Layer`.
+        option: how it is read and shown.
+        default: its default, as it would be written; None: there is none.
+        default_origin: what to say when the default is in force.
+
+    Raises:
+        ConfigError: the value is wrong or missing; the message names its origin.
+    """
+    found = lookup(stack, *path)
+    if found is None:
+        if default is None:
+            raise ConfigError(
+                f"pool {path[1]!r} has no size; add it to --pools, or size = 4 to "
+                f"[pools.{path[1]}] (only cpu and io have a default)"
+            )
+        value = option.read(default, path[-1])
+        return Value(value, option.show(value), default_origin)
+    what = said(found.origin)
+    if path[0] == "pools" and found.origin.startswith(("flag ", "env ")):
+        what = f"{what} {path[1]}"
+    value = option.read(found.raw, what)
+    return Value(value, option.show(value), found.origin)
+
+
+def said(origin: str) -> str:
+    """Return an origin as the subject of an error message."""
+    return origin.removeprefix("flag ").removeprefix("env ")

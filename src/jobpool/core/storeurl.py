@@ -1,0 +1,108 @@
+"""Where the store is: one rule for clients, supervisors and the command line."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+
+from jobpool.core.configfile import ReadFile
+from jobpool.core.settings import DEFAULT_STORE, Settings
+from jobpool.core.sources import Sources, Value, read_sources, top_value
+from jobpool.errors import ConfigError
+
+_SQLITE = "sqlite:///"
+_PASSWORD = re.compile(r"([?&]password=)[^&]*")
+
+
+def locate_store(
+    argument: str | None,
+    *,
+    env: Mapping[str, str],
+    directory: str,
+    read_file: ReadFile,
+    config: str | None = None,
+) -> str:
+    """Name the store, identically for clients and supervisors.
+
+    Args:
+        argument: what the application or ``--store`` says.
+        env: the environment; ``JOBPOOL_STORE`` and ``JOBPOOL_CONFIG`` count.
+        directory: the launch directory, absolute.
+        read_file: reads a file.
+        config: what ``--config`` says.
+
+    Returns:
+        A URL; a path in it is absolute.
+
+    Raises:
+        ConfigError: a file is missing or wrong, or the URL is not one.
+    """
+    sources = read_sources(
+        {"store": argument},
+        env=env,
+        directory=directory,
+        read_file=read_file,
+        config=config,
+    )
+    return store_of(sources).value  # type: ignore[no-any-return]
+
+
+def store_of(sources: Sources) -> Value:
+    """Return the store's URL with an absolute path, and its origin."""
+    found = top_value(sources, "store", DEFAULT_STORE)
+    url = absolute_store(found.value, base_directory(sources))
+    return Value(url, without_password(url), found.origin)
+
+
+def base_directory(sources: Sources) -> str:
+    """Return where relative paths hang: the file's directory, else the launch one."""
+    return sources.file.directory if sources.file else sources.directory
+
+
+def refuse_other_store(settings: Settings, named: str | None) -> None:
+    """Refuse an application that names another store than the supervisor's.
+
+    Args:
+        settings: the supervisor's.
+        named: what the application names, as it wrote it; None: nothing.
+
+    Raises:
+        ConfigError: its jobs would go where this supervisor never looks.
+    """
+    if named is None or absolute_store(named, settings.store_base) == settings.store:
+        return
+    raise ConfigError(
+        f"the application names the store {without_password(named)}, but this "
+        f"supervisor uses {without_password(settings.store)}; name one of them only, "
+        "best in the configuration: JobPool() without an argument follows it"
+    )
+
+
+def absolute_store(url: str, base: str) -> str:
+    """Hang a relative SQLite path on *base*; a bare path means SQLite too.
+
+    Raises:
+        ConfigError: the URL names no file.
+    """
+    if ":" not in url:
+        url = f"{_SQLITE}{url}"
+    if not url.startswith("sqlite:"):
+        return url
+    path = url.removeprefix(_SQLITE)
+    if not url.startswith(_SQLITE) or not path or path.endswith("/"):
+        raise ConfigError(
+            f"store {url[:80]!r} names no file; expected sqlite:///relative.db or "
+            "sqlite:////absolute/path.db"
+        )
+    return f"{_SQLITE}{posixpath.normpath(posixpath.join(base, path))}"
+
+
+def without_password(url: str) -> str:
+    """Return a URL fit for logs."""
+    scheme, slashes, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    name, colon, _ = user.partition(":")
+    path = _PASSWORD.sub(r"\1***", path)
+    return f"{scheme}{slashes}{name}{colon and ':***'}{at}{host}{slash}{path}"

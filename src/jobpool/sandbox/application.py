@@ -1,0 +1,151 @@
+"""Finds the user's application: a module, or a file, and the one object in it.
+
+Runs in a zygote or a child, never in the supervisor: importing is running.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from jobpool.core.app import Application
+from jobpool.errors import AppError
+
+
+def load_application(app: str, directory: str) -> Application:
+    """Import the application and return its one object with handlers.
+
+    Args:
+        app: ``module.path`` or ``path/to/file.py``, each with ``:attribute`` behind
+            it when the module holds several applications.
+        directory: absolute; becomes the first entry of ``sys.path``, and relative
+            files hang on it.
+
+    Raises:
+        AppError: it cannot be imported, or does not hold exactly one application;
+            its own traceback is with it.
+    """
+    target, _, attribute = app.partition(":")
+    if directory in sys.path:
+        sys.path.remove(directory)
+    sys.path.insert(0, directory)
+    if target.endswith(".py") or "/" in target:
+        module = _import_file(Path(directory, target), Path(directory))
+    else:
+        module = _import(target, f"application {app!r}")
+    return _named(module, attribute) if attribute else _only(module, app)
+
+
+def _import_file(file: Path, directory: Path) -> ModuleType:
+    """Import a file under the name by which its own modules would import it."""
+    if not file.is_file():
+        raise AppError(
+            f"no application: there is no file {file}; name it with --app, as "
+            "'module', 'path/to/file.py' or 'module:attribute'"
+        )
+    root = directory if file.is_relative_to(directory) else file.parent
+    parts = file.relative_to(root).with_suffix("").parts
+    if not all(part.isidentifier() for part in parts):
+        root, parts = file.parent, (file.stem,)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    module = _import(".".join(parts), f"application {str(file)!r}")
+    found = getattr(module, "__file__", None)
+    if found is None or not os.path.samefile(found, file):  # noqa: PTH121 - str, not Path
+        raise AppError(
+            f"application {str(file)!r}: another module named {module.__name__!r} is "
+            f"in its way ({found}); rename the file"
+        )
+    return module
+
+
+def _import(name: str, what: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if exc.name is not None and f"{name}.".startswith(f"{exc.name}."):
+            raise AppError(
+                f"{what}: there is no module {exc.name!r} in {sys.path[0]} or the "
+                "installed packages; name the application with --app, and start "
+                "jobpool in its directory",
+                _traceback(exc),
+            ) from exc
+        raise AppError(f"{what} does not import: {exc}", _traceback(exc)) from exc
+    except SystemExit as exc:
+        raise AppError(
+            f"{what} calls sys.exit({exc.code!r}) when it is imported; move what is "
+            "meant for the command line under if __name__ == '__main__'",
+            _traceback(exc),
+        ) from exc
+    except BaseException as exc:
+        raise AppError(
+            f"{what} does not import: {type(exc).__name__}: {_said(exc)}",
+            _traceback(exc),
+        ) from exc
+
+
+def _named(module: ModuleType, attribute: str) -> Application:
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise AppError(
+            f"module {module.__name__!r} has no attribute {attribute!r}; it has "
+            f"{_names(module) or 'no JobPool at all'}"
+        )
+    if not _is_application(found):
+        raise AppError(
+            f"{module.__name__}:{attribute} is of type {type(found).__name__}; a "
+            "JobPool is expected"
+        )
+    return cast("Application", found)
+
+
+def _only(module: ModuleType, app: str) -> Application:
+    found = {
+        id(value): value for value in vars(module).values() if _is_application(value)
+    }
+    if not found:
+        raise AppError(
+            f"module {module.__name__!r} holds no JobPool; write jobs = JobPool() in "
+            "it and declare handlers with @jobs.job(...)"
+        )
+    if len(found) > 1:
+        raise AppError(
+            f"module {module.__name__!r} holds {len(found)} JobPools ("
+            f"{_names(module)}); name the one to run, such as --app "
+            f"{app}:{_names(module).partition(',')[0]}"
+        )
+    return cast("Application", next(iter(found.values())))
+
+
+def _is_application(value: object) -> bool:
+    """Look at the type only: asking a lazy object may run or raise anything."""
+    return not isinstance(value, type) and issubclass(type(value), Application)
+
+
+def _names(module: ModuleType) -> str:
+    return ", ".join(
+        name for name, value in vars(module).items() if _is_application(value)
+    )
+
+
+def _said(exc: BaseException) -> str:
+    try:
+        return str(exc)
+    except Exception as failure:  # noqa: BLE001 - anything can happen in a __str__
+        return f"<its __str__ raised {type(failure).__name__}>"
+
+
+def _traceback(exc: BaseException) -> str:
+    """Format a traceback from the application's own first line on."""
+    tb = exc.__traceback__
+    while tb is not None and (
+        tb.tb_frame.f_code.co_filename in (__file__, importlib.__file__)
+        or tb.tb_frame.f_code.co_filename.startswith("<frozen importlib")
+    ):
+        tb = tb.tb_next
+    return "".join(traceback.format_exception(type(exc), exc, tb))

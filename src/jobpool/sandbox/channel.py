@@ -1,0 +1,201 @@
+"""What a handler can ask of its supervisor while it runs, as `core.running.Channel`.
+
+A channel belongs to one attempt: a thread that outlives its attempt cannot speak
+for the next one, and a process that the handler forked cannot speak at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool import errors
+from jobpool.core.job import Enqueued, NewJob
+from jobpool.errors import (
+    ArgumentsRejected,
+    JobpoolError,
+    KeyConflict,
+    StoreUnavailable,
+    UsageError,
+)
+from jobpool.sandbox.frames import Answer, Ask, Beat, FrameError
+from jobpool.sandbox.link import Link, undisturbed
+
+PROGRESS_MAX_BYTES = 4 * 1024
+BEAT_EVERY_S = 0.02
+"""Beats without a checkpoint that come faster are not sent."""
+_asks = itertools.count(1)
+
+
+class AttemptChannel:
+    """The channel of one running attempt.
+
+    Args:
+        link: the child's way to its supervisor.
+        token: the attempt's.
+        checkpoint_max_bytes: a longer checkpoint is refused.
+    """
+
+    __slots__ = ("_beat_s", "_checkpoint_max", "_link", "_pid", "_token")
+
+    def __init__(self, link: Link, token: int, checkpoint_max_bytes: int) -> None:
+        self._link = link
+        self._token: int | None = token
+        self._checkpoint_max = checkpoint_max_bytes
+        self._pid = os.getpid()
+        self._beat_s = 0.0
+
+    def close(self) -> None:
+        """The attempt has ended: refuse everything from now on."""
+        self._token = None
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs; returns after the commit.
+
+        Raises:
+            JobpoolError: what `Store.enqueue` raises; nothing was stored.
+            StoreUnavailable: the supervisor ended before it answered.
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        token = self._speaker()
+        ask = next(_asks)
+        with self._link.lock:
+            try:
+                with undisturbed():
+                    self._link.send(Ask(ask, token, list(jobs)))
+            except FrameError as exc:
+                raise UsageError(
+                    f"too much in one call: {exc}; enqueue in smaller batches"
+                ) from exc
+            except OSError as exc:
+                raise _supervisor_gone() from exc
+            answer = self._wait_for(ask)
+        if answer.enqueued is None:
+            raise _error_of(answer)
+        return answer.enqueued
+
+    def beat(self, progress: Any, checkpoint: Any) -> None:
+        """Report that the handler is alive; None leaves a value as it was.
+
+        Raises:
+            ArgumentsRejected: a value is not JSON or too large; nothing was sent.
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        token = self._speaker()
+        now_s = time.monotonic()
+        early = now_s < self._beat_s + BEAT_EVERY_S
+        message = Beat(
+            token,
+            _json("progress", progress, PROGRESS_MAX_BYTES),
+            _json("checkpoint", checkpoint, self._checkpoint_max),
+        )
+        if early and checkpoint is None:
+            return
+        self._beat_s = now_s
+        try:
+            with self._link.lock, undisturbed():
+                self._link.send(message)
+        except OSError as exc:
+            raise _supervisor_gone() from exc
+
+    def stopping(self) -> bool:
+        """Say whether the supervisor has begun to drain."""
+        link = self._link
+        if self._token is not None and os.getpid() == self._pid:
+            with link.lock, undisturbed():
+                link.take_in()
+        return link.draining or link.retiring or link.ended
+
+    def _speaker(self) -> int:
+        """Return the token, if this caller may use it."""
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this process was forked by a handler and cannot speak for it; do it "
+                "in the handler's own process"
+            )
+        if self._token is None:
+            raise UsageError(
+                "the attempt has ended; a thread that outlives its handler can do "
+                "nothing for it any more"
+            )
+        return self._token
+
+    def _wait_for(self, ask: int) -> Answer:
+        link = self._link
+        while True:
+            with undisturbed():
+                link.take_in()
+                answer = link.answer(ask)
+            if answer is not None:
+                return answer
+            if link.ended:
+                raise _supervisor_gone()
+            link.wait_for_message()
+
+
+class ClosedChannel:
+    """The channel of a process that runs no attempt: it refuses and says why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Refuse.
+
+        Raises:
+            UsageError: always; nothing was enqueued.
+        """
+        raise UsageError(f"cannot enqueue {len(jobs)} jobs: {self._reason}")
+
+    def beat(self, progress: Any, checkpoint: Any) -> None:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        del progress, checkpoint
+        raise UsageError(f"no attempt is running: {self._reason}")
+
+    def stopping(self) -> bool:
+        """Say no: nothing runs that could be stopped."""
+        return False
+
+
+def _json(what: str, value: Any, max_bytes: int) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise ArgumentsRejected(f"{what} cannot be written as JSON: {exc}") from exc
+    if len(encoded) > max_bytes:
+        raise ArgumentsRejected(
+            f"{what} is {len(encoded)} bytes of JSON; at most {max_bytes} are kept: "
+            "store the data elsewhere and a reference to it here"
+        )
+    return encoded
+
+
+def _supervisor_gone() -> StoreUnavailable:
+    return StoreUnavailable(
+        "the supervisor is gone, and this process will be ended; what was asked last "
+        "may or may not have been stored"
+    )
+
+
+def _error_of(answer: Answer) -> JobpoolError:
+    """Make the error again that the supervisor met."""
+    cls = getattr(errors, answer.error_class, None)
+    if cls is KeyConflict:
+        return KeyConflict(answer.error, answer.job_id)
+    if isinstance(cls, type) and issubclass(cls, JobpoolError):
+        try:
+            return cls(answer.error)
+        except TypeError:
+            pass  # an error with more arguments than its text: named below
+    return JobpoolError(f"{answer.error_class}: {answer.error}")

@@ -1,0 +1,343 @@
+"""The child: set up once, then one attempt after another until it is told to end.
+
+Theory of operation. The zygote's forked copy enters `child_main` and never leaves
+it. It waits for `Go`, sets itself up, runs the application's hooks, says `Ready`,
+and then takes jobs from its `Link`. For each: ticket, mark, handler, reset, `Done`,
+mark cleared. The mark is the token of the running attempt in a page that outlives
+this process: it is what a later supervisor knows when everything was killed at once.
+
+The handler is the user's code and may do anything. It may leave by any exception,
+in any signal handler of its own, or in a forked copy of this process (which must
+end there and never reach our loop: the pid says who we are).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import mmap
+import os
+import resource
+import socket
+import struct
+import sys
+import time
+import traceback
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from jobpool.core import running
+from jobpool.core.app import Application
+from jobpool.errors import AppError, SoftTimeout
+from jobpool.sandbox import confine
+from jobpool.sandbox.application import load_application
+from jobpool.sandbox.channel import AttemptChannel, ClosedChannel
+from jobpool.sandbox.frames import (
+    Done,
+    Go,
+    Load,
+    Raised,
+    Ready,
+    RunJob,
+    StartFailed,
+)
+from jobpool.sandbox.link import Link
+from jobpool.sandbox.procfs import statm_bytes
+from jobpool.sandbox.report import failed, raised
+from jobpool.sandbox.reset import Baseline
+from jobpool.sandbox.scratch import Scratch, scratch_path
+from jobpool.sandbox.tree import become_subreaper
+
+EXIT_START_FAILED = 1
+EXIT_OWN_FAILURE = 70
+"""EX_SOFTWARE: jobpool's own code in the child failed."""
+MARK_BYTES = 4096
+_MARKS = struct.Struct(f"<{MARK_BYTES // 8}Q")
+_MARK = struct.Struct("<Q")
+_STATM_BYTES = 128
+_KIB = 1024
+_NO_ATTEMPT = ClosedChannel("no attempt is running in this child now")
+
+
+class ChildFds(NamedTuple):
+    """A child's own descriptors, in the order in which they travel."""
+
+    socket: int
+    ticket: int
+    mark: int
+    output: int
+    stack: int
+
+
+class Inheritance(NamedTuple):
+    """What a child finds in the copy of the zygote that it is."""
+
+    load: Load
+    application: Application | None
+    """None: it is to load the application itself."""
+    ours: tuple[int, ...]
+    """The zygote's own descriptors, which are to be closed."""
+    sockets: tuple[int, ...]
+    """Sockets that the application opened while it was imported."""
+
+
+def child_main(fds: ChildFds, inherited: Inheritance) -> NoReturn:
+    """Live as a child. Ends the process and never returns."""
+    status = EXIT_OWN_FAILURE
+    try:
+        status = _live(fds, inherited)
+    except BaseException:  # noqa: BLE001 - nothing may reach the zygote's code
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _live(fds: ChildFds, inherited: Inheritance) -> int:
+    confine.close_fds(inherited.ours)
+    os.setsid()
+    confine.redirect(fds.output)
+    link = Link(socket.socket(fileno=fds.socket), fds.ticket)
+    go = link.wait_for_go()
+    if go is None:
+        return 0  # the supervisor died before it knew us
+    child = Child(fds, link, go)
+    try:
+        application = child.set_up(inherited)
+    except BaseException as exc:  # noqa: BLE001 - hooks and imports are the user's
+        link.send(_start_failure(exc))
+        return EXIT_START_FAILED
+    child.run(application)
+    return 0
+
+
+def _start_failure(exc: BaseException) -> StartFailed:
+    if isinstance(exc, AppError):
+        return StartFailed(str(exc), exc.traceback)
+    told = raised(exc)
+    return StartFailed(
+        f"a new child could not be set up: {told.classes[0]}: {told.message}",
+        told.traceback,
+    )
+
+
+class Child:
+    """This process, as the supervisor's child.
+
+    Args:
+        fds: its own descriptors.
+        link: its way to the supervisor.
+        go: who it is.
+    """
+
+    def __init__(self, fds: ChildFds, link: Link, go: Go) -> None:
+        self._fds = fds
+        self._link = link
+        self._go = go
+        self._pid = os.getpid()
+        self._soft_from_s: float | None = None
+        self._mark = mmap.mmap(fds.mark, MARK_BYTES)
+        marks = _MARKS.unpack_from(self._mark)
+        # A dead child's mark stays until the store knows the end of its attempt.
+        # Tokens grow, so that the smallest is free (0) or the longest settled.
+        self._mark_at = marks.index(min(marks)) * _MARK.size
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._peak_reset = _open_peak_reset()
+        self._cpu_s = 0.0
+        self._baseline: Baseline | None = None
+
+    def set_up(self, inherited: Inheritance) -> Application:
+        """Confine this process, run the application's hooks, and say `Ready`.
+
+        Raises:
+            BaseException: whatever a hook or an import raised.
+        """
+        become_subreaper()
+        confine.bury_sockets(inherited.sockets)
+        confine.write_stacks_to(self._fds.stack)
+        confine.set_signals(self._on_soft_timeout)
+        confine.forget_multiprocess()
+        os.register_at_fork(after_in_child=self._forsake)
+        running.enter(_NO_ATTEMPT, None)
+        scratch = None
+        if self._go.tmp_root:
+            scratch = Scratch(scratch_path(self._go.tmp_root, self._go.slot_name))
+        application = inherited.application or load_application(
+            inherited.load.app, inherited.load.directory
+        )
+        confine.set_limits(self._go.memory_backstop_bytes)
+        application.start_child()
+        self._baseline = Baseline(self._fds.output, self._fds.stack, scratch)
+        self._baseline.restore()
+        self._forget_peak()
+        self._cpu_s = _cpu_s()
+        self._link.send(Ready(self._rss_bytes()))
+        return application
+
+    def run(self, application: Application) -> None:
+        """Run jobs until the supervisor wants no more or is gone."""
+        link, mark = self._link, self._mark
+        while (job := link.next_job()) is not None:
+            _MARK.pack_into(mark, self._mark_at, job.token)
+            done = self._attempt(application, job)
+            try:
+                with link.lock:
+                    link.send(done)
+            except OSError:
+                return  # the supervisor is gone; the mark says that we had it
+            _MARK.pack_into(mark, self._mark_at, 0)
+
+    def _attempt(self, application: Application, job: RunJob) -> Done:
+        channel = AttemptChannel(self._link, job.token, self._go.checkpoint_max_bytes)
+        begun_s = time.perf_counter()
+        result, error = self._handle(application, job, channel)
+        duration_s = time.perf_counter() - begun_s
+        if os.getpid() != self._pid:
+            _end_copy(error)
+        channel.close()
+        running.enter(_NO_ATTEMPT, None)
+        rss_bytes = self._rss_bytes()
+        peak_bytes = max(self._peak_bytes(), rss_bytes)
+        output, surprise = self._reset()
+        if peak_bytes > rss_bytes:
+            self._forget_peak()
+        cpu_before_s, self._cpu_s = self._cpu_s, _cpu_s()
+        return Done(
+            seq=job.seq,
+            token=job.token,
+            ok=error is None,
+            result=result,
+            duration_s=duration_s,
+            cpu_s=self._cpu_s - cpu_before_s,
+            rss_bytes=rss_bytes,
+            peak_rss_bytes=peak_bytes,
+            output=output,
+            surprise=surprise,
+            error=error,
+        )
+
+    def _handle(
+        self, application: Application, job: RunJob, channel: AttemptChannel
+    ) -> tuple[bytes, Raised | None]:
+        """Run the handler; whatever it does comes back as a result or an error."""
+        try:
+            try:
+                result = self._invoke(application, job, channel)
+            finally:
+                self._soft_from_s = None
+        except BaseException as exc:  # noqa: BLE001 - every end of a handler is data
+            self._soft_from_s = None  # a soft timeout may have cut the line above
+            return b"", raised(exc)
+        return self._checked(result)
+
+    def _invoke(
+        self, application: Application, job: RunJob, channel: AttemptChannel
+    ) -> Any:
+        now_s = time.monotonic()
+        current = running.Current(
+            job_id=job.id,
+            kind=job.kind,
+            attempt=job.attempt,
+            token=job.token,
+            deadline_monotonic_s=now_s + job.timeout_s,
+            checkpoint=_decoded(job.checkpoint),
+            channel=channel,
+        )
+        running.enter(channel, current)
+        context = contextvars.copy_context()
+        if job.soft_timeout_s is not None:
+            # The supervisor's clock decides; this only keeps a signal that was meant
+            # for the attempt before from hitting this one.
+            self._soft_from_s = now_s + job.soft_timeout_s / 2
+        return context.run(
+            application.invoke, job.kind, job.payload, self._go.result_max_bytes
+        )
+
+    def _checked(self, result: Any) -> tuple[bytes, Raised | None]:
+        if not isinstance(result, bytes):
+            name = type(result).__name__
+            return b"", failed("TypeError", f"the result is {name}, not JSON bytes")
+        if len(result) > self._go.result_max_bytes:
+            return b"", failed(
+                "ValueError",
+                f"the result is {len(result)} bytes of JSON; at most "
+                f"{self._go.result_max_bytes} are kept: store the data elsewhere and "
+                "return a reference to it",
+            )
+        return result, None
+
+    def _reset(self) -> tuple[bytes, str]:
+        if self._baseline is None:
+            return b"", ""
+        for _ in range(2):  # a timer or thread of the handler's may raise in the first
+            try:
+                return self._baseline.restore()
+            except BaseException as exc:  # noqa: BLE001 - told as a surprise
+                problem = raised(exc)
+        return b"", (
+            "its process could not be put back into its first state: "
+            f"{problem.classes[0]}: {problem.message}"
+        )
+
+    def _on_soft_timeout(self, _signum: int, _frame: FrameType | None) -> None:
+        """Raise in the handler, once, and only in the attempt that is meant."""
+        from_s = self._soft_from_s
+        if from_s is None or time.monotonic() < from_s or os.getpid() != self._pid:
+            return
+        self._soft_from_s = None
+        raise SoftTimeout(
+            "the soft time limit has passed; save what matters and return, the hard "
+            "limit follows"
+        )
+
+    def _forsake(self) -> None:
+        """Runs in each process that a handler forks: it must not speak for us."""
+        self._soft_from_s = None
+        self._link.abandon()
+        running.enter(ClosedChannel("this process was forked by a handler"), None)
+
+    def _rss_bytes(self) -> int:
+        return statm_bytes(os.pread(self._statm, _STATM_BYTES, 0))
+
+    def _peak_bytes(self) -> int:
+        """Return the highest resident memory since `_forget_peak`."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+
+    def _forget_peak(self) -> None:
+        """Start the kernel's high-water mark anew (proc(5), clear_refs)."""
+        if self._peak_reset >= 0:
+            os.pwrite(self._peak_reset, b"5", 0)
+
+
+def _open_peak_reset() -> int:
+    """Return a descriptor of clear_refs, -1 where the kernel has none."""
+    try:
+        return os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _cpu_s() -> float:
+    """Return CPU seconds of this process and of its children that ended."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    below = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
+
+
+def _decoded(checkpoint: bytes | None) -> Any:
+    if checkpoint is None:
+        return None
+    try:
+        return msgspec.json.decode(checkpoint)
+    except msgspec.DecodeError as exc:
+        print(f"jobpool: the stored checkpoint is unreadable: {exc}", file=sys.stderr)  # noqa: T201 - into the attempt's output
+        return None
+
+
+def _end_copy(error: Raised | None) -> NoReturn:
+    """End a copy of this process that came back from the handler with it."""
+    if error is not None:
+        print(error.traceback or error.message, file=sys.stderr)  # noqa: T201 - into the attempt's output
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0 if error is None else 1)

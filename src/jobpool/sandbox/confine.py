@@ -1,0 +1,123 @@
+"""What a new child does to itself before it runs anything of the user's.
+
+Theory of operation. The child was forked by a middle process that has ended by now,
+so that the supervisor is its parent. It must do nothing that is tied to its parent
+before the supervisor's `Go`: until then the middle process may still be it.
+
+Of the zygote's descriptors the child closes those that are jobpool's, by number.
+Regular files that the application opened while it was imported stay; sockets that
+it opened then are replaced by dead ones, because two processes that use one
+connection corrupt it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import io
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from multiprocess import context as multiprocess_context
+from multiprocess import process as multiprocess_process
+
+from jobpool.sandbox.procfs import data_bytes
+from jobpool.sandbox.tree import PR_SET_NO_NEW_PRIVS, prctl
+
+OOM_SCORE_RAISE = 500
+"""The kernel shall take a child, and not the supervisor, when memory runs out."""
+OOM_SCORE_MAX = 1000
+
+
+def close_fds(fds: Iterable[int]) -> None:
+    """Close descriptors by number; one that is closed already is no matter."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def bury_sockets(fds: Iterable[int]) -> None:
+    """Put a dead socket in the place of each of these."""
+    fds = list(fds)
+    if not fds:
+        return
+    dead, other = socket.socketpair()
+    other.close()
+    for fd in fds:
+        os.dup2(dead.fileno(), fd, inheritable=False)
+    dead.close()
+
+
+def redirect(output_fd: int) -> None:
+    """Read from /dev/null, write to the output capture, line by line."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.close(null)
+    point_output(output_fd)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A crash shall not take what was printed before it along.
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def point_output(output_fd: int) -> None:
+    """Put the output capture in the place of stdout and stderr."""
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+
+
+def set_limits(memory_backstop_bytes: int) -> None:
+    """Give up privileges to gain, core dumps, and memory without end.
+
+    Args:
+        memory_backstop_bytes: data memory that may be had in addition to what is
+            held now; 0: no bound.
+    """
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory_backstop_bytes:
+        _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = data_bytes() + memory_backstop_bytes
+        if hard == resource.RLIM_INFINITY or wanted < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    score = Path("/proc/self/oom_score_adj")
+    raised = min(OOM_SCORE_MAX, int(score.read_text()) + OOM_SCORE_RAISE)
+    score.write_text(str(raised))
+
+
+def ignore_signal(_signum: int, _frame: FrameType | None) -> None:
+    """Do nothing: unlike SIG_IGN this does not reach the programs that a job runs."""
+
+
+def set_signals(soft_timeout: Callable[[int, FrameType | None], Any]) -> None:
+    """Leave ending to the supervisor, and listen for the soft time limit."""
+    signal.signal(signal.SIGTERM, ignore_signal)
+    signal.signal(signal.SIGINT, ignore_signal)
+    signal.signal(signal.SIGUSR1, soft_timeout)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def write_stacks_to(stack_fd: int) -> None:
+    """Write all Python stacks there on a fatal signal and on SIGUSR2.
+
+    The handler is C: it works while an extension holds the interpreter.
+    """
+    faulthandler.enable(file=stack_fd, all_threads=True)
+    faulthandler.register(signal.SIGUSR2, file=stack_fd, all_threads=True)
+
+
+def forget_multiprocess() -> None:
+    """Let handlers use multiprocess as in a program of their own.
+
+    As a daemon's copy they could not have children, and would be held to the
+    zygote's start method.
+    """
+    multiprocess_process.current_process()._config["daemon"] = False  # noqa: SLF001 - no public way
+    multiprocess_context._default_context._actual_context = None  # noqa: SLF001 - no public way

@@ -1,0 +1,322 @@
+"""The supervisor's handle of one child. Nothing here blocks or decodes a payload.
+
+Theory of operation. The handle exists before the process: it makes the child's
+descriptors, the zygote forks with them, and `attach` binds the pid. From then on the
+child is signalled only through its pidfd, so that a recycled pid is never hit, and
+its memory is read through a descriptor of its statm that dies with it.
+
+The supervisor keeps a reading end of the ticket pipe: what it reads there (`recall`),
+the child can never begin; what is left there when the child is dead never began.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
+from jobpool.sandbox.child import MARK_BYTES
+from jobpool.sandbox.frames import Decoder, FromChild, encode
+from jobpool.sandbox.link import TICKET_BYTES
+from jobpool.sandbox.procfs import (
+    descendants_of,
+    labeled_bytes,
+    process_start_time,
+    resident_bytes,
+    statm_bytes,
+)
+from jobpool.sandbox.tree import kill_tree, send_signal
+from jobpool.sandbox.verdict import Exit
+
+TICKETS_AT_ONCE = 512
+"""So many tickets are written atomically (PIPE_BUF)."""
+_TICKETS_READ_BYTES = 64 * 1024
+_STATM_BYTES = 128
+_KIB = 1024
+
+
+class ChildProcess:
+    """One child of a slot, from before its fork until after its death.
+
+    Args:
+        slot: the slot's number.
+        slot_name: the slot's name, such as ``cpu/0``.
+        mark_path: the slot's mark file; made if it is missing, and kept.
+
+    Attributes:
+        pid: 0 until `attach`.
+        pidfd: -1 until `attach`; readable when the child has ended.
+        start_time: its start, in clock ticks since boot.
+
+    Raises:
+        OSError: no descriptor, memory or disk space for it; nothing is left open.
+    """
+
+    def __init__(self, slot: int, slot_name: str, mark_path: str) -> None:
+        self.slot = slot
+        self.slot_name = slot_name
+        self.pid = 0
+        self.pidfd = -1
+        self.start_time = 0
+        self._statm = -1
+        self._out = bytearray()
+        self._decoder = Decoder(FromChild)
+        with contextlib.ExitStack() as undo:
+            self._socket, self._child_socket = socket.socketpair()
+            undo.callback(self._socket.close)
+            undo.callback(self._child_socket.close)
+            self._ticket_read, self._ticket_write = os.pipe2(
+                os.O_CLOEXEC | os.O_NONBLOCK
+            )
+            undo.callback(os.close, self._ticket_read)
+            undo.callback(os.close, self._ticket_write)
+            self._output = create_capture(f"jobpool output of {slot_name}")
+            undo.callback(os.close, self._output)
+            self._stack = create_capture(f"jobpool stacks of {slot_name}")
+            undo.callback(os.close, self._stack)
+            self._mark = _open_mark(mark_path)
+            undo.pop_all()
+        self._socket.setblocking(False)
+
+    # -- birth and death -----------------------------------------------------------
+
+    @property
+    def fds_for_child(self) -> tuple[int, ...]:
+        """The child's descriptors, in the order of `Fork`."""
+        return (
+            self._child_socket.fileno(),
+            self._ticket_read,
+            self._mark,
+            self._output,
+            self._stack,
+        )
+
+    def close_child_ends(self) -> None:
+        """Close what only the child needs, once the zygote was asked."""
+        self._child_socket.close()
+        if self._mark >= 0:
+            os.close(self._mark)
+            self._mark = -1
+
+    def attach(self, pid: int) -> None:
+        """Bind the handle to the process that the zygote has forked.
+
+        Raises:
+            OSError: no descriptor for it; the handle stays unbound.
+        """
+        pidfd = os.pidfd_open(pid)
+        try:
+            self._statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            os.close(pidfd)
+            raise
+        self.pid, self.pidfd = pid, pidfd
+        self.start_time = process_start_time(pid) or 0
+
+    def reap(self) -> Exit | None:
+        """Return how the process ended; None while it runs."""
+        try:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            return Exit()
+        if pid == 0:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return Exit(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            max_rss_bytes=usage.ru_maxrss * _KIB,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+        )
+
+    def kill_tree(self) -> int:
+        """Kill the process and everything below it; return how many were below.
+
+        Orphans of a child that died by itself are not below it any more
+        (`tree.sweep_orphans`).
+        """
+        return kill_tree(self.pid, self.pidfd) if self.pidfd >= 0 else 0
+
+    def close(self) -> None:
+        """Close every descriptor; the process, if it lives, sees its socket end."""
+        self.close_child_ends()
+        self._socket.close()
+        for fd in (
+            self._ticket_read,
+            self._ticket_write,
+            self._output,
+            self._stack,
+            self._statm,
+            self.pidfd,
+        ):
+            if fd >= 0:
+                os.close(fd)
+        self._ticket_read = self._ticket_write = self._output = self._stack = -1
+        self._statm = self.pidfd = -1
+
+    # -- messages ------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Return the socket to wait on for `receive` and, if wanted, `flush`."""
+        return self._socket.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether something waits for room in the socket."""
+        return bool(self._out)
+
+    def send(self, *messages: Any) -> None:
+        """Send messages; what the socket does not take now waits for `flush`.
+
+        To a child that is gone nothing is sent; its pidfd tells of its end.
+
+        Raises:
+            FrameError: a message is too long; none was sent.
+        """
+        for frame in [encode(message) for message in messages]:
+            self._out += frame
+        self.flush()
+
+    def flush(self) -> None:
+        """Send on what waits."""
+        while self._out:
+            try:
+                sent = self._socket.send(self._out)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._out.clear()
+                return
+            del self._out[:sent]
+
+    def receive(self, max_bytes: int = 1 << 18) -> list[FromChild] | None:
+        """Return the messages that have arrived; None: there will be no more.
+
+        Raises:
+            FrameError: the child sent what no child of ours sends.
+        """
+        try:
+            data = self._socket.recv(max_bytes)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        return list(self._decoder.feed(data)) if data else None
+
+    # -- tickets -------------------------------------------------------------------
+
+    def issue_tickets(self, seqs: Iterable[int]) -> None:
+        """Allow the child to begin these jobs, which were sent before, in order.
+
+        Raises:
+            BlockingIOError: thousands of tickets are out already.
+        """
+        tickets = [seq.to_bytes(TICKET_BYTES, "little") for seq in seqs]
+        for first in range(0, len(tickets), TICKETS_AT_ONCE):
+            part = tickets[first : first + TICKETS_AT_ONCE]
+            os.write(self._ticket_write, b"".join(part))
+
+    def recall(self) -> list[int]:
+        """Take back every job that has not begun; it never will in this child."""
+        seqs: list[int] = []
+        while True:
+            try:
+                tickets = os.read(self._ticket_read, _TICKETS_READ_BYTES)
+            except BlockingIOError:
+                return seqs
+            seqs += (
+                int.from_bytes(tickets[at : at + TICKET_BYTES], "little")
+                for at in range(0, len(tickets), TICKET_BYTES)
+            )
+
+    # -- memory --------------------------------------------------------------------
+
+    def rss_bytes(self) -> int:
+        """Return the process's resident memory; 0 when it is gone."""
+        if self._statm < 0:
+            return 0
+        try:
+            return statm_bytes(os.pread(self._statm, _STATM_BYTES, 0))
+        except ProcessLookupError:
+            return 0
+
+    def tree_rss_bytes(self) -> int:
+        """Return the resident memory of its descendants together, without its own."""
+        return sum(resident_bytes(pid) for pid in descendants_of(self.pid))
+
+    def confirm_over(self, limit_bytes: int) -> int:
+        """Measure the tree without what it merely shares or maps from files.
+
+        One process: its own anonymous and shared memory. Several: each one's
+        proportional share, since what they share would count several times.
+
+        Args:
+            limit_bytes: measuring may end once the figure is over it.
+
+        Returns:
+            Bytes: the whole figure, or one that is over the limit.
+        """
+        below = descendants_of(self.pid)
+        if not below:
+            return labeled_bytes(
+                f"/proc/{self.pid}/status", (b"RssAnon:", b"RssShmem:")
+            )
+        total = 0
+        for pid in (self.pid, *below):
+            total += _proportional_bytes(pid)
+            if total > limit_bytes:
+                break
+        return total
+
+    # -- signals and captures ------------------------------------------------------
+
+    def dump_stack(self) -> None:
+        """Ask its fault handler for the Python stacks; they come to `stack_text`."""
+        self._signal(signal.SIGUSR2)
+
+    def soft_timeout(self) -> None:
+        """Raise `SoftTimeout` in the handler that is running."""
+        self._signal(signal.SIGUSR1)
+
+    def output_tail(self, max_bytes: int) -> bytes:
+        """Return the last of what the present attempt wrote, marked when cut."""
+        return read_tail(self._output, max_bytes)
+
+    def trim_output(self, keep_bytes: int, over_bytes: int) -> bool:
+        """Give back the memory of old output, once it is over *over_bytes*."""
+        return trim(self._output, keep_bytes, over_bytes)
+
+    def stack_text(self) -> str:
+        """Return the last stacks that its fault handler wrote."""
+        return read_tail(self._stack, STACK_MAX_BYTES).decode("utf-8", "replace")
+
+    def _signal(self, signum: int) -> None:
+        if self.pidfd >= 0:
+            send_signal(self.pidfd, signum)
+
+
+def _open_mark(path: str) -> int:
+    """Open a mark file with its page on disk: a full disk must not be met later.
+
+    What dead children wrote stays: it is needed until their ends are stored.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(path, flags, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, MARK_BYTES)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _proportional_bytes(pid: int) -> int:
+    try:
+        return labeled_bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+    except PermissionError:
+        # It has made itself unreadable (PR_SET_DUMPABLE): count it in full.
+        return resident_bytes(pid)

@@ -1,0 +1,111 @@
+"""From an exception that left a handler to the `Raised` that the supervisor gets.
+
+Nothing about the exception is trusted: its ``__str__`` may raise, its text may be
+huge or not be Unicode. Everything is capped, and what was cut is marked.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from jobpool.core.printable import capped
+from jobpool.core.quantity import duration_s
+from jobpool.errors import ConfigError, GiveUp, RetryLater, SoftTimeout
+from jobpool.sandbox.frames import Raised
+
+MESSAGE_MAX_CHARS = 8 * 1024
+TRACEBACK_MAX_CHARS = 32 * 1024
+CLASSES_MAX = 32
+FRAMES_MAX = 100
+"""Of each traceback, the innermost frames."""
+_OWN_FILES = str(Path(__file__).parent)
+
+
+def raised(exc: BaseException) -> Raised:
+    """Describe an exception that ended an attempt. Never raises."""
+    try:
+        return _describe(exc)
+    except BaseException as failure:  # noqa: BLE001 - its text may do anything
+        return Raised(
+            classes=_classes(exc),
+            message=f"<it could not be described: {type(failure).__name__}>",
+            traceback="",
+        )
+
+
+def failed(class_name: str, message: str) -> Raised:
+    """Describe a failure that jobpool itself found, such as a bad result."""
+    return Raised(classes=[class_name], message=message, traceback="")
+
+
+def _describe(exc: BaseException) -> Raised:
+    message = _message(exc)
+    retry_in_s = None
+    if isinstance(exc, RetryLater) and exc.delay is not None:
+        try:
+            retry_in_s = duration_s(exc.delay, "RetryLater")
+        except ConfigError as error:
+            message += f" (its delay is not usable: {error})"
+    return Raised(
+        classes=_classes(exc),
+        message=_clean(capped(message, MESSAGE_MAX_CHARS)),
+        traceback=_clean(_traceback(exc)),
+        give_up=isinstance(exc, GiveUp),
+        soft_timeout=_is_soft_timeout(exc),
+        retry_in_s=retry_in_s,
+    )
+
+
+def _message(exc: BaseException) -> str:
+    if isinstance(exc, SystemExit):
+        return (
+            f"the handler called sys.exit({exc.code!r}); to end a job, return, or "
+            "raise an exception"
+        )
+    try:
+        return str(exc)
+    except BaseException as failure:  # noqa: BLE001 - anything can happen in a __str__
+        return f"<its __str__ raised {type(failure).__name__}>"
+
+
+def _is_soft_timeout(exc: BaseException) -> bool:
+    """Say whether the soft limit ended it, be it inside a group of tasks."""
+    if isinstance(exc, BaseExceptionGroup):
+        return exc.subgroup(SoftTimeout) is not None
+    return isinstance(exc, SoftTimeout)
+
+
+def _classes(exc: BaseException) -> list[str]:
+    """Name its class and bases as a traceback would: builtins without a module."""
+    names = []
+    for cls in type(exc).__mro__[:CLASSES_MAX]:
+        if cls not in (object, BaseException):
+            module = str(getattr(cls, "__module__", ""))
+            prefix = "" if module in ("builtins", "") else f"{module}."
+            names.append(_clean(capped(f"{prefix}{cls.__qualname__}", 200)))
+    return names or [_clean(type(exc).__name__)]
+
+
+def _traceback(exc: BaseException) -> str:
+    """Format its traceback without our own frames; the tail, when it is long."""
+    described = traceback.TracebackException(
+        type(exc), exc, _without_ours(exc.__traceback__), limit=-FRAMES_MAX
+    )
+    text = "".join(described.format())
+    cut = len(text) - TRACEBACK_MAX_CHARS
+    if cut <= 0:
+        return text
+    return f"[{cut} characters before this left out]\n{text[cut:]}"
+
+
+def _without_ours(tb: TracebackType | None) -> TracebackType | None:
+    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        tb = tb.tb_next
+    return tb
+
+
+def _clean(text: str) -> str:
+    """Return text that can be sent: lone surrogates become ``?``."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,183 @@
+"""Undoes what a handler changed in its process, and names what cannot be undone.
+
+Runs between attempts, so it is on the path of every job: each check is one cheap
+call, and only what differs costs more. What is named (threads, processes) makes the
+supervisor replace the child.
+"""
+
+from __future__ import annotations
+
+import _locale
+import _signal  # type: ignore[import-not-found]  # typeshed does not know it
+import _thread
+import faulthandler
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from jobpool.sandbox import confine
+from jobpool.sandbox.procfs import children_of, command_name
+from jobpool.sandbox.scratch import Scratch
+from jobpool.sandbox.streams import Streams
+
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_SIGNALS = sorted(
+    signal.valid_signals()
+    - {signal.SIGKILL, signal.SIGSTOP, signal.SIGUSR2}
+    - set(range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
+)
+GRACE_S = 0.02
+"""For a thread or process that is ending anyway."""
+_GRACE_STEP_S = 0.001
+_NAMED_MAX = 5
+
+
+class Baseline:
+    """The state that every attempt begins in.
+
+    Taken once, when the child is set up and its hooks have run.
+
+    Args:
+        output_fd: the output capture.
+        stack_fd: the capture of the fault handler.
+        scratch: the temporary directory, if there is one.
+    """
+
+    def __init__(self, output_fd: int, stack_fd: int, scratch: Scratch | None) -> None:
+        self._streams = Streams(output_fd)
+        self._stack_fd = stack_fd
+        self._scratch = scratch
+        self._cwd = os.getcwd()  # noqa: PTH109 - a str is what is compared
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
+        self._environ = os.environ
+        self._variables = dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001 - 100 times faster than a copy
+        self._handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
+        self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+        self._locale = _locale.setlocale(_locale.LC_ALL, None)
+        self._hooks = (sys.excepthook, threading.excepthook, sys.unraisablehook)
+        self._path = list(sys.path)
+        self._recursion = sys.getrecursionlimit()
+        self._gc_enabled = gc.isenabled()
+        self._trace, self._profile = sys.gettrace(), sys.getprofile()
+        self._thread_count = _thread._count()  # noqa: SLF001 - the cheap one
+        self._threads = set(threading.enumerate())
+        self._children = set(children_of(os.getpid()))
+
+    def restore(self) -> tuple[bytes, str]:
+        """Return to the baseline.
+
+        Returns:
+            ``(output, surprise)``: the tail of what the attempt wrote, and what it
+            left behind that cannot be undone, ``""`` when that is nothing.
+        """
+        self._restore_signals()
+        surprises = [self._left_threads(), self._left_processes()]
+        self._restore_interpreter()
+        self._restore_process()
+        output = self._streams.take_output()
+        if os.lseek(self._stack_fd, 0, os.SEEK_END):
+            os.ftruncate(self._stack_fd, 0)
+        if self._scratch is not None:
+            self._scratch.clean()
+            self._scratch.point_tempfile()
+        return output, "; ".join(filter(None, surprises))
+
+    def _restore_signals(self) -> None:
+        """First of all: a handler's own timer must not fire in our code."""
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+        for timer in _TIMERS:
+            if _signal.getitimer(timer)[0]:
+                _signal.setitimer(timer, 0)
+        handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
+        if handlers != self._handlers:
+            for signum, handler in zip(_SIGNALS, self._handlers, strict=True):
+                if handler is not None:
+                    _signal.signal(signum, handler)
+        if not faulthandler.is_enabled():
+            confine.write_stacks_to(self._stack_fd)
+
+    def _restore_interpreter(self) -> None:
+        hooks = (sys.excepthook, threading.excepthook, sys.unraisablehook)
+        if hooks != self._hooks:
+            sys.excepthook, threading.excepthook, sys.unraisablehook = self._hooks
+        if sys.path != self._path:
+            sys.path[:] = self._path
+        if sys.getrecursionlimit() != self._recursion:
+            sys.setrecursionlimit(self._recursion)
+        if gc.isenabled() != self._gc_enabled:
+            (gc.enable if self._gc_enabled else gc.disable)()
+        if sys.gettrace() is not self._trace:
+            sys.settrace(self._trace)
+        if sys.getprofile() is not self._profile:
+            sys.setprofile(self._profile)
+
+    def _restore_process(self) -> None:
+        os.umask(self._umask)
+        try:
+            moved = os.getcwd() != self._cwd  # noqa: PTH109 - a str is what is compared
+        except FileNotFoundError:
+            moved = True  # the handler deleted the directory it stood in
+        if moved:
+            os.chdir(self._cwd)
+        if os.environ is not self._environ:
+            os.environ = self._environ  # noqa: B003 - putting the real one back
+        if os.environ._data != self._variables:  # type: ignore[attr-defined]  # noqa: SLF001 - see __init__
+            self._restore_environ()
+        if _locale.setlocale(_locale.LC_ALL, None) != self._locale:
+            _locale.setlocale(_locale.LC_ALL, self._locale)
+
+    def _restore_environ(self) -> None:
+        wanted = {os.fsdecode(k): os.fsdecode(v) for k, v in self._variables.items()}
+        for name in set(os.environ) - set(wanted):
+            del os.environ[name]
+        os.environ.update(wanted)
+
+    def _left_threads(self) -> str:
+        if _thread._count() <= self._thread_count:  # noqa: SLF001 - the cheap one
+            return ""
+        if not _still_there_after_grace(
+            lambda: _thread._count() > self._thread_count  # noqa: SLF001 - as above
+        ):
+            return ""
+        left = set(threading.enumerate()) - self._threads
+        names = _listed(sorted(thread.name for thread in left)) or "without a name"
+        return f"it left threads running: {names}"
+
+    def _left_processes(self) -> str:
+        if not self._has_children() or not _still_there_after_grace(self._has_children):
+            return ""
+        left = set(children_of(os.getpid())) - self._children
+        names = _listed([f"{command_name(pid)} (pid {pid})" for pid in sorted(left)])
+        return f"it left processes running: {names}" if left else ""
+
+    def _has_children(self) -> bool:
+        """Reap what has ended; say whether anything is left that the hooks did not."""
+        try:
+            while os.waitid(
+                os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT
+            ) and os.waitpid(-1, os.WNOHANG):
+                pass
+        except ChildProcessError:
+            return False
+        if not self._children:
+            return True
+        return not self._children.issuperset(children_of(os.getpid()))
+
+
+def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + GRACE_S
+    while is_there():
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(_GRACE_STEP_S)
+    return False
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

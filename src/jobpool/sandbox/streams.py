@@ -1,0 +1,83 @@
+"""The standard streams of a child: put back after each attempt, and read out."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+from jobpool.sandbox import confine
+from jobpool.sandbox.capture import OUTPUT_MAX_BYTES, read_tail
+
+
+class Streams:
+    """The streams that every attempt begins with.
+
+    Args:
+        output_fd: the capture that stdout and stderr go to.
+    """
+
+    def __init__(self, output_fd: int) -> None:
+        self._output_fd = output_fd
+        self._output_inode = os.fstat(output_fd).st_ino
+        self._streams = (sys.stdin, sys.stdout, sys.stderr)
+
+    def take_output(self) -> bytes:
+        """Put the streams back, and take what was written since the last attempt."""
+        if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
+            for stream in (sys.stdout, sys.stderr):
+                _flush(stream)
+            sys.stdin, sys.stdout, sys.stderr = self._streams
+        self._reopen_closed()
+        for stream in (sys.stdout, sys.stderr):
+            _flush(stream)
+        size = self._output_size()
+        if not size:
+            return b""
+        output = read_tail(self._output_fd, OUTPUT_MAX_BYTES)
+        os.ftruncate(self._output_fd, 0)
+        return output
+
+    def _output_size(self) -> int:
+        """Return the capture's size, with stdout and stderr pointing to it."""
+        try:
+            out, err = os.fstat(1), os.fstat(2)
+            in_place = out.st_ino == err.st_ino == self._output_inode
+        except OSError:
+            in_place = False  # the handler closed one of them
+        if not in_place:
+            confine.point_output(self._output_fd)
+            out = os.fstat(1)
+        return out.st_size
+
+    def _reopen_closed(self) -> None:
+        """Make the streams anew that the handler closed."""
+        stdin, stdout, stderr = self._streams
+        if not (_is_closed(stdin) or _is_closed(stdout) or _is_closed(stderr)):
+            return
+        confine.point_output(self._output_fd)
+        if _is_closed(stdin):
+            stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - lives on
+        if _is_closed(stdout):
+            stdout = _writer(1)
+        if _is_closed(stderr):
+            stderr = _writer(2)
+        self._streams = (stdin, stdout, stderr)
+        sys.stdin, sys.stdout, sys.stderr = self._streams
+
+
+def _is_closed(stream: object) -> bool:
+    return bool(getattr(stream, "closed", False))
+
+
+def _flush(stream: object) -> None:
+    try:
+        stream.flush()  # type: ignore[attr-defined]
+    except Exception as exc:  # noqa: BLE001 - a handler's own stream may do anything
+        os.write(2, f"jobpool: a stream could not be flushed: {exc!r}\n".encode())
+
+
+def _writer(fd: int) -> io.TextIOWrapper:
+    return open(
+        fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+    )

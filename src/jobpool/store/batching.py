@@ -1,0 +1,61 @@
+"""Batches as parameters: rows as one JSON text, bytes as one BLOB.
+
+One statement then handles the whole batch (`json_each`), so a busy thread beside
+this one gets the interpreter's lock a few times a batch instead of once a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool.core.job import NewJob
+
+CHUNK_JOBS = 1000
+CHUNK_BYTES = 32 * 2**20
+"""A chunk is one statement's worth: databases cap the size of one value."""
+
+_encode = msgspec.json.encode
+
+
+def as_json(values: Iterable[Any]) -> str:
+    """Return rows or ids as the text that `json_each` reads.
+
+    Texts must be free of lone surrogates and NUL: see `checking.clean_text`.
+    """
+    return _encode(list(values)).decode()
+
+
+class Blobs:
+    """Bytes laid end to end; each is named by its first byte and its length."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._end = 1
+
+    def add(self, part: bytes | None) -> tuple[int | None, int | None]:
+        """Append *part*; return where it is: first byte from 1, and length."""
+        if part is None:
+            return None, None
+        first = self._end
+        self._parts.append(part)
+        self._end += len(part)
+        return first, len(part)
+
+    def joined(self) -> bytes:
+        """Return everything that was added."""
+        return b"".join(self._parts)
+
+
+def chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Split jobs, in order, into chunks bounded in number and payload bytes."""
+    start, size = 0, 0
+    for index, job in enumerate(jobs):
+        size += len(job.payload)
+        if index > start and (index - start >= CHUNK_JOBS or size > CHUNK_BYTES):
+            yield jobs[start:index]
+            start, size = index, len(job.payload)
+    if start < len(jobs):
+        yield jobs[start:]

@@ -1,0 +1,106 @@
+"""What a store accepts from a producer, and how texts are made fit for a database.
+
+The same for every database, so that a job is not accepted by one and refused by
+the other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from jobpool.core.handler import NAME, POOL_NAME
+from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.errors import UsageError
+
+TEXT_MAX = 255
+"""Longest key, unique text or tenant, in characters."""
+
+
+def check_new_jobs(jobs: Sequence[NewJob], now_ms: int) -> None:
+    """Refuse jobs that no store could hold or no supervisor could run.
+
+    Args:
+        jobs: all jobs of one call; one bad job refuses them all.
+        now_ms: the store's clock.
+
+    Raises:
+        UsageError: says which field of which job, and what was expected.
+    """
+    for index, job in enumerate(jobs):
+        complaint = _complaint(job, now_ms)
+        if complaint:
+            which = f"job {index} of {len(jobs)}: " if len(jobs) > 1 else ""
+            raise UsageError(f"{which}{complaint}; nothing was enqueued")
+
+
+def _complaint(job: NewJob, now_ms: int) -> str | None:
+    if not _is_name(job.kind, NAME):
+        return "kind: expected a name such as 'shop.thumbnail'"
+    if not _is_name(job.pool, POOL_NAME):
+        return "pool: expected a name such as 'cpu'"
+    if type(job.payload) is not bytes:
+        return f"payload: expected bytes, got {type(job.payload).__name__}"
+    if not _is_int(job.priority, PRIORITY_MIN, PRIORITY_MAX):
+        return (
+            f"priority: expected a whole number from {PRIORITY_MIN} to {PRIORITY_MAX}"
+        )
+    return _time_complaint(job, now_ms) or _rest_complaint(job)
+
+
+def _time_complaint(job: NewJob, now_ms: int) -> str | None:
+    later_ms = max(0, TIME_MAX_MS - now_ms)
+    if not _is_int(job.delay_ms, 0, later_ms):
+        return "delay_ms: expected 0 or more, and a moment before the year 10000"
+    if job.run_at_ms is not None and not _is_int(job.run_at_ms, 0, TIME_MAX_MS):
+        return "run_at_ms: expected a moment from 1970 to the end of year 9999"
+    if job.expires_in_ms is not None and not _is_int(job.expires_in_ms, 1, later_ms):
+        return "expires_in_ms: expected 1 or more, and a moment before the year 10000"
+    return None
+
+
+def _rest_complaint(job: NewJob) -> str | None:
+    for name, text in (
+        ("key", job.key),
+        ("unique", job.unique),
+        ("tenant", job.tenant),
+    ):
+        if text is not None and not _is_text(text):
+            return f"{name}: expected 1 to {TEXT_MAX} characters of text without NUL"
+    if job.max_attempts is not None and not _is_int(job.max_attempts, 1, 2**31):
+        return "max_attempts: expected a whole number of 1 or more"
+    if job.memory_bytes is not None and not _is_int(job.memory_bytes, 1, 2**60):
+        return "memory_bytes: expected a whole number of bytes, 1 or more"
+    if job.timeout_s is not None and not _is_duration(job.timeout_s):
+        return "timeout_s: expected a finite number of seconds over 0"
+    return None
+
+
+# Records are not checked when they are made: a field may hold anything.
+def _is_name(value: object, pattern: re.Pattern[str]) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+
+
+def _is_int(value: object, lowest: int, highest: int) -> bool:
+    return type(value) is int and lowest <= value <= highest
+
+
+def _is_text(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= TEXT_MAX
+        and clean_text(value) == value
+    )
+
+
+def clean_text(text: str | None) -> str | None:
+    """Return *text* as every database can hold it: no NUL, no lone surrogates."""
+    if text is None or (text.isascii() and "\0" not in text):
+        return text
+    valid = text.encode("utf-8", "replace").decode("utf-8")
+    return valid.replace("\0", "\ufffd")

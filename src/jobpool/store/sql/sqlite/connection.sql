@@ -1,0 +1,98 @@
+-- Settings of a connection, transactions, and what the file says about itself.
+
+-- name: set_wal
+-- Readers never wait for the writer.
+PRAGMA journal_mode = WAL
+
+-- name: set_synchronous
+-- A commit is on disk before it is acknowledged; NORMAL may lose it with the power.
+PRAGMA synchronous = FULL
+
+-- name: set_temp_store
+-- A full disk must not be met through temporary files.
+PRAGMA temp_store = MEMORY
+
+-- name: set_mmap_size
+-- A stray pointer in a mapped file would be written to it.
+PRAGMA mmap_size = 0
+
+-- name: set_journal_size_limit
+-- After a long reader has gone, the WAL shrinks to 64 MiB again.
+PRAGMA journal_size_limit = 67108864
+
+-- name: set_autocheckpoint
+-- In pages of 4 KiB: a checkpoint syncs twice, so one every 16 MiB, not every 4.
+PRAGMA wal_autocheckpoint = 4000
+
+-- name: set_application_id
+-- "jobp", for file(1); only in a file that holds nothing else.
+PRAGMA application_id = 1785684592
+
+-- name: journal_mode
+-- What is in force.
+PRAGMA journal_mode
+
+-- name: synchronous
+-- What is in force: 2 is FULL.
+PRAGMA synchronous
+
+-- name: data_version
+-- Changes when another connection commits.
+PRAGMA data_version
+
+-- name: attached_files
+-- Sequence number, name and file of every attached database.
+SELECT seq, name, file FROM pragma_database_list
+
+-- name: begin
+-- IMMEDIATE: a transaction that reads first and writes later fails at once with
+-- BUSY_SNAPSHOT, whatever the busy timeout.
+BEGIN IMMEDIATE
+
+-- name: begin_deferred
+-- As the caller's own first statement would have begun.
+BEGIN
+
+-- name: commit
+-- The only point where anything becomes true.
+COMMIT
+
+-- name: rollback
+-- Nothing happened.
+ROLLBACK
+
+-- name: savepoint
+-- One method within a transaction.
+SAVEPOINT jobpool_step
+
+-- name: release
+-- The method has succeeded.
+RELEASE jobpool_step
+
+-- name: rollback_to
+-- The method has failed: it has changed nothing.
+ROLLBACK TO jobpool_step
+
+-- name: schema_objects
+-- How many tables and views there are, and how many of them are called like ours.
+SELECT count(*), coalesce(sum(substr(name, 1, 8) = 'jobpool_'), 0)
+FROM sqlite_master
+
+-- name: has_meta
+-- Whether there is a table that only jobpool makes.
+SELECT count(*)
+FROM pragma_table_info('jobpool_meta')
+WHERE name IN ('name', 'value')
+
+-- name: schema_version
+-- The migrations that have been run.
+SELECT value FROM jobpool_meta WHERE name = 'schema_version'
+
+-- name: set_schema_version
+-- In the same transaction as the migration.
+INSERT INTO jobpool_meta (name, value) VALUES ('schema_version', :version)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: counter
+-- One of jobpool_meta's counters.
+SELECT value FROM jobpool_meta WHERE name = :name

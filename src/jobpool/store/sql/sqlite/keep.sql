@@ -1,0 +1,148 @@
+-- Runs of supervisors, what they publish, and the deletion of what is old.
+
+-- name: begin_run
+-- Again by a living run: it replaces what it said.
+INSERT INTO jobpool_runs (
+  id, host, boot_id, pid, pid_namespace, version, pools,
+  started_at_ms, heartbeat_at_ms, lease_until_ms
+)
+VALUES (
+  :id, :host, :boot_id, :pid, :pid_namespace, :version, :pools,
+  :now_ms, :now_ms, :lease_until_ms
+)
+ON CONFLICT (id) DO UPDATE
+SET
+  host = excluded.host,
+  boot_id = excluded.boot_id,
+  pid = excluded.pid,
+  pid_namespace = excluded.pid_namespace,
+  version = excluded.version,
+  pools = excluded.pools,
+  heartbeat_at_ms = excluded.heartbeat_at_ms,
+  lease_until_ms = excluded.lease_until_ms
+WHERE ended_at_ms IS NULL
+RETURNING id
+
+-- name: withdraw_kinds
+-- What a run published before.
+DELETE FROM jobpool_kinds WHERE run_id = :run_id
+
+-- name: publish_kinds
+-- What its application knows now.
+INSERT INTO jobpool_kinds (
+  kind, run_id, pool, schema,
+  timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms
+)
+SELECT
+  json_extract(value, '$[0]'),
+  :run_id,
+  json_extract(value, '$[1]'),
+  json_extract(value, '$[2]'),
+  json_extract(value, '$[3]'),
+  json_extract(value, '$[4]'),
+  json_extract(value, '$[5]'),
+  json_extract(value, '$[6]'),
+  :now_ms
+FROM json_each(:rows)
+
+-- name: renew
+-- One row is the lease of everything that the run holds.
+UPDATE jobpool_runs
+SET heartbeat_at_ms = :now_ms, lease_until_ms = :lease_until_ms
+WHERE id = :run_id AND ended_at_ms IS NULL
+
+-- name: count_leases
+-- What a run holds.
+SELECT count(*) FROM jobpool_jobs WHERE state = 'leased' AND supervisor = :run_id
+
+-- name: end_run
+-- Its heartbeat stays, for people.
+UPDATE jobpool_runs
+SET ended_at_ms = :now_ms
+WHERE id = :run_id AND ended_at_ms IS NULL
+
+-- name: open_runs
+-- Oldest first.
+SELECT
+  id, host, boot_id, pid, pid_namespace, version, pools,
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+FROM jobpool_runs
+WHERE ended_at_ms IS NULL
+ORDER BY started_at_ms, id
+
+-- name: cancel_requests
+-- Tokens of a run's leases that somebody wants to end.
+SELECT token
+FROM jobpool_jobs
+WHERE cancel_requested = 1 AND supervisor = :run_id
+ORDER BY token
+
+-- name: old_succeeded
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'succeeded' AND finished_at_ms < :before_ms
+ORDER BY finished_at_ms
+LIMIT :limit
+
+-- name: old_canceled
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'canceled' AND finished_at_ms < :before_ms
+ORDER BY finished_at_ms
+LIMIT :limit
+
+-- name: old_dead
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'dead' AND finished_at_ms < :before_ms
+ORDER BY finished_at_ms
+LIMIT :limit
+
+-- name: old_quarantined
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'quarantined' AND finished_at_ms < :before_ms
+ORDER BY finished_at_ms
+LIMIT :limit
+
+-- name: delete_payloads
+-- Of pruned jobs.
+DELETE FROM jobpool_payloads WHERE job_id IN (SELECT value FROM json_each(:ids))
+
+-- name: delete_results
+-- Of pruned jobs.
+DELETE FROM jobpool_results WHERE job_id IN (SELECT value FROM json_each(:ids))
+
+-- name: delete_attempts
+-- Of pruned jobs.
+DELETE FROM jobpool_attempts WHERE job_id IN (SELECT value FROM json_each(:ids))
+
+-- name: delete_jobs
+-- Last, so that nothing is left without its job.
+DELETE FROM jobpool_jobs WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: prune_kinds
+-- Of runs that ended long ago, where a newer run has published the kind again.
+DELETE FROM jobpool_kinds
+WHERE run_id IN (
+    SELECT id FROM jobpool_runs WHERE ended_at_ms < :before_ms
+  )
+  AND EXISTS (
+    SELECT 1
+    FROM jobpool_kinds AS newer
+    WHERE newer.kind = jobpool_kinds.kind
+      AND newer.run_id <> jobpool_kinds.run_id
+      AND newer.updated_at_ms > jobpool_kinds.updated_at_ms
+  )
+
+-- name: prune_runs
+-- Runs that ended long ago and whose kinds somebody else has published since.
+DELETE FROM jobpool_runs
+WHERE ended_at_ms < :before_ms
+  AND NOT EXISTS (
+    SELECT 1 FROM jobpool_kinds AS k WHERE k.run_id = jobpool_runs.id
+  )

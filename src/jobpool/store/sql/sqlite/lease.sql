@@ -1,0 +1,167 @@
+-- Leasing: one statement a step, whatever the size of the batch.
+
+-- name: run_is_open
+-- A run that has ended gets nothing.
+SELECT 1 FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NULL
+
+-- name: expired_jobs
+-- Jobs that no attempt began in time.
+SELECT id
+FROM jobpool_jobs
+WHERE expires_at_ms IS NOT NULL AND attempt = 0 AND finished_at_ms IS NULL
+  AND expires_at_ms <= :now_ms
+ORDER BY expires_at_ms
+LIMIT :limit
+
+-- name: expire_jobs
+-- They are canceled.
+UPDATE jobpool_jobs
+SET
+  state = 'canceled',
+  finished_at_ms = :now_ms,
+  reason = 'expired before an attempt began'
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND attempt = 0 AND finished_at_ms IS NULL
+
+-- name: promote_due
+-- Pending jobs that are due, a bounded number at a time.
+UPDATE jobpool_jobs
+SET state = 'runnable'
+WHERE id IN (
+  SELECT id
+  FROM jobpool_jobs
+  WHERE state = 'pending' AND run_at_ms <= :now_ms
+  ORDER BY run_at_ms
+  LIMIT :limit
+)
+
+-- name: lease_candidates
+-- The best of each kind from its own stretch of the index, then the best of these:
+-- a backlog of unknown or paused kinds is never looked at.
+SELECT
+  j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
+  j.max_attempts, j.timeout_s, j.memory_bytes,
+  j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+FROM (
+  SELECT c.id, c.priority, c.run_at_ms
+  FROM json_each(:kinds) AS known
+  CROSS JOIN jobpool_jobs AS c
+  WHERE known.value NOT IN (
+      SELECT name FROM jobpool_pauses WHERE what = 'kind'
+    )
+    AND :pool NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'pool')
+    AND c.id IN (
+      SELECT r.id
+      FROM jobpool_jobs AS r
+      WHERE r.state = 'runnable' AND r.pool = :pool AND r.kind = known.value
+      ORDER BY r.priority DESC, r.run_at_ms, r.id
+      LIMIT :limit
+    )
+  ORDER BY c.priority DESC, c.run_at_ms, c.id
+  LIMIT :limit
+) AS best
+CROSS JOIN jobpool_jobs AS j ON j.id = best.id
+LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
+ORDER BY best.priority DESC, best.run_at_ms, best.id
+
+-- name: take_tokens
+-- The counter of leases moves in the transaction that grants them.
+UPDATE jobpool_meta
+SET value = value + :leases
+WHERE name = 'tokens'
+RETURNING value
+
+-- name: lease_jobs
+-- :rows holds [id, token].
+UPDATE jobpool_jobs
+SET
+  state = 'leased',
+  token = granted.token,
+  supervisor = :run_id,
+  leased_at_ms = :now_ms,
+  attempt = attempt + 1,
+  slot = NULL,
+  started_at_ms = NULL,
+  last_heartbeat_at_ms = NULL,
+  progress = NULL
+FROM (
+  SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS token
+  FROM json_each(:rows)
+) AS granted
+WHERE jobpool_jobs.id = granted.id AND +jobpool_jobs.state = 'runnable'
+
+-- name: bury_unreadable
+-- A row that cannot be read would stop every later lease.
+UPDATE jobpool_jobs
+SET
+  state = 'dead',
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = 0,
+  finished_at_ms = :now_ms,
+  reason = :reason
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND +state IN ('runnable', 'leased')
+
+-- name: next_due
+-- When the first pending job falls due.
+SELECT min(run_at_ms) FROM jobpool_jobs WHERE state = 'pending'
+
+-- name: history_of
+-- :rows holds [job, attempts before the last reset]. Newest 1,000 of each job.
+SELECT a.job_id, a.outcome, a.rule, a.finished_at_ms
+FROM json_each(:rows) AS wanted
+CROSS JOIN jobpool_attempts AS a
+WHERE a.id IN (
+  SELECT past.id
+  FROM jobpool_attempts AS past
+  WHERE past.job_id = json_extract(wanted.value, '$[0]')
+    AND past.attempt > json_extract(wanted.value, '$[1]')
+  ORDER BY past.id DESC
+  LIMIT 1000
+)
+ORDER BY a.job_id, a.id
+
+-- name: leases_of
+-- As lease_candidates, for what a run holds already.
+SELECT
+  j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
+  j.max_attempts, j.timeout_s, j.memory_bytes,
+  j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+FROM jobpool_jobs AS j
+LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
+WHERE j.state = 'leased' AND j.supervisor = :run_id
+ORDER BY j.id
+
+-- name: count_runnable
+-- Of these kinds, up to a limit.
+SELECT count(*)
+FROM (
+  SELECT 1
+  FROM json_each(:kinds) AS known
+  CROSS JOIN jobpool_jobs AS r
+  WHERE r.state = 'runnable' AND r.pool = :pool AND r.kind = known.value
+    AND known.value NOT IN (
+      SELECT name FROM jobpool_pauses WHERE what = 'kind'
+    )
+    AND :pool NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'pool')
+  LIMIT :limit
+)
+
+-- name: count_due
+-- Of these kinds among the pending jobs that the next lease would promote.
+SELECT count(*)
+FROM (
+  SELECT pool, kind
+  FROM jobpool_jobs
+  WHERE state = 'pending' AND run_at_ms <= :now_ms
+  ORDER BY run_at_ms
+  LIMIT :promoted
+) AS next
+WHERE next.pool = :pool
+  AND next.kind IN (SELECT value FROM json_each(:kinds))
+  AND next.kind NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'kind')
+  AND :pool NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'pool')

@@ -1,0 +1,246 @@
+-- Tables and indexes. Times are milliseconds since 1970, UTC (`_ms`).
+--
+-- The CHECKs repeat jobpool.core.lifecycle's invariants, so that a row written by
+-- hand cannot stand in a state that no transition leads to. typeof() is checked
+-- because SQLite before 3.37 has no STRICT tables.
+--
+-- Every partial index names one literal state (or a NULL test): SQLite uses it only
+-- where the query repeats that term, so a backlog in one state costs others nothing.
+
+-- Counters: tokens granted, stale settlements seen, an upper bound of unfinished
+-- jobs, and the schema's version.
+CREATE TABLE jobpool_meta (
+  name TEXT PRIMARY KEY NOT NULL,
+  value INTEGER NOT NULL CHECK (typeof(value) = 'integer')
+) WITHOUT ROWID;
+
+INSERT INTO jobpool_meta (name, value)
+VALUES ('tokens', 0), ('stale_settlements', 0), ('unfinished_at_most', 0);
+
+CREATE TABLE jobpool_jobs (
+  -- AUTOINCREMENT: an id is never given to a second job, even after a prune.
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  kind TEXT NOT NULL CHECK (typeof(kind) = 'text'),
+  pool TEXT NOT NULL CHECK (typeof(pool) = 'text'),
+  state TEXT NOT NULL CHECK (
+    state IN (
+      'pending', 'runnable', 'leased',
+      'succeeded', 'dead', 'quarantined', 'canceled'
+    )
+  ),
+  priority INTEGER NOT NULL DEFAULT 0 CHECK (
+    typeof(priority) = 'integer' AND priority BETWEEN -32768 AND 32767
+  ),
+  key TEXT CHECK (typeof(key) IN ('text', 'null')),
+  unique_text TEXT CHECK (typeof(unique_text) IN ('text', 'null')),
+  tenant TEXT CHECK (typeof(tenant) IN ('text', 'null')),
+
+  -- What the job itself asked for.
+  max_attempts INTEGER CHECK (typeof(max_attempts) IN ('integer', 'null')),
+  timeout_s REAL CHECK (typeof(timeout_s) IN ('real', 'null')),
+  memory_bytes INTEGER CHECK (typeof(memory_bytes) IN ('integer', 'null')),
+
+  -- Attempts begun, how many of them an operator's reset has put behind, and what
+  -- has been spent since.
+  attempt INTEGER NOT NULL DEFAULT 0 CHECK (
+    typeof(attempt) = 'integer' AND attempt >= 0
+  ),
+  reset_attempt INTEGER NOT NULL DEFAULT 0 CHECK (
+    typeof(reset_attempt) = 'integer' AND reset_attempt >= 0
+  ),
+  failures INTEGER NOT NULL DEFAULT 0 CHECK (
+    typeof(failures) = 'integer' AND failures >= 0
+  ),
+  crashes INTEGER NOT NULL DEFAULT 0 CHECK (
+    typeof(crashes) = 'integer' AND crashes >= 0
+  ),
+  interruptions INTEGER NOT NULL DEFAULT 0 CHECK (
+    typeof(interruptions) = 'integer' AND interruptions >= 0
+  ),
+  recoveries INTEGER NOT NULL DEFAULT 0 CHECK (
+    typeof(recoveries) = 'integer' AND recoveries >= 0
+  ),
+
+  created_at_ms INTEGER NOT NULL CHECK (typeof(created_at_ms) = 'integer'),
+  run_at_ms INTEGER NOT NULL CHECK (
+    typeof(run_at_ms) = 'integer' AND run_at_ms <= 253402300799000
+  ),
+  expires_at_ms INTEGER CHECK (typeof(expires_at_ms) IN ('integer', 'null')),
+  finished_at_ms INTEGER CHECK (typeof(finished_at_ms) IN ('integer', 'null')),
+
+  -- The lease.
+  token INTEGER CHECK (typeof(token) IN ('integer', 'null')),
+  supervisor TEXT CHECK (typeof(supervisor) IN ('text', 'null')),
+  leased_at_ms INTEGER CHECK (typeof(leased_at_ms) IN ('integer', 'null')),
+  cancel_requested INTEGER NOT NULL DEFAULT 0 CHECK (cancel_requested IN (0, 1)),
+
+  -- The last attempt.
+  slot TEXT CHECK (typeof(slot) IN ('text', 'null')),
+  started_at_ms INTEGER CHECK (typeof(started_at_ms) IN ('integer', 'null')),
+  last_heartbeat_at_ms INTEGER CHECK (
+    typeof(last_heartbeat_at_ms) IN ('integer', 'null')
+  ),
+  outcome TEXT CHECK (
+    outcome IN (
+      'succeeded', 'failed', 'timed_out', 'stalled', 'out_of_memory',
+      'crashed', 'interrupted', 'lost', 'canceled'
+    )
+  ),
+  reason TEXT CHECK (typeof(reason) IN ('text', 'null')),
+  error_class TEXT CHECK (typeof(error_class) IN ('text', 'null')),
+  error TEXT CHECK (typeof(error) IN ('text', 'null')),
+  duration_s REAL CHECK (typeof(duration_s) IN ('real', 'null')),
+  cpu_s REAL CHECK (typeof(cpu_s) IN ('real', 'null')),
+  peak_rss_bytes INTEGER CHECK (typeof(peak_rss_bytes) IN ('integer', 'null')),
+  progress BLOB CHECK (typeof(progress) IN ('blob', 'null')),
+  checkpoint BLOB CHECK (typeof(checkpoint) IN ('blob', 'null')),
+
+  CONSTRAINT leased_means_token CHECK (
+    (state = 'leased') = (token IS NOT NULL)
+  ),
+  CONSTRAINT leased_means_supervisor CHECK (
+    (state = 'leased') = (supervisor IS NOT NULL)
+  ),
+  CONSTRAINT leased_means_since CHECK (
+    (state = 'leased') = (leased_at_ms IS NOT NULL)
+  ),
+  CONSTRAINT only_leased_can_be_asked_to_stop CHECK (
+    cancel_requested = 0 OR state = 'leased'
+  ),
+  CONSTRAINT finished_means_when CHECK (
+    (state IN ('succeeded', 'dead', 'quarantined', 'canceled'))
+    = (finished_at_ms IS NOT NULL)
+  ),
+  CONSTRAINT ran_means_attempt CHECK (
+    state NOT IN ('leased', 'succeeded', 'quarantined') OR attempt > 0
+  ),
+  CONSTRAINT succeeded_means_outcome CHECK (
+    state <> 'succeeded' OR outcome IS 'succeeded'
+  ),
+  CONSTRAINT quarantined_means_outcome CHECK (
+    state <> 'quarantined' OR outcome IS NOT NULL
+  )
+);
+
+-- Big values have their own tables, so that a state change does not rewrite them.
+CREATE TABLE jobpool_payloads (
+  job_id INTEGER PRIMARY KEY NOT NULL,
+  payload BLOB NOT NULL CHECK (typeof(payload) = 'blob')
+);
+
+-- A succeeded job without a row here returned null.
+CREATE TABLE jobpool_results (
+  job_id INTEGER PRIMARY KEY NOT NULL,
+  result BLOB NOT NULL CHECK (typeof(result) = 'blob')
+);
+
+-- One row for each attempt that did not succeed.
+CREATE TABLE jobpool_attempts (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  job_id INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  token INTEGER NOT NULL,
+  outcome TEXT NOT NULL CHECK (
+    outcome IN (
+      'failed', 'timed_out', 'stalled', 'out_of_memory',
+      'crashed', 'interrupted', 'lost', 'canceled'
+    )
+  ),
+  rule TEXT,
+  reason TEXT,
+  error_class TEXT,
+  error TEXT,
+  traceback TEXT,
+  signal INTEGER,
+  exit_code INTEGER,
+  peak_rss_bytes INTEGER,
+  cpu_s REAL,
+  duration_s REAL,
+  output TEXT,
+  stack TEXT,
+  supervisor TEXT,
+  slot TEXT,
+  started_at_ms INTEGER NOT NULL,
+  finished_at_ms INTEGER NOT NULL
+);
+
+CREATE INDEX jobpool_attempts_of_job ON jobpool_attempts (job_id, id);
+
+-- Supervisors; the lease is the supervisor's, so one row's heartbeat renews it all.
+CREATE TABLE jobpool_runs (
+  id TEXT PRIMARY KEY NOT NULL,
+  host TEXT NOT NULL,
+  boot_id TEXT NOT NULL,
+  pid INTEGER NOT NULL,
+  pid_namespace INTEGER NOT NULL,
+  version TEXT NOT NULL,
+  pools TEXT NOT NULL,
+  started_at_ms INTEGER NOT NULL,
+  heartbeat_at_ms INTEGER NOT NULL,
+  lease_until_ms INTEGER NOT NULL,
+  ended_at_ms INTEGER
+) WITHOUT ROWID;
+
+-- What each supervisor's application knows.
+CREATE TABLE jobpool_kinds (
+  kind TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  pool TEXT NOT NULL,
+  schema TEXT NOT NULL,
+  timeout_s REAL NOT NULL,
+  memory_bytes INTEGER NOT NULL,
+  max_attempts INTEGER NOT NULL,
+  max_crashes INTEGER NOT NULL,
+  updated_at_ms INTEGER NOT NULL,
+  PRIMARY KEY (kind, run_id)
+) WITHOUT ROWID;
+
+CREATE TABLE jobpool_pauses (
+  what TEXT NOT NULL CHECK (what IN ('pool', 'kind')),
+  name TEXT NOT NULL,
+  PRIMARY KEY (what, name)
+) WITHOUT ROWID;
+
+CREATE INDEX jobpool_jobs_runnable
+ON jobpool_jobs (pool, kind, priority DESC, run_at_ms, id)
+WHERE state = 'runnable';
+
+CREATE INDEX jobpool_jobs_pending
+ON jobpool_jobs (run_at_ms)
+WHERE state = 'pending';
+
+CREATE INDEX jobpool_jobs_leased
+ON jobpool_jobs (supervisor)
+WHERE state = 'leased';
+
+CREATE INDEX jobpool_jobs_succeeded
+ON jobpool_jobs (finished_at_ms)
+WHERE state = 'succeeded';
+
+CREATE INDEX jobpool_jobs_dead
+ON jobpool_jobs (finished_at_ms)
+WHERE state = 'dead';
+
+CREATE INDEX jobpool_jobs_quarantined
+ON jobpool_jobs (finished_at_ms)
+WHERE state = 'quarantined';
+
+CREATE INDEX jobpool_jobs_canceled
+ON jobpool_jobs (finished_at_ms)
+WHERE state = 'canceled';
+
+CREATE INDEX jobpool_jobs_expiring
+ON jobpool_jobs (expires_at_ms)
+WHERE expires_at_ms IS NOT NULL AND attempt = 0 AND finished_at_ms IS NULL;
+
+CREATE INDEX jobpool_jobs_asked_to_stop
+ON jobpool_jobs (supervisor)
+WHERE cancel_requested = 1;
+
+CREATE UNIQUE INDEX jobpool_jobs_key
+ON jobpool_jobs (kind, key)
+WHERE key IS NOT NULL;
+
+CREATE UNIQUE INDEX jobpool_jobs_unique
+ON jobpool_jobs (kind, unique_text)
+WHERE unique_text IS NOT NULL AND finished_at_ms IS NULL;

@@ -1,0 +1,85 @@
+-- Producers: jobs come in. These also run on a caller's own connection, whose
+-- text_factory and converters are unknown: results are expressions (no declared
+-- type) and texts are cast to BLOB.
+
+-- name: reserve_room
+-- Raise the upper bound of unfinished jobs, if it stays within the limit.
+UPDATE jobpool_meta
+SET value = value + :jobs
+WHERE name = 'unfinished_at_most' AND value + :jobs <= :limit
+
+-- name: add_room
+-- Raise the bound whatever the limit: revived jobs and hooks are not refused.
+UPDATE jobpool_meta
+SET value = value + :jobs
+WHERE name = 'unfinished_at_most'
+
+-- name: count_unfinished
+-- Exact; walks three indexes, so only when the bound is used up.
+SELECT
+  (SELECT count(*) FROM jobpool_jobs WHERE state = 'runnable')
+  + (SELECT count(*) FROM jobpool_jobs WHERE state = 'pending')
+  + (SELECT count(*) FROM jobpool_jobs WHERE state = 'leased')
+
+-- name: set_room
+-- Replace the bound by what was counted.
+UPDATE jobpool_meta
+SET value = :jobs
+WHERE name = 'unfinished_at_most'
+
+-- name: key_holders
+-- The jobs that hold these keys: place in :rows, id, state, payload.
+SELECT
+  CAST(wanted.key AS INTEGER),
+  +j.id,
+  CAST(j.state AS BLOB),
+  CAST(p.payload AS BLOB)
+FROM json_each(:rows) AS wanted
+CROSS JOIN jobpool_jobs AS j
+  ON j.kind = json_extract(wanted.value, '$[0]')
+  AND j.key = json_extract(wanted.value, '$[1]')
+LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
+WHERE j.key IS NOT NULL
+
+-- name: unique_holders
+-- The unfinished jobs that hold these unique texts: place in :rows, id, state.
+SELECT CAST(wanted.key AS INTEGER), +j.id, CAST(j.state AS BLOB)
+FROM json_each(:rows) AS wanted
+CROSS JOIN jobpool_jobs AS j
+  ON j.kind = json_extract(wanted.value, '$[0]')
+  AND j.unique_text = json_extract(wanted.value, '$[1]')
+WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
+
+-- name: insert_jobs
+-- In order: AUTOINCREMENT ids grow with it. RETURNING's order is arbitrary.
+INSERT INTO jobpool_jobs (
+  kind, pool, state, priority, key, unique_text, tenant,
+  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms
+)
+SELECT
+  json_extract(new.value, '$[0]'),
+  json_extract(new.value, '$[1]'),
+  json_extract(new.value, '$[2]'),
+  json_extract(new.value, '$[3]'),
+  json_extract(new.value, '$[4]'),
+  json_extract(new.value, '$[5]'),
+  json_extract(new.value, '$[6]'),
+  json_extract(new.value, '$[7]'),
+  json_extract(new.value, '$[8]'),
+  json_extract(new.value, '$[9]'),
+  :now_ms,
+  json_extract(new.value, '$[10]'),
+  json_extract(new.value, '$[11]')
+FROM json_each(:rows) AS new
+ORDER BY new.key
+RETURNING +id
+
+-- name: insert_payloads
+-- :rows holds [id, first byte from 1, length] within :blobs: bytes stay exact.
+INSERT INTO jobpool_payloads (job_id, payload)
+SELECT
+  json_extract(new.value, '$[0]'),
+  substr(
+    :blobs, json_extract(new.value, '$[1]'), json_extract(new.value, '$[2]')
+  )
+FROM json_each(:rows) AS new

@@ -1,0 +1,164 @@
+-- Leases that end or go on: every statement is guarded by the token.
+
+-- name: insert_attempts
+-- Before settle_jobs, while the jobs still say who held them.
+INSERT INTO jobpool_attempts (
+  job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
+  signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
+  supervisor, slot, started_at_ms, finished_at_ms
+)
+SELECT
+  j.id,
+  j.attempt,
+  j.token,
+  json_extract(ended.value, '$[2]'),
+  json_extract(ended.value, '$[3]'),
+  json_extract(ended.value, '$[4]'),
+  json_extract(ended.value, '$[5]'),
+  json_extract(ended.value, '$[6]'),
+  json_extract(ended.value, '$[7]'),
+  json_extract(ended.value, '$[8]'),
+  json_extract(ended.value, '$[9]'),
+  json_extract(ended.value, '$[10]'),
+  json_extract(ended.value, '$[11]'),
+  json_extract(ended.value, '$[12]'),
+  json_extract(ended.value, '$[13]'),
+  json_extract(ended.value, '$[14]'),
+  j.supervisor,
+  coalesce(json_extract(ended.value, '$[15]'), j.slot),
+  coalesce(j.started_at_ms, j.leased_at_ms),
+  :now_ms
+FROM json_each(:rows) AS ended
+CROSS JOIN jobpool_jobs AS j
+WHERE j.id = json_extract(ended.value, '$[0]')
+  AND j.token = json_extract(ended.value, '$[1]')
+  AND +j.state = 'leased'
+
+-- name: settle_jobs
+-- An attempt that never began (outcome NULL) leaves no trace. A job whose
+-- cancellation was asked for does not wait for another attempt.
+UPDATE jobpool_jobs
+SET
+  state = CASE
+    WHEN cancel_requested AND ended.state IN ('pending', 'runnable')
+      THEN 'canceled'
+    ELSE ended.state
+  END,
+  finished_at_ms = CASE
+    WHEN NOT cancel_requested AND ended.state IN ('pending', 'runnable')
+      THEN NULL
+    ELSE :now_ms
+  END,
+  run_at_ms = CASE ended.state
+    WHEN 'pending' THEN min(:now_ms + ended.delay_ms, 253402300799000)
+    ELSE run_at_ms
+  END,
+  attempt = attempt - (ended.outcome IS NULL),
+  failures = failures + ended.failure,
+  crashes = crashes + ended.crash,
+  interruptions = interruptions + ended.interruption,
+  recoveries = recoveries + ended.recovery,
+  started_at_ms = CASE
+    WHEN ended.outcome IS NULL THEN started_at_ms
+    ELSE coalesce(started_at_ms, leased_at_ms)
+  END,
+  outcome = coalesce(ended.outcome, jobpool_jobs.outcome),
+  reason = iif(ended.outcome IS NULL, jobpool_jobs.reason, ended.reason),
+  error_class = iif(
+    ended.outcome IS NULL, jobpool_jobs.error_class, ended.error_class
+  ),
+  error = iif(ended.outcome IS NULL, jobpool_jobs.error, ended.error),
+  peak_rss_bytes = iif(
+    ended.outcome IS NULL, jobpool_jobs.peak_rss_bytes, ended.peak_rss_bytes
+  ),
+  cpu_s = iif(ended.outcome IS NULL, jobpool_jobs.cpu_s, ended.cpu_s),
+  duration_s = iif(
+    ended.outcome IS NULL, jobpool_jobs.duration_s, ended.duration_s
+  ),
+  slot = coalesce(ended.slot, jobpool_jobs.slot),
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = 0
+FROM (
+  SELECT
+    json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS token,
+    json_extract(value, '$[2]') AS state,
+    json_extract(value, '$[3]') AS outcome,
+    json_extract(value, '$[4]') AS failure,
+    json_extract(value, '$[5]') AS crash,
+    json_extract(value, '$[6]') AS interruption,
+    json_extract(value, '$[7]') AS recovery,
+    json_extract(value, '$[8]') AS delay_ms,
+    json_extract(value, '$[9]') AS reason,
+    json_extract(value, '$[10]') AS error_class,
+    json_extract(value, '$[11]') AS error,
+    json_extract(value, '$[12]') AS peak_rss_bytes,
+    json_extract(value, '$[13]') AS cpu_s,
+    json_extract(value, '$[14]') AS duration_s,
+    json_extract(value, '$[15]') AS slot
+  FROM json_each(:rows)
+) AS ended
+WHERE jobpool_jobs.id = ended.id
+  AND jobpool_jobs.token = ended.token
+  AND +jobpool_jobs.state = 'leased'
+RETURNING id
+
+-- name: insert_results
+-- :rows holds [id, first byte from 1, length] within :blobs.
+INSERT INTO jobpool_results (job_id, result)
+SELECT
+  json_extract(new.value, '$[0]'),
+  substr(
+    :blobs, json_extract(new.value, '$[1]'), json_extract(new.value, '$[2]')
+  )
+FROM json_each(:rows) AS new
+
+-- name: count_stale
+-- Settlements under a superseded token.
+UPDATE jobpool_meta
+SET value = value + :stale
+WHERE name = 'stale_settlements'
+
+-- name: record_beats
+-- :rows holds [id, token, progress first, length, checkpoint first, length].
+UPDATE jobpool_jobs
+SET
+  last_heartbeat_at_ms = :now_ms,
+  progress = CASE
+    WHEN beat.progress_length IS NULL THEN progress
+    ELSE substr(:blobs, beat.progress_first, beat.progress_length)
+  END,
+  checkpoint = CASE
+    WHEN beat.checkpoint_length IS NULL THEN checkpoint
+    ELSE substr(:blobs, beat.checkpoint_first, beat.checkpoint_length)
+  END
+FROM (
+  SELECT
+    json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS token,
+    json_extract(value, '$[2]') AS progress_first,
+    json_extract(value, '$[3]') AS progress_length,
+    json_extract(value, '$[4]') AS checkpoint_first,
+    json_extract(value, '$[5]') AS checkpoint_length
+  FROM json_each(:rows)
+) AS beat
+WHERE jobpool_jobs.id = beat.id
+  AND jobpool_jobs.token = beat.token
+  AND +jobpool_jobs.state = 'leased'
+
+-- name: begin_attempts
+-- :rows holds [id, token, slot].
+UPDATE jobpool_jobs
+SET started_at_ms = :now_ms, slot = begun.slot
+FROM (
+  SELECT
+    json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS token,
+    json_extract(value, '$[2]') AS slot
+  FROM json_each(:rows)
+) AS begun
+WHERE jobpool_jobs.id = begun.id
+  AND jobpool_jobs.token = begun.token
+  AND +jobpool_jobs.state = 'leased'

@@ -1,0 +1,134 @@
+-- People and programs that watch or operate. A filter's absent parts are NULL.
+
+-- name: get_job
+-- One job.
+SELECT * FROM jobpool_job_records WHERE id = :id
+
+-- name: get_payload
+-- Its arguments.
+SELECT payload FROM jobpool_payloads WHERE job_id = :id
+
+-- name: get_attempts
+-- Its unsuccessful attempts, oldest first.
+SELECT
+  attempt, token, outcome, reason, error_class, error, traceback,
+  signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
+  supervisor, slot, started_at_ms, finished_at_ms
+FROM jobpool_attempts
+WHERE job_id = :id
+ORDER BY id
+
+-- name: find_jobs
+-- Newest first. The range of ids keeps a search for a few from walking the table.
+SELECT *
+FROM jobpool_job_records
+WHERE id BETWEEN :first_id AND :last_id
+  AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+  AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+  AND (:kind IS NULL OR kind = :kind)
+  AND (:pool IS NULL OR pool = :pool)
+  AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:since_ms IS NULL OR coalesce(finished_at_ms, created_at_ms) >= :since_ms)
+ORDER BY id DESC
+LIMIT :limit
+
+-- name: count_jobs
+-- As find_jobs.
+SELECT count(*)
+FROM jobpool_jobs
+WHERE id BETWEEN :first_id AND :last_id
+  AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+  AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+  AND (:kind IS NULL OR kind = :kind)
+  AND (:pool IS NULL OR pool = :pool)
+  AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:since_ms IS NULL OR coalesce(finished_at_ms, created_at_ms) >= :since_ms)
+
+-- name: group_jobs
+-- As find_jobs, most first.
+SELECT kind, state, reason, count(*) AS jobs
+FROM jobpool_jobs
+WHERE id BETWEEN :first_id AND :last_id
+  AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+  AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+  AND (:kind IS NULL OR kind = :kind)
+  AND (:pool IS NULL OR pool = :pool)
+  AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:since_ms IS NULL OR coalesce(finished_at_ms, created_at_ms) >= :since_ms)
+GROUP BY kind, state, reason
+ORDER BY jobs DESC, kind, state, reason
+
+-- name: get_stats
+-- The view, in order.
+SELECT pool, kind, state, jobs, mean_wait_s, mean_run_s
+FROM jobpool_stats
+ORDER BY pool, kind, state
+
+-- name: get_figures
+-- The view, in order.
+SELECT
+  kind, pool, attempts, rss_p50_bytes, rss_p99_bytes, rss_max_bytes, memory_bytes,
+  duration_p50_s, duration_p99_s, duration_max_s, timeout_s
+FROM jobpool_figures
+ORDER BY kind, pool
+
+-- name: get_waiting
+-- The view by the store's clock, in order.
+SELECT
+  pool, kind, jobs, max(0, :now_ms - oldest_run_at_ms) / 1000.0, known, paused
+FROM jobpool_oldest_runnable
+ORDER BY pool, kind
+
+-- name: get_kinds
+-- The view, in order.
+SELECT
+  kind, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
+  updated_at_ms
+FROM jobpool_newest_kinds
+ORDER BY kind
+
+-- name: cancel_waiting
+-- Nothing of them runs: they end here.
+UPDATE jobpool_jobs
+SET
+  state = 'canceled',
+  finished_at_ms = :now_ms,
+  reason = coalesce(reason, 'canceled on request')
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND +state IN ('pending', 'runnable', 'quarantined')
+
+-- name: request_cancel
+-- They run, or may: whoever holds the lease ends them.
+UPDATE jobpool_jobs
+SET cancel_requested = 1
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND +state = 'leased'
+
+-- name: revive_jobs
+-- OR IGNORE: a job whose unique text is held by another stays as it is.
+UPDATE OR IGNORE jobpool_jobs
+SET
+  state = 'runnable',
+  run_at_ms = :now_ms,
+  finished_at_ms = NULL,
+  expires_at_ms = NULL,
+  failures = 0,
+  crashes = 0,
+  interruptions = 0,
+  recoveries = 0,
+  reset_attempt = attempt
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND +state IN (SELECT value FROM json_each(:states))
+  AND +state IN ('pending', 'dead', 'quarantined', 'canceled')
+
+-- name: pause
+-- Nothing, if it is paused already.
+INSERT OR IGNORE INTO jobpool_pauses (what, name) VALUES (:what, :name)
+
+-- name: resume
+-- Nothing, if it is not paused.
+DELETE FROM jobpool_pauses WHERE what = :what AND name = :name
+
+-- name: paused
+-- In order.
+SELECT what, name FROM jobpool_pauses ORDER BY what, name

@@ -1,0 +1,101 @@
+"""SQLite's errors in jobpool's words: what was seen, and what to do about it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from jobpool.errors import (
+    JobpoolBug,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+_FULL = "there is no room on its disk; make room, then try again"
+_REASONS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_FULL: (StoreFull, _FULL),
+    sqlite3.SQLITE_BUSY: (
+        StoreUnavailable,
+        (
+            "another program holds a transaction open for longer than 5 s; find it "
+            "with `fuser` or `lsof` on the file and let it commit"
+        ),
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        StoreUnavailable,
+        "another statement of this process holds the table; try again",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        StoreUnavailable,
+        (
+            "it has become read-only; give this user write permission on the file and "
+            "its directory"
+        ),
+    ),
+    sqlite3.SQLITE_IOERR: (
+        StoreUnavailable,
+        "its disk reported an error; look at the kernel's log, then try again",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreUnavailable,
+        (
+            "the file cannot be opened; check that it and its directory exist, may be "
+            "written by this user, and that the process has file descriptors left"
+        ),
+    ),
+    sqlite3.SQLITE_PROTOCOL: (
+        StoreUnavailable,
+        "its lock is contended beyond SQLite's patience; try again",
+    ),
+    sqlite3.SQLITE_NOMEM: (StoreUnavailable, "this process is out of memory"),
+    sqlite3.SQLITE_INTERRUPT: (StoreUnavailable, "the statement was interrupted"),
+    sqlite3.SQLITE_PERM: (
+        StoreUnavailable,
+        "this user may not access it; give it read and write permission",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        StoreRefused,
+        "it is not a SQLite database (or an encrypted one); name another file",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreRefused,
+        (
+            "it is damaged; stop every supervisor, keep a copy, and recover it with "
+            "`sqlite3 FILE .recover` or from a backup"
+        ),
+    ),
+}
+REOPEN_AFTER = frozenset(
+    {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+)
+"""After these the connection's view of the file cannot be trusted any more.
+
+A failed fsync in particular must not be tried again: the kernel has marked the
+pages clean. Source: "Can Applications Recover from fsync Failures?", ATC '20.
+"""
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code, or 0 when the module raised by itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def explain(error: sqlite3.Error, path: str) -> StoreError | JobpoolBug:
+    """Return the error to raise instead of *error*; the caller chains it.
+
+    Args:
+        error: as the sqlite3 module raised it.
+        path: the database's file, for the message.
+    """
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    known = _REASONS.get(primary_code(error))
+    if known is None and str(error) == "database or disk is full":
+        known = (StoreFull, _FULL)
+    if known is None:
+        return JobpoolBug(
+            f"SQLite refused one of jobpool's own statements on {path} "
+            f"({name}: {error}); please report this"
+        )
+    kind, remedy = known
+    return kind(f"the store {path} could not be used ({name}): {remedy}")

@@ -1,0 +1,154 @@
+"""A caller's own connection: is it to our file, and how does it do transactions?
+
+Theory of operation. The caller's connection may be of any age and style: legacy
+isolation (Python begins a transaction before a write), autocommit, Python 3.12's
+``autocommit=False``, its own row and text factories, read-only, closed, of another
+thread. Jobs written through it belong to its transaction. Nothing here takes the
+writers' lock inside that transaction (see `writers` for the order), so such a
+transaction can only be begun fairly by `caller_transaction`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jobpool.errors import JobpoolError, UsageError
+from jobpool.store.sqlite.connecting import replaced
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.faults import primary_code
+from jobpool.store.sqlite.place import identity_of
+from jobpool.store.sqlite.session import Session
+
+_MAIN = "main"
+
+
+def checked_session(database: Database, connection: Any) -> Session:
+    """Return a session on a caller's connection.
+
+    Raises:
+        UsageError: it is not an sqlite3 connection, is closed, belongs to another
+            thread, or is to another file; nothing was done on it.
+    """
+    if not isinstance(connection, sqlite3.Connection):
+        raise UsageError(
+            f"connection: expected a sqlite3.Connection to {database.path}, got "
+            f"{type(connection).__module__}.{type(connection).__name__}; with an ORM "
+            "pass the connection below it"
+        )
+    session = Session(connection, database.path)
+    try:
+        files = session.rows("attached_files")
+    except JobpoolError as error:
+        raise UsageError(
+            f"connection: it cannot be used here ({error.__cause__}); pass an open "
+            "connection, from the thread that made it"
+        ) from error
+    path = next((_text(file) for _, name, file in files if _text(name) == _MAIN), "")
+    if not path or identity_of(path) != database.identity:
+        raise UsageError(
+            f"connection: it is to {path or 'a database in memory'}, but the store is "
+            f"{database.path}; only a connection to the same file can hold its jobs"
+        )
+    return session
+
+
+def _text(value: Any) -> str:
+    # The caller's text_factory may give bytes, or anything made of them.
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+@contextmanager
+def joined(database: Database, connection: Any) -> Iterator[Session]:
+    """Use a caller's connection for one method; what it wrote is theirs to commit.
+
+    In autocommit mode without an open transaction, the method commits by itself, as
+    the caller's own statements would.
+
+    Raises:
+        UsageError: as `checked_session`, or the connection is read-only.
+    """
+    session = checked_session(database, connection)
+    is_ours = not connection.in_transaction
+    if is_ours:
+        session.run("begin" if _autocommits(connection) else "begin_deferred")
+    try:
+        with _step(session):
+            yield session
+        if is_ours and _autocommits(connection):
+            _commit(database, session)
+    except BaseException as error:
+        if is_ours and connection.in_transaction:
+            session.run("rollback")
+        if _is_read_only(error):
+            raise UsageError(
+                f"connection: it is read-only; open {database.path} for writing"
+            ) from error
+        raise
+
+
+@contextmanager
+def _step(session: Session) -> Iterator[None]:
+    session.run("savepoint")
+    try:
+        yield
+    except BaseException:
+        if session.connection.in_transaction:
+            session.run("rollback_to")
+            session.run("release")
+        raise
+    session.run("release")
+
+
+def _commit(database: Database, session: Session) -> None:
+    _require_same_file(database)
+    session.run("commit")
+    _require_same_file(database)
+
+
+def _require_same_file(database: Database) -> None:
+    if identity_of(database.path) != database.identity:
+        raise replaced(database.path)
+
+
+def _autocommits(connection: sqlite3.Connection) -> bool:
+    # Python 3.12 has the attribute autocommit; -1 there means isolation_level counts.
+    mode = getattr(connection, "autocommit", -1)
+    return connection.isolation_level is None if mode == -1 else bool(mode)
+
+
+def _is_read_only(error: BaseException) -> bool:
+    cause = error.__cause__
+    return (
+        isinstance(cause, sqlite3.Error)
+        and primary_code(cause) == sqlite3.SQLITE_READONLY
+    )
+
+
+@contextmanager
+def caller_transaction(database: Database, connection: Any) -> Iterator[None]:
+    """Begin a transaction on a caller's connection fairly, and end it.
+
+    Raises:
+        UsageError: as `checked_session`, or a transaction is open already.
+        StoreUnavailable: it could not be begun or committed; nothing happened.
+    """
+    session = checked_session(database, connection)
+    if connection.in_transaction:
+        raise UsageError(
+            "connection: a transaction is open on it already; commit it first, or use "
+            "options(connection=...) within it. A connection with autocommit=False "
+            "is always in one: use isolation_level=None or autocommit=True"
+        )
+    with database.writers.held():
+        session.run("begin")
+        try:
+            yield
+            if connection.in_transaction:
+                _commit(database, session)
+        except BaseException:
+            if connection.in_transaction:
+                session.run("rollback")
+            raise

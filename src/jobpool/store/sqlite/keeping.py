@@ -1,0 +1,130 @@
+"""Runs of supervisors and what they publish; deletion of what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jobpool.core.settings import Retention
+from jobpool.errors import JobpoolBug, UsageError
+from jobpool.store.base import KindRecord, Run
+from jobpool.store.batching import as_json
+from jobpool.store.checking import clean_text
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.rows import run_from
+from jobpool.store.sqlite.session import Session
+
+_RUN_KEPT_MS = 86_400_000
+"""An ended run is kept for a day."""
+
+
+class Keeping:
+    """The part of the store that knows supervisors, and prunes."""
+
+    _database: Database
+
+    def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
+        """See `Store.begin_run`."""
+        now_ms = self._database.clock.utc_ms()
+        rows = [
+            (
+                kind.kind,
+                kind.pool,
+                clean_text(kind.schema.decode("utf-8", "replace")),
+                kind.timeout_s,
+                kind.memory_bytes,
+                kind.max_attempts,
+                kind.max_crashes,
+            )
+            for kind in {kind.kind: kind for kind in kinds}.values()
+        ]
+        with self._database.writing() as session:
+            begun = session.rows(
+                "begin_run",
+                id=run.id,
+                host=clean_text(run.host),
+                boot_id=run.boot_id,
+                pid=run.pid,
+                pid_namespace=run.pid_namespace,
+                version=run.version,
+                pools=msgspec.json.encode(run.pools).decode(),
+                now_ms=now_ms,
+                lease_until_ms=now_ms + round(ttl_s * 1000),
+            )
+            if not begun:
+                raise UsageError(
+                    f"run {run.id} has ended and cannot begin again; every start "
+                    "needs a fresh id"
+                )
+            session.run("withdraw_kinds", run_id=run.id)
+            session.run(
+                "publish_kinds", run_id=run.id, rows=as_json(rows), now_ms=now_ms
+            )
+
+    def renew(self, run_id: str, ttl_s: float) -> bool:
+        """See `Store.renew`."""
+        now_ms = self._database.clock.utc_ms()
+        with self._database.writing() as session:
+            return bool(
+                session.run(
+                    "renew",
+                    run_id=run_id,
+                    now_ms=now_ms,
+                    lease_until_ms=now_ms + round(ttl_s * 1000),
+                )
+            )
+
+    def end_run(self, run_id: str) -> None:
+        """See `Store.end_run`."""
+        with self._database.writing() as session:
+            if held := session.value("count_leases", run_id=run_id):
+                raise JobpoolBug(
+                    f"run {run_id} ends while it holds {held} leases; settle them "
+                    "first. Please report this"
+                )
+            session.run("end_run", run_id=run_id, now_ms=self._database.clock.utc_ms())
+
+    def open_runs(self) -> list[Run]:
+        """See `Store.open_runs`."""
+        with self._database.reading() as session:
+            return [run_from(row) for row in session.rows("open_runs")]
+
+    def cancel_requests(self, run_id: str) -> list[int]:
+        """See `Store.cancel_requests`."""
+        with self._database.reading() as session:
+            rows = session.rows("cancel_requests", run_id=run_id)
+        return [token for (token,) in rows]
+
+    def prune(self, retention: Retention, limit: int = 1000) -> int:
+        """See `Store.prune`."""
+        now_ms = self._database.clock.utc_ms()
+        with self._database.writing() as session:
+            old = _old_jobs(session, retention, now_ms, limit)
+            if old:
+                ids = as_json(old)
+                session.run("delete_payloads", ids=ids)
+                session.run("delete_results", ids=ids)
+                session.run("delete_attempts", ids=ids)
+                session.run("delete_jobs", ids=ids)
+            session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
+            session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
+        return len(old)
+
+
+def _old_jobs(
+    session: Session, retention: Retention, now_ms: int, limit: int
+) -> list[int]:
+    old: list[int] = []
+    for query, kept_s in (
+        ("old_succeeded", retention.succeeded_s),
+        ("old_canceled", retention.canceled_s),
+        ("old_dead", retention.dead_s),
+        ("old_quarantined", retention.quarantined_s),
+    ):
+        if kept_s is not None and len(old) < limit:
+            rows = session.rows(
+                query, before_ms=now_ms - round(kept_s * 1000), limit=limit - len(old)
+            )
+            old += [job_id for (job_id,) in rows]
+    return old

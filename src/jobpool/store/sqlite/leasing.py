@@ -1,0 +1,207 @@
+"""Leases: what is due and known is granted under a fresh token."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+import msgspec
+
+from jobpool.core.job import Lease, PastAttempt
+from jobpool.errors import JobpoolBug, UsageError
+from jobpool.store.base import LeaseBatch
+from jobpool.store.batching import as_json
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.rows import LeaseRow, make_lease, read_leases
+from jobpool.store.sqlite.session import Session
+
+STEP_JOBS = 1000
+"""So many jobs are expired and promoted in one call, at most."""
+_RANDOM_BITS = 20
+_UNREADABLE = "its row in the database cannot be read; somebody else has written it"
+
+_History = dict[int, tuple[PastAttempt, ...]]
+
+
+class Leasing:
+    """The part of the store that grants leases."""
+
+    _database: Database
+
+    def lease(
+        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+    ) -> LeaseBatch:
+        """See `Store.lease`."""
+        with self._database.writing() as session:
+            now_ms = self._database.clock.utc_ms()
+            if not session.value("run_is_open", run_id=run_id):
+                raise UsageError(
+                    f"run {run_id} is unknown or has ended and gets no leases; "
+                    "begin it first"
+                )
+            expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
+            _expire(session, [job_id for (job_id,) in expired], now_ms)
+            session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
+            candidates, is_short = _candidates(session, wanted, kinds, now_ms)
+            leases = _grant(session, run_id, candidates, now_ms)
+            due_ms = now_ms if is_short else session.value("next_due")
+        next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
+        return LeaseBatch(leases=leases, next_due_in_s=next_due_in_s)
+
+    def leases_of(self, run_id: str) -> list[Lease]:
+        """See `Store.leases_of`."""
+        with self._database.writing() as session:
+            now_ms = self._database.clock.utc_ms()
+            rows, unreadable = read_leases(session.rows("leases_of", run_id=run_id))
+            history, spoilt = _history(session, rows)
+            _bury(session, [*unreadable, *spoilt], now_ms)
+        return [
+            make_lease(
+                row,
+                token=row.token,
+                attempt=row.attempt,
+                leased_at_ms=row.leased_at_ms,
+                history=history.get(row.id, ()),
+            )
+            for row in rows
+            if row.id not in spoilt
+            and row.token is not None
+            and row.leased_at_ms is not None
+        ]
+
+    def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
+        """See `Store.due`."""
+        now_ms = self._database.clock.utc_ms()
+        counts: dict[str, int] = {}
+        with self._database.reading() as session:
+            for pool, names in kinds.items():
+                known = as_json(set(names))
+                count: int = session.value(
+                    "count_runnable", pool=pool, kinds=known, limit=limit
+                )
+                if count < limit:
+                    count += session.value(
+                        "count_due",
+                        pool=pool,
+                        kinds=known,
+                        now_ms=now_ms,
+                        promoted=STEP_JOBS,
+                    )
+                counts[pool] = min(count, limit)
+        return counts
+
+
+def _candidates(
+    session: Session,
+    wanted: Mapping[str, int],
+    kinds: Mapping[str, Sequence[str]],
+    now_ms: int,
+) -> tuple[list[LeaseRow], bool]:
+    """Choose jobs by pool; set aside those that must not or cannot be leased.
+
+    Returns:
+        The rows to lease, and whether others were set aside in their stead, so that
+        another call would find more.
+    """
+    chosen: list[LeaseRow] = []
+    is_short = False
+    for pool, limit in wanted.items():
+        if limit < 1 or not kinds.get(pool):
+            continue
+        found = session.rows(
+            "lease_candidates", pool=pool, kinds=as_json(set(kinds[pool])), limit=limit
+        )
+        if len(found) > limit:
+            raise JobpoolBug(
+                f"{len(found)} jobs came where {limit} were asked; please report this"
+            )
+        rows, unreadable = read_leases(found)
+        _bury(session, unreadable, now_ms)
+        late = {row.id for row in rows if _is_expired(row, now_ms)}
+        _expire(session, late, now_ms)
+        chosen += [row for row in rows if row.id not in late]
+        is_short = is_short or bool(unreadable or late)
+    return chosen, is_short
+
+
+def _is_expired(row: LeaseRow, now_ms: int) -> bool:
+    expires_at_ms = row.expires_at_ms
+    return expires_at_ms is not None and expires_at_ms <= now_ms and not row.attempt
+
+
+def _grant(
+    session: Session, run_id: str, rows: Sequence[LeaseRow], now_ms: int
+) -> tuple[Lease, ...]:
+    history, spoilt = _history(session, rows)
+    _bury(session, spoilt, now_ms)
+    rows = [row for row in rows if row.id not in spoilt]
+    if not rows:
+        return ()
+    tokens = _take_tokens(session, len(rows))
+    granted = session.run(
+        "lease_jobs",
+        rows=as_json((row.id, token) for row, token in zip(rows, tokens, strict=True)),
+        run_id=run_id,
+        now_ms=now_ms,
+    )
+    if granted != len(rows):
+        raise JobpoolBug(
+            f"{granted} of {len(rows)} chosen jobs could be leased; please report this"
+        )
+    return tuple(
+        make_lease(
+            row,
+            token=token,
+            attempt=row.attempt + 1,
+            leased_at_ms=now_ms,
+            history=history.get(row.id, ()),
+        )
+        for row, token in zip(rows, tokens, strict=True)
+    )
+
+
+def _take_tokens(session: Session, count: int) -> list[int]:
+    """Return fresh tokens: a counter, and random bits below it.
+
+    The counter makes them grow; the random bits keep a token of a store that was
+    restored from a backup from being granted a second time.
+    """
+    last: int = session.value("take_tokens", leases=count)
+    return [
+        number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+        for number in range(last - count + 1, last + 1)
+    ]
+
+
+def _history(
+    session: Session, rows: Sequence[LeaseRow]
+) -> tuple[_History, frozenset[int]]:
+    """Return the past attempts by job, and the jobs whose past cannot be read."""
+    resets = [(row.id, row.reset_attempt) for row in rows if row.has_past()]
+    if not resets:
+        return {}, frozenset()
+    found = session.rows("history_of", rows=as_json(resets))
+    history: _History = {}
+    spoilt: set[int] = set()
+    for job_id, past in groupby(found, key=itemgetter(0)):
+        try:
+            history[job_id] = msgspec.convert(
+                [row[1:] for row in past], tuple[PastAttempt, ...]
+            )
+        except msgspec.ValidationError:
+            spoilt.add(job_id)
+    return history, frozenset(spoilt)
+
+
+def _expire(session: Session, ids: Iterable[int], now_ms: int) -> None:
+    if ids:
+        session.run("expire_jobs", ids=as_json(ids), now_ms=now_ms)
+
+
+def _bury(session: Session, ids: Iterable[int], now_ms: int) -> None:
+    if ids:
+        session.run(
+            "bury_unreadable", ids=as_json(ids), now_ms=now_ms, reason=_UNREADABLE
+        )

@@ -1,0 +1,54 @@
+"""What operators change: cancel, revive, pause, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from jobpool.core.job import JobState
+from jobpool.errors import UsageError
+from jobpool.store.batching import as_json
+from jobpool.store.sqlite.database import Database
+
+
+class Operating:
+    """The operators' part of the store."""
+
+    _database: Database
+
+    def cancel(self, ids: Iterable[int]) -> int:
+        """See `Store.cancel`."""
+        wanted = as_json(ids)
+        now_ms = self._database.clock.utc_ms()
+        with self._database.writing() as session:
+            ended = session.run("cancel_waiting", ids=wanted, now_ms=now_ms)
+            return ended + session.run("request_cancel", ids=wanted)
+
+    def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
+        """See `Store.revive`."""
+        now_ms = self._database.clock.utc_ms()
+        with self._database.writing() as session:
+            revived = session.run(
+                "revive_jobs", ids=as_json(ids), states=as_json(states), now_ms=now_ms
+            )
+            session.run("add_room", jobs=revived)
+        return revived
+
+    def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+        """See `Store.pause`."""
+        what, name = _pausable(pool, kind)
+        with self._database.writing() as session:
+            return bool(session.run("pause", what=what, name=name))
+
+    def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+        """See `Store.resume`."""
+        what, name = _pausable(pool, kind)
+        with self._database.writing() as session:
+            return bool(session.run("resume", what=what, name=name))
+
+
+def _pausable(pool: str | None, kind: str | None) -> tuple[str, str]:
+    if pool and not kind:
+        return "pool", pool
+    if kind and not pool:
+        return "kind", kind
+    raise UsageError("pause and resume take either a pool or a kind; name one")

@@ -1,0 +1,182 @@
+"""Jobs come in: keys, unique texts, the depth of the queue, and the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+from jobpool.core.job import Enqueued, JobState, NewJob
+from jobpool.errors import JobpoolBug, KeyConflict
+from jobpool.store.batching import Blobs, as_json, chunks
+from jobpool.store.checking import check_new_jobs
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.depth import DepthGuard
+from jobpool.store.sqlite.joining import caller_transaction, joined
+from jobpool.store.sqlite.session import Session
+from jobpool.store.wake import Bell
+
+
+class _Holder(NamedTuple):
+    """A job that has a key or a unique text: stored, or earlier in this chunk."""
+
+    payload: bytes | None
+    stored: Enqueued | None = None
+    place: int = -1
+
+
+class Producing:
+    """The producers' part of the store."""
+
+    _database: Database
+    _depth: DepthGuard
+    _bell: Bell
+
+    def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
+        """See `Store.enqueue`."""
+        now_ms = self._database.clock.utc_ms()
+        check_new_jobs(jobs, now_ms)
+        if not jobs:
+            return []
+        place: AbstractContextManager[Session] = (
+            self._database.writing()
+            if connection is None
+            else joined(self._database, connection)
+        )
+        with place as session:
+            return [
+                answer
+                for chunk in chunks(jobs)
+                for answer in self._store_chunk(session, chunk, now_ms)
+            ]
+
+    @contextmanager
+    def caller_transaction(self, connection: Any) -> Iterator[None]:
+        """See `Store.caller_transaction`."""
+        with caller_transaction(self._database, connection):
+            yield
+        self._bell.ring()
+
+    def _store_chunk(
+        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+    ) -> list[Enqueued]:
+        answers = _held(session, jobs)
+        fresh = [job for job, held in zip(jobs, answers, strict=True) if held is None]
+        if not fresh:
+            return [_stored(answer) for answer in answers if answer is not None]
+        self._depth.reserve(session, len(fresh))
+        created = iter(insert(session, fresh, now_ms))
+        merged: list[Enqueued] = []
+        for answer in answers:
+            if answer is None:
+                merged.append(next(created))
+            elif answer.stored is not None:
+                merged.append(answer.stored)
+            else:
+                twin = merged[answer.place]
+                merged.append(Enqueued(twin.id, created=False, state=twin.state))
+        return merged
+
+
+def _stored(holder: _Holder) -> Enqueued:
+    if holder.stored is None:
+        raise JobpoolBug("a job is its own duplicate; please report this")
+    return holder.stored
+
+
+def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
+    """Find which jobs exist already, as if they came one after another.
+
+    Returns:
+        For each job the one that it duplicates, or None: it is to be stored.
+    """
+    if not any(job.key is not None or job.unique is not None for job in jobs):
+        return [None] * len(jobs)
+    keys, uniques = _stored_holders(session, jobs)
+    answers: list[_Holder | None] = []
+    for place, job in enumerate(jobs):
+        by_key = keys.get((job.kind, job.key))
+        if by_key is not None and by_key.payload != job.payload:
+            raise _conflict(job, by_key)
+        held = by_key or uniques.get((job.kind, job.unique))
+        answers.append(held)
+        if held is None:
+            own = _Holder(job.payload, place=place)
+            if job.key is not None:
+                keys[job.kind, job.key] = own
+            if job.unique is not None:
+                uniques[job.kind, job.unique] = own
+    return answers
+
+
+_Holders = dict[tuple[str, str | None], _Holder]
+
+
+def _stored_holders(
+    session: Session, jobs: Sequence[NewJob]
+) -> tuple[_Holders, _Holders]:
+    keyed = [(job.kind, job.key) for job in jobs if job.key is not None]
+    unique = [(job.kind, job.unique) for job in jobs if job.unique is not None]
+    keys: _Holders = {}
+    uniques: _Holders = {}
+    if keyed:
+        for place, job_id, state, payload in session.rows(
+            "key_holders", rows=as_json(keyed)
+        ):
+            keys[keyed[place]] = _Holder(payload, _existing(job_id, state))
+    if unique:
+        for place, job_id, state in session.rows(
+            "unique_holders", rows=as_json(unique)
+        ):
+            uniques[unique[place]] = _Holder(None, _existing(job_id, state))
+    return keys, uniques
+
+
+def _existing(job_id: int, state: bytes) -> Enqueued:
+    return Enqueued(job_id, created=False, state=JobState(state.decode()))
+
+
+def _conflict(job: NewJob, holder: _Holder) -> KeyConflict:
+    who = f"job {holder.stored.id}" if holder.stored else "an earlier job of this call"
+    return KeyConflict(
+        f"key: {job.kind} has used this idempotency key for {who} with other "
+        "arguments; use another key, or the same arguments. Nothing was enqueued",
+        holder.stored.id if holder.stored else 0,
+    )
+
+
+def insert(session: Session, jobs: Sequence[NewJob], now_ms: int) -> list[Enqueued]:
+    """Store checked jobs that nothing stands against, in order."""
+    rows, states = [], []
+    for job in jobs:
+        run_at_ms = now_ms + job.delay_ms if job.run_at_ms is None else job.run_at_ms
+        state = JobState.RUNNABLE if run_at_ms <= now_ms else JobState.PENDING
+        expires_in_ms = job.expires_in_ms
+        states.append(state)
+        rows.append(
+            (
+                job.kind,
+                job.pool,
+                state,
+                job.priority,
+                job.key,
+                job.unique,
+                job.tenant,
+                job.max_attempts,
+                job.timeout_s,
+                job.memory_bytes,
+                run_at_ms,
+                None if expires_in_ms is None else now_ms + expires_in_ms,
+            )
+        )
+    stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
+    ids = sorted(job_id for (job_id,) in stored)
+    blobs = Blobs()
+    places = [
+        (job_id, *blobs.add(job.payload)) for job_id, job in zip(ids, jobs, strict=True)
+    ]
+    session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
+    return [
+        Enqueued(job_id, created=True, state=state)
+        for job_id, state in zip(ids, states, strict=True)
+    ]

@@ -1,0 +1,150 @@
+"""Rows of SQLite as records. A row that a hand has spoilt is told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobpool.core.job import Attempt, Job, Lease, PastAttempt
+from jobpool.store.base import KindRecord, Run
+from jobpool.store.sqlite.session import Row
+
+T = TypeVar("T")
+
+
+class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
+    """The columns of lease_candidates and leases_of."""
+
+    id: int
+    kind: str
+    pool: str
+    attempt: int
+    payload: bytes
+    checkpoint: bytes | None
+    max_attempts: int | None
+    timeout_s: float | None
+    memory_bytes: int | None
+    failures: int
+    crashes: int
+    interruptions: int
+    recoveries: int
+    reset_attempt: int
+    expires_at_ms: int | None
+    token: int | None
+    leased_at_ms: int | None
+
+    def has_past(self) -> bool:
+        """Say whether an earlier attempt since the last reset may be stored."""
+        return self.attempt > self.reset_attempt
+
+
+def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[int]]:
+    """Return the rows that can be read, and the ids of those that cannot."""
+    try:
+        return msgspec.convert(rows, list[LeaseRow]), []
+    except msgspec.ValidationError:
+        pass  # One of them: find it.
+    good: list[LeaseRow] = []
+    bad: list[int] = []
+    for row in rows:
+        try:
+            good.append(msgspec.convert(row, LeaseRow))
+        except msgspec.ValidationError:
+            bad.append(row[0])
+    return good, bad
+
+
+def make_lease(
+    row: LeaseRow,
+    *,
+    token: int,
+    attempt: int,
+    leased_at_ms: int,
+    history: tuple[PastAttempt, ...],
+) -> Lease:
+    """Return the lease of a job."""
+    return Lease(
+        id=row.id,
+        token=token,
+        kind=row.kind,
+        pool=row.pool,
+        attempt=attempt,
+        payload=row.payload,
+        checkpoint=row.checkpoint,
+        max_attempts=row.max_attempts,
+        timeout_s=row.timeout_s,
+        memory_bytes=row.memory_bytes,
+        failures=row.failures,
+        crashes=row.crashes,
+        interruptions=row.interruptions,
+        recoveries=row.recoveries,
+        history=history,
+        leased_at_ms=leased_at_ms,
+    )
+
+
+_JOB_FIELDS = Job.__struct_fields__
+_CANCEL = _JOB_FIELDS.index("cancel_requested")
+_BLANK: dict[type, Any] = {int: 0, str: "", bytes: b""}
+
+
+def job_from(row: Row) -> Job:
+    """Return a row of the view jobpool_job_records as a record.
+
+    Values that cannot be read, which only a hand can have written, are left blank:
+    a listing must show the other jobs, and this one as well as it can.
+    """
+    values = dict(zip(_JOB_FIELDS, row, strict=True))
+    values["cancel_requested"] = row[_CANCEL] == 1
+    return _convert(values, Job)
+
+
+def attempt_from(row: Row) -> Attempt:
+    """Return a row of get_attempts as a record; unreadable values are blank."""
+    return _convert(dict(zip(Attempt.__struct_fields__, row, strict=True)), Attempt)
+
+
+def _convert(values: dict[str, Any], record: type[T]) -> T:
+    try:
+        return msgspec.convert(values, record)
+    except msgspec.ValidationError:
+        return record(
+            **{
+                field.name: _readable(values[field.encode_name], field.type)
+                for field in msgspec.structs.fields(record)  # type: ignore[arg-type]
+            }
+        )
+
+
+def _readable(value: Any, kind: Any) -> Any:
+    for candidate in (value, None, *_BLANK.values()):
+        try:
+            return msgspec.convert(candidate, kind)
+        except msgspec.ValidationError:
+            continue
+    return next(iter(kind))
+
+
+def run_from(row: Row) -> Run:
+    """Return a row of open_runs as a record."""
+    values = dict(zip(Run.__struct_fields__, row, strict=True))
+    values["pools"] = json.loads(values["pools"])
+    return msgspec.convert(values, Run)
+
+
+def kind_from(row: Row) -> KindRecord:
+    """Return a row of get_kinds as a record."""
+    values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
+    values["schema"] = values["schema"].encode()
+    return msgspec.convert(values, KindRecord)
+
+
+def records(record: type[T], rows: Iterable[Row]) -> list[T]:
+    """Return rows whose columns are a record's fields, in order."""
+    fields = record.__struct_fields__  # type: ignore[attr-defined]
+    return [
+        msgspec.convert(dict(zip(fields, row, strict=True)), record) for row in rows
+    ]

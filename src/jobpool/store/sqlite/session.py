@@ -1,0 +1,59 @@
+"""Named queries on one SQLite connection, with errors in jobpool's words."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from jobpool.store.queries import load_queries
+from jobpool.store.sqlite.faults import explain
+
+Row = tuple[Any, ...]
+_QUERIES = load_queries("sqlite")
+
+
+class Session:
+    """Runs named queries on a connection, ours or a caller's.
+
+    Attributes:
+        connection: what it runs on.
+        path: the database's file, for messages.
+    """
+
+    __slots__ = ("connection", "path")
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self.connection = connection
+        self.path = path
+
+    def rows(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run a query and fetch all of its rows.
+
+        All of them, always: with RETURNING, a statement is not over until its last
+        row has been fetched, and its transaction cannot commit before.
+
+        Raises:
+            StoreError: it failed and has changed nothing.
+        """
+        return self._execute(name, parameters).fetchall()
+
+    def run(self, name: str, /, **parameters: Any) -> int:
+        """Run a statement; return how many rows it changed.
+
+        Raises:
+            StoreError: it failed and has changed nothing.
+        """
+        return self._execute(name, parameters).rowcount
+
+    def value(self, name: str, /, **parameters: Any) -> Any:
+        """Run a query; return the first column of its first row, or None."""
+        rows = self.rows(name, **parameters)
+        return rows[0][0] if rows else None
+
+    def _execute(self, name: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
+        # Made directly: connection.cursor() would carry a caller's row_factory.
+        try:
+            return sqlite3.Cursor(self.connection).execute(_QUERIES[name], parameters)
+        except sqlite3.Error as error:
+            raise explain(error, self.path) from error

@@ -1,0 +1,127 @@
+"""SqliteStore: the whole Store protocol on one SQLite file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jobpool.core.clock import Clock
+from jobpool.store.sqlite.connecting import check_library
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.depth import DepthGuard
+from jobpool.store.sqlite.keeping import Keeping
+from jobpool.store.sqlite.leasing import Leasing
+from jobpool.store.sqlite.operating import Operating
+from jobpool.store.sqlite.place import filesystem_of, prepare
+from jobpool.store.sqlite.producing import Producing
+from jobpool.store.sqlite.settling import Settling
+from jobpool.store.sqlite.watching import Watching
+from jobpool.store.wake import Bell
+
+_SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+
+
+class SqliteStore(Producing, Leasing, Settling, Keeping, Watching, Operating):
+    """A store in one file. Thread-safe; opens itself again after a fork."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock,
+        create: bool,
+        queue_depth_max: int,
+        force_network: bool,
+    ) -> None:
+        check_library()
+        path = os.path.realpath(path)
+        prepare(path, create=create, force_network=force_network)
+        self._depth = DepthGuard(queue_depth_max, clock)
+        self._bell = Bell(run_directory(path))
+        self._database = Database(path, clock)
+        self._seen: int | None = None
+        try:
+            self._database.start(create=create)
+        except BaseException:
+            self._database.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """See `Store.url`."""
+        return f"sqlite:///{self._database.path}"
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._bell.close()
+        self._database.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See `Store.transaction`."""
+        with self._database.writing():
+            yield
+
+    def changed(self) -> bool:
+        """See `Store.changed`."""
+        with self._database.reading() as session:
+            version: int = session.value("data_version")
+        is_new = version != self._seen
+        self._seen = version
+        return is_new
+
+    def ring(self) -> None:
+        """See `Store.ring`."""
+        self._bell.ring()
+
+    def describe(self) -> dict[str, str]:
+        """See `Store.describe`."""
+        path = self._database.path
+        with self._database.reading() as session:
+            synchronous = session.value("synchronous")
+            journal = session.value("journal_mode")
+            stale = session.value("counter", name="stale_settlements")
+            schema = session.value("schema_version")
+        found = Path(path).stat()
+        return {
+            "path": path,
+            "permissions": stat.filemode(found.st_mode),
+            "owner": str(found.st_uid),
+            "size_bytes": str(found.st_size),
+            "filesystem": filesystem_of(path) or "unknown",
+            "sqlite_version": sqlite3.sqlite_version,
+            "wal_reset_bug": wal_reset_verdict(sqlite3.sqlite_version_info),
+            "journal_mode": journal,
+            "synchronous": _SYNCHRONOUS.get(synchronous, str(synchronous)),
+            "schema_version": str(schema),
+            "stale_settlements": str(stale),
+        }
+
+
+def run_directory(path: str) -> Path:
+    """Return where the supervisors of a database file keep their run directories."""
+    return Path(f"{path}.run")
+
+
+def wal_reset_verdict(version: tuple[int, ...]) -> str:
+    """Say whether a SQLite version can lose pages when it resets its log.
+
+    Source: sqlite.org/wal.html, "The WAL-Reset Bug": fixed in 3.51.3, and in 3.50.7
+    and 3.44.6 of the older branches.
+    """
+    fixed = (
+        version >= (3, 51, 3)
+        or (3, 50, 7) <= version < (3, 51)
+        or (3, 44, 6) <= version < (3, 45)
+    )
+    if fixed:
+        return "not affected"
+    return (
+        "affected: jobpool's own processes take turns with a lock; do not write to "
+        "the file with other programs while supervisors run, or use Python with "
+        "SQLite 3.51.3"
+    )

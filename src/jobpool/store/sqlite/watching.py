@@ -1,0 +1,116 @@
+"""What people and programs can see of the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobpool.core.job import Attempt, Job
+from jobpool.store.base import (
+    FigureRow,
+    Filter,
+    GroupRow,
+    KindRecord,
+    StatRow,
+    WaitingRow,
+)
+from jobpool.store.batching import as_json
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.rows import attempt_from, job_from, kind_from, records
+
+_ID_MAX = 2**63 - 1
+
+
+class Watching:
+    """The part of the store that answers questions."""
+
+    _database: Database
+
+    def get(self, job_id: int) -> Job | None:
+        """See `Store.get`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_job", id=_storable(job_id))
+        return job_from(rows[0]) if rows else None
+
+    def payload(self, job_id: int) -> bytes | None:
+        """See `Store.payload`."""
+        with self._database.reading() as session:
+            payload: bytes | None = session.value("get_payload", id=_storable(job_id))
+        return payload
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        """See `Store.attempts`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_attempts", id=_storable(job_id))
+        return [attempt_from(row) for row in rows]
+
+    def find(
+        self, which: Filter, limit: int = 100, before_id: int | None = None
+    ) -> list[Job]:
+        """See `Store.find`."""
+        parameters = _parameters(which, before_id)
+        with self._database.reading() as session:
+            rows = session.rows("find_jobs", limit=limit, **parameters)
+        return [job_from(row) for row in rows]
+
+    def count(self, which: Filter) -> int:
+        """See `Store.count`."""
+        with self._database.reading() as session:
+            found: int = session.value("count_jobs", **_parameters(which))
+        return found
+
+    def groups(self, which: Filter) -> list[GroupRow]:
+        """See `Store.groups`."""
+        with self._database.reading() as session:
+            return records(GroupRow, session.rows("group_jobs", **_parameters(which)))
+
+    def stats(self) -> list[StatRow]:
+        """See `Store.stats`."""
+        with self._database.reading() as session:
+            return records(StatRow, session.rows("get_stats"))
+
+    def figures(self) -> list[FigureRow]:
+        """See `Store.figures`."""
+        with self._database.reading() as session:
+            return records(FigureRow, session.rows("get_figures"))
+
+    def waiting(self) -> list[WaitingRow]:
+        """See `Store.waiting`."""
+        now_ms = self._database.clock.utc_ms()
+        with self._database.reading() as session:
+            rows = session.rows("get_waiting", now_ms=now_ms)
+        return records(
+            WaitingRow,
+            ((*row, bool(known), bool(paused)) for *row, known, paused in rows),
+        )
+
+    def kinds(self) -> list[KindRecord]:
+        """See `Store.kinds`."""
+        with self._database.reading() as session:
+            return [kind_from(row) for row in session.rows("get_kinds")]
+
+    def paused(self) -> list[tuple[str, str]]:
+        """See `Store.paused`."""
+        with self._database.reading() as session:
+            return [(what, name) for what, name in session.rows("paused")]
+
+
+def _storable(job_id: int) -> int:
+    """Return an id that a job may have; no job has 0."""
+    return job_id if 0 < job_id <= _ID_MAX else 0
+
+
+def _parameters(which: Filter, before_id: int | None = None) -> dict[str, Any]:
+    ids, states = which.ids, which.states
+    if ids is not None:
+        ids = tuple(job_id for job_id in ids if _storable(job_id))
+    last_id = _ID_MAX if before_id is None else _storable(before_id - 1)
+    return {
+        "first_id": 0 if ids is None else min(ids, default=0),
+        "last_id": last_id if ids is None else min(last_id, max(ids, default=0)),
+        "ids": None if ids is None else as_json(ids),
+        "states": None if states is None else as_json(states),
+        "kind": which.kind,
+        "pool": which.pool,
+        "tenant": which.tenant,
+        "since_ms": which.since_ms,
+    }

@@ -1,0 +1,373 @@
+"""A running attempt in its slot: begun, heard of, ended, killed, judged.
+
+Theory of operation. A slot's queue holds what its child was sent. Only the first
+can be running: a child begins a job by taking its ticket, in order, and reports
+its end before it takes the next. So when a child dies, the first of its queue
+pays, unless its ticket was never taken; the others go back uncounted. A kill is
+decided once (`Slot.killed`) and judged only when the whole tree is gone, so that
+no attempt is settled while a process of it may live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from jobpool.core.lifecycle import Ending, account
+from jobpool.core.outcome import Outcome
+from jobpool.errors import JobpoolBug
+from jobpool.sandbox.frames import Ask, Beat, Done, Retire, RunJob
+from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_death, verdict_of_done
+from jobpool.supervisor import messages as m
+from jobpool.supervisor import notices
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.moments import (
+    NOTE_AFTER_S,
+    RECALL_AFTER_S,
+    next_moment,
+    write_at,
+)
+from jobpool.supervisor.pool import AHEAD_MAX, Pool
+from jobpool.supervisor.slot import Assigned, Slot, SlotState
+from jobpool.supervisor.starts import empty
+
+T = TypeVar("T")
+DUMP_S = 0.003
+"""A stack dump takes under 1 ms even with the GIL held in C; then the kill."""
+MEMORY_DUMP_S = 0.001
+STUCK_S = 5.0
+STUCK_AGAIN_S = 60.0
+RETIRE_LATE_S = 10.0
+
+
+class Attempts:
+    """The actions of the slot table once there is a ready child.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        rest: called with a slot whose child waits for a job.
+        freed: called with a slot that needs another child.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: dict[str, Pool],
+        *,
+        rest: Callable[[Slot], None],
+        freed: Callable[[Slot], None],
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._rest_with = rest
+        self._freed = freed
+
+    def assign(self, slot: Slot, job: Assigned) -> None:
+        """Send a job to an idle slot, or ahead to a busy one."""
+        slot.seq += 1
+        job.seq = slot.seq
+        lease, limits = job.lease, job.limits
+        frame = RunJob(
+            seq=job.seq,
+            id=lease.id,
+            token=lease.token,
+            kind=lease.kind,
+            attempt=lease.attempt,
+            payload=lease.payload,
+            checkpoint=lease.checkpoint,
+            timeout_s=limits.timeout_s,
+            soft_timeout_s=limits.soft_timeout_s,
+        )
+        slot.queue.append(job)
+        if len(slot.queue) == 1:
+            slot.state = SlotState.BUSY
+            self._begin(slot, job)
+        else:
+            self._set_deadline(slot)
+        self._desk.out.append(m.Assign(slot.number, frame))
+
+    def can_send_ahead(self, slot: Slot, kind: str) -> bool:
+        """Say whether a busy slot may be sent one more job of this kind."""
+        if slot.state is not SlotState.BUSY or slot.killed or slot.recalling:
+            return False
+        settings = self._pools[slot.pool].settings
+        if len(slot.queue) > AHEAD_MAX:
+            return False
+        if slot.jobs + len(slot.queue) >= settings.recycle_jobs:
+            return False
+        if slot.worn or self._desk.now_s >= self._old_at(slot):
+            return False
+        pool = self._pools[slot.pool]
+        head = slot.queue[0]
+        if head.started_s is None or self._desk.now_s - head.started_s > RECALL_AFTER_S:
+            return False
+        return pool.tempo_of(kind).fast and pool.tempo_of(head.lease.kind).fast
+
+    def recalled(self, slot: Slot, seqs: frozenset[int]) -> list[Assigned]:
+        """Take jobs out of a slot's queue that its child can never begin."""
+        slot.recalling = False
+        back = [job for job in slot.queue if job.seq in seqs]
+        for job in back:
+            slot.queue.remove(job)
+            job.started_s = None
+        if slot.state is SlotState.BUSY:
+            if slot.queue:
+                self._set_deadline(slot)
+            else:
+                self._rest(slot)
+        return back
+
+    # -- an attempt's life ---------------------------------------------------------
+
+    def _begin(self, slot: Slot, job: Assigned) -> None:
+        job.started_s = job.beat_s = self._desk.now_s
+        self._desk.out.append(m.Watch(slot.number, job.limits.memory_bytes))
+        self._set_deadline(slot)
+
+    def done(self, slot: Slot, frame: object) -> None:
+        """The child reports the end of its attempt."""
+        done = _frame(frame, Done)
+        job = slot.queue[0]
+        if done.token != job.lease.token or done.seq != job.seq:
+            self.garbage(slot, "the end of an attempt that it does not run")
+            return
+        slot.jobs += 1
+        if done.surprise:
+            slot.done = done
+            self._kill(slot, Kill(KillReason.RECYCLED, done.surprise), dump=False)
+            return
+        slot.queue.popleft()
+        self._end(slot, job, verdict_of_done(done, slot.name), done)
+        slot.worn = slot.worn or self._worn(slot, done.rss_bytes)
+        if slot.queue:
+            self._begin(slot, slot.queue[0])
+        elif slot.worn:
+            self.retire(slot)
+            self._freed(slot)
+        else:
+            self._rest(slot)
+
+    def late_done(self, slot: Slot, frame: object) -> None:
+        """A last word after the kill was decided still counts if it is valid."""
+        done = _frame(frame, Done)
+        if slot.queue and slot.done is None:
+            job = slot.queue[0]
+            if done.token == job.lease.token and done.seq == job.seq:
+                slot.done = done
+
+    def beat(self, slot: Slot, frame: object) -> None:
+        """The handler says that it is alive."""
+        beat = _frame(frame, Beat)
+        job = slot.queue[0]
+        if beat.token != job.lease.token:
+            return
+        job.beat_s = self._desk.now_s
+        if beat.progress is not None:
+            job.progress = beat.progress
+        if beat.checkpoint is not None:
+            job.checkpoint = beat.checkpoint
+        self._set_deadline(slot)
+
+    def ask(self, slot: Slot, frame: object) -> None:
+        """The handler enqueues jobs."""
+        ask = _frame(frame, Ask)
+        if ask.token != slot.queue[0].lease.token:
+            self.garbage(slot, "a request for an attempt that it does not run")
+            return
+        self._desk.out.append(m.Enqueue(slot.number, slot.child, ask.ask, ask.jobs))
+
+    def due(self, slot: Slot, _detail: object) -> None:
+        """Do whatever of a running attempt's moments has come."""
+        # Moments are compared as `next_moment` computes them: a duration would
+        # round differently, and the slot would be woken for nothing, for ever.
+        job, now_s = slot.queue[0], self._desk.now_s
+        began_s = now_s if job.started_s is None else job.started_s
+        limits = job.limits
+        if began_s + limits.timeout_s <= now_s:
+            self._kill(slot, Kill(KillReason.TIMEOUT, limit=limits.timeout_s))
+            return
+        silent_s = limits.heartbeat_timeout_s
+        if silent_s is not None and job.beat_s + silent_s <= now_s:
+            self._kill(slot, Kill(KillReason.STALLED, limit=silent_s))
+            return
+        soft_s = limits.soft_timeout_s
+        if soft_s is not None and began_s + soft_s <= now_s and not job.soft_sent:
+            job.soft_sent = True
+            self._desk.out.append(m.SoftTimeout(slot.number))
+        behind = len(slot.queue) > 1 and not slot.recalling
+        if behind and began_s + RECALL_AFTER_S <= now_s:
+            slot.recalling = True
+            self._desk.out.append(m.Recall(slot.number))
+        if not job.noted and began_s + NOTE_AFTER_S <= now_s:
+            job.noted = True
+            self._desk.out.append(m.NoteStart(job.lease.id, job.lease.token, slot.name))
+        if write_at(job) <= now_s:
+            self._desk.write_progress(job)
+        self._set_deadline(slot)
+
+    def _end(
+        self, slot: Slot, job: Assigned, ending: Ending, done: Done | None
+    ) -> None:
+        """Account for an attempt and give its settlement out."""
+        if ending.outcome is not Outcome.SUCCEEDED:
+            self._desk.write_progress(job)
+        now_ms = job.lease.leased_at_ms + round(
+            (self._desk.now_s - job.leased_s) * 1000
+        )
+        settlement = account(job.lease, job.policy, ending, now_ms=now_ms)
+        self._pools[slot.pool].took(job.lease.kind, ending.evidence.duration_s or 0.0)
+        self._desk.settle(job.lease, settlement)
+        output = (
+            done.output.decode("utf-8", "replace") if done else ending.evidence.output
+        )
+        desk = self._desk
+        if output:
+            desk.say(notices.job_output(desk.now_ms, job.lease, slot.name, output))
+        desk.say(notices.attempt_ended(desk.now_ms, job, slot.name, settlement))
+
+    # -- ends of a child -----------------------------------------------------------
+
+    def over_memory(self, slot: Slot, rss_bytes: object) -> None:
+        """The tree is over its memory limit."""
+        limit = slot.queue[0].limits.memory_bytes
+        seen = rss_bytes if isinstance(rss_bytes, int) else 0
+        kill = Kill(KillReason.MEMORY, limit=limit, seen=seen)
+        self._kill(slot, kill, dump_s=MEMORY_DUMP_S)
+
+    def cancel(self, slot: Slot, _detail: object) -> None:
+        """Somebody wants the running job canceled."""
+        self._kill(slot, Kill(KillReason.CANCELED))
+
+    def interrupt(self, slot: Slot, reason: object) -> None:
+        """We end now, or the drain window is over."""
+        self._kill(slot, Kill(KillReason.STOPPED, str(reason or "")))
+
+    def garbage(self, slot: Slot, message: object) -> None:
+        """The child sent what no child of ours sends: it cannot be trusted any more."""
+        desk = self._desk
+        desk.say(notices.protocol_broken(desk.now_ms, slot.name, str(message)))
+        self._kill(slot, Kill(KillReason.PROTOCOL, str(message)), dump=False)
+
+    def _kill(
+        self, slot: Slot, kill: Kill, *, dump: bool = True, dump_s: float = DUMP_S
+    ) -> None:
+        slot.killed = kill
+        if not dump:
+            self.kill_now(slot)
+            return
+        slot.state = SlotState.DUMPING
+        self._desk.wake_slot_at(slot, self._desk.now_s + dump_s)
+        self._desk.out.append(m.Dump(slot.number))
+
+    def kill_now(self, slot: Slot, _detail: object = None) -> None:
+        """Kill the tree."""
+        slot.state = SlotState.KILLED
+        self._desk.wake_slot_at(slot, self._desk.now_s + STUCK_S)
+        self._desk.out.append(m.Kill(slot.number))
+
+    def stuck(self, slot: Slot, _detail: object) -> None:
+        """The kernel does not let it die (disk sleep): its lease stays ours."""
+        self._desk.say(notices.child_stuck(self._desk.now_ms, slot.name, STUCK_S))
+        self._desk.out.append(m.Kill(slot.number))
+        self._desk.wake_slot_at(slot, self._desk.now_s + STUCK_AGAIN_S)
+
+    def died(self, slot: Slot, exited: object) -> None:
+        """A child that had jobs is gone, and its tree with it."""
+        death = _frame(exited, m.ChildExited)
+        jobs = list(slot.queue)
+        slot.queue.clear()
+        begun = [job for job in jobs if job.seq not in death.never_begun]
+        done, killed = slot.done, slot.killed
+        self._desk.out.append(m.Unwatch(slot.number))
+        empty(slot)
+        for job in begun[:1]:
+            ending = verdict_of_death(
+                death.exit,
+                kill=killed,
+                done=done,
+                slot=slot.name,
+                duration_s=self._ran_s(job),
+                peak_rss_bytes=death.peak_rss_bytes,
+                output=death.output,
+                stack=death.stack,
+                host_oom=death.host_oom,
+                stopping=self._desk.ending,
+            )
+            self._end(slot, job, ending, done)
+        self._return(slot, [job for job in jobs if job not in begun[:1]])
+        self._freed(slot)
+
+    def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
+        """Put jobs that never began back in line, in their order."""
+        if self._desk.ending:
+            self._desk.hand_back(job.lease for job in jobs)
+        else:
+            self._pools[slot.pool].backlog.extendleft(reversed(jobs))
+
+    def died_idle(self, slot: Slot, exited: object) -> None:
+        """A child without a job ended by itself; nobody is to blame."""
+        how = notices.exit_words(exited)
+        self._desk.say(notices.idle_child_ended(self._desk.now_ms, slot.name, how))
+        empty(slot)
+        self._freed(slot)
+
+    def retire(self, slot: Slot, _detail: object = None) -> None:
+        """Ask a child without a job to end."""
+        slot.state = SlotState.RETIRING
+        self._desk.out.append(m.Unwatch(slot.number))
+        self._desk.out.append(m.Send(slot.number, Retire()))
+        self._desk.wake_slot_at(slot, self._desk.now_s + RETIRE_LATE_S)
+
+    def retire_late(self, slot: Slot, _detail: object) -> None:
+        """It does not end by itself."""
+        self.kill_now(slot)
+
+    def retired(self, slot: Slot, _detail: object) -> None:
+        """It has ended."""
+        empty(slot)
+        self._freed(slot)
+
+    def aged(self, slot: Slot, _detail: object) -> None:
+        """Its age may be over."""
+        if self._worn(slot, slot.base_rss_bytes):
+            self.retire(slot)
+        else:
+            self._desk.wake_slot_at(slot, self._old_at(slot))
+
+    def impossible(self, slot: Slot, detail: object) -> None:
+        """The table says that this cannot happen."""
+        raise JobpoolBug(
+            f"slot {slot.name} is {slot.state} and met {type(detail).__name__}; "
+            "please report this"
+        )
+
+    def _rest(self, slot: Slot) -> None:
+        self._desk.out.append(m.Unwatch(slot.number))
+        self._rest_with(slot)
+
+    def _ran_s(self, job: Assigned) -> float:
+        return 0.0 if job.started_s is None else self._desk.now_s - job.started_s
+
+    def _old_at(self, slot: Slot) -> float:
+        return slot.born_s + self._pools[slot.pool].settings.recycle_age_s
+
+    def _worn(self, slot: Slot, rss_bytes: int) -> bool:
+        """Say whether a child has had its jobs, its time, or its memory."""
+        settings = self._pools[slot.pool].settings
+        return (
+            slot.jobs >= settings.recycle_jobs
+            or self._desk.now_s >= self._old_at(slot)
+            or rss_bytes - slot.base_rss_bytes >= settings.recycle_growth_bytes
+        )
+
+    def _set_deadline(self, slot: Slot) -> None:
+        self._desk.wake_slot_at(slot, next_moment(slot, self._desk.now_s))
+
+
+def _frame(value: object, expected: type[T]) -> T:
+    if not isinstance(value, expected):
+        raise JobpoolBug(
+            f"expected {expected.__name__}, got {type(value).__name__}; please report"
+        )
+    return value

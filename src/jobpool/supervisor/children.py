@@ -1,0 +1,254 @@
+"""The machine's slots made of real processes: forks, frames, kills, deaths.
+
+Theory of operation. A slot's child is made in three steps: the supervisor opens
+its channels and hands one end of each to the pool's zygote; the zygote answers
+with the pid of a process that is already the supervisor's own; its identity goes
+into the slot file, and only then it is told to go. A death is seen on the pidfd.
+Its last frames are read, its status is reaped, and whatever it left behind, which
+the kernel has handed to us as the nearest subreaper, is killed and reaped; only
+then the machine learns of it. While a fork is under way an unknown child of ours
+may be that fork's, so the sweep waits.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Mapping, Sequence
+
+from jobpool.core.settings import PoolSettings
+from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
+from jobpool.sandbox.identity import RunDirectory
+from jobpool.sandbox.process import ChildProcess
+from jobpool.sandbox.tree import sweep_orphans
+from jobpool.sandbox.verdict import Exit
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.hostoom import HostOom
+from jobpool.supervisor.reactor import Reactor
+from jobpool.supervisor.slot import Slot
+from jobpool.supervisor.watch import Watch
+from jobpool.supervisor.zygotes import Zygotes
+
+NEVER_S = float("inf")
+SWEEP_AGAIN_S = 0.005
+OUTPUT_TAIL_BYTES = 64 * 1024
+CHECKPOINT_MAX_BYTES = 64 * 1024
+
+
+class Children:
+    """The processes behind the slots.
+
+    Args:
+        reactor: waits for their descriptors and takes events.
+        zygotes: make them.
+        run: the run directory.
+        slots: the machine's slots; only their names are used.
+        pools: settings by pool.
+        result_max_bytes: a longer result is refused.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        zygotes: Zygotes,
+        run: RunDirectory,
+        *,
+        slots: Sequence[Slot],
+        pools: Mapping[str, PoolSettings],
+        result_max_bytes: int,
+    ) -> None:
+        self._reactor = reactor
+        self._zygotes = zygotes
+        self._run = run
+        self._slots = slots
+        self._pools = pools
+        self._result_max_bytes = result_max_bytes
+        self._processes: dict[int, ChildProcess] = {}
+        self._forking: dict[int, ChildProcess] = {}
+        self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
+        """Reaped, but their orphans are not all gone yet."""
+        self._sweep_s = NEVER_S
+        self._oom = HostOom()
+        self.watch = Watch(self._over_memory)
+        zygotes.on_forked = self.forked
+        zygotes.on_fork_failed = self.fork_failed
+        zygotes.on_lost = self.zygote_lost
+
+    # -- commands ------------------------------------------------------------------
+
+    def fork(self, number: int) -> None:
+        """Make a child for a slot."""
+        slot = self._slots[number]
+        try:
+            process = ChildProcess(number, slot.name, self._run.mark_path(number))
+        except OSError as exc:
+            self._reactor.feed(m.ForkRefused(number, f"no descriptors for it: {exc}"))
+            return
+        try:
+            self._zygotes.fork(slot.pool, number, process.fds_for_child)
+        except OSError as exc:
+            process.close()
+            self._reactor.feed(m.ForkRefused(number, f"its zygote is gone: {exc}"))
+            return
+        process.close_child_ends()
+        self._forking[number] = process
+
+    def forked(self, number: int, pid: int) -> None:
+        """The zygote has made the child: record it, then let it go."""
+        process = self._forking.pop(number)
+        slot = self._slots[number]
+        pool = self._pools[slot.pool]
+        process.attach(pid)
+        self._processes[number] = process
+        self._run.write_slot(number, pid, process.start_time)
+        process.send(
+            Go(
+                slot_name=slot.name,
+                run_id=self._run.run_id,
+                memory_backstop_bytes=pool.limits.memory_bytes,
+                result_max_bytes=self._result_max_bytes,
+                checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
+                tmp_root=str(self._run.tmp_root),
+            )
+        )
+        self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
+        self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
+        self.watch.adopt(number, process, pool.output_max_bytes)
+        self._reactor.feed(m.ChildForked(number))
+
+    def fork_failed(self, number: int, message: str) -> None:
+        """The zygote could not make the child."""
+        process = self._forking.pop(number, None)
+        if process is not None:
+            process.close()
+            self._reactor.feed(m.ForkRefused(number, message))
+
+    def zygote_lost(self, pool: str, message: str) -> None:
+        """A pool's zygote is gone: what it was asked for does not come."""
+        for number in [n for n in self._forking if self._slots[n].pool == pool]:
+            self.fork_failed(number, message)
+
+    def assign(self, number: int, frame: RunJob) -> None:
+        """Send a job and its ticket."""
+        process = self._processes[number]
+        self.send(number, frame)
+        process.issue_tickets((frame.seq,))
+
+    def send(self, number: int, frame: ToChild) -> None:
+        """Send a message; what the socket does not take now, it takes later."""
+        process = self._processes[number]
+        waited = process.wants_write
+        process.send(frame)
+        if process.wants_write and not waited:
+            self._reactor.want_write(process, on=True)
+
+    def begin_watch(self, number: int, limit_bytes: int) -> None:
+        """An attempt begins under a memory limit."""
+        self.watch.begin(number, limit_bytes, self._reactor.now_s())
+
+    def recall(self, number: int) -> None:
+        """Take back what the child has not begun."""
+        seqs = tuple(self._processes[number].recall())
+        self._reactor.feed(m.Recalled(number, seqs))
+
+    def soft_timeout(self, number: int) -> None:
+        """Raise the soft time limit in the child."""
+        self._processes[number].soft_timeout()
+
+    def dump(self, number: int) -> None:
+        """Make the child write its stacks."""
+        self._processes[number].dump_stack()
+
+    def kill(self, number: int) -> None:
+        """Kill the child's tree."""
+        self._processes[number].kill_tree()
+
+    # -- the loop's side -----------------------------------------------------------
+
+    def next_s(self) -> float:
+        """Return when `look` has something to do."""
+        return min(self.watch.next_s(), self._sweep_s)
+
+    def look(self, now_s: float) -> None:
+        """Look at memory, and sweep again if that is due."""
+        self.watch.look(now_s)
+        if now_s >= self._sweep_s:
+            self._bury()
+
+    def pids(self) -> set[int]:
+        """Return the pids of all living children."""
+        return {process.pid for process in self._processes.values()}
+
+    def close(self) -> None:
+        """Close what is left of every child."""
+        for process in (*self._processes.values(), *self._forking.values()):
+            process.close()
+
+    # -- events --------------------------------------------------------------------
+
+    def _socket_ready(self, number: int, mask: int) -> None:
+        process = self._processes[number]
+        if mask & selectors.EVENT_WRITE:
+            process.flush()
+            if not process.wants_write:
+                self._reactor.want_write(process, on=False)
+        if mask & selectors.EVENT_READ and not self._read(number, process):
+            self._reactor.unwatch(process)
+
+    def _read(self, number: int, process: ChildProcess) -> bool:
+        """Feed what the child has sent; False: there is nothing, or no more, to read."""
+        try:
+            frames = process.receive()
+        except FrameError as exc:
+            self._reactor.feed(m.FrameBroken(number, str(exc)))
+            return False
+        if frames is None:
+            return False
+        for frame in frames:
+            peak = self.watch.peak_bytes(number) if isinstance(frame, Done) else 0
+            self._reactor.feed(m.FrameArrived(number, frame, peak))
+        return True
+
+    def _ended(self, number: int) -> None:
+        """The child is dead: hear its last words, reap it, sweep after it."""
+        process = self._processes[number]
+        while self._read(number, process):
+            pass
+        ended = process.reap()
+        if ended is None:
+            return
+        self._reactor.unwatch(process.pidfd)
+        self._reactor.unwatch(process)
+        del self._processes[number]
+        self._dead[number] = (process, ended)
+        self._bury()
+
+    def _bury(self) -> None:
+        """Tell of the dead once nothing of their trees is left."""
+        self._sweep_s = NEVER_S
+        if not self._dead:
+            return
+        known = self.pids() | self._zygotes.pids()
+        if self._forking or sweep_orphans(known, self._zygotes.oldest_start_time):
+            self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
+            return
+        host_oom = self._oom.rose()
+        for number, (process, ended) in self._dead.items():
+            peak = self.watch.peak_bytes(number)
+            self.watch.drop(number)
+            self._run.write_slot(number, 0, 0)
+            self._reactor.feed(
+                m.ChildExited(
+                    slot=number,
+                    exit=ended,
+                    never_begun=tuple(process.recall()),
+                    peak_rss_bytes=peak,
+                    output=process.output_tail(OUTPUT_TAIL_BYTES),
+                    stack=process.stack_text(),
+                    host_oom=host_oom,
+                )
+            )
+            process.close()
+        self._dead.clear()
+
+    def _over_memory(self, number: int, rss_bytes: int) -> None:
+        self._reactor.feed(m.OverMemory(number, rss_bytes))

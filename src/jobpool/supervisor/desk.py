@@ -1,0 +1,70 @@
+"""The desk: what the parts of the core share within a step: time, and an out-tray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jobpool.core.events import Event
+from jobpool.core.job import Lease, Progress, Settlement
+from jobpool.core.lifecycle import hand_back
+from jobpool.core.outcome import Outcome
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
+
+
+class Desk:
+    """Time of the present step, commands to give, and what is still owed."""
+
+    def __init__(self) -> None:
+        self.out: list[m.Command] = []
+        self.registry: Registry | None = None
+        """The kinds, once a zygote has reported them."""
+        self.now_s = 0.0
+        """Monotonic time of the present step."""
+        self.now_ms = 0
+        """Wall clock of the present step; only for what people read."""
+        self.earliest_s = NEVER_S
+        """Nobody waits for a moment before this one."""
+        self.ending = False
+        """A drain or stop has begun."""
+        self.unsettled = 0
+        """Settlements given out and not yet answered."""
+        self.interrupted = 0
+        """Attempts that we ended before their time."""
+
+    def say(self, events: Event | Iterable[Event]) -> None:
+        """Tell people."""
+        said = (events,) if isinstance(events, Event) else events
+        self.out.extend(m.Observe(event) for event in said)
+
+    def wake_at(self, moment_s: float) -> None:
+        """See to it that a step is taken at this moment."""
+        self.earliest_s = min(self.earliest_s, moment_s)
+
+    def wake_slot_at(self, slot: Slot, moment_s: float) -> None:
+        """Set a slot's deadline."""
+        slot.deadline_s = moment_s
+        self.earliest_s = min(self.earliest_s, moment_s)
+
+    def settle(self, lease: Lease, settlement: Settlement) -> None:
+        """Give a settlement to the store."""
+        if self.registry is not None:
+            settlement = self.registry.with_followup(lease, settlement)
+        self.unsettled += 1
+        self.interrupted += settlement.outcome is Outcome.INTERRUPTED
+        self.out.append(m.Settle(settlement))
+
+    def hand_back(self, leases: Iterable[Lease]) -> None:
+        """Return leases whose attempt never began; nothing is counted."""
+        for lease in leases:
+            self.settle(lease, hand_back(lease))
+
+    def write_progress(self, job: Assigned) -> None:
+        """Write what a running attempt reported, if anything waits."""
+        if job.progress is None and job.checkpoint is None:
+            return
+        beat = Progress(job.lease.id, job.lease.token, job.progress, job.checkpoint)
+        job.progress = job.checkpoint = None
+        job.written_s = self.now_s
+        self.out.append(m.Record(beat))

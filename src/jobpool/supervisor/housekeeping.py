@@ -1,0 +1,137 @@
+"""The store's regular chores: renewing, canceling, pruning, looking at the host.
+
+They are left with the store thread and run between its commits; a thread of their
+own only watches the clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.core.settings import Settings
+from jobpool.store.base import Store
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.storethread import Chore, StoreThread
+
+RENEW_SHARE = 3
+"""A lease is renewed so many times within its TTL."""
+CANCELS_EVERY_S = 0.5
+HOST_EVERY_S = 1.0
+PRUNE_EVERY_S = 30.0
+PRUNE_BATCH = 1000
+PRUNE_BATCHES_MAX = 20
+UNKNOWN_EVERY_S = 60.0
+DUE_MAX = 1000
+Said = Sequence[m.SupervisorEvent | ev.Event]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A chore and when it is next due."""
+
+    chore: Chore
+    every_s: float
+    next_s: float
+
+
+class Housekeeping(threading.Thread):
+    """Leaves each chore with the store thread when its time has come.
+
+    Args:
+        settings: retention and lease time.
+        run_id: this supervisor's run.
+        store: does the chores.
+        clock: for durations and the times of events.
+    """
+
+    def __init__(
+        self, settings: Settings, run_id: str, *, store: StoreThread, clock: Clock
+    ) -> None:
+        super().__init__(name="jobpool-housekeeping", daemon=True)
+        self._settings = settings
+        self._run_id = run_id
+        self._store = store
+        self._clock = clock
+        self._closing = threading.Event()
+        self._turns = [
+            self._turn(self._renew, settings.lease_ttl_s / RENEW_SHARE),
+            self._turn(self._cancels, CANCELS_EVERY_S),
+            self._turn(self._prune, PRUNE_EVERY_S),
+            self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
+        ]
+        if any(pool.size_min != pool.size_max for pool in settings.pools):
+            psutil.cpu_percent()  # the first call only sets its starting point
+            self._turns.append(self._turn(self._host, HOST_EVERY_S))
+
+    def run(self) -> None:
+        """Leave chores until closed."""
+        while True:
+            now_s = self._clock.monotonic_s()
+            for turn in self._turns:
+                if turn.next_s <= now_s:
+                    turn.next_s = now_s + turn.every_s
+                    self._store.chore(turn.chore)
+            wait_s = min(turn.next_s for turn in self._turns) - now_s
+            if self._closing.wait(max(wait_s, 0.0)):
+                return
+
+    def look_for_cancels(self) -> None:
+        """Somebody rang: it may have been for a cancellation."""
+        self._store.chore(self._cancels)
+
+    def close(self) -> None:
+        """Leave no more chores."""
+        self._closing.set()
+
+    def _turn(
+        self, chore: Callable[[Store], Said], every_s: float, first_s: float = 0.0
+    ) -> _Turn:
+        return _Turn(chore, every_s, self._clock.monotonic_s() + first_s)
+
+    def _renew(self, store: Store) -> Said:
+        if store.renew(self._run_id, self._settings.lease_ttl_s):
+            return ()
+        return (
+            m.Stop("its run was ended by somebody else"),
+            ev.Alarm(
+                at_ms=self._clock.utc_ms(),
+                text="the store says that this run has ended: another supervisor took "
+                "it for dead, or the database was restored; stopping",
+            ),
+        )
+
+    def _cancels(self, store: Store) -> Said:
+        tokens = store.cancel_requests(self._run_id)
+        return (m.CancelAsked(tuple(tokens)),) if tokens else ()
+
+    def _prune(self, store: Store) -> Said:
+        for _ in range(PRUNE_BATCHES_MAX):
+            if store.prune(self._settings.retention, PRUNE_BATCH) < PRUNE_BATCH:
+                break
+        return ()
+
+    def _unknown(self, store: Store) -> Said:
+        known: Mapping[str, Sequence[str]] = self._store.kinds
+        unknown = tuple(
+            ev.UnknownKind(row.kind, row.jobs, row.oldest_age_s)
+            for row in store.waiting()
+            if row.pool in known and row.kind not in known[row.pool]
+        )
+        if not unknown:
+            return ()
+        return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
+
+    def _host(self, store: Store) -> Said:
+        return (
+            m.HostSeen(
+                due=store.due(self._store.kinds, DUE_MAX),
+                cpu_idle_share=1.0 - psutil.cpu_percent() / 100.0,
+                available_bytes=psutil.virtual_memory().available,
+            ),
+        )

@@ -1,0 +1,174 @@
+"""What the pools ask the store for, and where the granted jobs go.
+
+A pool asks for no more than it can use: one job for each free slot, and, while its
+jobs end within 2 ms, enough to keep its children from waiting. What was leased and
+finds no slot within a second is handed back, so that another supervisor may run it.
+"""
+
+from __future__ import annotations
+
+from jobpool.core.job import Lease
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.slot import NEVER_S, Assigned, SlotState
+
+HOLD_S = 1.0
+"""A leased job that no slot takes for so long is handed back."""
+
+
+class Leasing:
+    """Leases in, jobs out to the slots.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        attempts: takes the jobs.
+    """
+
+    def __init__(self, desk: Desk, pools: dict[str, Pool], attempts: Attempts) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._attempts = attempts
+        self.waiting = False
+        """A request is with the store."""
+        self._is_open = False
+        self._dry: set[str] = set()
+        """Idle pools whose last request came back empty, with no hint since."""
+
+    @property
+    def nothing_due(self) -> bool:
+        """Whether no pool has, or can get, anything to do."""
+        return len(self._dry) == len(self._pools)
+
+    def open(self) -> None:
+        """The run is in the store: from now on jobs may be leased."""
+        self._is_open = True
+
+    def hint(self) -> None:
+        """There may be due jobs."""
+        self._dry.clear()
+        for pool in self._pools.values():
+            pool.pace.hint()
+
+    def ask(self) -> None:
+        """Ask for as many jobs as the pools can use, one request at a time."""
+        desk = self._desk
+        if self.waiting or desk.ending or not self._is_open:
+            return
+        wanted = {
+            pool.name: room
+            for pool in self._pools.values()
+            if pool.pace.next_s <= desk.now_s and (room := pool.capacity())
+        }
+        if not wanted:
+            return
+        for name, room in wanted.items():
+            self._pools[name].asked = room
+        self.waiting = True
+        desk.out.append(m.Lease(wanted))
+
+    def next_s(self) -> float:
+        """Return when a pool should ask."""
+        if self.waiting or self._desk.ending or not self._is_open:
+            return NEVER_S
+        moments = [p.pace.next_s for p in self._pools.values() if p.capacity() > 0]
+        return min(moments, default=NEVER_S)
+
+    def granted(self, event: m.Granted) -> None:
+        """The store answered."""
+        self.waiting = False
+        got = dict.fromkeys(event.wanted, 0)
+        for lease in event.batch.leases:
+            got[lease.pool] += 1
+            self._accept(lease)
+        for name, asked in event.wanted.items():
+            pool = self._pools[name]
+            pool.asked = 0
+            pool.pace.answered(
+                now_s=self._desk.now_s,
+                more_likely=got[name] >= asked,
+                next_due_in_s=event.batch.next_due_in_s,
+            )
+            if got[name] or pool.backlog or pool.busy:
+                self._dry.discard(name)
+            else:
+                self._dry.add(name)
+            self.dispatch(pool)
+
+    def failed(self) -> None:
+        """The store could not answer."""
+        self.waiting = False
+        for pool in self._pools.values():
+            if pool.asked:
+                pool.asked = 0
+                pool.pace.failed(now_s=self._desk.now_s)
+
+    def dispatch(self, pool: Pool) -> None:
+        """Give waiting jobs to idle slots, then ahead to busy ones."""
+        if not pool.backlog:
+            return
+        room = max(pool.size - pool.busy, 0)
+        idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
+        for slot in idle[:room]:
+            if not pool.backlog:
+                return
+            self._attempts.assign(slot, pool.backlog.popleft())
+        if len(idle) <= room:
+            self._send_ahead(pool)
+
+    def held_too_long(self, pool: Pool) -> None:
+        """Hand back what no slot took in time."""
+        desk = self._desk
+        while pool.backlog and pool.backlog[0].leased_s + HOLD_S <= desk.now_s:
+            desk.hand_back([pool.backlog.popleft().lease])
+        if pool.backlog:
+            desk.wake_at(pool.backlog[0].leased_s + HOLD_S)
+
+    def give_up(self, pool: Pool) -> None:
+        """Hand back everything that waits."""
+        self._desk.hand_back(job.lease for job in pool.backlog)
+        pool.backlog.clear()
+
+    def withdraw(self, tokens: frozenset[int]) -> None:
+        """Hand back what waits under these tokens."""
+        for pool in self._pools.values():
+            held = [job for job in pool.backlog if job.lease.token in tokens]
+            for job in held:
+                pool.backlog.remove(job)
+            self._desk.hand_back(job.lease for job in held)
+
+    def put_back(self, pool: Pool, jobs: list[Assigned]) -> None:
+        """Put jobs that their child never began first in line again."""
+        if self._desk.ending:
+            self._desk.hand_back(job.lease for job in jobs)
+            return
+        pool.backlog.extendleft(reversed(jobs))
+        self._desk.wake_at(self._desk.now_s)
+        self.dispatch(pool)
+
+    def _accept(self, lease: Lease) -> None:
+        """Put a granted job in line; once the end has begun, hand it back."""
+        desk = self._desk
+        if desk.registry is None or desk.ending:
+            desk.hand_back([lease])
+            return
+        job = Assigned(
+            lease=lease,
+            policy=desk.registry.policy(lease.kind),
+            limits=desk.registry.limits(lease),
+            leased_s=desk.now_s,
+        )
+        self._pools[lease.pool].backlog.append(job)
+        desk.wake_at(desk.now_s + HOLD_S)
+
+    def _send_ahead(self, pool: Pool) -> None:
+        """Spread what is left over the busy slots, the emptiest first."""
+        able = [slot for slot in pool.slots if slot.state is SlotState.BUSY]
+        while pool.backlog and able:
+            slot = min(able, key=lambda slot: len(slot.queue))
+            if self._attempts.can_send_ahead(slot, pool.backlog[0].lease.kind):
+                self._attempts.assign(slot, pool.backlog.popleft())
+            else:
+                able.remove(slot)

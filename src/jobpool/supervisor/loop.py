@@ -1,0 +1,99 @@
+"""The loop: feeds the machine with events and executes what it commands.
+
+Nothing here blocks, decodes a payload, or waits for the disk: what is the store's
+is left with the store thread, which is woken once a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jobpool.core.events import Observer
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.children import Children
+from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.reactor import Reactor
+from jobpool.supervisor.storethread import StoreThread
+from jobpool.supervisor.zygotes import Zygotes
+
+_FOR_STORE = frozenset((m.Settle, m.Record, m.NoteStart, m.Enqueue, m.Lease))
+
+
+class Loop:
+    """The supervisor's main loop; everything it needs is made by `serve`."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        reactor: Reactor,
+        *,
+        store: StoreThread,
+        children: Children,
+        zygotes: Zygotes,
+        observer: Observer,
+    ) -> None:
+        self._machine = machine
+        self._reactor = reactor
+        self._store = store
+        self._children = children
+        self._zygotes = zygotes
+        self._finish: m.Finish | None = None
+        self._left = False
+        """Something was left with the store thread in this turn."""
+        self._execute: Mapping[type, Callable[[Any], None]] = {
+            m.StartZygote: lambda c: zygotes.start(c.pool),
+            m.KillZygote: lambda c: zygotes.kill(c.pool, c.message),
+            m.Fork: lambda c: children.fork(c.slot),
+            m.Assign: lambda c: children.assign(c.slot, c.frame),
+            m.Watch: lambda c: children.begin_watch(c.slot, c.memory_bytes),
+            m.Unwatch: lambda c: children.watch.rest(c.slot),
+            m.Send: lambda c: children.send(c.slot, c.frame),
+            m.Recall: lambda c: children.recall(c.slot),
+            m.SoftTimeout: lambda c: children.soft_timeout(c.slot),
+            m.Dump: lambda c: children.dump(c.slot),
+            m.Kill: lambda c: children.kill(c.slot),
+            m.Observe: lambda c: observer.observe(c.event),
+            m.Finish: self._finished,
+            **dict.fromkeys(_FOR_STORE, store.leave),
+        }
+
+    def run(self) -> m.Finish:
+        """Run until the machine says that everything is done."""
+        clock = self._reactor.clock
+        self._do(self._machine.start(clock.monotonic_s(), clock.utc_ms()))
+        self._handle()
+        while self._finish is None:
+            self._turn()
+        return self._finish
+
+    def _turn(self) -> None:
+        machine, children, zygotes = self._machine, self._children, self._zygotes
+        self._reactor.wait(
+            min(machine.next_deadline_s(), children.next_s(), zygotes.next_s())
+        )
+        now_s = self._reactor.now_s()
+        children.look(now_s)
+        zygotes.look(now_s)
+        if now_s >= machine.next_deadline_s():
+            self._reactor.feed(m.Tick())
+        self._handle()
+
+    def _handle(self) -> None:
+        """Handle events until none is left, then let the store thread go on."""
+        clock, step, reactor = self._reactor.clock, self._machine.step, self._reactor
+        while (event := reactor.take()) is not None:
+            self._do(step(event, clock.monotonic_s(), clock.utc_ms()))
+        if self._left:
+            self._left = False
+            self._store.wake()
+
+    def _do(self, commands: list[m.Command]) -> None:
+        for command in commands:
+            kind = type(command)
+            if kind in _FOR_STORE:
+                self._left = True
+            self._execute[kind](command)
+
+    def _finished(self, command: m.Finish) -> None:
+        self._finish = command

@@ -1,0 +1,446 @@
+"""The supervisor's decisions: a pure state machine over all pools.
+
+Theory of operation. The shell calls `step` with an event and the time, and
+executes the commands that come back; nothing here reads a clock, draws a random
+number, touches a process or the store. Jobs flow one way: leased into a pool's
+backlog, assigned to a slot, settled. `attempts` knows what happens within a slot;
+here is what concerns pools: zygotes, sizes, leasing, and the end of it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jobpool.core import events as ev
+from jobpool.core.settings import Settings
+from jobpool.errors import AppError, ConfigError, JobpoolError
+from jobpool.sandbox.frames import (
+    Ask,
+    Beat,
+    Done,
+    Draining,
+    FromChild,
+    Ready,
+    StartFailed,
+)
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.leasing import Leasing
+from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.scaler import PoolView, wanted_size
+from jobpool.supervisor.shutdown import Mode, Shutdown
+from jobpool.supervisor.slot import (
+    ACTIONS,
+    IGNORE,
+    NEVER_S,
+    Slot,
+    SlotEvent,
+    SlotState,
+)
+from jobpool.supervisor.starts import Starts
+
+STORE_PATIENCE_S = 10.0
+"""When stopping, a store that does not answer is waited for no longer."""
+FRAME_EVENTS: Mapping[type, SlotEvent] = {
+    Ready: SlotEvent.READY,
+    StartFailed: SlotEvent.START_FAILED,
+    Done: SlotEvent.DONE,
+    Beat: SlotEvent.BEAT,
+    Ask: SlotEvent.ASK,
+}
+
+
+class Machine:
+    """The supervisor's core.
+
+    Args:
+        settings: the operator's settings.
+        pid: the supervisor's, for what people read.
+        on_registry: called when the kinds are known, once all zygotes are up, and
+            again whenever one has loaded the application anew.
+        burst: end once nothing is due any more.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        pid: int,
+        on_registry: Callable[[Registry], None],
+        burst: bool = False,
+    ) -> None:
+        self._on_registry = on_registry
+        self._settings = settings
+        self._pid = pid
+        self._burst = burst
+        self.pools: dict[str, Pool] = {}
+        self.slots: list[Slot] = []
+        for pool_settings in settings.pools:
+            pool = Pool(pool_settings, len(self.slots))
+            self.pools[pool.name] = pool
+            self.slots += pool.slots
+        self._desk = Desk()
+        self._starts = Starts(self._desk, self.pools, self._freed)
+        self._attempts = Attempts(
+            self._desk, self.pools, rest=self._starts.rest, freed=self._freed
+        )
+        self._leasing = Leasing(self._desk, self.pools, self._attempts)
+        self._actions = {
+            name: getattr(self._starts, name, None) or getattr(self._attempts, name)
+            for cells in ACTIONS.values()
+            for name in cells.values()
+            if name != IGNORE
+        }
+        self._shutdown = Shutdown()
+        self._give_up_s = NEVER_S
+        self._loaded_once = False
+        self._handlers: Mapping[type, Callable[[Any], None]] = {
+            m.ZygoteLoaded: self._zygote_loaded,
+            m.ZygoteLost: self._zygote_lost,
+            m.ChildForked: lambda e: self._slot(e.slot, SlotEvent.FORKED),
+            m.ForkRefused: lambda e: self._slot(
+                e.slot, SlotEvent.FORK_FAILED, e.message
+            ),
+            m.FrameArrived: self._frame_arrived,
+            m.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
+            m.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
+            m.OverMemory: lambda e: self._slot(
+                e.slot, SlotEvent.OVER_MEMORY, e.rss_bytes
+            ),
+            m.Recalled: self._recalled,
+            m.Granted: self._granted,
+            m.GrantFailed: lambda _e: self._leasing.failed(),
+            m.Entered: lambda _e: self._leasing.open(),
+            m.Settled: self._settled,
+            m.Stored: self._stored,
+            m.CancelAsked: self._cancel_asked,
+            m.Rung: lambda _e: self._leasing.hint(),
+            m.HostSeen: self._host_seen,
+            m.Drain: lambda e: self._end(e.reason, stop=False),
+            m.Stop: lambda e: self._end(e.reason, stop=True),
+            m.Tick: lambda _e: None,
+        }
+
+    # -- doors ---------------------------------------------------------------------
+
+    @property
+    def registry(self) -> Registry | None:
+        """The kinds, once a zygote has reported them."""
+        return self._desk.registry
+
+    @property
+    def mode(self) -> Mode:
+        """Whether the supervisor runs, drains or stops."""
+        return self._shutdown.mode
+
+    def start(self, now_s: float, now_ms: int) -> list[m.Command]:
+        """Begin: ask for every pool's zygote."""
+        self._set_time(now_s, now_ms)
+        self._desk.out.extend(m.StartZygote(name) for name in self.pools)
+        return self._take()
+
+    def step(
+        self, event: m.SupervisorEvent, now_s: float, now_ms: int
+    ) -> list[m.Command]:
+        """Take one event.
+
+        Args:
+            event: what happened.
+            now_s: monotonic time; never before that of an earlier step.
+            now_ms: wall clock; only for what people read.
+
+        Returns:
+            What is to be done, in order.
+        """
+        self._set_time(now_s, now_ms)
+        self._handlers[type(event)](event)
+        if now_s >= self._desk.earliest_s:
+            self._deadlines()
+        self._leasing.ask()
+        self._maybe_finish()
+        return self._take()
+
+    def next_deadline_s(self) -> float:
+        """Return the monotonic time at which a `Tick` is due."""
+        return min(self._desk.earliest_s, self._leasing.next_s())
+
+    # -- zygotes -------------------------------------------------------------------
+
+    def _zygote_loaded(self, event: m.ZygoteLoaded) -> None:
+        pool = self.pools[event.pool]
+        try:
+            registry = Registry(self._settings, event.report)
+        except ConfigError as exc:
+            self._app_refused(pool, exc)
+            return
+        self._desk.registry = registry
+        pool.zygote_up = True
+        pool.zygote_failures = 0
+        pool.zygote_retry_s = None
+        self._fill(pool)
+        if self._loaded_once or all(p.zygote_up for p in self.pools.values()):
+            self._loaded_once = True
+            self._on_registry(registry)
+
+    def _zygote_lost(self, event: m.ZygoteLost) -> None:
+        pool = self.pools[event.pool]
+        pool.zygote_up = False
+        self._app_refused(pool, AppError(event.message, event.traceback))
+
+    def _app_refused(self, pool: Pool, error: JobpoolError) -> None:
+        """End before anything ran; later on, keep trying."""
+        if self._shutdown.mode is not Mode.RUNNING:
+            return
+        if not self._loaded_once:
+            self._shutdown.finished = True
+            self._desk.out.append(m.Finish(error=error))
+            return
+        pool.zygote_failures += 1
+        pause_s = min(30.0, 0.1 * 2 ** min(pool.zygote_failures - 1, 10))
+        pool.zygote_retry_s = self._desk.now_s + pause_s
+        self._desk.wake_at(pool.zygote_retry_s)
+        self._desk.say(
+            ev.ZygoteFailed(
+                at_ms=self._desk.now_ms,
+                pool=pool.name,
+                reason=str(error),
+                again_in_s=pause_s,
+            )
+        )
+
+    # -- slots ---------------------------------------------------------------------
+
+    def _slot(self, number: int, event: SlotEvent, detail: object = None) -> None:
+        self._handle(self.slots[number], event, detail)
+
+    def _handle(self, slot: Slot, event: SlotEvent, detail: object = None) -> None:
+        """Do what the table says about *event* in the slot's state."""
+        action = ACTIONS[slot.state][event]
+        if action != IGNORE:
+            self._actions[action](slot, detail)
+
+    def _frame_arrived(self, event: m.FrameArrived) -> None:
+        frame: FromChild | str = event.frame
+        if isinstance(frame, Done):
+            frame.peak_rss_bytes = max(frame.peak_rss_bytes, event.peak_rss_bytes)
+        elif isinstance(frame, StartFailed):
+            frame = frame.message
+        self._slot(event.slot, FRAME_EVENTS[type(event.frame)], frame)
+
+    def _freed(self, slot: Slot) -> None:
+        """A slot can take a job, or needs a child."""
+        pool = self.pools[slot.pool]
+        if slot.state is SlotState.IDLE:
+            if self._shutdown.mode is not Mode.RUNNING or self._surplus(pool):
+                self._attempts.retire(slot)
+            else:
+                self._leasing.dispatch(pool)
+        else:
+            self._fill(pool)
+            self._leasing.dispatch(pool)
+
+    def _surplus(self, pool: Pool) -> bool:
+        """Say whether the pool has more children than it should."""
+        return pool.children > pool.size + pool.spare
+
+    def _fill(self, pool: Pool) -> None:
+        """Ask for the children that the pool should have and has not."""
+        if not pool.zygote_up or self._shutdown.mode is not Mode.RUNNING:
+            return
+        if self._desk.now_s < pool.fork_retry_s:
+            return
+        missing = pool.size + pool.spare - pool.children
+        for slot in pool.slots:
+            if missing <= 0:
+                return
+            if slot.state is SlotState.EMPTY:
+                self._starts.fork(slot)
+                missing -= 1
+
+    def _recalled(self, event: m.Recalled) -> None:
+        slot = self.slots[event.slot]
+        back = self._attempts.recalled(slot, frozenset(event.seqs))
+        self._leasing.put_back(self.pools[slot.pool], back)
+
+    def _stored(self, event: m.Stored) -> None:
+        slot = self.slots[event.slot]
+        if slot.child == event.child and slot.state is SlotState.BUSY:
+            self._desk.out.append(m.Send(slot.number, event.answer))
+        self._leasing.hint()
+
+    def _cancel_asked(self, event: m.CancelAsked) -> None:
+        tokens = frozenset(event.tokens)
+        self._leasing.withdraw(tokens)
+        for slot in self.slots:
+            if not slot.queue:
+                continue
+            if slot.queue[0].lease.token in tokens:
+                self._handle(slot, SlotEvent.CANCEL)
+            elif any(job.lease.token in tokens for job in slot.queue):
+                self._desk.out.append(m.Recall(slot.number))
+
+    # -- the store's answers -------------------------------------------------------
+
+    def _granted(self, event: m.Granted) -> None:
+        self._leasing.granted(event)
+        if self._burst and self._leasing.nothing_due:
+            self._end("nothing is due", stop=False)
+
+    def _settled(self, event: m.Settled) -> None:
+        self._desk.unsettled -= event.count
+
+    # -- size ----------------------------------------------------------------------
+
+    def _host_seen(self, event: m.HostSeen) -> None:
+        """Let pools with a range grow or shrink."""
+        for pool in self.pools.values():
+            settings = pool.settings
+            if settings.size_min == settings.size_max:
+                continue
+            size = wanted_size(
+                PoolView(
+                    size=pool.size,
+                    size_min=settings.size_min,
+                    size_max=settings.size_max,
+                    busy=pool.busy,
+                    due=event.due.get(pool.name, 0) + len(pool.backlog),
+                    idle_for_s=pool.idle_for_s(self._desk.now_s),
+                    idle_shrink_s=settings.idle_shrink_s,
+                    cpu_idle_share=event.cpu_idle_share,
+                    available_bytes=event.available_bytes,
+                    child_bytes=settings.limits.memory_bytes,
+                )
+            )
+            if size != pool.size and self._shutdown.mode is Mode.RUNNING:
+                self._resize(pool, size)
+
+    def _resize(self, pool: Pool, size: int) -> None:
+        reason = "due jobs wait" if size > pool.size else "slots were idle"
+        self._desk.say(
+            ev.PoolResized(
+                at_ms=self._desk.now_ms,
+                pool=pool.name,
+                size_from=pool.size,
+                size_to=size,
+                reason=reason,
+            )
+        )
+        pool.size = size
+        pool.idle_since_s = None
+        self._fill(pool)
+        for slot in reversed(pool.slots):
+            if slot.state is SlotState.IDLE and self._surplus(pool):
+                self._attempts.retire(slot)
+
+    # -- the end -------------------------------------------------------------------
+
+    def _end(self, reason: str, *, stop: bool) -> None:
+        """Drain or stop; asked a second time, stop."""
+        before = self._shutdown.mode
+        mode = self._shutdown.ask(stop=stop)
+        if mode is before:
+            return
+        self._desk.ending = True
+        self._give_up_s = self._desk.now_s + STORE_PATIENCE_S
+        self._desk.wake_at(self._give_up_s)
+        now_s = self._desk.now_s
+        if before is Mode.RUNNING:
+            running = sum(pool.busy for pool in self.pools.values())
+            longest_s = max(p.settings.drain_s for p in self.pools.values())
+            self._desk.say(
+                ev.SupervisorDraining(
+                    at_ms=self._desk.now_ms,
+                    pid=self._pid,
+                    reason=reason,
+                    running=running,
+                    drain_s=longest_s if mode is Mode.DRAINING else 0.0,
+                )
+            )
+        for pool in self.pools.values():
+            self._leasing.give_up(pool)
+            pool.drain_until_s = now_s + pool.settings.drain_s
+            self._desk.wake_at(pool.drain_until_s)
+        for slot in self.slots:
+            self._wind_down(slot, reason)
+
+    def _wind_down(self, slot: Slot, reason: str) -> None:
+        """Do to one slot what the present mode asks."""
+        if self._shutdown.mode is Mode.STOPPING:
+            self._handle(slot, SlotEvent.STOP, reason)
+        elif slot.state is SlotState.IDLE:
+            self._attempts.retire(slot)
+        elif slot.state is SlotState.BUSY:
+            self._desk.out.append(m.Send(slot.number, Draining()))
+            if len(slot.queue) > 1:
+                self._desk.out.append(m.Recall(slot.number))
+
+    def _maybe_finish(self) -> None:
+        """End once every child is gone and every settlement is durable."""
+        if self._shutdown.mode is Mode.RUNNING or self._shutdown.finished:
+            return
+        desk = self._desk
+        if any(slot.state is not SlotState.EMPTY for slot in self.slots):
+            return
+        if self._leasing.waiting or desk.unsettled > 0:
+            stopping = self._shutdown.mode is Mode.STOPPING
+            if not stopping or desk.now_s < self._give_up_s:
+                return
+        self._shutdown.finished = True
+        desk.out.append(
+            m.Finish(
+                exit_code=1 if desk.unsettled else 0,
+                handed_back=desk.interrupted,
+                leases_held=desk.unsettled,
+            )
+        )
+
+    # -- deadlines -----------------------------------------------------------------
+
+    def _deadlines(self) -> None:
+        """Do everything whose moment has come, and find the next moment."""
+        desk, now_s = self._desk, self._desk.now_s
+        desk.earliest_s = NEVER_S
+        for slot in self.slots:
+            if slot.deadline_s <= now_s:
+                slot.deadline_s = NEVER_S
+                self._handle(slot, SlotEvent.DEADLINE)
+            desk.wake_at(slot.deadline_s)
+        for pool in self.pools.values():
+            self._pool_deadlines(pool, now_s)
+
+        if self._shutdown.mode is Mode.STOPPING and self._give_up_s > now_s:
+            desk.wake_at(self._give_up_s)
+
+    def _pool_deadlines(self, pool: Pool, now_s: float) -> None:
+        if pool.zygote_retry_s is not None:
+            if pool.zygote_retry_s <= now_s:
+                pool.zygote_retry_s = None
+                self._desk.out.append(m.StartZygote(pool.name))
+            else:
+                self._desk.wake_at(pool.zygote_retry_s)
+        if pool.fork_failures:
+            if pool.fork_retry_s <= now_s:
+                self._fill(pool)
+            else:
+                self._desk.wake_at(pool.fork_retry_s)
+        self._leasing.held_too_long(pool)
+        if pool.drain_until_s is not None and self._shutdown.mode is Mode.DRAINING:
+            if pool.drain_until_s <= now_s:
+                for slot in pool.slots:
+                    self._handle(slot, SlotEvent.STOP, "drain window over")
+            else:
+                self._desk.wake_at(pool.drain_until_s)
+
+    # -- small parts ---------------------------------------------------------------
+
+    def _set_time(self, now_s: float, now_ms: int) -> None:
+        self._desk.now_s = now_s
+        self._desk.now_ms = now_ms
+
+    def _take(self) -> list[m.Command]:
+        taken = self._desk.out[:]
+        self._desk.out.clear()
+        return taken

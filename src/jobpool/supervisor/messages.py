@@ -1,0 +1,329 @@
+"""Events that the supervisor's core takes, and commands that it gives.
+
+The core (`machine`) is a pure function of these events and their times; the
+shell (`loop`) turns the world into events and commands into the world. A slot is
+named by its number, unique over all pools of the supervisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from jobpool.core.events import Event
+from jobpool.core.handler import AppReport
+from jobpool.core.job import NewJob, Progress, Settlement
+from jobpool.errors import JobpoolError
+from jobpool.sandbox.frames import Answer, FromChild, RunJob, ToChild
+from jobpool.sandbox.verdict import Exit
+from jobpool.store.base import LeaseBatch
+
+# -- events --------------------------------------------------------------------------
+
+
+class ZygoteLoaded(msgspec.Struct, frozen=True):
+    """A pool's zygote has loaded the application."""
+
+    pool: str
+    report: AppReport
+
+
+class ZygoteLost(msgspec.Struct, frozen=True):
+    """A pool's zygote ended, or could not load the application."""
+
+    pool: str
+    message: str
+    traceback: str = ""
+
+
+class ChildForked(msgspec.Struct, frozen=True):
+    """A slot's child exists, is on record, and has been told to go."""
+
+    slot: int
+
+
+class ForkRefused(msgspec.Struct, frozen=True):
+    """A slot's child could not be made."""
+
+    slot: int
+    message: str
+
+
+class FrameArrived(msgspec.Struct, frozen=True):
+    """A child sent a message."""
+
+    slot: int
+    frame: FromChild
+    peak_rss_bytes: int = 0
+    """Highest resident memory seen since the slot's last `Done`."""
+
+
+class FrameBroken(msgspec.Struct, frozen=True):
+    """A child sent bytes that are no message of ours."""
+
+    slot: int
+    message: str
+
+
+class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
+    """A child was reaped and nothing of its process tree is left."""
+
+    slot: int
+    exit: Exit
+    never_begun: tuple[int, ...] = ()
+    """Sequence numbers whose tickets it left in the pipe."""
+    peak_rss_bytes: int = 0
+    output: bytes = b""
+    stack: str = ""
+    host_oom: bool = False
+    """The kernel's count of out-of-memory kills rose meanwhile."""
+
+
+class OverMemory(msgspec.Struct, frozen=True):
+    """A busy child's tree is over its memory limit, confirmed."""
+
+    slot: int
+    rss_bytes: int
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """These sequence numbers were taken back before the child began them."""
+
+    slot: int
+    seqs: tuple[int, ...]
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """The store answered a `Lease`."""
+
+    wanted: Mapping[str, int]
+    batch: LeaseBatch
+
+
+class GrantFailed(msgspec.Struct, frozen=True):
+    """The store could not answer a `Lease`; nothing was leased."""
+
+
+class Entered(msgspec.Struct, frozen=True):
+    """The run and its kinds are in the store: jobs may be leased."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """Settlements are durable; the tokens of the refused ones are named."""
+
+    count: int
+    stale: tuple[int, ...] = ()
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """The store answered an `Enqueue`."""
+
+    slot: int
+    child: int
+    answer: Answer
+
+
+class CancelAsked(msgspec.Struct, frozen=True):
+    """Somebody asked to cancel the jobs leased under these tokens."""
+
+    tokens: tuple[int, ...]
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """Somebody says that there may be due jobs."""
+
+
+class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host can give, looked at now and then for pools with a range."""
+
+    due: Mapping[str, int]
+    cpu_idle_share: float
+    available_bytes: int
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """Finish what runs, start nothing more."""
+
+    reason: str
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """End everything now and hand it back."""
+
+    reason: str
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """A deadline may have passed."""
+
+
+SupervisorEvent = (
+    ZygoteLoaded
+    | ZygoteLost
+    | ChildForked
+    | ForkRefused
+    | FrameArrived
+    | FrameBroken
+    | ChildExited
+    | OverMemory
+    | Recalled
+    | Granted
+    | GrantFailed
+    | Entered
+    | Settled
+    | Stored
+    | CancelAsked
+    | Rung
+    | HostSeen
+    | Drain
+    | Stop
+    | Tick
+)
+
+# -- commands ------------------------------------------------------------------------
+
+
+class StartZygote(msgspec.Struct, frozen=True):
+    """Start a pool's zygote and load the application in it."""
+
+    pool: str
+
+
+class KillZygote(msgspec.Struct, frozen=True):
+    """Kill a pool's zygote; `ZygoteLost` follows."""
+
+    pool: str
+    message: str
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """Make a child for a slot; `ChildForked` or `ForkRefused` follows."""
+
+    slot: int
+
+
+class Assign(msgspec.Struct, frozen=True):
+    """Send a job to a child, with its ticket."""
+
+    slot: int
+    frame: RunJob
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """An attempt begins: hold its child's tree to this memory limit."""
+
+    slot: int
+    memory_bytes: int
+
+
+class Unwatch(msgspec.Struct, frozen=True):
+    """No attempt runs in the slot any more."""
+
+    slot: int
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a message to a child."""
+
+    slot: int
+    frame: ToChild
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """Take back what the child has not begun; `Recalled` follows at once."""
+
+    slot: int
+
+
+class SoftTimeout(msgspec.Struct, frozen=True):
+    """Tell a child that its attempt's soft time limit has come."""
+
+    slot: int
+
+
+class Dump(msgspec.Struct, frozen=True):
+    """Make a child write its Python stacks."""
+
+    slot: int
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """Kill a child's whole process tree; `ChildExited` follows."""
+
+    slot: int
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """Write the end of a lease; `Settled` follows."""
+
+    settlement: Settlement
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Write progress and checkpoint of a running attempt."""
+
+    progress: Progress
+
+
+class NoteStart(msgspec.Struct, frozen=True):
+    """Note for people that an attempt has begun."""
+
+    id: int
+    token: int
+    slot_name: str
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Ask the store for jobs; `Granted` or `GrantFailed` follows."""
+
+    wanted: Mapping[str, int]
+
+
+class Enqueue(msgspec.Struct, frozen=True):
+    """Store a handler's jobs; `Stored` follows."""
+
+    slot: int
+    child: int
+    ask: int
+    jobs: list[NewJob]
+
+
+class Observe(msgspec.Struct, frozen=True):
+    """Something happened that people may want to read."""
+
+    event: Event
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything is done: end the supervisor."""
+
+    exit_code: int = 0
+    error: JobpoolError | None = None
+    """Why it could not start."""
+    handed_back: int = 0
+    """Attempts that the end interrupted."""
+    leases_held: int = 0
+    """Settlements that could not be stored."""
+
+
+Command = (
+    StartZygote
+    | KillZygote
+    | Fork
+    | Assign
+    | Watch
+    | Unwatch
+    | Send
+    | Recall
+    | SoftTimeout
+    | Dump
+    | Kill
+    | Settle
+    | Record
+    | NoteStart
+    | Lease
+    | Enqueue
+    | Observe
+    | Finish
+)

@@ -1,0 +1,42 @@
+"""The moments of a running attempt: which comes next, and what each is for."""
+
+from __future__ import annotations
+
+from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
+
+RECALL_AFTER_S = 0.05
+"""Jobs sent ahead are taken back when the one before them takes so long."""
+NOTE_AFTER_S = 1.0
+"""Attempts that last longer are noted in the store as started."""
+PROGRESS_EVERY_S = 30.0
+CHECKPOINT_EVERY_S = 1.0
+SILENCE_SHARE = 0.8
+"""Progress is written within this share of the heartbeat timeout."""
+
+
+def write_at(job: Assigned) -> float:
+    """Return when progress that waits is to be written."""
+    if job.checkpoint is not None:
+        return job.written_s + CHECKPOINT_EVERY_S
+    if job.progress is None:
+        return NEVER_S
+    silent_s = job.limits.heartbeat_timeout_s
+    every_s = PROGRESS_EVERY_S if silent_s is None else SILENCE_SHARE * silent_s
+    return job.written_s + min(every_s, PROGRESS_EVERY_S)
+
+
+def next_moment(slot: Slot, now_s: float) -> float:
+    """Return when a busy slot's running attempt next needs attention."""
+    job = slot.queue[0]
+    began_s = job.started_s if job.started_s is not None else now_s
+    limits = job.limits
+    moment_s = min(began_s + limits.timeout_s, write_at(job))
+    if limits.soft_timeout_s is not None and not job.soft_sent:
+        moment_s = min(moment_s, began_s + limits.soft_timeout_s)
+    if limits.heartbeat_timeout_s is not None:
+        moment_s = min(moment_s, job.beat_s + limits.heartbeat_timeout_s)
+    if len(slot.queue) > 1 and not slot.recalling:
+        moment_s = min(moment_s, began_s + RECALL_AFTER_S)
+    if not job.noted:
+        moment_s = min(moment_s, began_s + NOTE_AFTER_S)
+    return moment_s

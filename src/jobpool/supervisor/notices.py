@@ -1,0 +1,123 @@
+"""What the core tells people, as events; the words are the log's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobpool.core import events as ev
+from jobpool.core.job import JobState, Lease, Settlement
+from jobpool.core.outcome import Outcome
+from jobpool.core.quantity import show_duration
+from jobpool.errors import JobpoolBug
+from jobpool.sandbox.verdict import signal_name
+from jobpool.supervisor.messages import ChildExited
+from jobpool.supervisor.slot import Assigned
+
+OUTPUT_LINES_MAX = 200
+"""Of one attempt's output, so many lines are logged; the rest is counted."""
+
+
+def attempt_ended(
+    at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
+) -> Iterator[ev.Event]:
+    """Yield what is to be said of an attempt's end."""
+    lease, evidence = job.lease, settlement.evidence
+    budget = lease.max_attempts or job.policy.max_attempts
+    if settlement.outcome is Outcome.SUCCEEDED:
+        yield ev.JobSucceeded(
+            at_ms=at_ms,
+            id=lease.id,
+            kind=lease.kind,
+            slot=slot_name,
+            attempt=lease.attempt,
+            max_attempts=budget,
+            duration_s=evidence.duration_s,
+            peak_rss_bytes=evidence.peak_rss_bytes,
+        )
+        return
+    if settlement.outcome is None:
+        return
+    again = settlement.state is JobState.PENDING
+    yield ev.JobEnded(
+        at_ms=at_ms,
+        id=lease.id,
+        kind=lease.kind,
+        slot=slot_name,
+        attempt=lease.attempt,
+        outcome=settlement.outcome,
+        state=settlement.state,
+        max_attempts=budget,
+        delay_s=settlement.delay_ms / 1000 if again else None,
+        reason=evidence.reason,
+        error_class=evidence.error_class,
+        duration_s=evidence.duration_s,
+        peak_rss_bytes=evidence.peak_rss_bytes,
+    )
+    yield from job_set_aside(at_ms, lease, settlement)
+
+
+def job_set_aside(
+    at_ms: int, lease: Lease, settlement: Settlement
+) -> Iterator[ev.Event]:
+    """Yield the line that names a job which ended for good without success."""
+    reason = settlement.evidence.reason
+    if settlement.state is JobState.QUARANTINED:
+        yield ev.JobQuarantined(
+            at_ms=at_ms, id=lease.id, kind=lease.kind, reason=reason
+        )
+    elif settlement.state is JobState.DEAD:
+        yield ev.JobDead(at_ms=at_ms, id=lease.id, kind=lease.kind, reason=reason)
+
+
+def job_output(
+    at_ms: int, lease: Lease, slot_name: str, output: str
+) -> Iterator[ev.Event]:
+    """Yield a handler's output, line by line."""
+    lines = output.splitlines()
+    shown = lines[-OUTPUT_LINES_MAX:]
+    if len(lines) > len(shown):
+        shown.insert(0, f"[… {len(lines) - len(shown)} lines before]")
+    for line in shown:
+        yield ev.JobOutput(
+            at_ms=at_ms, id=lease.id, kind=lease.kind, slot=slot_name, line=line
+        )
+
+
+def child_not_started(
+    at_ms: int, slot_name: str, message: str, pause_s: float
+) -> ev.Event:
+    """A child could not be started; no job is to blame."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"{slot_name}: no child could be started: {message}; "
+        f"trying again in {show_duration(pause_s)}",
+    )
+
+
+def child_stuck(at_ms: int, slot_name: str, late_s: float) -> ev.Event:
+    """SIGKILL did not end a child."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"{slot_name}: its child is still there {show_duration(late_s)} after "
+        "SIGKILL; it is probably waiting for a disk or a network file system. Its "
+        "job stays leased and its slot out of use until the kernel lets it go",
+    )
+
+
+def protocol_broken(at_ms: int, slot_name: str, message: str) -> ev.Event:
+    """A child sent something that no child of ours sends."""
+    return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its child sent {message}")
+
+
+def idle_child_ended(at_ms: int, slot_name: str, how: str) -> ev.Event:
+    """A child died between jobs; nobody is to blame."""
+    return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its idle child ended ({how})")
+
+
+def exit_words(exited: object) -> str:
+    """Say in words how a child's process ended."""
+    if not isinstance(exited, ChildExited):
+        raise JobpoolBug(f"an exit came with {type(exited).__name__}; please report")
+    if exited.exit.signal is not None:
+        return signal_name(exited.exit.signal)
+    return f"exit code {exited.exit.exit_code}"

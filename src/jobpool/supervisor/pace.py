@@ -1,0 +1,51 @@
+"""When to ask the store for jobs: at once after a hint, else ever more rarely.
+
+A producer's wake-up is a hint; polling remains the truth. Because a job that was
+enqueued inside somebody's own transaction becomes visible only after its hint,
+the polls that follow a hint come soon and then thin out: 2 ms, 4 ms, … 1 s.
+"""
+
+from __future__ import annotations
+
+FIRST_S = 0.002
+LAST_S = 1.0
+FACTOR = 2.0
+
+
+class Pace:
+    """The next moment to poll, in monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._pause_s = FIRST_S
+        self.next_s = 0.0
+
+    def hint(self) -> None:
+        """There may be due jobs: poll now, then soon again."""
+        self._pause_s = FIRST_S
+        self.next_s = 0.0
+
+    def answered(
+        self, *, now_s: float, more_likely: bool, next_due_in_s: float | None
+    ) -> None:
+        """The store answered.
+
+        Args:
+            now_s: monotonic time.
+            more_likely: some pool got all that it asked for.
+            next_due_in_s: until the next pending job falls due.
+        """
+        if more_likely:
+            self.hint()
+            return
+        self._wait(now_s)
+        if next_due_in_s is not None:
+            self.next_s = min(self.next_s, now_s + max(next_due_in_s, FIRST_S))
+
+    def failed(self, *, now_s: float) -> None:
+        """The store could not answer: try again later, ever more rarely."""
+        self._pause_s = max(self._pause_s, 0.1)
+        self._wait(now_s)
+
+    def _wait(self, now_s: float) -> None:
+        self.next_s = now_s + self._pause_s
+        self._pause_s = min(self._pause_s * FACTOR, LAST_S)

@@ -1,0 +1,125 @@
+"""A pool: its slots, the leased jobs that wait for one, and what it may ask for."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from jobpool.core.settings import PoolSettings
+from jobpool.supervisor.pace import Pace
+from jobpool.supervisor.slot import Assigned, Slot, SlotState
+
+FAST_S = 0.002
+"""A kind whose jobs end sooner than this may be sent ahead."""
+FAST_SAMPLES = 32
+AHEAD_MAX = 16
+"""Jobs that a child may hold beyond the running one."""
+BACKLOG_PER_SLOT = 32
+"""Leased jobs of fast kinds that may wait in the supervisor, per slot."""
+
+_ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
+
+
+class Tempo:
+    """How long a kind's attempts took lately; decides what may be sent ahead."""
+
+    __slots__ = ("_count", "_recent", "fast")
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=FAST_SAMPLES)
+        self._count = 0
+        self.fast = False
+
+    def took(self, duration_s: float) -> None:
+        """Add an attempt's duration; one slow attempt ends the haste at once."""
+        self._recent.append(duration_s)
+        self._count += 1
+        if duration_s >= FAST_S:
+            self.fast = False
+        if self._count % 8 == 0:
+            ranked = sorted(self._recent)
+            self.fast = ranked[int(0.95 * (len(ranked) - 1))] < FAST_S
+
+
+class Pool:
+    """The state of one pool.
+
+    Args:
+        settings: the operator's.
+        first_number: number of its first slot; slots are numbered over all pools.
+    """
+
+    def __init__(self, settings: PoolSettings, first_number: int) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.size = settings.size_min
+        spare = 1 if settings.recycle_jobs == 1 else 0
+        self.slots = [
+            Slot(number=first_number + i, name=f"{self.name}/{i}", pool=self.name)
+            for i in range(settings.size_max + spare)
+        ]
+        self.spare = spare
+        """Children kept ready beyond the size, so that a fresh one is at hand."""
+        self.backlog: deque[Assigned] = deque()
+        self.pace = Pace()
+        self.asked = 0
+        """Leases asked for and not yet answered."""
+        self.zygote_up = False
+        self.zygote_failures = 0
+        self.zygote_retry_s: float | None = None
+        self.fork_retry_s = 0.0
+        self.fork_failures = 0
+        self.drain_until_s: float | None = None
+        self.idle_since_s: float | None = None
+        self.tempo = Tempo()
+        """Of all its kinds together."""
+        self._tempos: dict[str, Tempo] = {}
+
+    @property
+    def busy(self) -> int:
+        """Slots whose child runs an attempt, or is being killed for one."""
+        return sum(1 for slot in self.slots if slot.queue)
+
+    @property
+    def children(self) -> int:
+        """Slots that have, or will soon have, a child."""
+        return sum(1 for slot in self.slots if slot.state is not SlotState.EMPTY)
+
+    def capacity(self) -> int:
+        """Return how many more leases the pool can use now."""
+        if not self.zygote_up:
+            return 0
+        dying = sum(
+            1
+            for slot in self.slots
+            if slot.state in {SlotState.DUMPING, SlotState.KILLED} and slot.queue
+        )
+        able = sum(1 for slot in self.slots if slot.state in _ABLE)
+        busy = sum(1 for slot in self.slots if slot.state is SlotState.BUSY)
+        free = max(0, min(able, self.size - busy - dying))
+        ahead = 0
+        if self.tempo.fast:
+            ahead = busy * AHEAD_MAX + self.size * BACKLOG_PER_SLOT
+            sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
+            ahead = max(0, ahead - sent)
+        return max(0, free + ahead - len(self.backlog) - self.asked)
+
+    def idle_for_s(self, now_s: float) -> float:
+        """Return for how long a slot has been idle at every look."""
+        if self.busy >= self.size or self.backlog:
+            self.idle_since_s = None
+            return 0.0
+        if self.idle_since_s is None:
+            self.idle_since_s = now_s
+        return now_s - self.idle_since_s
+
+    def tempo_of(self, kind: str) -> Tempo:
+        """Return a kind's tempo."""
+        found = self._tempos.get(kind)
+        if found is None:
+            found = self._tempos[kind] = Tempo()
+        return found
+
+    def took(self, kind: str, duration_s: float) -> None:
+        """Note how long an attempt took."""
+        self.tempo.took(duration_s)
+        self.tempo_of(kind).took(duration_s)

@@ -1,0 +1,138 @@
+"""The reactor: one selector for descriptors, signals, and other threads' posts.
+
+Theory of operation. Whatever becomes ready is turned into events by callbacks;
+events wait in one queue and are handled in order by whoever runs the reactor.
+Signal handlers do nothing: the interpreter's wake-up descriptor carries their
+numbers. Other threads leave events in a queue of their own and poke a socket.
+
+Source: the self-pipe trick, cr.yp.to/docs/selfpipe.html.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.supervisor.messages import SupervisorEvent
+
+Ready = Callable[[int], None]
+"""Called with the selector's event mask."""
+
+
+class Reactor:
+    """Waits for everything.
+
+    Args:
+        clock: the machine's clocks.
+        observer: told of events that other threads post for people.
+    """
+
+    def __init__(self, clock: Clock, observer: ev.Observer) -> None:
+        self.clock = clock
+        self._observer = observer
+        self._selector = selectors.DefaultSelector()
+        self._posted: deque[SupervisorEvent | ev.Event] = deque()
+        self._fed: deque[SupervisorEvent] = deque()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._signals_in, self._signals_out = socket.socketpair()
+        for end in (
+            self._wake_in,
+            self._wake_out,
+            self._signals_in,
+            self._signals_out,
+        ):
+            end.setblocking(False)
+        self.watch(self._wake_in, self._woken)
+
+    def now_s(self) -> float:
+        """Return monotonic seconds."""
+        return self.clock.monotonic_s()
+
+    # -- descriptors ---------------------------------------------------------------
+
+    def watch(self, fileobj: Any, ready: Ready) -> None:
+        """Call *ready* whenever *fileobj* can be read."""
+        self._selector.register(fileobj, selectors.EVENT_READ, ready)
+
+    def want_write(self, fileobj: Any, *, on: bool) -> None:
+        """Wait until *fileobj* can be written as well, or no longer."""
+        ready = self._selector.get_key(fileobj).data
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0)
+        self._selector.modify(fileobj, mask, ready)
+
+    def unwatch(self, fileobj: Any) -> None:
+        """Wait for *fileobj* no more; it may be gone from the selector already."""
+        if fileobj in self._selector.get_map():
+            self._selector.unregister(fileobj)
+
+    # -- events --------------------------------------------------------------------
+
+    def feed(self, event: SupervisorEvent) -> None:
+        """Take an event from the loop's own thread."""
+        self._fed.append(event)
+
+    def post(self, event: SupervisorEvent | ev.Event) -> None:
+        """Take an event from another thread."""
+        self._posted.append(event)
+        try:
+            self._wake_out.send(b"\0")
+        except BlockingIOError:
+            return  # it is full of wake-ups already
+
+    def take(self) -> SupervisorEvent | None:
+        """Return the next event, or None."""
+        return self._fed.popleft() if self._fed else None
+
+    def wait(self, until_s: float) -> None:
+        """Wait for something to become ready, or for a moment to come."""
+        timeout_s = None
+        if until_s != float("inf"):
+            timeout_s = max(0.0, until_s - self.now_s())
+        for key, mask in self._selector.select(timeout_s):
+            key.data(mask)
+
+    # -- signals -------------------------------------------------------------------
+
+    def on_signals(self, actions: Mapping[int, Callable[[], None]]) -> None:
+        """Call an action, in the loop, for each of these signals."""
+
+        def arrived(_mask: int) -> None:
+            for number in self._signals_in.recv(4096):
+                if number in actions:
+                    actions[number]()
+
+        self.watch(self._signals_in, arrived)
+        for number in actions:
+            signal.signal(number, _noted)
+        signal.set_wakeup_fd(self._signals_out.fileno(), warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        signal.set_wakeup_fd(-1)
+        self._selector.close()
+        for end in (
+            self._wake_in,
+            self._wake_out,
+            self._signals_in,
+            self._signals_out,
+        ):
+            end.close()
+
+    def _woken(self, _mask: int) -> None:
+        self._wake_in.recv(4096)
+        while self._posted:
+            event = self._posted.popleft()
+            if isinstance(event, ev.Event):
+                self._observer.observe(event)
+            else:
+                self._fed.append(event)
+
+
+def _noted(_number: int, _frame: object) -> None:
+    """Do nothing: the wake-up descriptor has the signal's number already."""

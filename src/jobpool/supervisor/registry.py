@@ -1,0 +1,175 @@
+"""What the supervisor knows of kinds: declarations and settings, put together.
+
+Pure: built from the zygotes' reports and the operator's settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from jobpool.core.handler import (
+    HOOK_DEAD,
+    HOOK_QUARANTINED,
+    INTERNAL_PREFIX,
+    AppReport,
+    HandlerSpec,
+)
+from jobpool.core.job import JobState, Lease, NewJob, Settlement
+from jobpool.core.limits import Effective, Limits, resolve
+from jobpool.core.policy import Policy
+from jobpool.core.quantity import show_size
+from jobpool.core.settings import KindSettings, Settings
+from jobpool.errors import ConfigError
+from jobpool.store.base import KindRecord
+
+_HOOKS = {JobState.QUARANTINED: HOOK_QUARANTINED, JobState.DEAD: HOOK_DEAD}
+MEMORY_HEADROOM_BYTES = 8 * 2**20
+"""A child needs so much beyond its zygote before its handler does anything."""
+
+
+class Registry:
+    """Kinds, their policies and limits, for the pools that this supervisor runs.
+
+    Args:
+        settings: the operator's settings.
+        report: what the application declares.
+
+    Raises:
+        ConfigError: the application and the settings contradict each other.
+    """
+
+    def __init__(self, settings: Settings, report: AppReport) -> None:
+        self._settings = settings
+        self._pools = {pool.name: pool for pool in settings.pools}
+        known = {*self._pools, *settings.known_pools}
+        self._specs: dict[str, HandlerSpec] = {}
+        for spec in report.handlers:
+            if spec.pool not in known:
+                raise ConfigError(
+                    f"handler {spec.kind} asks for pool {spec.pool!r}, but the pools "
+                    f"are {', '.join(sorted(known))}; add {spec.pool}=N to --pools, or "
+                    f"[pools.{spec.pool}] to the configuration if another supervisor "
+                    "runs it"
+                )
+            for name in (spec.kind, *spec.aliases):
+                self._specs[name] = spec
+        self._check_memory(report.base_rss_bytes)
+        self._policies = {
+            name: self._policy(spec) for name, spec in self._specs.items()
+        }
+        self._plain = {
+            name: self._limits(spec, Limits())
+            for name, spec in self._specs.items()
+            if spec.pool in self._pools
+        }
+        self.kinds: Mapping[str, Sequence[str]] = {
+            pool: tuple(
+                sorted(name for name, s in self._specs.items() if s.pool == pool)
+            )
+            for pool in self._pools
+        }
+        """Kinds and aliases that each pool can execute."""
+
+    def knows(self, kind: str) -> bool:
+        """Say whether a lease of this kind can be executed here."""
+        return kind in self._plain
+
+    def spec(self, kind: str) -> HandlerSpec:
+        """Return the declaration behind a kind or an alias."""
+        return self._specs[kind]
+
+    def policy(self, kind: str) -> Policy:
+        """Return a kind's policy; of an unknown kind, the defaults."""
+        return self._policies.get(kind) or Policy()
+
+    def limits(self, lease: Lease) -> Effective:
+        """Return the limits of one attempt."""
+        if lease.timeout_s is None and lease.memory_bytes is None:
+            return self._plain[lease.kind]
+        wish = Limits(timeout_s=lease.timeout_s, memory_bytes=lease.memory_bytes)
+        return self._limits(self._specs[lease.kind], wish)
+
+    def records(self) -> list[KindRecord]:
+        """Return what is published in the store, one record per kind."""
+        return [
+            KindRecord(
+                kind=spec.kind,
+                pool=spec.pool,
+                schema=spec.schema,
+                timeout_s=self._plain[spec.kind].timeout_s,
+                memory_bytes=self._plain[spec.kind].memory_bytes,
+                max_attempts=self._policies[spec.kind].max_attempts,
+                max_crashes=self._policies[spec.kind].max_crashes,
+            )
+            for name, spec in self._specs.items()
+            if name == spec.kind and spec.pool in self._pools
+        ]
+
+    def with_followup(self, lease: Lease, settlement: Settlement) -> Settlement:
+        """Add the hook's job when a settlement ends a job for good."""
+        hook = _HOOKS.get(settlement.state)
+        if hook is None or hook not in self._specs:
+            return settlement
+        if lease.kind.startswith(INTERNAL_PREFIX):
+            return settlement
+        evidence = settlement.evidence
+        facts = {
+            "id": lease.id,
+            "kind": lease.kind,
+            "pool": lease.pool,
+            "state": settlement.state.value,
+            "outcome": settlement.outcome and settlement.outcome.value,
+            "reason": evidence.reason,
+            "error_class": evidence.error_class,
+            "error": evidence.error,
+        }
+        followup = NewJob(
+            kind=hook,
+            pool=self._specs[hook].pool,
+            payload=msgspec.json.encode({"job": facts}),
+        )
+        return msgspec.structs.replace(settlement, followup=followup)
+
+    def _kind_settings(self, kind: str) -> KindSettings:
+        return self._settings.kinds.get(kind) or KindSettings()
+
+    def _policy(self, spec: HandlerSpec) -> Policy:
+        configured = self._kind_settings(spec.kind)
+        policy = spec.policy
+        if configured.max_attempts is not None:
+            policy = msgspec.structs.replace(
+                policy, max_attempts=configured.max_attempts
+            )
+        if configured.max_crashes is not None:
+            policy = msgspec.structs.replace(policy, max_crashes=configured.max_crashes)
+        return policy
+
+    def _limits(self, spec: HandlerSpec, wish: Limits) -> Effective:
+        return resolve(
+            configured=self._kind_settings(spec.kind).limits,
+            job=wish,
+            declared=spec.limits,
+            pool=self._pools[spec.pool].limits,
+        )
+
+    def _check_memory(self, base_rss_bytes: int) -> None:
+        """Refuse limits that leave a bare child no room."""
+        floor = base_rss_bytes + MEMORY_HEADROOM_BYTES
+        wishes = [
+            (f"pool {pool.name}", pool.limits.memory_bytes)
+            for pool in self._pools.values()
+        ]
+        wishes += [
+            (f"kind {spec.kind}", self._limits(spec, Limits()).memory_bytes)
+            for spec in self._specs.values()
+            if spec.pool in self._pools
+        ]
+        for who, limit in wishes:
+            if limit < floor:
+                raise ConfigError(
+                    f"{who}: a memory limit of {show_size(limit)} is below the "
+                    f"{show_size(floor)} that a bare child of this application needs; "
+                    "raise the limit, or import less"
+                )

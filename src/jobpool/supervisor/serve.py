@@ -1,0 +1,256 @@
+"""`serve`: puts a supervisor together, runs it, and takes it apart.
+
+Theory of operation. The order of a start: the store is opened (or refused); the
+run directory is made and its lock taken; the zygotes load the application, which
+may refuse the start; the run and its kinds are entered in the store; only then are
+jobs leased. The order of an end: no more leases, children gone, settlements
+durable, the run ended in the store, zygotes gone, the run directory removed. A
+supervisor that is killed anywhere in between leaves an open run, whose jobs the
+next one takes back once it has proven it dead.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+
+import jobpool
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock, SystemClock
+from jobpool.core.settings import PoolSettings, Settings
+from jobpool.errors import StoreUnavailable
+from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
+from jobpool.sandbox.tree import become_subreaper
+from jobpool.store import open_store, run_root
+from jobpool.store.base import Run, Store
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.children import Children
+from jobpool.supervisor.housekeeping import Housekeeping
+from jobpool.supervisor.loop import Loop
+from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.reactor import Reactor
+from jobpool.supervisor.reclaim import Reclaimer
+from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.shutdown import Mode
+from jobpool.supervisor.storethread import StoreThread
+from jobpool.supervisor.zygotes import Zygotes
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long the loop may keep the store thread from the interpreter's lock."""
+CLOSE_S = 10.0
+
+
+def serve(
+    settings: Settings,
+    *,
+    observer: ev.Observer,
+    burst: bool = False,
+    clock: Clock | None = None,
+) -> int:
+    """Run a supervisor until it is told to end; call it in the main thread.
+
+    Args:
+        settings: what it is to do.
+        observer: told of events.
+        burst: end once nothing is due any more.
+        clock: the machine's clocks; tests bring their own.
+
+    Returns:
+        The exit code: 0 after a drain or stop in good order, 1 when some ends
+        could not be stored.
+
+    Raises:
+        ConfigError: application and settings contradict each other.
+        AppError: the application does not load.
+        StoreError: the store cannot be used.
+        (With each of them, nothing was leased.)
+    """
+    return _Supervisor(settings, observer, clock or SystemClock(), burst).run()
+
+
+class _Supervisor:
+    """The parts of one supervisor."""
+
+    def __init__(
+        self, settings: Settings, observer: ev.Observer, clock: Clock, burst: bool
+    ) -> None:
+        self._settings = settings
+        self._observer = observer
+        self._clock = clock
+        self._own = Run(
+            id=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            boot_id=boot_id(),
+            pid=os.getpid(),
+            pid_namespace=pid_namespace(),
+            version=jobpool.__version__,
+            pools={pool.name: size_text(pool) for pool in settings.pools},
+        )
+        self._reactor = Reactor(clock, observer)
+        self._machine = Machine(
+            settings, pid=os.getpid(), burst=burst, on_registry=self._enter
+        )
+        self._store = StoreThread(self._open, self._own.id, self._reactor.post, clock)
+        self._root = run_root(settings.store)
+        self._housekeeping = Housekeeping(
+            settings, self._own.id, store=self._store, clock=clock
+        )
+        self._reclaimer = Reclaimer(
+            self._own,
+            self._root,
+            store=self._store,
+            registry=lambda: self._machine.registry,
+            post=self._reactor.post,
+            clock=clock,
+        )
+
+    def run(self) -> int:
+        """Start, run, end."""
+        become_subreaper()
+        switch_interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._store.start()
+        self._store.opened.wait()
+        try:
+            if self._store.error is not None:
+                raise self._store.error
+            with RunDirectory.create(self._root, self._own.id) as directory:
+                return self._run_in(directory)
+        finally:
+            self._store.close(CLOSE_S)
+            self._reactor.close()
+            sys.setswitchinterval(switch_interval_s)
+
+    def _run_in(self, directory: RunDirectory) -> int:
+        settings, reactor = self._settings, self._reactor
+        zygotes = Zygotes(reactor, settings, self._own.id)
+        children = Children(
+            reactor,
+            zygotes,
+            directory,
+            slots=self._machine.slots,
+            pools={pool.name: pool for pool in settings.pools},
+            result_max_bytes=settings.result_max_bytes,
+        )
+        loop = Loop(
+            self._machine,
+            reactor,
+            store=self._store,
+            children=children,
+            zygotes=zygotes,
+            observer=self._observer,
+        )
+        wake_fd = directory.open_wake()
+        reactor.watch(wake_fd, lambda _mask: self._rung(wake_fd))
+        reactor.on_signals(self._signal_actions())
+        try:
+            finish = loop.run()
+            if finish.error is None:
+                self._leave(finish)
+        finally:
+            self._housekeeping.close()
+            self._reclaimer.close()
+            zygotes.close()
+            children.close()
+        if finish.error is not None:
+            raise finish.error
+        return finish.exit_code
+
+    # -- the store -----------------------------------------------------------------
+
+    def _open(self) -> Store:
+        settings = self._settings
+        return open_store(
+            settings.store,
+            clock=self._clock,
+            queue_depth_max=settings.queue_depth_max,
+            force_network=os.environ.get("JOBPOOL_ALLOW_NETWORK_FS") == "1",
+        )
+
+    def _enter(self, registry: Registry) -> None:
+        """Every zygote is up: enter the run in the store, then take jobs."""
+        first = not self._store.kinds
+        self._store.kinds = registry.kinds
+
+        def enter(store: Store) -> Sequence[m.SupervisorEvent | ev.Event]:
+            store.begin_run(self._own, registry.records(), self._settings.lease_ttl_s)
+            return (m.Entered(),)
+
+        self._store.chore(self._again(enter))
+        if first:
+            self._housekeeping.start()
+            self._reclaimer.start()
+            self._observer.observe(self._ready())
+
+    def _again(
+        self, chore: Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
+    ) -> Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]:
+        """Repeat a chore until the store takes it."""
+
+        def try_it(store: Store) -> Sequence[m.SupervisorEvent | ev.Event]:
+            try:
+                return chore(store)
+            except StoreUnavailable:
+                self._store.chore(try_it)
+                raise
+
+        return try_it
+
+    def _ready(self) -> ev.Event:
+        return ev.SupervisorReady(
+            at_ms=self._clock.utc_ms(),
+            pid=self._own.pid,
+            run_id=self._own.id,
+            pools=self._own.pools,
+            store=self._settings.store,
+            app=self._settings.app,
+            version=self._own.version,
+        )
+
+    def _leave(self, finish: m.Finish) -> None:
+        """End the run in the store and say how it went."""
+        if finish.leases_held == 0:
+            self._store.chore(self._end_run)
+        self._observer.observe(
+            ev.SupervisorStopped(
+                at_ms=self._clock.utc_ms(),
+                pid=self._own.pid,
+                how="stopped" if self._machine.mode is Mode.STOPPING else "drained",
+                handed_back=finish.handed_back,
+                leases_held=finish.leases_held,
+            )
+        )
+
+    def _end_run(self, store: Store) -> Sequence[ev.Event]:
+        store.end_run(self._own.id)
+        store.ring()
+        return ()
+
+    # -- hints and signals ---------------------------------------------------------
+
+    def _rung(self, wake_fd: int) -> None:
+        os.read(wake_fd, 65536)
+        self._reactor.feed(m.Rung())
+        self._housekeeping.look_for_cancels()
+
+    def _signal_actions(self) -> dict[int, Callable[[], None]]:
+        def drain(number: signal.Signals) -> Callable[[], None]:
+            return lambda: self._reactor.feed(m.Drain(number.name))
+
+        return {
+            signal.SIGTERM: drain(signal.SIGTERM),
+            signal.SIGINT: drain(signal.SIGINT),
+            signal.SIGHUP: drain(signal.SIGHUP),
+            signal.SIGQUIT: lambda: self._reactor.feed(m.Stop("SIGQUIT")),
+        }
+
+
+def size_text(pool: PoolSettings) -> str:
+    """Return a pool's size as it is written on the command line."""
+    if pool.size_min == pool.size_max:
+        return str(pool.size_min)
+    return f"{pool.size_min}..{pool.size_max}"

@@ -1,0 +1,189 @@
+"""A slot: room for one child. Its states, and what each event means in each.
+
+`ACTIONS` is total over states and events. A cell names the method of
+`starts.Starts` or `attempts.Attempts` that handles it; `ignore` and `impossible` are cells like
+any other, so that a test can walk the whole table.
+
+    EMPTY -> FORKING -> STARTING -> IDLE <-> BUSY
+                                     |        |
+                                 RETIRING  DUMPING -> KILLED
+    and from each of them, by EXITED, back to EMPTY
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from jobpool.core.job import Lease
+from jobpool.core.limits import Effective
+from jobpool.core.policy import Policy
+from jobpool.sandbox.frames import Done
+from jobpool.sandbox.verdict import Kill
+
+NEVER_S = float("inf")
+IGNORE = "ignore"
+
+
+class SlotState(StrEnum):
+    """Where a slot stands."""
+
+    EMPTY = "empty"
+    FORKING = "forking"
+    """The zygote was asked for a child."""
+    STARTING = "starting"
+    """The child exists and sets itself up."""
+    IDLE = "idle"
+    BUSY = "busy"
+    DUMPING = "dumping"
+    """It will be killed; it may write its stacks first."""
+    KILLED = "killed"
+    RETIRING = "retiring"
+    """It was asked to end by itself."""
+
+
+class SlotEvent(StrEnum):
+    """What can happen to a slot."""
+
+    FORKED = "forked"
+    FORK_FAILED = "fork_failed"
+    READY = "ready"
+    START_FAILED = "start_failed"
+    DONE = "done"
+    BEAT = "beat"
+    ASK = "ask"
+    GARBAGE = "garbage"
+    """The child sent what no child of ours sends."""
+    EXITED = "exited"
+    OVER_MEMORY = "over_memory"
+    CANCEL = "cancel"
+    DEADLINE = "deadline"
+    STOP = "stop"
+    """The supervisor ends now."""
+
+
+_S, _E = SlotState, SlotEvent
+_UNEXPECTED = {
+    _E.FORKED: "impossible",
+    _E.FORK_FAILED: "impossible",
+    _E.READY: "garbage",
+    _E.START_FAILED: "garbage",
+    _E.DONE: "garbage",
+    _E.BEAT: IGNORE,
+    _E.ASK: IGNORE,
+    _E.GARBAGE: "garbage",
+    _E.EXITED: "impossible",
+    _E.OVER_MEMORY: IGNORE,
+    _E.CANCEL: IGNORE,
+    _E.DEADLINE: IGNORE,
+    _E.STOP: IGNORE,
+}
+_DYING = {
+    **_UNEXPECTED,
+    _E.READY: IGNORE,
+    _E.START_FAILED: IGNORE,
+    _E.DONE: "late_done",
+    _E.GARBAGE: IGNORE,
+    _E.EXITED: "died",
+}
+_WITHOUT_CHILD = {
+    **dict.fromkeys(_E, "impossible"),
+    _E.OVER_MEMORY: IGNORE,
+    _E.CANCEL: IGNORE,
+    _E.DEADLINE: IGNORE,
+    _E.STOP: IGNORE,
+}
+ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
+    _S.EMPTY: _WITHOUT_CHILD,
+    _S.FORKING: {
+        **_WITHOUT_CHILD,
+        _E.FORKED: "forked",
+        _E.FORK_FAILED: "fork_failed",
+        _E.DEADLINE: "fork_late",
+    },
+    _S.STARTING: {
+        **_UNEXPECTED,
+        _E.READY: "ready",
+        _E.START_FAILED: "start_failed",
+        _E.EXITED: "died_starting",
+        _E.DEADLINE: "start_late",
+        _E.STOP: "stop_starting",
+    },
+    _S.IDLE: {
+        **_UNEXPECTED,
+        _E.EXITED: "died_idle",
+        _E.DEADLINE: "aged",
+        _E.STOP: "retire",
+    },
+    _S.BUSY: {
+        **_UNEXPECTED,
+        _E.DONE: "done",
+        _E.BEAT: "beat",
+        _E.ASK: "ask",
+        _E.EXITED: "died",
+        _E.OVER_MEMORY: "over_memory",
+        _E.CANCEL: "cancel",
+        _E.DEADLINE: "due",
+        _E.STOP: "interrupt",
+    },
+    _S.DUMPING: {**_DYING, _E.DEADLINE: "kill_now", _E.STOP: "kill_now"},
+    _S.KILLED: {**_DYING, _E.DEADLINE: "stuck"},
+    _S.RETIRING: {
+        **_UNEXPECTED,
+        _E.EXITED: "retired",
+        _E.DEADLINE: "retire_late",
+        _E.STOP: "kill_now",
+    },
+}
+
+
+@dataclass(slots=True)
+class Assigned:
+    """A leased job in a supervisor's hands."""
+
+    lease: Lease
+    policy: Policy
+    limits: Effective
+    leased_s: float
+    """Monotonic time of the grant."""
+    seq: int = 0
+    started_s: float | None = None
+    """Monotonic time at which it became its child's first; None: still behind."""
+    soft_sent: bool = False
+    noted: bool = False
+    beat_s: float = 0.0
+    """Monotonic time of the last sign of life."""
+    written_s: float = -NEVER_S
+    """Monotonic time at which progress was last written; the first goes at once."""
+    progress: bytes | None = None
+    """Not yet written."""
+    checkpoint: bytes | None = None
+    """Not yet written."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """One slot and, while it has one, its child."""
+
+    number: int
+    name: str
+    pool: str
+    state: SlotState = SlotState.EMPTY
+    child: int = 0
+    """Counts the children that the slot has had; names the present one."""
+    born_s: float = 0.0
+    base_rss_bytes: int = 0
+    jobs: int = 0
+    seq: int = 0
+    queue: deque[Assigned] = field(default_factory=deque)
+    """What was sent to the child; the first is running, the rest is sent ahead."""
+    killed: Kill | None = None
+    done: Done | None = None
+    """The child's last word about its first job when it is to die after it."""
+    deadline_s: float = NEVER_S
+    start_error: str = ""
+    recalling: bool = False
+    worn: bool = False
+    """The child has had its share of jobs, time or memory: it is to be replaced."""

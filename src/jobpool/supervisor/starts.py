@@ -1,0 +1,124 @@
+"""How a slot comes to a child: forked, started, ready, or failed on the way.
+
+No job is in the slot meanwhile, so none is ever to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobpool.errors import JobpoolBug
+from jobpool.sandbox.frames import Draining, Ready
+from jobpool.supervisor import messages as m
+from jobpool.supervisor import notices
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.slot import NEVER_S, Slot, SlotState
+
+FORK_LATE_S = 30.0
+START_LATE_S = 60.0
+"""A child's on_child_start hooks, and its import without preload, fit in here."""
+RETRY_FIRST_S = 0.1
+RETRY_LAST_S = 30.0
+
+
+class Starts:
+    """The actions of the slot table while there is no ready child.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        freed: called with a slot that can take work, or needs another child.
+    """
+
+    def __init__(
+        self, desk: Desk, pools: dict[str, Pool], freed: Callable[[Slot], None]
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._freed = freed
+
+    def fork(self, slot: Slot) -> None:
+        """Ask for a child."""
+        slot.state = SlotState.FORKING
+        slot.child += 1
+        slot.jobs = 0
+        slot.worn = False
+        slot.start_error = ""
+        self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
+        self._desk.out.append(m.Fork(slot.number))
+
+    def forked(self, slot: Slot, _detail: object) -> None:
+        """The child exists."""
+        slot.state = SlotState.STARTING
+        slot.born_s = self._desk.now_s
+        self._desk.wake_slot_at(slot, self._desk.now_s + START_LATE_S)
+
+    def fork_failed(self, slot: Slot, message: object) -> None:
+        """No child was made."""
+        empty(slot)
+        self._failed(slot, str(message))
+
+    def fork_late(self, slot: Slot, _detail: object) -> None:
+        """The zygote does not answer: another one shall."""
+        message = f"made no child within {FORK_LATE_S:g} s"
+        self._desk.out.append(m.KillZygote(slot.pool, message))
+
+    def ready(self, slot: Slot, frame: object) -> None:
+        """The child can take a job."""
+        if not isinstance(frame, Ready):
+            raise JobpoolBug(f"READY came with {type(frame).__name__}; please report")
+        slot.base_rss_bytes = frame.rss_bytes
+        slot.seq = 0
+        self._pools[slot.pool].fork_failures = 0
+        if self._desk.ending:
+            self._desk.out.append(m.Send(slot.number, Draining()))
+        self.rest(slot)
+
+    def start_failed(self, slot: Slot, message: object) -> None:
+        """The child says why it could not set itself up; its exit follows."""
+        slot.start_error = str(message)
+
+    def start_late(self, slot: Slot, _detail: object) -> None:
+        """The child does not become ready: its exit follows."""
+        slot.start_error = f"it was not ready within {START_LATE_S:g} s"
+        self.stop_starting(slot, None)
+
+    def stop_starting(self, slot: Slot, _detail: object) -> None:
+        """Kill a child that is not ready yet."""
+        self._desk.out.append(m.Kill(slot.number))
+
+    def died_starting(self, slot: Slot, exited: object) -> None:
+        """The child ended before it was ready."""
+        message = slot.start_error or f"it ended ({notices.exit_words(exited)})"
+        empty(slot)
+        if self._desk.ending:
+            self._freed(slot)
+        else:
+            self._failed(slot, message)
+
+    def rest(self, slot: Slot) -> None:
+        """The slot's child waits for a job."""
+        slot.state = SlotState.IDLE
+        settings = self._pools[slot.pool].settings
+        self._desk.wake_slot_at(slot, slot.born_s + settings.recycle_age_s)
+        self._freed(slot)
+
+    def _failed(self, slot: Slot, message: str) -> None:
+        """Try again later, ever more rarely."""
+        pool, desk = self._pools[slot.pool], self._desk
+        pool.fork_failures += 1
+        pause_s = RETRY_FIRST_S * 2 ** min(pool.fork_failures - 1, 10)
+        pause_s = min(pause_s, RETRY_LAST_S)
+        pool.fork_retry_s = desk.now_s + pause_s
+        desk.wake_at(pool.fork_retry_s)
+        desk.say(notices.child_not_started(desk.now_ms, slot.name, message, pause_s))
+        self._freed(slot)
+
+
+def empty(slot: Slot) -> None:
+    """The slot has no child any more."""
+    slot.state = SlotState.EMPTY
+    slot.killed = slot.done = None
+    slot.recalling = False
+    slot.deadline_s = NEVER_S

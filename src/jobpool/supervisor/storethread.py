@@ -1,0 +1,273 @@
+"""The store thread: sole owner of the database connection, with group commit.
+
+Theory of operation. The loop never waits for the disk: it leaves what is to be
+written in an inbox and goes on. This thread takes whatever has piled up and
+commits it together, then posts what came of it back to the loop. A settlement
+stays in the outbox until its commit is known to have happened; everything else
+is answered with its failure. The thread touches no process, so a commit that
+takes seconds makes no kill late.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.core.job import Progress, Settlement
+from jobpool.errors import JobpoolError, KeyConflict, StoreError, UsageError
+from jobpool.sandbox.frames import Answer
+from jobpool.store.base import LeaseBatch, Store
+from jobpool.supervisor import messages as m
+
+RETRY_FIRST_S = 0.1
+RETRY_LAST_S = 5.0
+Chore = Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
+"""Something to be done with the store; returns what is to be posted."""
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What the loop has left for the store, in no particular order."""
+
+    settlements: list[Settlement] = field(default_factory=list)
+    beats: list[Progress] = field(default_factory=list)
+    starts: list[tuple[int, int, str]] = field(default_factory=list)
+    asks: list[m.Enqueue] = field(default_factory=list)
+    wanted: Mapping[str, int] | None = None
+    chores: list[Chore] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.settlements
+            or self.beats
+            or self.starts
+            or self.asks
+            or self.wanted is not None
+            or self.chores
+        )
+
+
+class StoreThread(threading.Thread):
+    """Writes for the loop.
+
+    Args:
+        opener: opens the store, in this thread.
+        run_id: the supervisor's run.
+        post: takes an event for the loop; callable from any thread.
+        clock: for the times of events.
+    """
+
+    def __init__(
+        self,
+        opener: Callable[[], Store],
+        run_id: str,
+        post: Callable[[m.SupervisorEvent | ev.Event], None],
+        clock: Clock,
+    ) -> None:
+        super().__init__(name="jobpool-store", daemon=True)
+        self._opener = opener
+        self._run_id = run_id
+        self._post = post
+        self._clock = clock
+        self._inbox = Inbox()
+        self._outbox: list[Settlement] = []
+        self._changed = threading.Condition()
+        self._closing = False
+        self._trouble_since_s: float | None = None
+        self._pause_s = RETRY_FIRST_S
+        self.kinds: Mapping[str, Sequence[str]] = {}
+        """Kinds that may be leased, by pool; set before the first lease."""
+        self.opened = threading.Event()
+        self.error: BaseException | None = None
+        """Why the store could not be opened, or why the thread ended early."""
+
+    # -- the loop's side -----------------------------------------------------------
+
+    def leave(self, command: m.Command) -> None:
+        """Leave a command that is the store's to execute."""
+        with self._changed:
+            match command:
+                case m.Settle():
+                    self._inbox.settlements.append(command.settlement)
+                case m.Record():
+                    self._inbox.beats.append(command.progress)
+                case m.NoteStart():
+                    start = (command.id, command.token, command.slot_name)
+                    self._inbox.starts.append(start)
+                case m.Enqueue():
+                    self._inbox.asks.append(command)
+                case m.Lease():
+                    self._inbox.wanted = command.wanted
+                case _:
+                    raise TypeError(f"{type(command).__name__} is not the store's")
+
+    def wake(self) -> None:
+        """Tell the thread that something was left."""
+        with self._changed:
+            self._changed.notify()
+
+    def chore(self, chore: Chore) -> None:
+        """Leave something to be done with the store outside of the group commit."""
+        with self._changed:
+            self._inbox.chores.append(chore)
+            self._changed.notify()
+
+    def close(self, timeout_s: float) -> None:
+        """Let the thread finish what it has, and end."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self.join(timeout_s)
+
+    # -- the thread's side ---------------------------------------------------------
+
+    def run(self) -> None:
+        """Open the store and serve the inbox until closed."""
+        try:
+            store = self._opener()
+        except BaseException as exc:  # noqa: BLE001 - handed to the waiting starter
+            self.error = exc
+            self.opened.set()
+            return
+        self.opened.set()
+        try:
+            while (batch := self._next()) is not None:
+                self._serve(store, batch)
+        except BaseException as exc:
+            self.error = exc
+            self._post(m.Stop(f"the store thread failed: {exc!r}"))
+            raise
+        finally:
+            store.close()
+
+    def _next(self) -> Inbox | None:
+        """Wait for something to do; None: closed, and everything is done."""
+        with self._changed:
+            while not self._inbox and not self._closing:
+                if self._outbox:
+                    self._changed.wait(self._pause_s)
+                    break
+                self._changed.wait()
+            if self._closing and not self._inbox:
+                return None
+            batch, self._inbox = self._inbox, Inbox()
+            return batch
+
+    def _serve(self, store: Store, batch: Inbox) -> None:
+        self._outbox += batch.settlements
+        if (
+            self._outbox
+            or batch.beats
+            or batch.starts
+            or batch.asks
+            or (batch.wanted is not None)
+        ):
+            self._commit(store, batch)
+        for chore in batch.chores:
+            try:
+                for event in chore(store):
+                    self._post(event)
+            except StoreError as exc:
+                self._trouble(exc)
+
+    def _commit(self, store: Store, batch: Inbox) -> None:
+        """Write everything in one transaction, or nothing."""
+        answers: list[m.Stored] = []
+        grant: LeaseBatch | None = None
+        accepted: list[bool] = []
+        try:
+            with store.transaction():
+                if batch.starts:
+                    store.begin_attempts(batch.starts)
+                if batch.beats:
+                    store.record(batch.beats)
+                if self._outbox:
+                    accepted = store.settle(self._outbox)
+                answers = [self._store_asked(store, ask) for ask in batch.asks]
+                if batch.wanted is not None:
+                    grant = store.lease(self._run_id, batch.wanted, self.kinds)
+        except StoreError as exc:
+            self._failed(batch, exc)
+            return
+        self._well()
+        self._report_settled(accepted)
+        for answer in answers:
+            self._post(answer)
+        if grant is not None and batch.wanted is not None:
+            self._post(m.Granted(batch.wanted, grant))
+        if answers:
+            store.ring()
+
+    def _store_asked(self, store: Store, ask: m.Enqueue) -> m.Stored:
+        """Store a handler's jobs; its own mistakes are its answer."""
+        try:
+            answer = Answer(ask.ask, store.enqueue(ask.jobs))
+        except (UsageError, JobpoolError) as exc:
+            if isinstance(exc, StoreError):
+                raise
+            answer = _refusal(ask.ask, exc)
+        return m.Stored(ask.slot, ask.child, answer)
+
+    def _report_settled(self, accepted: Sequence[bool]) -> None:
+        if not accepted:
+            return
+        stale = []
+        for settlement, good in zip(self._outbox, accepted, strict=True):
+            if not good:
+                stale.append(settlement.token)
+                self._post(
+                    ev.StaleSettlement(
+                        at_ms=self._clock.utc_ms(),
+                        id=settlement.id,
+                        token=settlement.token,
+                        outcome=settlement.outcome,
+                    )
+                )
+        self._outbox.clear()
+        self._post(m.Settled(len(accepted), tuple(stale)))
+
+    def _failed(self, batch: Inbox, error: StoreError) -> None:
+        """Nothing was written: keep the settlements, answer the rest."""
+        for ask in batch.asks:
+            self._post(m.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
+        if batch.wanted is not None:
+            self._post(m.GrantFailed())
+        with self._changed:
+            self._inbox.beats = batch.beats + self._inbox.beats
+        self._trouble(error)
+        with self._changed:
+            if not self._closing:
+                self._changed.wait(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, RETRY_LAST_S)
+
+    def _trouble(self, error: StoreError) -> None:
+        """Say it once, until the store is back."""
+        if self._trouble_since_s is not None:
+            return
+        self._trouble_since_s = self._clock.monotonic_s()
+        self._post(
+            ev.StoreTrouble(
+                at_ms=self._clock.utc_ms(), error=str(error), again_in_s=self._pause_s
+            )
+        )
+
+    def _well(self) -> None:
+        self._pause_s = RETRY_FIRST_S
+        if self._trouble_since_s is None:
+            return
+        away_s = self._clock.monotonic_s() - self._trouble_since_s
+        self._trouble_since_s = None
+        self._post(ev.StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))
+
+
+def _refusal(ask: int, error: JobpoolError) -> Answer:
+    return Answer(
+        ask,
+        None,
+        error_class=type(error).__name__,
+        error=str(error),
+        job_id=error.job_id if isinstance(error, KeyConflict) else 0,
+    )

@@ -1,0 +1,100 @@
+"""Looks at the memory of busy children, the more often the nearer to their limit.
+
+Only slots that run an attempt are looked at. Resident memory is the trigger; before
+a child is called over its limit, the figure is confirmed without what it merely
+shares or maps (`ChildProcess.confirm_over`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jobpool.sandbox.meter import next_look_s
+from jobpool.sandbox.process import ChildProcess
+
+OUTPUT_KEEP_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class Watched:
+    """One busy slot."""
+
+    process: ChildProcess
+    limit_bytes: int
+    output_max_bytes: int
+    peak_bytes: int = 0
+    look_s: float = 0.0
+    active: bool = True
+
+
+class Watch:
+    """The memory watch over all slots.
+
+    Args:
+        over: called with a slot's number and its resident memory when it is over.
+    """
+
+    def __init__(self, over: Callable[[int, int], None]) -> None:
+        self._over = over
+        self._watched: dict[int, Watched] = {}
+        self._looks: list[tuple[float, int]] = []
+
+    def next_s(self) -> float:
+        """Return the monotonic time of the next look."""
+        return self._looks[0][0] if self._looks else float("inf")
+
+    def adopt(self, number: int, process: ChildProcess, output_max_bytes: int) -> None:
+        """A slot has a new child."""
+        self._watched[number] = Watched(process, 0, output_max_bytes, active=False)
+
+    def drop(self, number: int) -> None:
+        """A slot's child is gone."""
+        self._watched.pop(number, None)
+
+    def begin(self, number: int, limit_bytes: int, now_s: float) -> None:
+        """An attempt begins: hold it to its limit."""
+        watched = self._watched[number]
+        watched.limit_bytes = limit_bytes
+        look_s = now_s + next_look_s(watched.peak_bytes, limit_bytes)
+        watched.peak_bytes = 0
+        if not watched.active or look_s < watched.look_s:
+            watched.active = True
+            watched.look_s = look_s
+            heapq.heappush(self._looks, (look_s, number))
+
+    def rest(self, number: int) -> None:
+        """No attempt runs in the slot any more; its pending look lapses."""
+        watched = self._watched.get(number)
+        if watched is not None:
+            watched.active = False
+
+    def peak_bytes(self, number: int) -> int:
+        """Return the highest memory seen in the slot's present attempt."""
+        watched = self._watched.get(number)
+        return watched.peak_bytes if watched else 0
+
+    def look(self, now_s: float) -> None:
+        """Look at every child whose moment has come."""
+        while self._looks and self._looks[0][0] <= now_s:
+            look_s, number = heapq.heappop(self._looks)
+            watched = self._watched.get(number)
+            if watched is None or not watched.active or watched.look_s != look_s:
+                continue
+            self._look_at(number, watched, now_s)
+
+    def _look_at(self, number: int, watched: Watched, now_s: float) -> None:
+        process = watched.process
+        rss = process.rss_bytes() + process.tree_rss_bytes()
+        watched.peak_bytes = max(watched.peak_bytes, rss)
+        process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
+        if rss > watched.limit_bytes:
+            confirmed = process.confirm_over(watched.limit_bytes)
+            if confirmed > watched.limit_bytes:
+                watched.active = False
+                self._over(number, confirmed)
+                return
+            rss = min(rss, watched.limit_bytes)
+        watched.look_s = now_s + next_look_s(rss, watched.limit_bytes)
+        heapq.heappush(self._looks, (watched.look_s, number))

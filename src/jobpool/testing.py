@@ -1,0 +1,179 @@
+"""For applications' tests: a handler's surroundings without a supervisor.
+
+`running` gives a handler that is called directly something to heartbeat to;
+`run_now` sends arguments and result through JSON as a real job would;
+`FakeClock` is time that the test moves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from jobpool.client.handler import Handler
+from jobpool.client.invocation import call
+from jobpool.client.strict_json import NotJson, encode
+from jobpool.core.job import Enqueued, JobState, NewJob
+from jobpool.core.quantity import DurationLike, duration_s
+from jobpool.core.running import Current, enter
+from jobpool.core.settings import PAYLOAD_MAX_BYTES, RESULT_MAX_BYTES
+from jobpool.errors import ArgumentsRejected, UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["Beat", "FakeClock", "Rehearsal", "run_now", "running"]
+
+
+class Beat(NamedTuple):
+    """One heartbeat as the handler sent it."""
+
+    progress: Any
+    checkpoint: Any
+
+
+class Rehearsal:
+    """What a handler did inside `running`, and what it is told.
+
+    Attributes:
+        beats: its heartbeats, in order.
+        enqueued: the jobs that it enqueued, in order; they are stored nowhere.
+    """
+
+    def __init__(self) -> None:
+        self.beats: list[Beat] = []
+        self.enqueued: list[NewJob] = []
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Begin a drain: ``jobpool.current().stopping`` is true from now on."""
+        self._stopping = True
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Collect jobs as the supervisor would store them."""
+        first = len(self.enqueued) + 1
+        self.enqueued.extend(jobs)
+        return [
+            Enqueued(
+                first + index,
+                created=True,
+                state=JobState.PENDING
+                if job.delay_ms or job.run_at_ms
+                else JobState.RUNNABLE,
+            )
+            for index, job in enumerate(jobs)
+        ]
+
+    def beat(self, progress: Any, checkpoint: Any) -> None:
+        """Collect a heartbeat; its values must be JSON, as in a child."""
+        try:
+            encode([progress, checkpoint])
+        except NotJson as exc:
+            raise ArgumentsRejected(f"heartbeat: {exc}; nothing was sent") from None
+        self.beats.append(Beat(progress, checkpoint))
+
+    def stopping(self) -> bool:
+        """Say whether `stop` was called."""
+        return self._stopping
+
+
+@contextmanager
+def running(
+    *,
+    kind: str = "test",
+    job_id: int = 1,
+    attempt: int = 1,
+    token: int = 1,
+    timeout: DurationLike = "10m",
+    checkpoint: Any = None,
+) -> Iterator[Rehearsal]:
+    """Make `jobpool.current` work in the block, as if a job were running.
+
+    Args:
+        kind: the job's kind.
+        job_id: the job.
+        attempt: number of the attempt, from 1.
+        token: the fencing token.
+        timeout: the hard limit, from now; it is only shown, not enforced.
+        checkpoint: what an earlier attempt left last.
+
+    Yields:
+        What the handler does, as it does it.
+
+    Raises:
+        UsageError: not on leaving; inside the block, as in a child.
+    """
+    rehearsal = Rehearsal()
+    current = Current(
+        job_id=job_id,
+        kind=kind,
+        attempt=attempt,
+        token=token,
+        deadline_monotonic_s=time.monotonic() + duration_s(timeout, "timeout"),
+        checkpoint=checkpoint,
+        channel=rehearsal,
+    )
+    enter(rehearsal, current)
+    try:
+        yield rehearsal
+    finally:
+        enter(None, None)
+
+
+def run_now(handler: Handler[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:
+    """Run a handler here and now, with all the checks that a real job meets.
+
+    Arguments are checked, encoded and decoded again; so is the result. An async
+    handler is run to its end. Nothing is stored, limited or retried.
+
+    Returns:
+        The result as ``job.result()`` would give it.
+
+    Raises:
+        ArgumentsRejected: the arguments would be refused by ``enqueue``.
+        TypeError: the result cannot be stored as JSON.
+        ValueError: the result is too large.
+        BaseException: whatever the handler raised.
+    """
+    if not isinstance(handler, Handler):
+        raise UsageError(
+            f"run_now: expected a handler, got {type(handler).__name__}; decorate the "
+            "function with @jobs.job(...) first"
+        )
+    payload = handler.arguments.encode_call(args, kwargs, PAYLOAD_MAX_BYTES)
+    sent_args, sent_kwargs = handler.arguments.decode(payload)
+    function: Callable[..., Any] = handler
+    result = call(function, sent_args, sent_kwargs)
+    return handler.results.decode(handler.results.encode(result, RESULT_MAX_BYTES))
+
+
+class FakeClock:
+    """Time that stands still until the test moves it; a `jobpool.core.clock.Clock`.
+
+    Args:
+        utc_ms: where the wall clock begins, in milliseconds since 1970.
+    """
+
+    def __init__(self, utc_ms: int = 1_767_225_600_000) -> None:
+        self._utc_ms = float(utc_ms)
+        self._monotonic_s = 0.0
+
+    def utc_ms(self) -> int:
+        """Return the wall clock."""
+        return int(self._utc_ms)
+
+    def monotonic_s(self) -> float:
+        """Return seconds that only ever grow."""
+        return self._monotonic_s
+
+    def advance(self, duration: DurationLike) -> None:
+        """Let time pass, on both clocks."""
+        passed_s = duration_s(duration, "duration")
+        self._monotonic_s += passed_s
+        self._utc_ms += passed_s * 1000
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock alone forward or, if negative, back."""
+        self._utc_ms += seconds * 1000

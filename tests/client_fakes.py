@@ -1,0 +1,115 @@
+"""A store in memory, for tests of the client alone."""
+
+from contextlib import contextmanager
+
+from jobpool import JobPool
+from jobpool.core.job import Enqueued, Job, JobState
+from jobpool.errors import KeyConflict
+
+PLAIN = {
+    "priority": 0,
+    "key": None,
+    "unique": None,
+    "tenant": None,
+    "attempt": 0,
+    "max_attempts": None,
+    "failures": 0,
+    "crashes": 0,
+    "interruptions": 0,
+    "recoveries": 0,
+    "timeout_s": None,
+    "memory_bytes": None,
+    "outcome": None,
+    "reason": None,
+    "error_class": None,
+    "error": None,
+    "result": None,
+    "progress": None,
+    "checkpoint": None,
+    "created_at_ms": 0,
+    "run_at_ms": 0,
+    "expires_at_ms": None,
+    "started_at_ms": None,
+    "finished_at_ms": None,
+    "last_heartbeat_at_ms": None,
+    "lease_until_ms": None,
+    "cancel_requested": False,
+    "supervisor": None,
+    "slot": None,
+    "duration_s": None,
+    "cpu_s": None,
+    "peak_rss_bytes": None,
+}
+
+
+class FakeStore:
+    """Holds jobs in a list; each call of `enqueue` is one batch."""
+
+    url = "sqlite:////tmp/fake.db"
+
+    def __init__(self):
+        self.jobs = []
+        self.batches = []
+        self.stored = {}
+        self.rings = 0
+        self.closed = False
+        self.error = None
+        self.get_calls = 0
+
+    def enqueue(self, jobs, connection=None):
+        if self.error:
+            raise self.error
+        self.batches.append((len(jobs), connection))
+        return [self._add(job) for job in jobs]
+
+    def _add(self, job):
+        for job_id, other in enumerate(self.jobs, 1):
+            if job.key is not None and (job.kind, job.key) == (other.kind, other.key):
+                if job.payload != other.payload:
+                    raise KeyConflict("taken", job_id)
+                return Enqueued(job_id, created=False, state=JobState.RUNNABLE)
+        self.jobs.append(job)
+        job_id = len(self.jobs)
+        self.put(job_id, JobState.RUNNABLE, kind=job.kind, pool=job.pool)
+        return Enqueued(job_id, created=True, state=JobState.RUNNABLE)
+
+    def put(self, job_id, state, **fields):
+        """Set what `get` returns for a job."""
+        named = {"kind": "k", "pool": "cpu"}
+        old = self.stored.get(job_id)
+        if old is not None:
+            named = {"kind": old.kind, "pool": old.pool}
+        self.stored[job_id] = Job(id=job_id, state=state, **(PLAIN | named | fields))
+
+    def get(self, job_id):
+        self.get_calls += 1
+        return self.stored.get(job_id)
+
+    def cancel(self, ids):
+        return self._move(ids, (JobState.RUNNABLE,), JobState.CANCELED)
+
+    def revive(self, ids, states):
+        return self._move(ids, states, JobState.RUNNABLE)
+
+    def _move(self, ids, states, to):
+        found = [i for i in ids if i in self.stored and self.stored[i].state in states]
+        for job_id in found:
+            self.put(job_id, to)
+        return len(found)
+
+    def ring(self):
+        self.rings += 1
+
+    def close(self):
+        self.closed = True
+
+    @contextmanager
+    def caller_transaction(self, connection):
+        yield
+
+
+def pool_with(store, **kwargs):
+    """Return a JobPool whose store is *store*, open already."""
+    jobs = JobPool(**kwargs)
+    jobs._gateway._lazy._store = store
+    return jobs

@@ -1,0 +1,93 @@
+"""What tests of the store share: a clock to move, and short ways to say a thing."""
+
+from jobpool.core.job import Evidence, JobState, NewJob, Settlement
+from jobpool.core.lifecycle import Ending, account, hand_back
+from jobpool.core.outcome import Outcome
+from jobpool.core.policy import Policy
+from jobpool.store.base import KindRecord, Run
+
+KINDS = {"cpu": ("shop.thumbnail", "shop.resize"), "io": ("shop.fetch",)}
+
+
+class ManualClock:
+    """Time that moves when the test says so, in either direction."""
+
+    def __init__(self, now_ms=1_800_000_000_000):
+        self.now_ms = now_ms
+        self.elapsed_s = 0.0
+
+    def utc_ms(self):
+        return self.now_ms
+
+    def monotonic_s(self):
+        return self.elapsed_s
+
+    def advance(self, seconds):
+        self.now_ms += round(seconds * 1000)
+        self.elapsed_s += max(0, seconds)
+
+
+def new_job(kind="shop.thumbnail", pool="cpu", payload=b"{}", **options):
+    return NewJob(kind=kind, pool=pool, payload=payload, **options)
+
+
+def begin_run(store, run_id="run-1", kinds=(), ttl_s=60.0, **facts):
+    run = Run(
+        id=run_id,
+        host="host",
+        boot_id="boot",
+        pid=1,
+        pid_namespace=1,
+        version="0",
+        **facts,
+    )
+    store.begin_run(run, kinds, ttl_s)
+    return run_id
+
+
+def kind_record(kind="shop.thumbnail", pool="cpu", **facts):
+    given = {
+        "schema": b"{}",
+        "timeout_s": 600.0,
+        "memory_bytes": 2**30,
+        "max_attempts": 5,
+        "max_crashes": 3,
+        **facts,
+    }
+    return KindRecord(kind=kind, pool=pool, **given)
+
+
+def lease(store, run_id="run-1", limit=100, pool="cpu", kinds=None):
+    """Lease from one pool; the leases only."""
+    return store.lease(run_id, {pool: limit}, kinds or KINDS).leases
+
+
+def lease_one(store, run_id="run-1", pool="cpu"):
+    (only,) = lease(store, run_id, 1, pool)
+    return only
+
+
+def succeeded(granted, result=b'{"ok":1}', **evidence):
+    return Settlement(
+        id=granted.id,
+        token=granted.token,
+        state=JobState.SUCCEEDED,
+        outcome=Outcome.SUCCEEDED,
+        result=result,
+        evidence=Evidence(**evidence),
+    )
+
+
+def ended(granted, outcome=Outcome.FAILED, *, policy=None, now_ms=0, **ending):
+    """What the accounting point makes of an attempt that did not succeed."""
+    return account(
+        granted, policy or Policy(), Ending(outcome=outcome, **ending), now_ms=now_ms
+    )
+
+
+def handed_back(granted):
+    return hand_back(granted)
+
+
+def counters(job):
+    return (job.failures, job.crashes, job.interruptions, job.recoveries)

@@ -1,0 +1,433 @@
+"""JobPool, Handler and Job over a store in memory: what goes where, and when."""
+
+import copy
+import pickle
+import threading
+
+import msgspec
+import pytest
+
+from client_fakes import FakeStore, pool_with
+from jobpool import (
+    ArgumentsRejected,
+    JobNotFound,
+    JobPool,
+    JobUnsuccessful,
+    KeyConflict,
+    StoreUnavailable,
+    UsageError,
+    WaitTimeout,
+)
+from jobpool.client import ending
+from jobpool.core.job import JobState
+from jobpool.core.outcome import Outcome
+from jobpool.testing import FakeClock, running
+
+
+@pytest.fixture
+def store():
+    return FakeStore()
+
+
+@pytest.fixture
+def jobs(store):
+    return pool_with(store)
+
+
+@pytest.fixture
+def add(jobs):
+    @jobs.job("cpu", kind="add", aliases=["plus"])
+    def add(a: int, b: int = 1) -> int:
+        """Add."""
+        return a + b
+
+    return add
+
+
+def test_a_handler_stays_a_function(add):
+    """It can be called and tested; its name and docstring are the function's."""
+    assert add(1, b=2) == 3
+    assert (add.__name__, add.__doc__) == ("add", "Add.")
+
+
+module_jobs = JobPool()
+
+
+@module_jobs.job("cpu", kind="module.handler")
+def module_handler(): ...
+
+
+def test_a_handler_is_pickled_by_its_name(monkeypatch):
+    """As a function is: pools of multiprocessing can be given one."""
+    import sys
+
+    module = type(sys)("pickled_here")
+    module.module_handler = module_handler
+    monkeypatch.setitem(sys.modules, "pickled_here", module)
+    monkeypatch.setattr(module_handler, "__module__", "pickled_here")
+    assert pickle.loads(pickle.dumps(module_handler)) is module_handler
+    assert copy.copy(module_handler) is module_handler
+
+
+def test_enqueue_stores_one_job_and_wakes_the_supervisor(store, add):
+    """The job carries the kind, the pool and the arguments by name."""
+    job = add.enqueue(1, b=2)
+    assert (job.id, job.kind, job.created) == (1, "add", True)
+    (stored,) = store.jobs
+    assert (stored.kind, stored.pool, stored.payload) == (
+        "add",
+        "cpu",
+        b'{"a":1,"b":2}',
+    )
+    assert store.rings == 1
+
+
+def test_options_travel_with_the_job(store, add):
+    """`.options` changes one job, not the handler."""
+    add.options(run_in="5m", priority=5, unique="u", tenant="t").enqueue(1)
+    add.enqueue(2)
+    first, second = store.jobs
+    assert (first.delay_ms, first.priority) == (300_000, 5)
+    assert (first.unique, first.tenant) == ("u", "t")
+    assert (second.delay_ms, second.priority, second.unique) == (0, 0, None)
+
+
+def test_a_key_gives_the_same_job_again(add):
+    """The second call returns the first one's job and says so."""
+    first = add.options(key="k").enqueue(1)
+    again = add.options(key="k").enqueue(1)
+    assert (first.created, again.created) == (True, False)
+    assert first == again
+    assert hash(first) == hash(again)
+    with pytest.raises(KeyConflict):
+        add.options(key="k").enqueue(2)
+
+
+def test_refused_arguments_store_nothing(store, add):
+    """A refusal comes before the store is touched."""
+    with pytest.raises(ArgumentsRejected):
+        add.enqueue("x")
+    assert store.jobs == []
+
+
+def test_the_payload_cap_is_the_pools(store):
+    """`payload_max` counts the bytes of the JSON."""
+    jobs = pool_with(store, payload_max=11)
+    handler = jobs.job("cpu", kind="k")(lambda text: None)
+    handler.enqueue("")
+    with pytest.raises(ArgumentsRejected, match=r"take 12 bytes .* allowed are 11"):
+        handler.enqueue("a")
+
+
+class InTransaction:
+    in_transaction = True
+
+
+def test_a_connection_goes_to_the_store_and_nobody_is_woken(store, add):
+    """Before the caller commits there is nothing to see."""
+    connection = InTransaction()
+    add.options(connection=connection).enqueue(1)
+    assert store.batches == [(1, connection)]
+    assert store.rings == 0
+
+
+# -- bulk ---
+
+
+def test_many_are_stored_in_batches(store, jobs, add):
+    """1,000 a batch, in order, from a generator that is never held whole."""
+    ahead = []
+
+    def items():
+        for number in range(2500):
+            ahead.append(number - len(store.jobs))
+            yield {"a": number}
+
+    assert jobs.enqueue_many(add.options(priority=3), items()) == 2500
+    assert store.batches == [(1000, None), (1000, None), (500, None)]
+    assert [job.payload for job in store.jobs[:2]] == [b'{"a":0}', b'{"a":1}']
+    assert {job.priority for job in store.jobs} == {3}
+    assert max(ahead) < 1000
+
+
+def test_large_items_make_small_batches(store, jobs):
+    """Memory is bounded by bytes as well."""
+    handler = jobs.job("cpu", kind="k")(lambda text: None)
+    assert jobs.enqueue_many(handler, [{"text": "x" * 1_000_000}] * 7) == 7
+    assert store.batches == [(5, None), (2, None)]
+
+
+def test_a_bad_item_is_named_and_its_batch_is_not_stored(store, jobs, add):
+    """The message says which one, and how many were stored before it."""
+    items = [{"a": 1}] * 1200 + [{"a": "SECRET"}] + [{"a": 1}] * 1000
+    with pytest.raises(
+        ArgumentsRejected, match=r"item 1200 \(the first is 0\).*1000 jobs"
+    ):
+        jobs.enqueue_many(add, items)
+    assert len(store.jobs) == 1000
+
+
+def test_a_failing_store_or_generator_says_how_far_it_came(store, jobs, add):
+    """The error itself is kept, with a note."""
+
+    def items():
+        yield from [{"a": 1}] * 1000
+        store.error = StoreUnavailable("gone")
+        yield from [{"a": 1}] * 1000
+
+    with pytest.raises(StoreUnavailable) as caught:
+        jobs.enqueue_many(add, items())
+    assert (caught.value.__notes__) == [
+        "enqueue_many: 1000 jobs had been stored before this"
+    ]
+
+
+def test_nothing_to_enqueue_is_no_transaction(store, jobs, add):
+    """An empty iterable stores nothing."""
+    assert jobs.enqueue_many(add, []) == 0
+    assert store.batches == []
+
+
+def test_many_with_one_key_are_refused(jobs, add):
+    """They would all be one job."""
+    with pytest.raises(UsageError, match="all items one job"):
+        jobs.enqueue_many(add.options(key="k"), [{"a": 1}])
+
+
+def test_many_of_a_plain_function_are_refused(jobs):
+    """The remedy is named."""
+    with pytest.raises(UsageError, match="decorate the function"):
+        jobs.enqueue_many(print, [{}])
+
+
+# -- results ---
+
+
+def test_a_result_comes_typed(store, jobs):
+    """The return annotation restores what JSON has not."""
+
+    @jobs.job("cpu", kind="k")
+    def key() -> bytes: ...
+
+    job = key.enqueue()
+    store.put(job.id, JobState.SUCCEEDED, result=b'"AAE="')
+    assert job.result() == b"\0\1"
+    assert jobs.get(job.id).result() == b"\0\1"
+
+
+def test_a_result_that_does_not_fit_comes_plain(store, add):
+    """An older version of the handler may have returned something else."""
+    job = add.enqueue(1)
+    store.put(job.id, JobState.SUCCEEDED, result=b'{"sum":2}')
+    assert job.result(timeout=0) == {"sum": 2}
+
+
+@pytest.mark.parametrize("result", [None, b"null"])
+def test_no_result_is_none(store, jobs, result):
+    """A handler that returns nothing has the result None."""
+    job = jobs.job("cpu", kind="k")(lambda: None).enqueue()
+    store.put(job.id, JobState.SUCCEEDED, result=result)
+    assert job.result() is None
+
+
+def test_an_unsuccessful_job_says_why(store, add):
+    """The error carries the evidence, as text and as attributes."""
+    job = add.enqueue(1)
+    store.put(
+        job.id,
+        JobState.QUARANTINED,
+        outcome=Outcome.CRASHED,
+        reason="killed by SIGSEGV; crash 3 of 3",
+        error_class="shop.Bad",
+        error="x" * 600,
+    )
+    with pytest.raises(
+        JobUnsuccessful, match=r"is quarantined .* crashed; killed by SIGSEGV; crash 3"
+    ) as caught:
+        job.result()
+    error = caught.value
+    assert (error.job_id, error.state) == (job.id, "quarantined")
+    assert (error.outcome, error.error_class) == ("crashed", "shop.Bad")
+    assert len(str(error)) < 800
+
+
+def test_a_job_that_never_ran_says_so(store, add):
+    """A canceled job has no outcome."""
+    job = add.enqueue(1)
+    assert job.cancel()
+    with pytest.raises(JobUnsuccessful, match=r"is canceled .* never ran"):
+        job.result()
+
+
+def test_waiting_ends_with_the_job_or_the_timeout(store, add):
+    """It looks more and more rarely, at least ten times a second, and never late."""
+    clock, pauses = FakeClock(), []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        clock.advance(seconds)
+
+    job = add.enqueue(1)
+    with pytest.raises(WaitTimeout, match=r"job 1 \(add\) is still runnable after 5s"):
+        ending.wait_finished(store, job.id, 5.0, clock=clock, sleep=sleep)
+    assert clock.monotonic_s() == pytest.approx(5.0)
+    assert (pauses[0], max(pauses)) == (0.001, 0.1)
+    assert store.get_calls == len(pauses) + 1
+
+    def finish(seconds):
+        store.put(job.id, JobState.SUCCEEDED, result=b"2")
+
+    found = ending.wait_finished(store, job.id, None, clock=clock, sleep=finish)
+    assert found.state is JobState.SUCCEEDED
+
+
+def test_wait_timeout_is_a_timeout_error(add):
+    """``except TimeoutError`` catches it."""
+    job = add.enqueue(1)
+    with pytest.raises(TimeoutError):
+        job.result(timeout=0)
+
+
+def test_state_progress_and_info_read_the_store(store, add):
+    """A handle has no memory of its own."""
+    job = add.enqueue(1)
+    assert (job.state, job.progress) == (JobState.RUNNABLE, None)
+    store.put(job.id, JobState.LEASED, progress=b"0.5", attempt=2)
+    assert (job.state, job.progress, job.info().attempt) == ("leased", 0.5, 2)
+
+
+def test_operators_steps_answer_whether_something_changed(store, jobs, add):
+    """cancel, retry and release each concern certain states."""
+    job = add.enqueue(1)
+    rings = store.rings
+    assert (jobs.cancel(job.id), jobs.cancel(job.id)) == (True, False)
+    assert (jobs.release(job.id), jobs.retry(job.id)) == (False, True)
+    store.put(job.id, JobState.QUARANTINED)
+    assert (jobs.retry(job.id), jobs.release(job.id)) == (False, True)
+    assert store.rings == rings + 3
+
+
+@pytest.mark.parametrize("job_id", [0, -1, 7, 2**63, 10**400])
+@pytest.mark.parametrize("step", ["get", "wait", "cancel", "retry", "release"])
+def test_an_unknown_id_is_said(jobs, add, step, job_id):
+    """Ids that no store can hold are simply not there."""
+    with pytest.raises(JobNotFound, match="no job has this id in sqlite:"):
+        getattr(jobs, step)(job_id)
+
+
+@pytest.mark.parametrize("job_id", ["1", 1.0, True, None])
+def test_an_id_is_a_whole_number(jobs, job_id):
+    """The text of an id is a mistake that would find nothing."""
+    with pytest.raises(UsageError, match="expected a whole number"):
+        jobs.get(job_id)
+
+
+def test_close_closes_the_store(store, jobs):
+    """The next use would open it again."""
+    jobs.close()
+    jobs.close()
+    assert store.closed
+
+
+# -- inside a child ---
+
+
+def test_in_a_handler_jobs_go_to_the_supervisor(store, jobs, add):
+    """The store is never touched from a child."""
+    with running() as rehearsal:
+        job = add.options(priority=2).enqueue(1)
+        assert jobs.enqueue_many(add, [{"a": 2}] * 1500) == 1500
+    assert store.batches == []
+    assert rehearsal.enqueued[0].priority == 2
+    assert (job.id, len(rehearsal.enqueued)) == (1, 1501)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda jobs, job: job.state,
+        lambda jobs, job: job.progress,
+        lambda jobs, job: job.result(),
+        lambda jobs, job: job.wait(),
+        lambda jobs, job: job.cancel(),
+        lambda jobs, job: jobs.get(1),
+        lambda jobs, job: jobs.retry(1),
+        lambda jobs, job: jobs.transaction(None).__enter__(),
+    ],
+)
+def test_in_a_handler_the_store_is_out_of_reach(jobs, add, step):
+    """Everything that would read it is refused with a remedy."""
+    job = add.enqueue(1)
+    with running(), pytest.raises(UsageError, match="Enqueue the rest of the work"):
+        step(jobs, job)
+
+
+def test_in_a_handler_no_connection_can_be_joined(add):
+    """The supervisor stores the job, not the handler's transaction."""
+    with running(), pytest.raises(UsageError, match="connection= cannot be used"):
+        add.options(connection=object()).enqueue(1)
+
+
+def test_at_import_in_a_child_nothing_is_enqueued(store, jobs, add, monkeypatch):
+    """Or every new child would enqueue it again."""
+    job = add.enqueue(1)
+    monkeypatch.setenv("JOBPOOL_RUN", "some run")
+    for step in (
+        lambda: add.enqueue(1),
+        lambda: jobs.enqueue_many(add, [{"a": 1}]),
+        lambda: job.state,
+    ):
+        with pytest.raises(UsageError, match="outside of any handler"):
+            step()
+    assert len(store.jobs) == 1
+
+
+# -- transactions ---
+
+
+def test_in_a_transaction_what_would_wait_for_itself_is_refused(store, jobs, add):
+    """Only joining it works, in this thread; others may go on."""
+    connection = InTransaction()
+    others = []
+    with jobs.transaction(connection):
+        for step in (
+            lambda: add.enqueue(1),
+            lambda: jobs.enqueue_many(add, [{"a": 1}]),
+            lambda: jobs.cancel(1),
+            lambda: jobs.retry(1),
+            lambda: jobs.wait(1),
+            lambda: jobs.transaction(connection).__enter__(),
+        ):
+            with pytest.raises((UsageError, JobNotFound), match=r"ever|no job"):
+                step()
+        add.options(connection=connection).enqueue(1)
+        thread = threading.Thread(target=lambda: others.append(add.enqueue(2)))
+        thread.start()
+        thread.join(10)
+    assert store.batches == [(1, connection), (1, None)]
+    assert len(others) == 1
+    assert add.enqueue(3).id == 3
+
+
+def test_an_error_in_a_transaction_ends_it(jobs, add):
+    """The thread may enqueue again afterwards."""
+    with pytest.raises(ZeroDivisionError), jobs.transaction(InTransaction()):
+        1 / 0  # noqa: B018 - raises
+    assert add.enqueue(1).created
+
+
+# -- the application, as children see it ---
+
+
+def test_invoke_runs_a_kind_or_an_alias(jobs, add):
+    """Arguments come as JSON by name; the result goes as JSON."""
+    assert jobs.invoke("add", b'{"a":1}', 100) == b"2"
+    assert jobs.invoke("plus", b'{"a":1,"b":5}', 100) == b"6"
+
+
+def test_specs_are_data_about_every_handler(jobs, add):
+    """The supervisor reads them without importing anything."""
+    (spec,) = jobs.handler_specs()
+    assert (spec.kind, spec.pool, spec.aliases) == ("add", "cpu", ("plus",))
+    assert "a" in msgspec.json.decode(spec.schema)["properties"]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=type(spec)) == spec

@@ -1,0 +1,173 @@
+"""Events as lines: one line each, harmless, bounded, complete."""
+
+import json
+import re
+
+import msgspec
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, iso_time, json_line
+from jobpool.core.job import JobState
+from jobpool.core.outcome import Outcome
+
+AT = 1_700_000_002_500  # 2023-11-14T22:13:22.500Z
+EVIL = "x\x1b[2J\r\n10:00:00 job 1 succeeded\x9b31m\u202e\u2028\x00\udcff"
+
+ENDED = ev.JobEnded(
+    at_ms=AT,
+    id=2,
+    kind="shop.thumbnail",
+    slot="cpu/1",
+    attempt=1,
+    max_attempts=3,
+    outcome=Outcome.OUT_OF_MEMORY,
+    state=JobState.PENDING,
+    delay_s=15.0,
+    reason="killed at 512MiB",
+)
+
+
+def sample(kind, text="text"):
+    """Build an event of any class, every text in it being *text*."""
+    values = {
+        str: text,
+        int: 7,
+        float: 1.5,
+        Outcome: Outcome.CRASHED,
+        JobState: JobState.DEAD,
+    }
+    given = {}
+    for field in msgspec.structs.fields(kind):
+        wanted = field.type
+        plain = next((t for t in values if t in (wanted, *_members(wanted))), None)
+        if field.name == "kinds":
+            given["kinds"] = (ev.UnknownKind(text, 3, 4.0),)
+        elif field.name == "pools":
+            given["pools"] = {"cpu": text}
+        else:
+            given[field.name] = values[plain]
+    return kind(**given)
+
+
+def _members(wanted):
+    return getattr(wanted, "__args__", ())
+
+
+ALL = ev.Event.__subclasses__()
+
+
+def test_an_attempts_end_reads_as_designed():
+    """The line says what, where, which attempt, why and what comes next."""
+    assert human_line(ENDED) == (
+        "22:13:22 job 2 out_of_memory  cpu/1  attempt 1 of 3  shop.thumbnail  "
+        "killed at 512MiB, again in 15s"
+    )
+
+
+def test_the_json_line_has_every_field():
+    """Programs get the time, the level, the event's name and all of its fields."""
+    found = json.loads(json_line(ENDED))
+    assert found == {
+        "time": "2023-11-14T22:13:22.500Z",
+        "level": "warning",
+        "event": "job_ended",
+        "id": 2,
+        "kind": "shop.thumbnail",
+        "slot": "cpu/1",
+        "attempt": 1,
+        "outcome": "out_of_memory",
+        "state": "pending",
+        "max_attempts": 3,
+        "delay_s": 15.0,
+        "reason": "killed at 512MiB",
+        "error_class": None,
+        "duration_s": None,
+        "peak_rss_bytes": None,
+    }
+
+
+def test_there_are_all_events_that_were_agreed():
+    """Names are an interface: what people alert on does not change by accident."""
+    assert {kind.name for kind in ALL} == {
+        "alarm",
+        "child_ended",
+        "child_started",
+        "job_dead",
+        "job_ended",
+        "job_output",
+        "job_quarantined",
+        "job_succeeded",
+        "lines_dropped",
+        "pool_resized",
+        "run_reclaimed",
+        "stale_settlement",
+        "store_back",
+        "store_trouble",
+        "supervisor_draining",
+        "supervisor_ready",
+        "supervisor_stopped",
+        "unknown_kinds",
+        "zygote_failed",
+    }
+    assert ev.JobQuarantined.level is ev.Level.ERROR
+    assert ev.JobDead.level is ev.Level.WARNING
+    assert ev.ChildStarted.level is ev.ChildEnded.level is ev.Level.DEBUG
+
+
+@pytest.mark.parametrize("kind", set(ALL) - {ev.Alarm}, ids=lambda kind: kind.name)
+def test_every_event_has_words_of_its_own(kind):
+    """No event falls back to its bare name in the human log."""
+    line = human_line(sample(kind))
+    assert line.startswith("00:00:00 ")
+    assert kind.name not in line
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("render", [human_line, json_line])
+def test_no_text_can_forge_a_line_or_reach_the_terminal(kind, render):
+    """Control characters, line breaks and direction marks are made visible."""
+    line = render(sample(kind, EVIL))
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]", line)
+    line.encode()  # no lone surrogate is left
+    if render is json_line:
+        json.loads(line)
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("render", [human_line, json_line])
+@pytest.mark.parametrize("char", ["a", "\x00", "\U0001f600", "\U000e0001"])
+def test_a_line_is_at_most_8_kib(kind, render, char):
+    """Whatever a job says, a line has its cap; what was cut is marked."""
+    line = render(sample(kind, char * 100_000))
+    assert len(line.encode()) <= LINE_MAX_BYTES
+    if char * 30 in json_text_of(line):
+        assert "more characters" in line
+
+
+def json_text_of(line):
+    return json.dumps(json.loads(line), ensure_ascii=False) if line[0] == "{" else line
+
+
+def test_thousands_of_unknown_kinds_are_one_short_line():
+    """The first few are named and the rest is counted."""
+    kinds = tuple(ev.UnknownKind(f"shop.kind{n}", 1, 2.0) for n in range(5000))
+    line = human_line(ev.UnknownKinds(at_ms=AT, kinds=kinds))
+    assert "shop.kind0 (1 jobs, oldest 2s)" in line
+    assert "and 4980 more" in line
+    assert len(line) < 1500
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "text"),
+    [
+        (None, None),
+        (0, "1970-01-01T00:00:00.000Z"),
+        (253_402_300_799_000, "9999-12-31T23:59:59.000Z"),
+        (2**62, f"{2**62}ms"),
+        (-(2**62), f"-{2**62}ms"),
+    ],
+)
+def test_times_are_iso_8601_utc(at_ms, text):
+    """A moment that no calendar holds is written as its number; nothing raises."""
+    assert iso_time(at_ms) == text

@@ -1,0 +1,276 @@
+"""The life of a job: a total table, and one accounting point."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from jobpool.core.job import FINISHED, Evidence, JobState, Lease, PastAttempt
+from jobpool.core.lifecycle import (
+    TRANSITIONS,
+    Ending,
+    JobEvent,
+    account,
+    after,
+    hand_back,
+    spread_of,
+)
+from jobpool.core.outcome import CHARGES, Outcome
+from jobpool.core.policy import INTERRUPTIONS_MAX, Policy, Rerun, RetryRule
+from jobpool.errors import JobpoolBug
+
+NOW_MS = 1_000_000_000_000
+
+
+def lease(**fields: object) -> Lease:
+    """Return a lease of a first attempt, changed as asked."""
+    base = {
+        "id": 1,
+        "token": 7 << 20,
+        "kind": "k",
+        "pool": "cpu",
+        "attempt": 1,
+        "payload": b"{}",
+    }
+    return Lease(**(base | fields))  # type: ignore[arg-type]
+
+
+def past(outcome: Outcome, count: int, *, rule: str | None = None, age_ms: int = 1000):
+    """Return *count* equal earlier attempts."""
+    return tuple(PastAttempt(outcome, rule, NOW_MS - age_ms) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    ("state", "event"), list(itertools.product(JobState, JobEvent))
+)
+def test_every_state_meets_every_event(state: JobState, event: JobEvent) -> None:
+    """The table has a cell for every state and event, and `after` obeys it."""
+    following = TRANSITIONS[state][event]
+    if following is None:
+        with pytest.raises(JobpoolBug, match=state.value):
+            after(state, event)
+    else:
+        assert following == after(state, event)
+
+
+@pytest.mark.parametrize("state", FINISHED)
+def test_a_finished_job_moves_only_by_an_operator(state: JobState) -> None:
+    """Nothing but cancel and revive leads out of a finished state."""
+    leaving = {event for event, to in TRANSITIONS[state].items() if to is not None}
+    assert leaving <= {JobEvent.REVIVE, JobEvent.CANCEL}
+
+
+def test_only_a_lease_leads_to_leased() -> None:
+    """No event but LEASE, from RUNNABLE alone, grants a job."""
+    ways = [
+        (state, event)
+        for state, cells in TRANSITIONS.items()
+        for event, to in cells.items()
+        if to is JobState.LEASED
+    ]
+    assert ways == [(JobState.RUNNABLE, JobEvent.LEASE)]
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_a_charge_and_a_verdict(outcome: Outcome) -> None:
+    """No outcome is without its price, and each leads to some next state."""
+    settlement = account(lease(), Policy(), Ending(outcome=outcome), now_ms=NOW_MS)
+    assert CHARGES[outcome] == settlement.charge
+    assert settlement.state is not JobState.LEASED
+
+
+CASES = [
+    # outcome, counters and history before, policy, expected state, words in the reason
+    (Outcome.SUCCEEDED, {}, Policy(), "succeeded", ""),
+    (Outcome.CANCELED, {}, Policy(), "canceled", ""),
+    (Outcome.FAILED, {}, Policy(), "pending", ""),
+    (Outcome.TIMED_OUT, {}, Policy(), "pending", ""),
+    (Outcome.STALLED, {}, Policy(), "pending", ""),
+    (Outcome.CRASHED, {}, Policy(), "pending", ""),
+    (Outcome.OUT_OF_MEMORY, {}, Policy(), "pending", ""),
+    (Outcome.INTERRUPTED, {}, Policy(), "pending", ""),
+    (Outcome.LOST, {}, Policy(), "pending", ""),
+    (
+        Outcome.FAILED,
+        {"history": past(Outcome.FAILED, 4)},
+        Policy(),
+        "dead",
+        "failure 5 of 5",
+    ),
+    (
+        Outcome.TIMED_OUT,
+        {"history": past(Outcome.TIMED_OUT, 99)},
+        Policy(max_attempts=100),
+        "dead",
+        "failure 100 of 100",
+    ),
+    (
+        Outcome.CRASHED,
+        {"history": past(Outcome.CRASHED, 2)},
+        Policy(),
+        "quarantined",
+        "crash 3 of 3",
+    ),
+    (
+        Outcome.OUT_OF_MEMORY,
+        {"history": past(Outcome.CRASHED, 2)},
+        Policy(),
+        "quarantined",
+        "crash 3 of 3",
+    ),
+    (
+        Outcome.CRASHED,
+        {"history": past(Outcome.CRASHED, 4, age_ms=73 * 3600 * 1000)},
+        Policy(),
+        "dead",
+        "failure 5 of 5",
+    ),
+    (
+        Outcome.CRASHED,
+        {"history": past(Outcome.CRASHED, 1, age_ms=73 * 3600 * 1000)},
+        Policy(max_crashes=2),
+        "pending",
+        "",
+    ),
+    (
+        Outcome.TIMED_OUT,
+        {"history": past(Outcome.CRASHED, 2)},
+        Policy(),
+        "pending",
+        "",
+    ),
+    (Outcome.LOST, {"recoveries": 4}, Policy(), "quarantined", "lost 5 times"),
+    (Outcome.LOST, {"recoveries": 3}, Policy(), "pending", ""),
+    (
+        Outcome.INTERRUPTED,
+        {"interruptions": INTERRUPTIONS_MAX - 1},
+        Policy(),
+        "dead",
+        "interrupted 20 times",
+    ),
+    (
+        Outcome.INTERRUPTED,
+        {"history": past(Outcome.FAILED, 4)},
+        Policy(),
+        "pending",
+        "",
+    ),
+    (
+        Outcome.FAILED,
+        {"history": past(Outcome.INTERRUPTED, 10)},
+        Policy(),
+        "pending",
+        "",
+    ),
+    (Outcome.FAILED, {"max_attempts": 1}, Policy(), "dead", "failure 1 of 1"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "before", "policy", "state", "words"), CASES)
+def test_the_accounting_table(
+    outcome: Outcome, before: dict[str, object], policy: Policy, state: str, words: str
+) -> None:
+    """Each outcome spends its own budget, and only a spent budget ends a job."""
+    settlement = account(
+        lease(**before), policy, Ending(outcome=outcome), now_ms=NOW_MS
+    )
+    assert state == settlement.state.value
+    assert words in (settlement.evidence.reason or "")
+
+
+UNKNOWN_ENDS = [outcome for outcome, charge in CHARGES.items() if charge.end_unknown]
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_rerun_never_ends_what_may_have_happened(outcome: Outcome) -> None:
+    """At most once: a job whose attempt's end is unknown is dead, with the reason."""
+    policy = Policy(rerun=Rerun.NEVER)
+    settlement = account(lease(), policy, Ending(outcome=outcome), now_ms=NOW_MS)
+    if outcome in UNKNOWN_ENDS:
+        assert settlement.state is JobState.DEAD
+        assert "rerun" in (settlement.evidence.reason or "")
+    else:
+        assert settlement.state is not JobState.DEAD
+
+
+def test_give_up_is_dead_at_once() -> None:
+    """A handler that gives up is believed, whatever is left of its budget."""
+    ending = Ending(outcome=Outcome.FAILED, give_up=True)
+    settlement = account(lease(), Policy(), ending, now_ms=NOW_MS)
+    assert settlement.state is JobState.DEAD
+
+
+def test_retry_later_waits_as_asked_and_spends_an_attempt() -> None:
+    """The handler's own delay is used; the budget still bounds it."""
+    ending = Ending(outcome=Outcome.FAILED, retry_in_s=7.5)
+    settlement = account(lease(), Policy(), ending, now_ms=NOW_MS)
+    assert (JobState.PENDING, 7500) == (settlement.state, settlement.delay_ms)
+    spent = lease(history=past(Outcome.FAILED, 4))
+    assert account(spent, Policy(), ending, now_ms=NOW_MS).state is JobState.DEAD
+
+
+def test_a_rule_never_ends_the_job() -> None:
+    """An error class whose rule is never is not tried again; its bases count."""
+    policy = Policy(retry={"LookupError": RetryRule(never=True)})
+    ending = Ending(
+        outcome=Outcome.FAILED,
+        error_classes=("builtins.KeyError", "builtins.LookupError"),
+    )
+    settlement = account(lease(), policy, ending, now_ms=NOW_MS)
+    assert settlement.state is JobState.DEAD
+    assert settlement.rule == "LookupError"
+
+
+def test_a_rule_has_a_budget_and_delays_of_its_own() -> None:
+    """Failures under a rule with a budget do not spend the job's, nor the reverse."""
+    rule = RetryRule(delays_s=(1.0, 2.0), max_attempts=3)
+    policy = Policy(max_attempts=2, retry={"shop.VendorDown": rule})
+    ending = Ending(outcome=Outcome.FAILED, error_classes=("shop.VendorDown",))
+    first = account(lease(), policy, ending, now_ms=NOW_MS)
+    assert (JobState.PENDING, 1000) == (first.state, first.delay_ms)
+    second = lease(history=past(Outcome.FAILED, 1, rule="shop.VendorDown"))
+    assert account(second, policy, ending, now_ms=NOW_MS).delay_ms == 2000
+    third = lease(history=past(Outcome.FAILED, 2, rule="shop.VendorDown"))
+    assert account(third, policy, ending, now_ms=NOW_MS).state is JobState.DEAD
+    other = Ending(outcome=Outcome.FAILED, error_classes=("builtins.ValueError",))
+    assert account(third, policy, other, now_ms=NOW_MS).state is JobState.PENDING
+
+
+def test_a_crash_waits_at_least_a_minute() -> None:
+    """After a crash the next attempt waits for a minute or more."""
+    ending = Ending(outcome=Outcome.CRASHED)
+    settlement = account(lease(), Policy(), ending, now_ms=NOW_MS)
+    assert settlement.delay_ms >= 60_000
+
+
+def test_interrupted_and_lost_jobs_run_again_at_once() -> None:
+    """What was not the job's doing costs it no time either."""
+    for outcome in (Outcome.INTERRUPTED, Outcome.LOST):
+        ending = Ending(outcome=outcome)
+        assert account(lease(), Policy(), ending, now_ms=NOW_MS).delay_ms == 0
+
+
+def test_hand_back_charges_nothing() -> None:
+    """An attempt that never began leaves no outcome and no charge."""
+    settlement = hand_back(lease())
+    assert settlement.state is JobState.RUNNABLE
+    assert settlement.outcome is None
+    assert settlement.charge == CHARGES[Outcome.SUCCEEDED]
+
+
+def test_the_verdict_joins_the_evidence() -> None:
+    """The stored reason says what happened and what it led to."""
+    ending = Ending(
+        outcome=Outcome.CRASHED, evidence=Evidence(reason="killed by SIGSEGV")
+    )
+    before = lease(history=past(Outcome.CRASHED, 2))
+    settlement = account(before, Policy(), ending, now_ms=NOW_MS)
+    assert settlement.evidence.reason == "killed by SIGSEGV; crash 3 of 3"
+
+
+def test_jitter_is_bounded_and_spread() -> None:
+    """The token alone places a wait within its jitter, over the whole range."""
+    spreads = [spread_of(token << 20) for token in range(1, 2000)]
+    assert min(spreads) < -0.9
+    assert max(spreads) > 0.9
+    assert all(-1 <= spread < 1 for spread in spreads)

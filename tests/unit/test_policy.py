@@ -1,0 +1,81 @@
+"""Back-off, budgets and limits: arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jobpool.core.limits import Effective, Limits, PoolLimits, resolve
+from jobpool.core.policy import (
+    BACKOFF_MAX_S,
+    Policy,
+    RetryRule,
+    backoff_s,
+    matching_rule,
+)
+
+
+def test_backoff_grows_by_four_and_is_capped() -> None:
+    """30 s, 2 min, 8 min, 32 min, then 1 h."""
+    waits = [backoff_s(n, 0.0) for n in range(1, 8)]
+    assert waits == [30, 120, 480, 1920, 3600, 3600, 3600]
+
+
+@given(st.integers(1, 10_000), st.floats(-1, 1))
+def test_backoff_stays_within_its_jitter(nth: int, spread: float) -> None:
+    """No wait is more than a fifth off its plain value, however many failures."""
+    plain = backoff_s(nth, 0.0)
+    assert 0.8 * plain <= backoff_s(nth, spread) <= 1.2 * plain
+    assert plain <= BACKOFF_MAX_S
+
+
+def test_the_nearest_class_with_a_rule_wins() -> None:
+    """A rule for the class itself beats one for its base; names may be bare."""
+    never, often = RetryRule(never=True), RetryRule(max_attempts=9)
+    policy = Policy(retry={"OSError": never, "shop.VendorDown": often})
+    names = ["shop.VendorDown", "builtins.ConnectionError", "builtins.OSError"]
+    assert matching_rule(policy, names) == "shop.VendorDown"
+    assert matching_rule(policy, names[1:]) == "OSError"
+    assert matching_rule(policy, ["builtins.ValueError"]) is None
+
+
+POOL = PoolLimits(timeout_s=100, memory_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("configured", "job", "declared", "expected"),
+    [
+        (None, None, None, 100),
+        (None, None, 30, 30),
+        (None, 20, 30, 20),
+        (10, 20, 30, 10),
+        (None, 500, None, 200),
+    ],
+)
+def test_the_first_that_names_a_limit_wins_under_the_maximum(
+    configured: float | None, job: float | None, declared: float | None, expected: float
+) -> None:
+    """Configuration, job, decorator, pool; never over the pool's maximum."""
+    pool = PoolLimits(timeout_s=100, memory_bytes=1000, timeout_max_s=200)
+    limits = resolve(
+        configured=Limits(timeout_s=configured),
+        job=Limits(timeout_s=job),
+        declared=Limits(timeout_s=declared),
+        pool=pool,
+    )
+    assert limits == Effective(timeout_s=expected, memory_bytes=1000)
+
+
+def test_a_soft_limit_beyond_the_hard_one_is_dropped() -> None:
+    """The hard limit comes first, so a later soft one would never fire."""
+    late = resolve(
+        configured=Limits(),
+        job=Limits(timeout_s=5),
+        declared=Limits(soft_timeout_s=10),
+        pool=POOL,
+    )
+    assert late.soft_timeout_s is None
+    early = resolve(
+        configured=Limits(), job=Limits(), declared=Limits(soft_timeout_s=10), pool=POOL
+    )
+    assert early.soft_timeout_s == 10

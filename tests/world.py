@@ -1,0 +1,195 @@
+"""A small world for the supervisor's core: it answers commands like an ideal host.
+
+No process, no store, no clock: forks succeed, leases come from a list, settlements
+are accepted. Tests script what children do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from jobpool.core.events import Event
+from jobpool.core.handler import AppReport, HandlerSpec
+from jobpool.core.job import Lease, Settlement
+from jobpool.core.limits import PoolLimits
+from jobpool.core.policy import Policy
+from jobpool.core.settings import PoolSettings, Settings
+from jobpool.sandbox.frames import Done, Raised, Ready
+from jobpool.sandbox.verdict import Exit
+from jobpool.store.base import LeaseBatch
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.machine import Machine
+
+MIB = 2**20
+
+
+def pool(name: str = "cpu", size: int = 2, **fields: object) -> PoolSettings:
+    """Return a pool's settings."""
+    size_max = fields.pop("size_max", size)
+    limits = fields.pop("limits", PoolLimits(timeout_s=60.0, memory_bytes=512 * MIB))
+    return PoolSettings(
+        name=name,
+        size_min=size,
+        size_max=size_max,  # type: ignore[arg-type]
+        limits=limits,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+class World:
+    """A machine and what surrounds it."""
+
+    def __init__(
+        self, *pools: PoolSettings, policy: Policy | None = None, burst: bool = False
+    ) -> None:
+        self.settings = Settings(
+            store="sqlite:////tmp/x.db",
+            app="jobs",
+            app_directory="/",
+            pools=pools or (pool(),),
+        )
+        self.report = AppReport(
+            handlers=tuple(
+                HandlerSpec(
+                    kind=f"{p.name}.work", pool=p.name, policy=policy or Policy()
+                )
+                for p in self.settings.pools
+            ),
+            base_rss_bytes=20 * MIB,
+        )
+        self.registries = 0
+        self.machine = Machine(
+            self.settings, pid=1, on_registry=self._registry, burst=burst
+        )
+        self.now_s = 100.0
+        self.queue: dict[str, deque[Lease]] = {
+            p.name: deque() for p in self.settings.pools
+        }
+        self.commands: list[m.Command] = []
+        self.settled: list[Settlement] = []
+        self.said: list[Event] = []
+        self.sent: dict[int, list[m.Assign]] = {}
+        self.finish: m.Finish | None = None
+        self.hold_settled = False
+        self.deaf_forks = False
+        self._tokens = 0
+        self._do(self.machine.start(self.now_s, 0))
+
+    def _registry(self, _registry: object) -> None:
+        self.registries += 1
+
+    # -- scripting ---------------------------------------------------------------
+
+    def up(self) -> World:
+        """Load the application in every pool and enter the run."""
+        for name in self.machine.pools:
+            self.step(m.ZygoteLoaded(name, self.report))
+        self.step(m.Entered())
+        return self
+
+    def job(self, pool_name: str = "cpu", **fields: object) -> Lease:
+        """Put a job in the store's queue."""
+        self._tokens += 1
+        lease = Lease(
+            id=self._tokens,
+            token=self._tokens,
+            kind=f"{pool_name}.work",
+            pool=pool_name,
+            attempt=1,
+            payload=b"{}",
+            **fields,  # type: ignore[arg-type]
+        )
+        self.queue[pool_name].append(lease)
+        return lease
+
+    def ring(self) -> None:
+        """Say that there are jobs."""
+        self.step(m.Rung())
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; every deadline on the way is kept."""
+        until_s = self.now_s + seconds
+        while (moment_s := self.machine.next_deadline_s()) <= until_s:
+            self.now_s = max(self.now_s, moment_s)
+            self.step(m.Tick())
+        self.now_s = until_s
+        self.step(m.Tick())
+
+    def done(self, slot: int, *, error: Raised | None = None, **fields: object) -> None:
+        """The child of a slot ends its running attempt."""
+        job = self.machine.slots[slot].queue[0]
+        base = {
+            "seq": job.seq,
+            "token": job.lease.token,
+            "ok": error is None,
+            "result": b"null",
+            "duration_s": 0.001,
+            "cpu_s": 0.001,
+            "rss_bytes": 20 * MIB,
+            "peak_rss_bytes": 21 * MIB,
+            "error": error,
+        }
+        frame = Done(**(base | fields))  # type: ignore[arg-type]
+        self.step(m.FrameArrived(slot, frame))
+
+    def died(
+        self,
+        slot: int,
+        *,
+        signal: int | None = None,
+        code: int | None = None,
+        never_begun: tuple[int, ...] = (),
+        host_oom: bool = False,
+    ) -> None:
+        """The child of a slot is gone."""
+        self.step(
+            m.ChildExited(
+                slot=slot,
+                exit=Exit(exit_code=code, signal=signal),
+                never_begun=never_begun,
+                host_oom=host_oom,
+            )
+        )
+
+    def took(self, kind: type) -> list[m.Command]:
+        """Return the commands of one kind so far, and forget them."""
+        found = [c for c in self.commands if isinstance(c, kind)]
+        self.commands = [c for c in self.commands if not isinstance(c, kind)]
+        return found
+
+    # -- the ideal host -----------------------------------------------------------
+
+    def step(self, event: m.SupervisorEvent) -> None:
+        """Take one event, and answer what follows from it."""
+        self._do(self.machine.step(event, self.now_s, round(self.now_s * 1000)))
+
+    def _do(self, commands: list[m.Command]) -> None:
+        for command in commands:
+            self.commands.append(command)
+            match command:
+                case m.Fork(slot=slot) if not self.deaf_forks:
+                    self.step(m.ChildForked(slot))
+                    self.step(m.FrameArrived(slot, Ready(20 * MIB)))
+                case m.Lease(wanted=wanted):
+                    self.step(m.Granted(wanted, self._grant(wanted)))
+                case m.Assign(slot=slot):
+                    self.sent.setdefault(slot, []).append(command)
+                case m.Send(slot=slot, frame=frame) if type(frame).__name__ == "Retire":
+                    self.died(slot, code=0)
+                case m.Settle(settlement=settlement):
+                    self.settled.append(settlement)
+                    if not self.hold_settled:
+                        self.step(m.Settled(1))
+                case m.Observe(event=event):
+                    self.said.append(event)
+                case m.Finish():
+                    self.finish = command
+                case _:
+                    pass
+
+    def _grant(self, wanted: object) -> LeaseBatch:
+        leases = []
+        for name, count in wanted.items():  # type: ignore[attr-defined]
+            queue = self.queue[name]
+            leases += [queue.popleft() for _ in range(min(count, len(queue)))]
+        return LeaseBatch(leases=tuple(leases))
