@@ -17,7 +17,7 @@ from jobpool.client.invocation import call
 from jobpool.client.strict_json import NotJson, encode
 from jobpool.core.job import Enqueued, JobState, NewJob
 from jobpool.core.quantity import DurationLike, duration_s
-from jobpool.core.running import Current, enter
+from jobpool.core.running import Current, channel, current, enter
 from jobpool.core.settings import PAYLOAD_MAX_BYTES, RESULT_MAX_BYTES
 from jobpool.errors import ArgumentsRejected, UsageError
 
@@ -103,10 +103,10 @@ def running(
         What the handler does, as it does it.
 
     Raises:
-        UsageError: not on leaving; inside the block, as in a child.
+        ConfigError: *timeout* is not a duration.
     """
     rehearsal = Rehearsal()
-    current = Current(
+    attempted = Current(
         job_id=job_id,
         kind=kind,
         attempt=attempt,
@@ -115,11 +115,19 @@ def running(
         checkpoint=checkpoint,
         channel=rehearsal,
     )
-    enter(rehearsal, current)
+    outer_channel, outer = channel(), _current_if_any()
+    enter(rehearsal, attempted)
     try:
         yield rehearsal
     finally:
-        enter(None, None)
+        enter(outer_channel, outer)
+
+
+def _current_if_any() -> Current | None:
+    try:
+        return current()
+    except UsageError:
+        return None
 
 
 def run_now(handler: Handler[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:

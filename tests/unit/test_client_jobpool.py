@@ -10,11 +10,13 @@ import pytest
 from client_fakes import FakeStore, pool_with
 from jobpool import (
     ArgumentsRejected,
+    ConfigError,
     JobNotFound,
     JobPool,
     JobUnsuccessful,
     KeyConflict,
     StoreUnavailable,
+    UnknownKind,
     UsageError,
     WaitTimeout,
 )
@@ -431,3 +433,57 @@ def test_specs_are_data_about_every_handler(jobs, add):
     assert (spec.kind, spec.pool, spec.aliases) == ("add", "cpu", ("plus",))
     assert "a" in msgspec.json.decode(spec.schema)["properties"]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=type(spec)) == spec
+
+
+def test_an_unknown_kind_cannot_be_invoked(jobs, add):
+    """The error lists the kinds that there are."""
+    with pytest.raises(UnknownKind, match="'gone'; it has add, plus"):
+        jobs.invoke("gone", b"{}", 100)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (object(), TypeError, "result of k cannot be stored: .* object has no JSON"),
+        (float("nan"), TypeError, "nan is not a JSON number"),
+        ("\ud800", TypeError, "surrogate"),
+        ("SECRET" * 20, ValueError, "takes 122 bytes as JSON, allowed are 100"),
+    ],
+)
+def test_a_result_that_cannot_be_kept_is_the_handlers_error(jobs, value, error, says):
+    """It is told by type and size, never by value."""
+    jobs.job("cpu", kind="k")(lambda: value)
+    with pytest.raises(error, match=says) as caught:
+        jobs.invoke("k", b"{}", 100)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_an_async_handler_is_run_to_its_end(jobs):
+    """Its result is the coroutine's."""
+
+    @jobs.job("io", kind="k")
+    async def double(n: int) -> int:
+        return n * 2
+
+    assert jobs.invoke("k", b'{"n":2}', 100) == b"4"
+
+
+def test_what_a_handler_raises_comes_out(jobs):
+    """Nothing is wrapped: the child reports the exception's own class."""
+
+    @jobs.job("cpu", kind="k")
+    def fail():
+        raise ZeroDivisionError("by hand")
+
+    with pytest.raises(ZeroDivisionError, match="by hand"):
+        jobs.invoke("k", b"{}", 100)
+
+
+def test_a_named_store_is_absolute(monkeypatch):
+    """So that the supervisor can compare it with its own."""
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("JOBPOOL_STORE", "sqlite:////elsewhere.db")
+    assert JobPool().named_store() is None
+    assert JobPool("sqlite:///shop.db").named_store() == "sqlite:////shop.db"
+    with pytest.raises(ConfigError, match="expected a URL"):
+        JobPool(5).named_store()

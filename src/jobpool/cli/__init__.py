@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 
 def main() -> None:
     """Run the command line; the entry point of the ``jobpool`` command."""
+    _fill_standard_streams()
     from jobpool.cli.root import cli  # noqa: PLC0415 - importing a child pulls nothing in
 
     cli(prog_name="jobpool")
+
+
+def _fill_standard_streams() -> None:
+    """Open what a caller has closed of 0, 1 and 2, so that no file of ours lands there.
+
+    A database that became descriptor 2 would receive somebody's error messages.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

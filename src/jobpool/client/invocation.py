@@ -45,14 +45,17 @@ def call(
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     watch = _SoftTimeoutWatch()
+    guarded = watch.guard(coroutine)
     try:
         with watch.installed():
-            return asyncio.run(watch.guard(coroutine))
+            return asyncio.run(guarded)
     except asyncio.CancelledError:
         if watch.fired is None:
             raise
     finally:
-        # Only if it was never started: a soft timeout came before the loop did.
+        # They matter if they were never started: the soft timeout came before the
+        # loop did, or there could be no loop; Python would warn about each.
+        guarded.close()
         coroutine.close()
     raise watch.fired
 

@@ -52,8 +52,8 @@ def pool_size(value: Any, what: str) -> Size:
     """
     match = None
     if not isinstance(value, bool) and isinstance(value, (int, str)):
-        text = value.strip() if isinstance(value, str) else _seen(value)
-        match = _RANGE.fullmatch(text)
+        text = value if isinstance(value, str) else _seen(value)
+        match = _RANGE.fullmatch(text.strip())
     if not match:
         raise ConfigError(
             f"{what}: {_seen(value)} is not a size; expected a number of children "
@@ -89,7 +89,8 @@ def _whole(minimum: int, maximum: int) -> Reader:
             raise ConfigError(f"{what}: expected a whole number, got {_seen(value)}")
         if not minimum <= value <= maximum:
             raise ConfigError(
-                f"{what}: {_seen(value)} is out of range; expected {minimum} to {maximum}"
+                f"{what}: {_seen(value)} is out of range; expected {minimum} to "
+                f"{maximum}"
             )
         return value
 

@@ -18,7 +18,6 @@ import mmap
 import os
 import resource
 import socket
-import struct
 import sys
 import time
 import traceback
@@ -43,6 +42,7 @@ from jobpool.sandbox.frames import (
     StartFailed,
 )
 from jobpool.sandbox.link import Link
+from jobpool.sandbox.marks import MARK, MARK_BYTES, free_mark
 from jobpool.sandbox.procfs import statm_bytes
 from jobpool.sandbox.report import failed, raised
 from jobpool.sandbox.reset import Baseline
@@ -52,9 +52,6 @@ from jobpool.sandbox.tree import become_subreaper
 EXIT_START_FAILED = 1
 EXIT_OWN_FAILURE = 70
 """EX_SOFTWARE: jobpool's own code in the child failed."""
-MARK_BYTES = 4096
-_MARKS = struct.Struct(f"<{MARK_BYTES // 8}Q")
-_MARK = struct.Struct("<Q")
 _STATM_BYTES = 128
 _KIB = 1024
 _NO_ATTEMPT = ClosedChannel("no attempt is running in this child now")
@@ -137,10 +134,7 @@ class Child:
         self._pid = os.getpid()
         self._soft_from_s: float | None = None
         self._mark = mmap.mmap(fds.mark, MARK_BYTES)
-        marks = _MARKS.unpack_from(self._mark)
-        # A dead child's mark stays until the store knows the end of its attempt.
-        # Tokens grow, so that the smallest is free (0) or the longest settled.
-        self._mark_at = marks.index(min(marks)) * _MARK.size
+        self._mark_at = free_mark(self._mark)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._peak_reset = _open_peak_reset()
         self._cpu_s = 0.0
@@ -178,14 +172,14 @@ class Child:
         """Run jobs until the supervisor wants no more or is gone."""
         link, mark = self._link, self._mark
         while (job := link.next_job()) is not None:
-            _MARK.pack_into(mark, self._mark_at, job.token)
+            MARK.pack_into(mark, self._mark_at, job.token)
             done = self._attempt(application, job)
             try:
                 with link.lock:
                     link.send(done)
             except OSError:
                 return  # the supervisor is gone; the mark says that we had it
-            _MARK.pack_into(mark, self._mark_at, 0)
+            MARK.pack_into(mark, self._mark_at, 0)
 
     def _attempt(self, application: Application, job: RunJob) -> Done:
         channel = AttemptChannel(self._link, job.token, self._go.checkpoint_max_bytes)

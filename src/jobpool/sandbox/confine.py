@@ -28,6 +28,7 @@ from typing import Any
 from multiprocess import context as multiprocess_context
 from multiprocess import process as multiprocess_process
 
+from jobpool.sandbox.meter import backstop_bytes
 from jobpool.sandbox.procfs import data_bytes
 from jobpool.sandbox.tree import PR_SET_NO_NEW_PRIVS, prctl
 
@@ -73,18 +74,18 @@ def point_output(output_fd: int) -> None:
     os.dup2(output_fd, 2)
 
 
-def set_limits(memory_backstop_bytes: int) -> None:
+def set_limits(memory_bytes: int) -> None:
     """Give up privileges to gain, core dumps, and memory without end.
 
     Args:
-        memory_backstop_bytes: data memory that may be had in addition to what is
-            held now; 0: no bound.
+        memory_bytes: the highest memory limit that an attempt may have here; the
+            bound is loosely above it. 0: no bound.
     """
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory_backstop_bytes:
+    if memory_bytes:
         _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = data_bytes() + memory_backstop_bytes
+        wanted = data_bytes() + backstop_bytes(memory_bytes)
         if hard == resource.RLIM_INFINITY or wanted < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
     score = Path("/proc/self/oom_score_adj")

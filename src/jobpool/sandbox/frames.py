@@ -85,7 +85,7 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     slot_name: str
     run_id: str
     memory_backstop_bytes: int
-    """RLIMIT_DATA is set so far above what the child holds already; 0: not set."""
+    """Highest memory limit of its attempts, for a loose RLIMIT_DATA; 0: none."""
     result_max_bytes: int
     checkpoint_max_bytes: int
     tmp_root: str

@@ -28,10 +28,10 @@ def next_look_s(rss_bytes: int, limit_bytes: int) -> float:
 
 
 def backstop_bytes(limit_bytes: int) -> int:
-    """Return `Go.memory_backstop_bytes` for a memory limit.
+    """Return how much data a child may have in addition to what it begins with.
 
-    The child adds what it holds already and sets RLIMIT_DATA to the sum: an
-    allocation far beyond the limit then fails at once, as a MemoryError.
+    Loose on purpose: the limit itself is enforced from outside. This one makes an
+    allocation far beyond it fail at once, as a MemoryError.
 
     Args:
         limit_bytes: the highest memory limit that the child may meet.

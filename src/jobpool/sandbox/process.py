@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
-from jobpool.sandbox.child import MARK_BYTES
 from jobpool.sandbox.frames import Decoder, FromChild, encode
 from jobpool.sandbox.link import TICKET_BYTES
+from jobpool.sandbox.marks import open_marks
 from jobpool.sandbox.procfs import (
     descendants_of,
     labeled_bytes,
@@ -78,7 +78,7 @@ class ChildProcess:
             undo.callback(os.close, self._output)
             self._stack = create_capture(f"jobpool stacks of {slot_name}")
             undo.callback(os.close, self._stack)
-            self._mark = _open_mark(mark_path)
+            self._mark = open_marks(mark_path)
             undo.pop_all()
         self._socket.setblocking(False)
 
@@ -297,21 +297,6 @@ class ChildProcess:
     def _signal(self, signum: int) -> None:
         if self.pidfd >= 0:
             send_signal(self.pidfd, signum)
-
-
-def _open_mark(path: str) -> int:
-    """Open a mark file with its page on disk: a full disk must not be met later.
-
-    What dead children wrote stays: it is needed until their ends are stored.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    fd = os.open(path, flags, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, MARK_BYTES)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
 
 
 def _proportional_bytes(pid: int) -> int:

@@ -17,11 +17,6 @@ def scratch_path(tmp_root: str, slot_name: str) -> Path:
     return Path(tmp_root, slot_name.replace("/", "-"))
 
 
-def remove_scratch(tmp_root: str, slot_name: str) -> None:
-    """Delete a slot's temporary directory. May take long: not for the loop."""
-    shutil.rmtree(scratch_path(tmp_root, slot_name), ignore_errors=True)
-
-
 class Scratch:
     """A child's temporary directory.
 
@@ -51,3 +46,8 @@ class Scratch:
     def _renew(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
         os.makedirs(self._path, mode=0o700, exist_ok=True)  # noqa: PTH103 - a str here
+
+
+def remove_root(tmp_root: Path) -> None:
+    """Delete the temporary directories of all slots of a run."""
+    shutil.rmtree(tmp_root, ignore_errors=True)

@@ -170,8 +170,8 @@ class Zygote:
         self._sockets = tuple(fd for fd in opened if _is_socket(fd))
         if self._sockets:
             warnings.append(
-                f"it opened {len(self._sockets)} sockets while it was imported; children "
-                "get dead ones in their place: connect in on_child_start instead"
+                f"it opened {len(self._sockets)} sockets while it was imported; "
+                "children get dead ones in their place: connect in on_child_start instead"
             )
         return Loaded(
             AppReport(

@@ -32,8 +32,9 @@ class Blobs:
     """Bytes laid end to end; each is named by its first byte and its length."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._end = 1
+        # SQLite's substr() of an empty BLOB is NULL, so there is always a byte.
+        self._parts = [b"\0"]
+        self._end = 2
 
     def add(self, part: bytes | None) -> tuple[int | None, int | None]:
         """Append *part*; return where it is: first byte from 1, and length."""

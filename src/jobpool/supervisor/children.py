@@ -104,7 +104,7 @@ class Children:
             Go(
                 slot_name=slot.name,
                 run_id=self._run.run_id,
-                memory_backstop_bytes=pool.limits.memory_bytes,
+                memory_backstop_bytes=pool.limits.memory_max_bytes or 0,
                 result_max_bytes=self._result_max_bytes,
                 checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
                 tmp_root=str(self._run.tmp_root),
@@ -195,7 +195,7 @@ class Children:
             self._reactor.unwatch(process)
 
     def _read(self, number: int, process: ChildProcess) -> bool:
-        """Feed what the child has sent; False: there is nothing, or no more, to read."""
+        """Feed what the child has sent; False: it sends no more."""
         try:
             frames = process.receive()
         except FrameError as exc:
@@ -208,11 +208,16 @@ class Children:
             self._reactor.feed(m.FrameArrived(number, frame, peak))
         return True
 
+    def _read_all(self, number: int, process: ChildProcess) -> None:
+        """Feed everything that a dead child had sent."""
+        waiting = len(self._reactor)
+        while self._read(number, process) and len(self._reactor) > waiting:
+            waiting = len(self._reactor)
+
     def _ended(self, number: int) -> None:
         """The child is dead: hear its last words, reap it, sweep after it."""
         process = self._processes[number]
-        while self._read(number, process):
-            pass
+        self._read_all(number, process)
         ended = process.reap()
         if ended is None:
             return

@@ -85,6 +85,10 @@ class Reactor:
         except BlockingIOError:
             return  # it is full of wake-ups already
 
+    def __len__(self) -> int:
+        """Return how many events wait to be handled."""
+        return len(self._fed)
+
     def take(self) -> SupervisorEvent | None:
         """Return the next event, or None."""
         return self._fed.popleft() if self._fed else None

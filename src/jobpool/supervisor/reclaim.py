@@ -21,7 +21,7 @@ from jobpool.core.job import Evidence, Lease, Settlement
 from jobpool.core.lifecycle import Ending, account, hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
-from jobpool.sandbox.identity import DeadRun, Unproven, prove_dead
+from jobpool.sandbox.identity import DeadRun, Unproven, prove_dead, remove_run
 from jobpool.store.base import Run, Store
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices

@@ -21,6 +21,7 @@ from jobpool.core.limits import Effective, Limits, resolve
 from jobpool.core.policy import Policy
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import KindSettings, Settings
+from jobpool.core.storeurl import refuse_other_store
 from jobpool.errors import ConfigError
 from jobpool.store.base import KindRecord
 
@@ -41,6 +42,7 @@ class Registry:
     """
 
     def __init__(self, settings: Settings, report: AppReport) -> None:
+        refuse_other_store(settings, report.store)
         self._settings = settings
         self._pools = {pool.name: pool for pool in settings.pools}
         known = {*self._pools, *settings.known_pools}

@@ -17,8 +17,8 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 
-import jobpool
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.settings import PoolSettings, Settings
@@ -69,14 +69,14 @@ def serve(
         StoreError: the store cannot be used.
         (With each of them, nothing was leased.)
     """
-    return _Supervisor(settings, observer, clock or SystemClock(), burst).run()
+    return _Supervisor(settings, observer, clock or SystemClock(), burst=burst).run()
 
 
 class _Supervisor:
     """The parts of one supervisor."""
 
     def __init__(
-        self, settings: Settings, observer: ev.Observer, clock: Clock, burst: bool
+        self, settings: Settings, observer: ev.Observer, clock: Clock, *, burst: bool
     ) -> None:
         self._settings = settings
         self._observer = observer
@@ -87,7 +87,7 @@ class _Supervisor:
             boot_id=boot_id(),
             pid=os.getpid(),
             pid_namespace=pid_namespace(),
-            version=jobpool.__version__,
+            version=version("jobpool"),
             pools={pool.name: size_text(pool) for pool in settings.pools},
         )
         self._reactor = Reactor(clock, observer)

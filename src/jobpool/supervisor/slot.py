@@ -1,8 +1,8 @@
 """A slot: room for one child. Its states, and what each event means in each.
 
 `ACTIONS` is total over states and events. A cell names the method of
-`starts.Starts` or `attempts.Attempts` that handles it; `ignore` and `impossible` are cells like
-any other, so that a test can walk the whole table.
+`starts.Starts` or `attempts.Attempts` that handles it; `ignore` and `impossible` are
+cells like any other, so that a test can walk the whole table.
 
     EMPTY -> FORKING -> STARTING -> IDLE <-> BUSY
                                      |        |

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.sandbox.frames import Forked, ForkFailed, FrameError, Loaded, LoadFailed
-from jobpool.sandbox.identity import process_start_time
-from jobpool.sandbox.spawner import Zygote
+from jobpool.sandbox.spawner import Zygote, helper_pids
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reactor import Reactor
 
 NEVER_S = float("inf")
 LOOK_EVERY_S = 0.05
+LOOK_MIN_S = 0.002
+CLOSE_S = 3.0
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Zygotes:
         self._run_id = run_id
         self._pools: dict[str, PoolSettings] = {p.name: p for p in settings.pools}
         self._zygotes: dict[str, Zygote] = {}
+        self._lost_ones: list[Zygote] = []
+        """Gone, but not reaped yet."""
         self._loading: dict[str, _Loading] = {}
         self._why: dict[str, tuple[str, str]] = {}
         """Why a zygote that is about to be lost is lost."""
@@ -62,7 +66,7 @@ class Zygotes:
             env=settings.env,
         )
         if not self.oldest_start_time:
-            self.oldest_start_time = process_start_time(zygote.pid) or 0
+            self.oldest_start_time = zygote.start_time
         self._zygotes[pool] = zygote
         self._loading[pool] = _Loading(
             self._reactor.now_s() + self._settings.app_timeout_s,
@@ -90,8 +94,10 @@ class Zygotes:
             zygote.kill()
 
     def pids(self) -> set[int]:
-        """Return the zygotes' pids."""
-        return {zygote.pid for zygote in self._zygotes.values()}
+        """Return the pids of zygotes, and of what multiprocess started for them."""
+        self._lost_ones = [z for z in self._lost_ones if z.exit_status() is None]
+        zygotes = (*self._zygotes.values(), *self._lost_ones)
+        return {zygote.pid for zygote in zygotes} | helper_pids()
 
     def next_s(self) -> float:
         """Return when a loading zygote is to be looked at."""
@@ -120,9 +126,15 @@ class Zygotes:
         self._look_s = now_s + LOOK_EVERY_S if self._loading else NEVER_S
 
     def close(self) -> None:
-        """Let every zygote end; children that are left die with it."""
-        for zygote in self._zygotes.values():
+        """Let every zygote end, and reap it; children that are left die with it."""
+        zygotes = [*self._zygotes.values(), *self._lost_ones]
+        for zygote in zygotes:
             zygote.close()
+        until_s = self._reactor.now_s() + CLOSE_S
+        while any(zygote.exit_status() is None for zygote in zygotes):
+            if self._reactor.now_s() > until_s:
+                return  # whoever is above us reaps them
+            time.sleep(LOOK_MIN_S)
 
     def _ready(self, pool: str) -> None:
         zygote = self._zygotes[pool]
@@ -157,7 +169,7 @@ class Zygotes:
         """A zygote is gone; its children live on, as our own."""
         self._reactor.unwatch(zygote)
         zygote.close()
-        del self._zygotes[pool]
+        self._lost_ones.append(self._zygotes.pop(pool))
         self._loading.pop(pool, None)
         by_itself = (f"the zygote of pool {pool} ended by itself", "")
         message, traceback = self._why.pop(pool, by_itself)

@@ -1,0 +1,1 @@
+"""`jobpool demo`: honest work on real files beside handlers that misbehave for real."""

@@ -1,0 +1,29 @@
+"""The demo's application: what its supervisor loads, as a user's would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobpool import Handler, JobPool
+from jobpool.cli.demo import honest
+from jobpool.cli.demo.cases import CASES
+
+PARSE = "honest.parse"
+HASH = "honest.hash"
+
+
+def declare(pool: JobPool) -> Mapping[str, Handler[..., Any]]:
+    """Register all handlers of the demo; returns them by kind."""
+    handlers: list[Handler[..., Any]] = [
+        pool.job("cpu", kind=PARSE)(honest.parse),
+        pool.job("io", kind=HASH)(honest.hash_files),
+    ]
+    handlers += [
+        pool.job(case.pool, **case.declaration)(case.function) for case in CASES
+    ]
+    return {handler.kind: handler for handler in handlers}
+
+
+jobs = JobPool()
+declare(jobs)

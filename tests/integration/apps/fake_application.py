@@ -1,0 +1,32 @@
+"""The smallest object that satisfies `core.app.Application`; handlers take any JSON."""
+
+import json
+
+from jobpool.core.handler import HandlerSpec
+
+
+class FakeApplication:
+    """Handlers by kind; each takes one JSON value and returns another."""
+
+    def __init__(self):
+        self.handlers = {}
+        self.hooks = []
+
+    def handler(self, function):
+        self.handlers[function.__name__] = function
+        return function
+
+    def handler_specs(self):
+        return tuple(HandlerSpec(kind=kind, pool="cpu") for kind in self.handlers)
+
+    def named_store(self):
+        return None
+
+    def start_child(self):
+        for hook in self.hooks:
+            hook()
+
+    def invoke(self, kind, payload, result_max_bytes):
+        if kind == "raw":
+            return b"null"
+        return json.dumps(self.handlers[kind](json.loads(payload))).encode()

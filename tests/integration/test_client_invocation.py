@@ -1,0 +1,211 @@
+"""A soft timeout ends a handler wherever it is: in its code, or in an event loop."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from jobpool import JobPool, SoftTimeout
+
+WAIT_S = 30
+
+
+@pytest.fixture(autouse=True)
+def soft_timeout_handler():
+    """Raise SoftTimeout in the main thread on SIGUSR1, as a child does."""
+
+    def handle(signum, frame):
+        raise SoftTimeout("soft limit")
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield handle
+    signal.signal(signal.SIGUSR1, before)
+
+
+def strike():
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def run(function):
+    jobs = JobPool()
+    jobs.job("io", kind="k")(function)
+    return jobs.invoke("k", b"{}", 1000)
+
+
+def struck_from_outside(started):
+    """Send the signal once *started*, from a thread that does not get it."""
+
+    def wait_and_strike():
+        assert started.wait(WAIT_S)
+        strike()
+
+    thread = threading.Thread(target=wait_and_strike)
+    thread.start()
+    return thread
+
+
+def test_a_plain_handler_is_interrupted():
+    """The exception unwinds it, and its ``finally`` runs."""
+    started, cleaned = threading.Event(), []
+
+    def handler():
+        try:
+            started.set()
+            time.sleep(WAIT_S)
+        finally:
+            cleaned.append(True)
+
+    thread = struck_from_outside(started)
+    with pytest.raises(SoftTimeout, match="soft limit"):
+        run(handler)
+    thread.join()
+    assert cleaned == [True]
+
+
+def test_an_async_handler_that_sleeps_is_canceled(soft_timeout_handler):
+    """The loop wakes from its select, the coroutine's ``finally`` runs."""
+    started, cleaned = threading.Event(), []
+
+    async def handler():
+        try:
+            started.set()
+            await asyncio.sleep(WAIT_S)
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+
+    thread = struck_from_outside(started)
+    with pytest.raises(SoftTimeout, match="soft limit"):
+        run(handler)
+    thread.join()
+    assert cleaned == [True]
+    assert signal.getsignal(signal.SIGUSR1) is soft_timeout_handler
+
+
+def test_a_strike_inside_a_callback_of_the_loop_is_not_lost():
+    """The loop itself would log and drop an exception there."""
+
+    async def handler():
+        asyncio.get_running_loop().call_soon(strike)
+        await asyncio.sleep(WAIT_S)
+
+    with pytest.raises(SoftTimeout):
+        run(handler)
+
+
+def test_a_strike_inside_another_task_ends_the_handler():
+    """A background task must not swallow it."""
+
+    async def background():
+        strike()
+        await asyncio.sleep(WAIT_S)
+
+    async def handler():
+        task = asyncio.create_task(background())
+        await asyncio.sleep(WAIT_S)
+        await task
+
+    with pytest.raises(SoftTimeout):
+        run(handler)
+
+
+def test_a_task_group_is_canceled_as_a_whole():
+    """Every task's ``finally`` runs, and the one error is SoftTimeout."""
+    cleaned = []
+
+    async def part(number):
+        try:
+            if number == 1:
+                strike()
+            await asyncio.sleep(WAIT_S)
+        finally:
+            cleaned.append(number)
+
+    async def handler():
+        async with asyncio.TaskGroup() as group:
+            for number in range(3):
+                group.create_task(part(number))
+
+    with pytest.raises(SoftTimeout):
+        run(handler)
+    assert sorted(cleaned) == [0, 1, 2]
+
+
+def test_a_handler_may_save_what_it_has_and_return():
+    """As a plain handler may catch SoftTimeout."""
+
+    async def handler():
+        try:
+            strike()
+            await asyncio.sleep(WAIT_S)
+        except asyncio.CancelledError:
+            return "half"
+
+    assert run(handler) == b'"half"'
+
+
+def test_a_cancellation_of_its_own_is_not_a_soft_timeout():
+    """Only what the signal canceled is called so."""
+
+    async def handler():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(WAIT_S)
+
+    with pytest.raises(asyncio.CancelledError):
+        run(handler)
+
+
+def test_a_strike_before_the_loop_runs_ends_the_handler(monkeypatch):
+    """The coroutine is never started, and nobody warns about it."""
+    ran, start_loop = [], asyncio.run
+
+    async def handler():
+        ran.append(True)
+
+    def struck_first(coroutine):
+        strike()
+        return start_loop(coroutine)
+
+    monkeypatch.setattr(asyncio, "run", struck_first)
+    with pytest.raises(SoftTimeout):
+        run(handler)
+    assert ran == []
+
+
+def test_inside_a_running_loop_the_error_is_the_only_complaint():
+    """A handler cannot be run inside another one's loop; no coroutine leaks."""
+
+    async def inner(): ...
+
+    async def outer():
+        run(inner)
+
+    with pytest.raises(RuntimeError, match="running event loop"):
+        asyncio.run(outer())
+
+
+def test_without_a_childs_signal_handler_nothing_is_touched():
+    """In an ordinary process SIGUSR1 keeps what it does."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    async def handler():
+        strike()
+        return signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+
+    assert run(handler) == b"true"
+
+
+def test_an_async_handler_may_run_in_another_thread():
+    """Tests and notebooks call from threads that can have no signal handler."""
+    results = []
+
+    async def handler():
+        return 1
+
+    thread = threading.Thread(target=lambda: results.append(run(handler)))
+    thread.start()
+    thread.join(WAIT_S)
+    assert results == [b"1"]

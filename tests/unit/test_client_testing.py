@@ -1,0 +1,75 @@
+"""jobpool.testing: what an application's own tests rely on."""
+
+import datetime as dt
+
+import pytest
+
+import jobpool
+from jobpool import ArgumentsRejected, JobPool, UsageError
+from jobpool.testing import FakeClock, run_now, running
+
+jobs = JobPool()
+
+
+@jobs.job("cpu", kind="later")
+def later(when: dt.datetime, days: int = 1) -> dt.datetime:
+    return when + dt.timedelta(days=days)
+
+
+@jobs.job("io", kind="slow")
+async def slow(name: str):
+    return {"name": name, "pair": (1, 2)}
+
+
+def test_run_now_goes_through_json_both_ways():
+    """What JSON changes is changed here as well; annotations restore it."""
+    moment = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    assert run_now(later, moment, days=2) == moment + dt.timedelta(days=2)
+    assert run_now(slow, "a") == {"name": "a", "pair": [1, 2]}
+
+
+def test_run_now_refuses_what_enqueue_refuses():
+    """A test finds the mistake before production does."""
+    with pytest.raises(ArgumentsRejected, match="argument 'when'"):
+        run_now(later, "SECRET")
+    with pytest.raises(UsageError, match="expected a handler"):
+        run_now(print)
+
+
+def test_running_gives_a_handler_its_attempt():
+    """Heartbeats are collected, and a drain can be begun."""
+    with running(kind="k", job_id=5, attempt=2, token=9, checkpoint=[1]) as seen:
+        current = jobpool.current()
+        assert (current.id, current.kind, current.attempt) == (5, "k", 2)
+        assert (current.token, current.checkpoint) == (9, [1])
+        current.heartbeat(progress=0.5)
+        current.heartbeat(checkpoint={"page": 3})
+        assert not current.stopping
+        seen.stop()
+        assert current.stopping
+    assert seen.beats == [(0.5, None), (None, {"page": 3})]
+    with pytest.raises(UsageError):
+        jobpool.current()
+
+
+def test_a_heartbeat_must_be_json():
+    """As in a child."""
+    with running() as seen, pytest.raises(ArgumentsRejected, match="heartbeat"):
+        jobpool.current().heartbeat(progress=object())
+    assert seen.beats == []
+
+
+def test_blocks_nest():
+    """The outer attempt is current again afterwards."""
+    with running(job_id=1):
+        with running(job_id=2):
+            assert jobpool.current().id == 2
+        assert jobpool.current().id == 1
+
+
+def test_a_fake_clock_moves_only_when_told():
+    """Both clocks advance together; only the wall clock jumps."""
+    clock = FakeClock(1000)
+    clock.advance("1.5s")
+    clock.jump(-2)
+    assert (clock.utc_ms(), clock.monotonic_s()) == (500, 1.5)
