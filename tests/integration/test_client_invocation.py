@@ -11,6 +11,8 @@ import pytest
 from jobpool import JobPool, SoftTimeout
 
 WAIT_S = 30
+FOREVER_S = 86_400
+"""Whoever sleeps so long is woken, or the test's own time limit strikes."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +74,7 @@ def test_an_async_handler_that_sleeps_is_canceled(soft_timeout_handler):
     async def handler():
         try:
             started.set()
-            await asyncio.sleep(WAIT_S)
+            await asyncio.sleep(FOREVER_S)
         finally:
             await asyncio.sleep(0)
             cleaned.append(True)
@@ -90,7 +92,7 @@ def test_a_strike_inside_a_callback_of_the_loop_is_not_lost():
 
     async def handler():
         asyncio.get_running_loop().call_soon(strike)
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(FOREVER_S)
 
     with pytest.raises(SoftTimeout):
         run(handler)
@@ -101,11 +103,11 @@ def test_a_strike_inside_another_task_ends_the_handler():
 
     async def background():
         strike()
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(FOREVER_S)
 
     async def handler():
         task = asyncio.create_task(background())
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(FOREVER_S)
         await task
 
     with pytest.raises(SoftTimeout):
@@ -120,7 +122,7 @@ def test_a_task_group_is_canceled_as_a_whole():
         try:
             if number == 1:
                 strike()
-            await asyncio.sleep(WAIT_S)
+            await asyncio.sleep(FOREVER_S)
         finally:
             cleaned.append(number)
 
@@ -140,7 +142,7 @@ def test_a_handler_may_save_what_it_has_and_return():
     async def handler():
         try:
             strike()
-            await asyncio.sleep(WAIT_S)
+            await asyncio.sleep(FOREVER_S)
         except asyncio.CancelledError:
             return "half"
 
@@ -152,7 +154,7 @@ def test_a_cancellation_of_its_own_is_not_a_soft_timeout():
 
     async def handler():
         asyncio.current_task().cancel()
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(FOREVER_S)
 
     with pytest.raises(asyncio.CancelledError):
         run(handler)

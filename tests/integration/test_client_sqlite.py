@@ -142,8 +142,9 @@ def test_the_steps_of_an_operator(jobs, add):
     assert job.state == "runnable"
     with pytest.raises(WaitTimeout):
         jobs.wait(job.id, timeout="10ms")
-    with pytest.raises(JobNotFound):
-        jobs.get(99)
+    for unknown in (99, 0, -1, 2**63):
+        with pytest.raises(JobNotFound):
+            jobs.get(unknown)
 
 
 def test_a_canceled_job_ends_the_wait(add):

@@ -1,10 +1,12 @@
 """Leases: who gets what, in which order, under which token."""
 
+import msgspec
 import pytest
 
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.errors import UsageError
+from jobpool.store import open_store
 from storing import (
     KINDS,
     begin_run,
@@ -115,8 +117,6 @@ def test_tokens_of_a_restored_backup_are_others(store_factory, tmp_path):
     """The counter starts again where the backup was; the random bits do not."""
     tokens = set()
     for copy in range(20):
-        from jobpool.store import open_store
-
         store = open_store(f"sqlite:///{tmp_path}/copy{copy}.db")
         begin_run(store)
         store.enqueue([new_job()])
@@ -245,8 +245,6 @@ def test_history_is_bounded(store, clock):
         clock.advance(1)
         settlement = ended(granted, Outcome.LOST, now_ms=clock.utc_ms())
         if settlement.state is not JobState.PENDING:
-            import msgspec
-
             settlement = msgspec.structs.replace(settlement, state=JobState.PENDING)
         store.settle([settlement])
         assert granted.attempt == number + 1

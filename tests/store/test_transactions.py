@@ -11,6 +11,13 @@ from storing import begin_run, lease_one, new_job, succeeded
 EVERYTHING = Filter()
 
 
+def fail_in_transaction(store):
+    """Store a job in a transaction that then fails."""
+    with pytest.raises(ZeroDivisionError), store.transaction():  # noqa: PT012 - both lines are the case
+        store.enqueue([new_job()])
+        raise ZeroDivisionError
+
+
 def test_methods_in_a_transaction_commit_together(store_factory):
     """Others see nothing of it before its end."""
     mine, other = store_factory(), store_factory()
@@ -25,9 +32,7 @@ def test_methods_in_a_transaction_commit_together(store_factory):
 
 def test_an_exception_undoes_all_of_it(store):
     """Whatever was raised."""
-    with pytest.raises(ZeroDivisionError), store.transaction():
-        store.enqueue([new_job()])
-        raise ZeroDivisionError
+    fail_in_transaction(store)
     assert store.count(EVERYTHING) == 0
     store.enqueue([new_job()])
     assert store.count(EVERYTHING) == 1
@@ -48,9 +53,7 @@ def test_transactions_nest(store):
     with store.transaction():
         with store.transaction():
             store.enqueue([new_job()])
-        with pytest.raises(ZeroDivisionError), store.transaction():
-            store.enqueue([new_job()])
-            raise ZeroDivisionError
+        fail_in_transaction(store)
     assert store.count(EVERYTHING) == 1
 
 

@@ -1,5 +1,6 @@
 """Questions: what people and programs see of the store."""
 
+import msgspec
 import pytest
 
 from jobpool.core.job import JobState
@@ -96,7 +97,7 @@ def test_pages_go_on_where_the_last_one_ended(store):
         pages.append([job.id for job in page])
         before_id = pages[-1][-1]
     assert [len(page) for page in pages] == [3, 3, 1]
-    assert sum(pages, []) == ids[::-1]
+    assert [job_id for page in pages for job_id in page] == ids[::-1]
 
 
 def test_groups_put_the_most_first(store):
@@ -140,8 +141,6 @@ def test_figures_beside_limits(store):
             settlements.append(succeeded(granted, **figures))
         else:
             settlement = ended(granted, Outcome.TIMED_OUT)
-            import msgspec
-
             evidence = msgspec.structs.replace(
                 settlement.evidence, peak_rss_bytes=number, duration_s=number / 10
             )

@@ -31,6 +31,10 @@ class Order:
     crop: Crop | None = None
 
 
+class Node(msgspec.Struct):
+    inner: "Node | None" = None
+
+
 class Strange:
     pass
 
@@ -52,6 +56,13 @@ def nested(depth):
     return value
 
 
+def chain(depth):
+    node = Node()
+    for _ in range(depth - 1):
+        node = Node(node)
+    return node
+
+
 def loop():
     value = []
     value.append(value)
@@ -69,6 +80,7 @@ def maybe_of(share: float | None): ...
 def anything_in(box: dict[str, Any]): ...
 def path_of(path: Path): ...
 def everything(first, /, second: int = 2, *more: Order, last: Color, **rest: int): ...
+def node_of(node: Node): ...
 def strange_of(it: Strange): ...
 def bounded(n: Annotated[int, msgspec.Meta(ge=1)]): ...
 
@@ -83,6 +95,7 @@ RICH = [
     (loose, {"a": [1, 2.5, None, True, "ü"]}),
     (loose, 2**70),
     (loose, nested(60)),
+    (node_of, chain(60)),
     (maybe_of, None),
 ]
 
@@ -155,6 +168,7 @@ REFUSED = [
     (loose, (nested(65),), {}, "argument 'value': nested deeper than 64"),
     (loose, (loop(),), {}, "argument 'value': nested deeper than 64"),
     (loose, (10**5000,), {}, "argument 'value': .*4300 digits"),
+    (node_of, (chain(80),), {}, "argument 'node': nested deeper than 64"),
     (anything_in, ({"a": b"SECRET"},), {}, "argument 'box': .*bytes"),
     (anything_in, ({"a": float("nan")},), {}, "argument 'box': nan"),
     (everything, (1,), {"last": Color.RED, "x": "SECRET"}, "argument 'x': expected"),

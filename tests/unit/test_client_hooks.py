@@ -37,14 +37,15 @@ def test_a_jobpool_is_an_application(jobs):
 
 def test_hooks_are_internal_kinds_of_the_applications(jobs):
     """They run in io, if the application has it, and only if there are any."""
-    declare(jobs, a="zeta", b="io")
+    declare(jobs, a="cpu", b="io")
     assert len(jobs.handler_specs()) == 2
     jobs.on_dead(print)
     jobs.on_quarantine(print)
     hooks = jobs.handler_specs()[2:]
-    assert [
-        (spec.kind, spec.pool) for spec in hooks
-    ] == [(HOOK_DEAD, "io"), (HOOK_QUARANTINED, "io")]
+    assert [(spec.kind, spec.pool) for spec in hooks] == [
+        (HOOK_DEAD, "io"),
+        (HOOK_QUARANTINED, "io"),
+    ]
 
 
 def test_without_io_the_first_pool_by_name_runs_hooks(jobs):

@@ -66,9 +66,11 @@ class BurstBar:
         self._progress.stop()
 
     def observe(self, event: Event) -> None:
-        """Count a job that has ended for good."""
-        ended = isinstance(event, JobEnded) and event.state in FINISHED
-        if not ended and not isinstance(event, JobSucceeded):
+        """Count a job that has ended, or that this burst will not try again."""
+        if isinstance(event, JobEnded):
+            if event.state not in FINISHED and not event.delay_s:
+                return
+        elif not isinstance(event, JobSucceeded):
             return
         with self._lock:
             self._done += 1

@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import traceback
-from typing import Any, NamedTuple, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -95,7 +95,7 @@ class Root(click.Group):
         """Run a command; an expected error becomes one line and an exit code."""
         try:
             result = super().invoke(ctx)
-            _flush_stdout()
+            sys.stdout.flush()
         except JobpoolError as exc:
             _fail(exc)
         except KeyboardInterrupt:
@@ -122,13 +122,6 @@ def _fail(error: JobpoolError) -> NoReturn:
         click.echo(lines(error.traceback.rstrip()), err=True)
     click.echo(f"Error: {one_line(str(error))}", err=True)
     raise click.exceptions.Exit(exit_of(error)) from error
-
-
-def _flush_stdout() -> None:
-    """Write what is buffered while a broken pipe can still be told apart."""
-    stdout: TextIO | None = sys.stdout  # None when the caller closed it
-    if stdout is not None:
-        stdout.flush()
 
 
 def _forget_stdout() -> None:

@@ -137,7 +137,8 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
 
 def _place(job: Job) -> str:
     slot = f"  slot {job.slot}" if job.slot else ""
-    return f"{job.pool}{slot}  supervisor {job.supervisor or '-'}"
+    supervisor = f"  supervisor {job.supervisor}" if job.supervisor else ""
+    return f"{job.pool}{slot}{supervisor}"
 
 
 def _counts(job: Job, known: KindRecord | None) -> str:

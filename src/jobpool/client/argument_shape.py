@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from inspect import Parameter, Signature
-from typing import Any, Union
+from typing import Any
 
 import msgspec
 
@@ -107,7 +107,7 @@ class ArgumentShape:
                 fields.append((f"a{index}", annotation, msgspec.NODEFAULT))
             else:
                 # UNSET, not the default itself: it may have no JSON form.
-                optional = Union.__getitem__((annotation, msgspec.UnsetType))
+                optional = annotation | msgspec.UnsetType
                 fields.append((f"a{index}", optional, msgspec.UNSET))
         names = {f"a{i}": parameter.name for i, parameter in enumerate(self._named)}
         if self._rest is not None:

@@ -90,5 +90,5 @@ def _origin(
         asked, origin = pool.value, pool.origin
     if asked != value:
         ceiling = values[f"pools.{spec.pool}.{_MAXIMA[key]}"]
-        return f"{ceiling.origin} (asked for by {origin}: more)"
+        return f"{ceiling.origin} ({origin} asked for {KIND[key].show(asked)})"
     return origin

@@ -140,7 +140,10 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         The settlement to write under the lease's token.
     """
     charge = CHARGES[ending.outcome]
-    rule = matching_rule(policy, ending.error_classes) if charge.failure else None
+    # An outcome's own name comes last: a death has no exception, and "crashed" or
+    # "timed_out" may have delays and a budget of its own as well.
+    names = (*ending.error_classes, ending.outcome.value)
+    rule = matching_rule(policy, names) if charge.failure else None
     own = PastAttempt(ending.outcome, rule, now_ms)
     history = (*lease.history, own)
     event, delay_s, verdict = _judge(

@@ -52,7 +52,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_lost: int = 5
     rerun: Rerun = Rerun.ALWAYS
     retry: Mapping[str, RetryRule] = {}
-    """By class name, bare (``ValueError``) or qualified (``shop.api.VendorDown``)."""
+    """By class name, bare (``ValueError``) or qualified (``shop.api.VendorDown``); or
+    by outcome (``crashed``, ``timed_out``, ``out_of_memory``, ...)."""
 
 
 def matching_rule(policy: Policy, class_names: Sequence[str]) -> str | None:

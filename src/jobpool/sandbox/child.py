@@ -134,6 +134,7 @@ class Child:
         self._pid = os.getpid()
         self._soft_from_s: float | None = None
         self._mark = mmap.mmap(fds.mark, MARK_BYTES)
+        os.close(fds.mark)  # the mapping has a descriptor of its own
         self._mark_at = free_mark(self._mark)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._peak_reset = _open_peak_reset()

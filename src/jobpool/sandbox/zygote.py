@@ -171,7 +171,7 @@ class Zygote:
         if self._sockets:
             warnings.append(
                 f"it opened {len(self._sockets)} sockets while it was imported; "
-                "children get dead ones in their place: connect in on_child_start instead"
+                "children get dead ones in their place: connect in on_child_start"
             )
         return Loaded(
             AppReport(

@@ -61,7 +61,7 @@ def sleep(seconds):
 
 @app.handler
 def hold_interpreter(_):
-    ctypes.PyDLL(None).usleep(60_000_000)  # PyDLL keeps the GIL
+    max(range(10**13))  # one C loop, without a look at signals
 
 
 @app.handler
@@ -320,3 +320,39 @@ def append(arg):
     path, text = arg
     with open(path, "a") as file:
         file.write(text)
+
+
+@app.handler
+def kill_and_go_on(signum):
+    os.kill(os.getpid(), signum)
+
+
+@app.handler
+def term_a_program(_):
+    program = subprocess.Popen(SLEEP)
+    program.terminate()
+    return program.wait()
+
+
+@app.handler
+def flood_and_wait(mebibytes):
+    flood(mebibytes)
+    os.write(1, b"the end")
+    time.sleep(1000)
+
+
+@app.handler
+def say_and_die(text):
+    print(text)
+    os._exit(1)
+
+
+@app.handler
+def write_garbage(_):
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                os.write(int(name), b"\x02\x00\x00\x00{}")
+        except OSError:
+            continue
+    time.sleep(1000)

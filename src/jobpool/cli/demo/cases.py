@@ -1,4 +1,4 @@
-"""Which hostile handlers the demo runs, within which limits, and what must come of it."""
+"""Which hostile handlers the demo runs, with which limits, and what must become of it."""
 
 from __future__ import annotations
 

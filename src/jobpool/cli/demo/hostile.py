@@ -21,8 +21,8 @@ from typing import NoReturn
 from jobpool.sandbox.procfs import process_start_time
 
 BOMB = "bomb.xz"
-BOMB_STREAM_BYTES = 64 * 2**20
-BOMB_STREAMS = 256
+_BOMB_STREAM_BYTES = 64 * 2**20
+_BOMB_STREAMS = 256
 DAEMONS = "daemons"
 """One line per daemon: process id and start time."""
 _DAEMON_LIFE_S = 600.0
@@ -30,9 +30,9 @@ _NOISE_LINE = "x" * 99 + "\n"
 
 
 def write_bomb(directory: Path) -> None:
-    """Write a small file that decompresses to `BOMB_STREAMS` × 64 MiB of zeros."""
-    stream = lzma.compress(bytes(BOMB_STREAM_BYTES), preset=1)
-    (directory / BOMB).write_bytes(stream * BOMB_STREAMS)
+    """Write a small file that decompresses to 16 GiB of zeros."""
+    stream = lzma.compress(bytes(_BOMB_STREAM_BYTES), preset=1)
+    (directory / BOMB).write_bytes(stream * _BOMB_STREAMS)
 
 
 def bomb(path: str) -> int:

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,7 @@ from typing import Self
 import msgspec
 import psutil
 
+from jobpool.cli.demo.leftovers import MARKER
 from jobpool.cli.demo.setting import LOG, store_url
 from jobpool.sandbox.procfs import labeled_bytes
 from jobpool.sandbox.tree import prctl
@@ -55,15 +57,15 @@ class Household:
     def __init__(self, directory: Path, pools: str) -> None:
         self._log = directory / LOG
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603, PLW1509 - one thread so far
-                _command(directory, pools),
+            self._process = subprocess.Popen(
+                command_line(directory, pools),
                 cwd=directory,
-                env=_environment(os.environ),
+                env=environment(os.environ, directory),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_drain_with_parent,
+                preexec_fn=_drain_with_parent,  # noqa: PLW1509 - one thread so far
             )
         self._peak = Memory()
 
@@ -129,3 +131,25 @@ class Household:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+
+
+def command_line(directory: Path, pools: str) -> list[str]:
+    """Return the command that starts the supervisor, as anybody could type it."""
+    url = store_url(directory)
+    launch = ["--pools", pools, "--app", _APP, "--store", url, "--log-format", "human"]
+    return [sys.executable, "-m", "jobpool", *launch]
+
+
+def environment(ours: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return the supervisor's environment: ours without jobpool's own variables."""
+    kept = {key: text for key, text in ours.items() if not key.startswith("JOBPOOL_")}
+    return {**kept, MARKER: str(directory)}
+
+
+def _drain_with_parent() -> None:
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _peak(pid: int) -> int:
+    """Return the most memory that a process ever had; 0 when it is gone."""
+    return labeled_bytes(f"/proc/{pid}/status", (b"VmHWM:",))

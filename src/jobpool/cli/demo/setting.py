@@ -116,7 +116,7 @@ def _refuse_foreign(directory: Path) -> None:
     if strange:
         raise UsageError(
             f"{directory} is neither empty nor the directory of a demo (it holds "
-            f"{sorted(strange)[0]!r}); name another with --dir"
+            f"{min(strange)!r}); name another with --dir"
         )
 
 
@@ -129,10 +129,9 @@ def _store_jobs(directory: Path, material: Material) -> tuple[dict[int, str], in
     try:
         database = sqlite3.connect(directory / DATABASE, isolation_level=None)
         with contextlib.closing(database), pool.transaction(database):
-            for kind, key, arguments, options in wanted_jobs(material):
-                bound = handlers[kind].options(key=key, connection=database, **options)
-                job = bound.enqueue(**arguments)
-                stored[job.id] = kind
+            for wanted in wanted_jobs(material):
+                job = _bound(handlers, wanted, database).enqueue(**wanted.arguments)
+                stored[job.id] = wanted.kind
                 new += job.created
     finally:
         pool.close()

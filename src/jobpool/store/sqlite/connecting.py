@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from urllib.parse import quote
 
@@ -56,7 +57,7 @@ def connect(path: str) -> tuple[Session, Identity]:
             raise replaced(path)
         try:
             connection = sqlite3.connect(
-                f"file:{quote(path)}?mode=rw",
+                f"file:{quote(os.fsencode(path))}?mode=rw",
                 uri=True,
                 timeout=BUSY_TIMEOUT_S,
                 isolation_level=None,

@@ -10,6 +10,7 @@ transaction can only be begun fairly by `caller_transaction`.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +22,6 @@ from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.faults import primary_code
 from jobpool.store.sqlite.place import identity_of
 from jobpool.store.sqlite.session import Session
-
-_MAIN = "main"
 
 
 def checked_session(database: Database, connection: Any) -> Session:
@@ -40,24 +39,19 @@ def checked_session(database: Database, connection: Any) -> Session:
         )
     session = Session(connection, database.path)
     try:
-        files = session.rows("attached_files")
+        file: bytes = session.value("main_file")
     except JobpoolError as error:
         raise UsageError(
             f"connection: it cannot be used here ({error.__cause__}); pass an open "
             "connection, from the thread that made it"
         ) from error
-    path = next((_text(file) for _, name, file in files if _text(name) == _MAIN), "")
+    path = os.fsdecode(file or b"")
     if not path or identity_of(path) != database.identity:
         raise UsageError(
             f"connection: it is to {path or 'a database in memory'}, but the store is "
             f"{database.path}; only a connection to the same file can hold its jobs"
         )
     return session
-
-
-def _text(value: Any) -> str:
-    # The caller's text_factory may give bytes, or anything made of them.
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from jobpool.errors import JobpoolBug, UsageError
 from jobpool.store.base import LeaseBatch
 from jobpool.store.batching import as_json
 from jobpool.store.sqlite.database import Database
-from jobpool.store.sqlite.rows import LeaseRow, make_lease, read_leases
+from jobpool.store.sqlite.rows import LeaseRow, convert, make_lease, read_leases
 from jobpool.store.sqlite.session import Session
 
 STEP_JOBS = 1000
@@ -187,7 +187,7 @@ def _history(
     spoilt: set[int] = set()
     for job_id, past in groupby(found, key=itemgetter(0)):
         try:
-            history[job_id] = msgspec.convert(
+            history[job_id] = convert(
                 [row[1:] for row in past], tuple[PastAttempt, ...]
             )
         except msgspec.ValidationError:

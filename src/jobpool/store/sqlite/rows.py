@@ -15,6 +15,18 @@ from jobpool.store.sqlite.session import Row
 T = TypeVar("T")
 
 
+def convert(values: Any, kind: Any) -> Any:
+    """Return values of SQLite as a record or records.
+
+    Strictly: without ``builtin_types`` msgspec would take a text for base64 where
+    bytes belong.
+
+    Raises:
+        msgspec.ValidationError: a value has not the type of its field.
+    """
+    return msgspec.convert(values, kind, builtin_types=(bytes,))
+
+
 class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
     """The columns of lease_candidates and leases_of."""
 
@@ -44,14 +56,14 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[int]]:
     """Return the rows that can be read, and the ids of those that cannot."""
     try:
-        return msgspec.convert(rows, list[LeaseRow]), []
+        return convert(rows, list[LeaseRow]), []
     except msgspec.ValidationError:
         pass  # One of them: find it.
     good: list[LeaseRow] = []
     bad: list[int] = []
     for row in rows:
         try:
-            good.append(msgspec.convert(row, LeaseRow))
+            good.append(convert(row, LeaseRow))
         except msgspec.ValidationError:
             bad.append(row[0])
     return good, bad
@@ -109,7 +121,7 @@ def attempt_from(row: Row) -> Attempt:
 
 def _convert(values: dict[str, Any], record: type[T]) -> T:
     try:
-        return msgspec.convert(values, record)
+        return convert(values, record)
     except msgspec.ValidationError:
         return record(
             **{
@@ -122,7 +134,7 @@ def _convert(values: dict[str, Any], record: type[T]) -> T:
 def _readable(value: Any, kind: Any) -> Any:
     for candidate in (value, None, *_BLANK.values()):
         try:
-            return msgspec.convert(candidate, kind)
+            return convert(candidate, kind)
         except msgspec.ValidationError:
             continue
     return next(iter(kind))
@@ -132,19 +144,17 @@ def run_from(row: Row) -> Run:
     """Return a row of open_runs as a record."""
     values = dict(zip(Run.__struct_fields__, row, strict=True))
     values["pools"] = json.loads(values["pools"])
-    return msgspec.convert(values, Run)
+    return convert(values, Run)
 
 
 def kind_from(row: Row) -> KindRecord:
     """Return a row of get_kinds as a record."""
     values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
     values["schema"] = values["schema"].encode()
-    return msgspec.convert(values, KindRecord)
+    return convert(values, KindRecord)
 
 
 def records(record: type[T], rows: Iterable[Row]) -> list[T]:
     """Return rows whose columns are a record's fields, in order."""
     fields = record.__struct_fields__  # type: ignore[attr-defined]
-    return [
-        msgspec.convert(dict(zip(fields, row, strict=True)), record) for row in rows
-    ]
+    return [convert(dict(zip(fields, row, strict=True)), record) for row in rows]

@@ -50,11 +50,11 @@ class WritersLock:
         self.users = 0
 
     @contextmanager
-    def held(self, wait_s: float = WAIT_S) -> Iterator[None]:
+    def held(self, wait_s: float | None = None) -> Iterator[None]:
         """Hold the lock; nobody else of jobpool's writes meanwhile.
 
         Args:
-            wait_s: longest wait for others, in seconds.
+            wait_s: longest wait for others, in seconds; None: `WAIT_S`.
 
         Raises:
             StoreUnavailable: somebody held it for longer; nothing was done.
@@ -66,6 +66,8 @@ class WritersLock:
                 f"this thread is already in a transaction on {self._database}; "
                 "join it (pass connection=..., or use the same store), or end it first"
             )
+        if wait_s is None:
+            wait_s = WAIT_S
         deadline_s = time.monotonic() + wait_s
         if not self._thread_lock.acquire(timeout=wait_s):
             raise self._too_long("another thread of this process", wait_s)

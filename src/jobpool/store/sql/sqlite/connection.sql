@@ -40,9 +40,9 @@ PRAGMA synchronous
 -- Changes when another connection commits.
 PRAGMA data_version
 
--- name: attached_files
--- Sequence number, name and file of every attached database.
-SELECT seq, name, file FROM pragma_database_list
+-- name: main_file
+-- The file of a connection, as BLOB: a caller's text_factory may be anything.
+SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'
 
 -- name: begin
 -- IMMEDIATE: a transaction that reads first and writes later fails at once with

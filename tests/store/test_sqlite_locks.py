@@ -1,0 +1,325 @@
+"""Many writers on one file: they queue, nobody fails, nothing is lost."""
+
+import fcntl
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from jobpool.errors import StoreUnavailable, UsageError
+from jobpool.store import open_store
+from jobpool.store.base import Filter
+from jobpool.store.sqlite import connecting, writers
+from storing import begin_run, lease, new_job, succeeded
+from waiting import wait_until
+
+EVERYTHING = Filter()
+PRODUCERS = 8
+JOBS = 100
+
+
+PRODUCE = """
+import sys
+from jobpool.core.job import NewJob
+from jobpool.store import open_store
+store = open_store(sys.argv[1])
+for place in range(int(sys.argv[3])):
+    payload = f"{sys.argv[2]}.{place}".encode()
+    store.enqueue([NewJob(kind="shop.thumbnail", pool="cpu", payload=payload)])
+store.close()
+"""
+
+
+def test_producers_in_many_processes_never_meet_a_locked_database(
+    store, store_url, by_hand
+):
+    """While a supervisor leases and settles, every accepted job is there."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRODUCE, store_url, str(number), str(JOBS)]
+        )
+        for number in range(PRODUCERS)
+    ]
+    done = 0
+
+    def all_done():
+        nonlocal done
+        leases = lease(store, limit=50)
+        done += sum(store.settle([succeeded(one) for one in leases]))
+        return done == PRODUCERS * JOBS or all(
+            process.poll() is not None for process in processes
+        )
+
+    wait_until(all_done, 100, "the producers have ended or all jobs are settled")
+    assert [process.wait(100) for process in processes] == [0] * PRODUCERS
+    while leases := lease(store, limit=50):
+        done += sum(store.settle([succeeded(one) for one in leases]))
+    assert done == PRODUCERS * JOBS
+    payloads = by_hand.execute("SELECT DISTINCT payload FROM jobpool_payloads")
+    assert len(payloads.fetchall()) == PRODUCERS * JOBS
+    assert by_hand.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_one_descriptor_of_the_lock_file_in_a_process(store_factory, database_path):
+    """Closing a second one would drop the lock that the first one holds."""
+
+    def descriptors():
+        links = []
+        for fd in Path("/proc/self/fd").iterdir():
+            try:
+                links.append(fd.readlink())
+            except FileNotFoundError:
+                continue
+        return links.count(Path(f"{database_path}{writers.SUFFIX}"))
+
+    stores = [store_factory() for _ in range(3)]
+    for store in stores:
+        store.enqueue([new_job()])
+    assert descriptors() == 1
+    for store in stores[:2]:
+        store.close()
+    assert descriptors() == 1
+    stores[2].close()
+    assert descriptors() == 0
+
+
+HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(store, database_path):
+    """Another process that holds the writers' lock."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, f"{database_path}{writers.SUFFIX}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.stdin.close()
+    process.stdout.close()
+    assert process.wait(60) == 0
+
+
+def test_a_writer_waits_for_the_lock(store, holder):
+    """And goes on as soon as it is free."""
+    done = threading.Event()
+
+    def write():
+        store.enqueue([new_job()])
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert not done.wait(0.05)
+    holder.stdin.close()
+    thread.join(10)
+    assert done.is_set()
+
+
+def test_nobody_waits_for_ever(store, holder, monkeypatch):
+    """A stopped process must not stop every other one; reading still works."""
+    monkeypatch.setattr(writers.WritersLock.held, "__defaults__", None, raising=False)
+    lock = writers.share_lock(store.url.removeprefix("sqlite:///"))
+    with (
+        pytest.raises(StoreUnavailable, match="another process has held"),
+        lock.held(0),
+    ):
+        pass
+    writers.return_lock(lock, store.url.removeprefix("sqlite:///"))
+    assert store.count(EVERYTHING) == 0
+
+
+def test_another_thread_waits_its_turn_too(tmp_path):
+    """Up to its patience; then it is told who holds the lock."""
+    (tmp_path / "jobs.db").touch()
+    lock = writers.share_lock(str(tmp_path / "jobs.db"))
+    told = []
+
+    def write():
+        try:
+            with lock.held(0.01):
+                pass
+        except StoreUnavailable as error:
+            told.append(str(error))
+
+    with lock.held():
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        with pytest.raises(UsageError, match="already in a transaction"), lock.held():
+            pass
+    assert "another thread of this process" in told[0]
+    with lock.held():
+        pass
+    writers.return_lock(lock, str(tmp_path / "jobs.db"))
+
+
+def test_a_lock_file_that_was_removed_is_made_again(store, database_path):
+    """The others lock a new file: the old one would exclude nobody."""
+    lock_file = Path(f"{database_path}{writers.SUFFIX}")
+    store.enqueue([new_job()])
+    lock_file.unlink()
+    store.enqueue([new_job()])
+    assert lock_file.exists()
+    with store.transaction():
+        code = (
+            "import fcntl, sys\n"
+            "try: fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+            "except OSError: print('taken')\n"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", code, lock_file], capture_output=True, check=True
+        )
+    assert run.stdout == b"taken\n"
+
+
+def test_a_lock_file_that_cannot_be_opened(tmp_path):
+    """Says which file, and what to do."""
+    (tmp_path / "jobs.db").touch()
+    (tmp_path / f"jobs.db{writers.SUFFIX}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreUnavailable, match=r"lock file .* cannot be used"):
+        open_store(f"sqlite:///{tmp_path}/jobs.db")
+
+
+def test_a_foreign_transaction_makes_us_wait_and_then_say_so(
+    store_factory, by_hand, monkeypatch
+):
+    """Other programs do not know the writers' lock: SQLite's own patience ends."""
+    monkeypatch.setattr(connecting, "BUSY_TIMEOUT_S", 0.02)
+    store = store_factory()
+    by_hand.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another program holds a transaction"):
+        store.enqueue([new_job()])
+    by_hand.execute("ROLLBACK")
+    store.enqueue([new_job()])
+    assert store.count(EVERYTHING) == 1
+
+
+def test_readers_do_not_wait_for_writers(store_factory):
+    """Nor the other way round."""
+    first, second = store_factory(), store_factory()
+    first.enqueue([new_job()])
+    with first.transaction():
+        first.enqueue([new_job()])
+        assert second.count(EVERYTHING) == 1
+
+
+def in_child(check):
+    """Fork, run *check* in the child, and return what it answered."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        answer = b"did not answer"
+        try:
+            answer = repr(check()).encode()
+        except BaseException as error:  # noqa: BLE001 - the child must not run pytest on
+            answer = repr(error).encode()
+        finally:
+            os.write(writing, answer)
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answers:
+        answer = answers.read()
+    os.waitpid(pid, 0)
+    return answer.decode()
+
+
+def test_a_store_opens_itself_again_after_a_fork(store, database_path):
+    """Parent and child both go on, each with its own connection."""
+    store.enqueue([new_job()])
+    connection = store._database._session.connection
+
+    def use():
+        store.enqueue([new_job()])
+        is_new = store._database._session.connection is not connection
+        return is_new, store.count(EVERYTHING)
+
+    assert in_child(use) == "(True, 2)"
+    store.enqueue([new_job()])
+    assert store.count(EVERYTHING) == 3
+    check = sqlite3.connect(database_path)
+    assert check.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    check.close()
+
+
+def test_a_fork_while_another_thread_writes(store):
+    """The child's locks are its own: what the parent's thread held is free."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def write():
+        with store.transaction():
+            store.enqueue([new_job()])
+            inside.set()
+            leave.wait(60)
+
+    def use():
+        return store.count(EVERYTHING)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert inside.wait(60)
+    assert in_child(use) == "0"
+    leave.set()
+    thread.join()
+    assert store.count(EVERYTHING) == 1
+
+
+def test_a_fork_within_a_transaction(store):
+    """The child cannot commit it; the parent does."""
+    with store.transaction():
+        store.enqueue([new_job()])
+
+        def use():
+            try:
+                with store._database.reading() as session:
+                    return session.connection.in_transaction, store.count(EVERYTHING)
+            finally:
+                store.close()
+
+        assert in_child(use) == "(False, 0)"
+    assert store.count(EVERYTHING) == 1
+
+
+def test_the_child_of_a_holder_holds_nothing(store, database_path):
+    """A POSIX lock is not inherited, and the child's exit does not drop it."""
+    with store.transaction():
+        lock_file = f"{database_path}{writers.SUFFIX}"
+
+        def try_to_lock():
+            with open(lock_file, "r+") as file:  # noqa: PTH123 - as short as it gets
+                try:
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return "taken"
+            return "free"
+
+        assert in_child(try_to_lock) == "'taken'"
+        assert in_child(try_to_lock) == "'taken'"
+    assert in_child(try_to_lock) == "'free'"
+
+
+def test_the_run_of_a_store_reads_the_same_in_every_process(store, store_url):
+    """What one process has committed the next one sees at once."""
+    begin_run(store, "run-7")
+    code = (
+        "import sys\n"
+        "from jobpool.store import open_store\n"
+        "store = open_store(sys.argv[1])\n"
+        "print([run.id for run in store.open_runs()])\n"
+        "store.close()\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, store_url], capture_output=True, check=True
+    )
+    assert b"run-7" in run.stdout

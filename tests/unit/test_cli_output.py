@@ -1,0 +1,73 @@
+"""Text of others made harmless, and records as the objects that programs read."""
+
+import re
+
+import pytest
+
+from jobpool.cli.burst import BurstBar
+from jobpool.cli.output import ago
+from jobpool.cli.records import decoded
+from jobpool.core.events import JobEnded, JobSucceeded
+from jobpool.core.job import JobState
+from jobpool.core.outcome import Outcome
+from jobpool.core.printable import lines, one_line
+
+
+def test_lines_keep_breaks_and_nothing_else_of_control():
+    """Output keeps its shape; escapes, nulls and carriage returns are shown."""
+    assert lines("a\r\n\tb\x1b[0m\rc\x00\x9b") == "a\n\tb\\x1b[0m\\rc\\x00\\x9b"
+
+
+def test_long_texts_are_cut_and_marked():
+    """One line keeps its head, output its tail; both say what is missing."""
+    assert one_line("x" * 30, 10) == "x" * 10 + "… [20 more characters]"
+    assert lines("a" * 20 + "b" * 10, 10) == (
+        "[20 characters before this left out]\n" + "b" * 10
+    )
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x202E])
+def test_no_control_character_survives_in_one_line(code):
+    """Every one of them, each by itself."""
+    assert re.fullmatch(r"a\\(x..|u....|n|r|t)b", one_line(f"a{chr(code)}b"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        (None, None),
+        (b"null", None),
+        (b'{"a": [1]}', {"a": [1]}),
+        (b"\xff", "\ufffd"),
+        (b"[" * 10_000, "[" * 10_000),
+        (b"", ""),
+    ],
+)
+def test_stored_json_is_decoded_and_garbage_is_text(stored, shown):
+    """A row written by hand never stops a listing."""
+    assert decoded(stored) == shown
+
+
+def test_ages_look_both_ways():
+    """What is to come is in, what was is ago."""
+    assert ago(None, 5) is None
+    assert ago(0, 2000) == "2s ago"
+    assert ago(60_000, 0) == "in 1m00s"
+
+
+def test_a_burst_counts_what_it_will_not_try_again():
+    """A job that is retried at once is not done; the total grows if need be."""
+    bar = BurstBar(2)
+    done = JobSucceeded(at_ms=0, id=1, kind="k", slot="cpu/0", attempt=1)
+    ended = {"at_ms": 0, "id": 1, "kind": "k", "slot": "cpu/0", "attempt": 1}
+    again = JobEnded(outcome=Outcome.FAILED, state=JobState.PENDING, **ended)
+    later = JobEnded(
+        outcome=Outcome.FAILED, state=JobState.PENDING, delay_s=30.0, **ended
+    )
+    dead = JobEnded(outcome=Outcome.FAILED, state=JobState.DEAD, **ended)
+    (task,) = bar._progress.tasks
+    seen = []
+    for event in (again, done, later, dead):
+        bar.observe(event)
+        seen.append((task.completed, task.total))
+    assert seen == [(0, 2), (1, 2), (2, 2), (3, 3)]
