@@ -5,6 +5,7 @@ import select
 import time
 import uuid
 from pathlib import Path
+from typing import ClassVar
 
 from waiting import wait_until
 
@@ -21,12 +22,15 @@ PATIENCE_S = 30.0
 class Rig:
     """Starts children as the supervisor does, and waits for what they say."""
 
+    open_zygotes: ClassVar[set[int]] = set()
+
     def __init__(self, directory, app="hostile", *, preload=True, env=None, where=APPS):
         self.directory = Path(directory)
         self.run_id = uuid.uuid4().hex
         self.zygote = Zygote.start(
             "cpu", self.run_id, app=app, directory=where, preload=preload, env=env
         )
+        self.open_zygotes.add(self.zygote.pid)
         self.children = []
         self.seq = 0
 
@@ -45,7 +49,7 @@ class Rig:
                 return [None]
         raise AssertionError("the zygote says nothing")
 
-    def child(self, *, ready=True, **go):
+    def child(self, *, told=True, ready=True, **go):
         """Make a child, and wait until it is ready."""
         slot = len(self.children)
         child = ChildProcess(slot, f"cpu/{slot}", str(self.directory / f"mark.{slot}"))
@@ -55,6 +59,8 @@ class Rig:
         answer = self.from_zygote()[0]
         assert isinstance(answer, Forked), answer
         child.attach(answer.pid)
+        if not told:
+            return child
         settings = {
             "slot_name": child.slot_name,
             "run_id": self.run_id,
@@ -127,15 +133,15 @@ class Rig:
         for child in self.children:
             if child.pid:
                 child.kill_tree()
-                if child.reap() is None:
-                    self.exit(child)
+                self.exit(child)
             child.close()
         self.zygote.close()
         wait_until(
             lambda: self.zygote.exit_status() is not None, PATIENCE_S, "zygote ends"
         )
+        self.open_zygotes.discard(self.zygote.pid)
         wait_until(
-            lambda: sweep_orphans((), self.zygote.start_time) == 0,
+            lambda: sweep_orphans(self.open_zygotes, self.zygote.start_time) == 0,
             PATIENCE_S,
             "orphans end",
         )

@@ -276,8 +276,9 @@ def test_retire_ends_a_child_cleanly(rig):
 
 
 def test_sigterm_and_sigint_are_the_supervisors_business(rig):
-    """A child survives TERM and INT, and a program that it runs does not ignore them."""
+    """A child survives TERM and INT; programs that it runs and copies of it do not."""
     child = rig.child()
     for signum in (15, 2):
         assert not rig.run(child, "kill_and_go_on", signum).error
     assert rig.result(child, "term_a_program") == -15
+    assert rig.result(child, "term_a_copy") == -15

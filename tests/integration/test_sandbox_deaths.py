@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -186,16 +187,11 @@ def test_too_few_descriptors_is_no_child(rig):
     assert rig.result(rig.child(), "echo", 1) == 1
 
 
-def test_no_more_processes_is_no_child(rig):
-    """When the host cannot fork, the zygote says so and goes on."""
+def test_no_more_descriptors_is_no_child(rig):
+    """A zygote that runs out of descriptors says so, and goes on when there are."""
     rig.child()
-    zygote_limits = ("RLIMIT_NOFILE", (8, 4096))
-    import resource
-
     before = resource.prlimit(rig.zygote.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(
-        rig.zygote.pid, getattr(resource, zygote_limits[0]), zygote_limits[1]
-    )
+    resource.prlimit(rig.zygote.pid, resource.RLIMIT_NOFILE, (8, before[1]))
     rig.zygote.fork(5, [0] * 5)
     answer = rig.from_zygote()[0]
     assert (type(answer).__name__, answer.slot) == ("ForkFailed", 5)
@@ -298,17 +294,12 @@ def test_backstop_makes_huge_allocations_fail_at_once(rig):
     assert rig.run(child, "allocate", 512).error.classes[0] == "MemoryError"
 
 
-def test_a_child_before_go_ends_with_its_supervisors_interest(rig):
-    """A child that is never told to go ends by itself when its socket ends."""
-    child = rig.child(ready=False)
-    child._out.clear()
-    fresh = rig.child()
-    assert fresh.pid != child.pid
-    pid = child.pid
+def test_a_child_that_is_never_told_to_go_ends(rig):
+    """A child whose supervisor ends before its `Go` ends by itself, with 0."""
+    child = rig.child(told=False)
+    assert is_running(child.pid)
     child._socket.close()
-    wait_until(lambda: not is_running(pid), PATIENCE_S, "it ends")
-    os.waitpid(pid, 0)
-    child.pid = 0
+    assert rig.exit(child).exit_code == 0
 
 
 def test_kill_is_quick_whatever_the_handler_does(rig):

@@ -303,10 +303,12 @@ def test_a_replaced_file_fails_the_callers_commit(store, connect, database_path)
     """The row would go where nobody looks."""
     connection = connect()
     connection.execute("CREATE TABLE orders (name TEXT)")
-    with pytest.raises(StoreUnavailable, match="replaced"):  # noqa: SIM117 - the error comes on leaving
-        with store.caller_transaction(connection):
-            store.enqueue([new_job()], connection=connection)
-            database_path.rename(database_path.with_name("away.db"))
+    with (  # noqa: PT012 - the error comes on leaving
+        pytest.raises(StoreUnavailable, match="replaced"),
+        store.caller_transaction(connection),
+    ):
+        store.enqueue([new_job()], connection=connection)
+        database_path.rename(database_path.with_name("away.db"))
     assert not connection.in_transaction
     database_path.with_name("away.db").rename(database_path)
     assert store.count(EVERYTHING) == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import signal
 
+import msgspec
 import pytest
+
 from jobpool.core import events as ev
 from jobpool.core.job import JobState
 from jobpool.core.limits import PoolLimits
@@ -15,6 +17,7 @@ from jobpool.errors import AppError, ConfigError, JobpoolBug
 from jobpool.sandbox.frames import Beat, Raised, StartFailed
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.reloading import reload_problem
 from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
 from world import MIB, World, pool
 
@@ -215,7 +218,7 @@ def test_a_dirty_end_is_settled_after_the_tree_is_gone() -> None:
 
 
 def test_a_child_is_replaced_after_its_share_of_jobs() -> None:
-    """recycle = 1 gives every job a fresh child, and a spare waits for the next."""
+    """Recycle = 1 gives every job a fresh child, and a spare waits for the next."""
     world = World(pool("cpu", 1, recycle_jobs=1)).up()
     assert len(world.took(m.Fork)) == 2
     world.job()
@@ -266,10 +269,10 @@ def test_the_drain_window_ends() -> None:
     assert world.took(m.Kill)
     world.died(0, signal=signal.SIGKILL)
     (settlement,) = world.settled
-    assert (Outcome.INTERRUPTED, JobState.PENDING) == (
+    assert (
         settlement.outcome,
         settlement.state,
-    )
+    ) == (Outcome.INTERRUPTED, JobState.PENDING)
     assert world.finish is not None
 
 
@@ -469,3 +472,54 @@ def test_an_exit_in_words() -> None:
     world = World().up()
     world.step(m.ChildExited(slot=0, exit=Exit(signal=signal.SIGTERM)))
     assert any(isinstance(e, ev.Alarm) and "SIGTERM" in e.text for e in world.said)
+
+
+def test_a_reload_replaces_children_when_they_are_idle() -> None:
+    """After a reload idle children end at once, busy ones after their job."""
+    world = World(pool("cpu", 2)).up()
+    world.job()
+    world.ring()
+    world.took(m.Fork)
+    world.step(m.Reload(world.settings))
+    assert [c.pool for c in world.took(m.StartZygote)] == ["cpu"]
+    assert not world.took(m.Fork)
+    world.step(m.ZygoteLoaded("cpu", world.report))
+    assert [c.slot for c in world.took(m.Fork)] == [1]
+    world.done(0)
+    assert [c.slot for c in world.took(m.Fork)] == [0]
+    assert [s.state for s in world.settled] == [JobState.SUCCEEDED]
+
+
+def test_a_reload_that_fails_changes_nothing() -> None:
+    """A new application that does not load is an alarm; the old one works on."""
+    world = World(pool("cpu", 1)).up()
+    world.took(m.Fork)
+    world.step(m.Reload(world.settings))
+    world.step(m.ZygoteLost("cpu", "no module named nonsense", reloading=True))
+    assert any(isinstance(e, ev.Alarm) and "nonsense" in e.text for e in world.said)
+    world.job()
+    world.ring()
+    world.done(0)
+    assert [s.state for s in world.settled] == [JobState.SUCCEEDED]
+    assert not world.took(m.Fork)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"store": "sqlite:////other.db"}, "store changed"),
+        ({"pools": (pool("gpu"),)}, "pools changed"),
+        ({"pools": (pool("cpu", 5),)}, "beyond the 2 slots"),
+        ({"pools": (pool("cpu", 2, recycle_jobs=1),)}, "fresh and reused"),
+        ({"pools": (pool("cpu", 1),)}, None),
+    ],
+)
+def test_what_a_reload_may_change(
+    changed: dict[str, object], words: str | None
+) -> None:
+    """Limits, sizes within the slots and code may change; the rest needs a restart."""
+    old = World(pool("cpu", 2)).settings
+    problem = reload_problem(old, msgspec.structs.replace(old, **changed))
+    assert (problem is None) == (words is None)
+    assert words is None or words in (problem or "")

@@ -48,7 +48,7 @@ def launch(flags: LaunchFlags) -> None:
     else:
         log = LogWriter(sys.stderr, renderer(form, colour=colour), level=level)
         try:
-            code = _serve(settings, burst=flags.burst, observer=log)
+            code = _serve(flags, settings, observer=log)
         finally:
             log.close()
     raise click.exceptions.Exit(code)
@@ -78,7 +78,7 @@ def _with_bar(
     with BurstBar(_due_now(flags)) as bar:
         log = LogWriter(bar.stream, renderer("human", colour=colour), level=level)
         try:
-            return _serve(settings, burst=True, observer=Both((log, bar)))
+            return _serve(flags, settings, observer=Both((log, bar)))
         finally:
             log.close()
 
@@ -93,7 +93,9 @@ def _due_now(flags: LaunchFlags) -> int:
         return 0
 
 
-def _serve(settings: Settings, *, burst: bool, observer: Observer) -> int:
+def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int:
+    """Run the supervisor; SIGHUP reads the settings again, but on a terminal."""
     from jobpool.supervisor import serve  # noqa: PLC0415 - only a start needs it
 
-    return serve(settings, burst=burst, observer=observer)
+    reread = None if sys.stdin.isatty() else lambda: configuration_of(flags).settings
+    return serve(settings, burst=flags.burst, observer=observer, reread=reread)

@@ -289,6 +289,7 @@ class Child:
         """Runs in each process that a handler forks: it must not speak for us."""
         self._soft_from_s = None
         self._link.abandon()
+        confine.release_signals()
         running.enter(ClosedChannel("this process was forked by a handler"), None)
 
     def _rss_bytes(self) -> int:

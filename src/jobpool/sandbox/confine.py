@@ -105,6 +105,20 @@ def set_signals(soft_timeout: Callable[[int, FrameType | None], Any]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+def release_signals() -> None:
+    """Undo `set_signals` in a process that a handler forks.
+
+    Its parent ends it with SIGTERM (multiprocessing does), and waits for that.
+    """
+    for signum, default in (
+        (signal.SIGTERM, signal.SIG_DFL),
+        (signal.SIGINT, signal.default_int_handler),
+    ):
+        if signal.getsignal(signum) is ignore_signal:
+            signal.signal(signum, default)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+
 def write_stacks_to(stack_fd: int) -> None:
     """Write all Python stacks there on a fatal signal and on SIGUSR2.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
+import time
 
 from jobpool.errors import AppError
 from jobpool.sandbox.procfs import command_name
@@ -13,6 +15,9 @@ _REMEDY = (
     "start them in on_child_start, or set preload = false for the pool, so that each "
     "child imports the application itself"
 )
+
+SETTLE_S = 0.02
+"""A thread that was just started counts itself; it gets so long to do it."""
 
 
 def check_fork_safety() -> list[str]:
@@ -28,7 +33,10 @@ def check_fork_safety() -> list[str]:
     threads = [
         t.name for t in threading.enumerate() if t is not threading.main_thread()
     ]
-    unnamed = len(sys._current_frames()) - 1 - len(threads)  # noqa: SLF001 - no public way
+    native = _native_threads()
+    if native:
+        time.sleep(SETTLE_S)
+    unnamed = _thread._count() - len(threads)  # noqa: SLF001 - no public way
     if unnamed > 0:
         threads.append(f"{unnamed} without a name")
     if threads:
@@ -36,7 +44,6 @@ def check_fork_safety() -> list[str]:
             "the application leaves threads running when it is imported "
             f"({', '.join(threads)}), and threads do not survive a fork: {_REMEDY}"
         )
-    native = _native_threads()
     for library, is_active in (
         ("gRPC", "grpc" in sys.modules and bool(native)),
         ("CUDA", _cuda_is_active()),

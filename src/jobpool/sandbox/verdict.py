@@ -226,7 +226,8 @@ def _reason_of_done(done: Done) -> str | None:
         return "its child reported a failure without an error"
     if error.soft_timeout:
         return "ended by its soft time limit"
-    return None
+    # The class alone: reasons are for grouping, and a message may hold anything.
+    return f"raised {error.classes[0]}" if error.classes else None
 
 
 def _text(output: bytes) -> str | None:

@@ -13,9 +13,8 @@ may be that fork's, so the sweep waits.
 from __future__ import annotations
 
 import selectors
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from jobpool.core.settings import PoolSettings
 from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
@@ -42,8 +41,6 @@ class Children:
         zygotes: make them.
         run: the run directory.
         slots: the machine's slots; only their names are used.
-        pools: settings by pool.
-        result_max_bytes: a longer result is refused.
     """
 
     def __init__(
@@ -53,15 +50,11 @@ class Children:
         run: RunDirectory,
         *,
         slots: Sequence[Slot],
-        pools: Mapping[str, PoolSettings],
-        result_max_bytes: int,
     ) -> None:
         self._reactor = reactor
         self._zygotes = zygotes
         self._run = run
         self._slots = slots
-        self._pools = pools
-        self._result_max_bytes = result_max_bytes
         self._processes: dict[int, ChildProcess] = {}
         self._forking: dict[int, ChildProcess] = {}
         self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
@@ -71,7 +64,6 @@ class Children:
         self.watch = Watch(self._over_memory)
         zygotes.on_forked = self.forked
         zygotes.on_fork_failed = self.fork_failed
-        zygotes.on_lost = self.zygote_lost
 
     # -- commands ------------------------------------------------------------------
 
@@ -96,7 +88,8 @@ class Children:
         """The zygote has made the child: record it, then let it go."""
         process = self._forking.pop(number)
         slot = self._slots[number]
-        pool = self._pools[slot.pool]
+        settings = self._zygotes.settings
+        pool = next(pool for pool in settings.pools if pool.name == slot.pool)
         process.attach(pid)
         self._processes[number] = process
         self._run.write_slot(number, pid, process.start_time)
@@ -105,7 +98,7 @@ class Children:
                 slot_name=slot.name,
                 run_id=self._run.run_id,
                 memory_backstop_bytes=pool.limits.memory_max_bytes or 0,
-                result_max_bytes=self._result_max_bytes,
+                result_max_bytes=settings.result_max_bytes,
                 checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
                 tmp_root=str(self._run.tmp_root),
             )
@@ -121,11 +114,6 @@ class Children:
         if process is not None:
             process.close()
             self._reactor.feed(m.ForkRefused(number, message))
-
-    def zygote_lost(self, pool: str, message: str) -> None:
-        """A pool's zygote is gone: what it was asked for does not come."""
-        for number in [n for n in self._forking if self._slots[n].pool == pool]:
-            self.fork_failed(number, message)
 
     def assign(self, number: int, frame: RunJob) -> None:
         """Send a job and its ticket."""
@@ -241,6 +229,7 @@ class Children:
             peak = self.watch.peak_bytes(number)
             self.watch.drop(number)
             self._run.write_slot(number, 0, 0)
+            self._zygotes.buried(process.pid)
             self._reactor.feed(
                 m.ChildExited(
                     slot=number,

@@ -54,7 +54,7 @@ class Housekeeping(threading.Thread):
         self, settings: Settings, run_id: str, *, store: StoreThread, clock: Clock
     ) -> None:
         super().__init__(name="jobpool-housekeeping", daemon=True)
-        self._settings = settings
+        self.settings = settings
         self._run_id = run_id
         self._store = store
         self._clock = clock
@@ -95,7 +95,7 @@ class Housekeeping(threading.Thread):
         return _Turn(chore, every_s, self._clock.monotonic_s() + first_s)
 
     def _renew(self, store: Store) -> Said:
-        if store.renew(self._run_id, self._settings.lease_ttl_s):
+        if store.renew(self._run_id, self.settings.lease_ttl_s):
             return ()
         return (
             m.Stop("its run was ended by somebody else"),
@@ -112,7 +112,7 @@ class Housekeeping(threading.Thread):
 
     def _prune(self, store: Store) -> Said:
         for _ in range(PRUNE_BATCHES_MAX):
-            if store.prune(self._settings.retention, PRUNE_BATCH) < PRUNE_BATCH:
+            if store.prune(self.settings.retention, PRUNE_BATCH) < PRUNE_BATCH:
                 break
         return ()
 

@@ -3,8 +3,8 @@
 Theory of operation. The shell calls `step` with an event and the time, and
 executes the commands that come back; nothing here reads a clock, draws a random
 number, touches a process or the store. Jobs flow one way: leased into a pool's
-backlog, assigned to a slot, settled. `attempts` knows what happens within a slot;
-here is what concerns pools: zygotes, sizes, leasing, and the end of it all.
+backlog (`leasing`), assigned to a slot, settled (`attempts`). `loading` and `sizing`
+see to it that there are children; here everything is put together and ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from jobpool.core import events as ev
 from jobpool.core.settings import Settings
-from jobpool.errors import AppError, ConfigError, JobpoolError
 from jobpool.sandbox.frames import (
     Ask,
     Beat,
@@ -28,10 +27,11 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.leasing import Leasing
+from jobpool.supervisor.loading import Loading
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.registry import Registry
-from jobpool.supervisor.scaler import PoolView, wanted_size
 from jobpool.supervisor.shutdown import Mode, Shutdown
+from jobpool.supervisor.sizing import Sizing
 from jobpool.supervisor.slot import (
     ACTIONS,
     IGNORE,
@@ -59,8 +59,7 @@ class Machine:
     Args:
         settings: the operator's settings.
         pid: the supervisor's, for what people read.
-        on_registry: called when the kinds are known, once all zygotes are up, and
-            again whenever one has loaded the application anew.
+        on_registry: as for `Loading`.
         burst: end once nothing is due any more.
     """
 
@@ -72,8 +71,6 @@ class Machine:
         on_registry: Callable[[Registry], None],
         burst: bool = False,
     ) -> None:
-        self._on_registry = on_registry
-        self._settings = settings
         self._pid = pid
         self._burst = burst
         self.pools: dict[str, Pool] = {}
@@ -88,6 +85,15 @@ class Machine:
             self._desk, self.pools, rest=self._starts.rest, freed=self._freed
         )
         self._leasing = Leasing(self._desk, self.pools, self._attempts)
+        self._sizing = Sizing(self._desk, self.pools, self._starts, self._attempts)
+        self._loading = Loading(
+            self._desk,
+            self.pools,
+            settings,
+            sizing=self._sizing,
+            attempts=self._attempts,
+            on_registry=on_registry,
+        )
         self._actions = {
             name: getattr(self._starts, name, None) or getattr(self._attempts, name)
             for cells in ACTIONS.values()
@@ -96,10 +102,9 @@ class Machine:
         }
         self._shutdown = Shutdown()
         self._give_up_s = NEVER_S
-        self._loaded_once = False
         self._handlers: Mapping[type, Callable[[Any], None]] = {
-            m.ZygoteLoaded: self._zygote_loaded,
-            m.ZygoteLost: self._zygote_lost,
+            m.ZygoteLoaded: self._loading.loaded,
+            m.ZygoteLost: self._loading.lost,
             m.ChildForked: lambda e: self._slot(e.slot, SlotEvent.FORKED),
             m.ForkRefused: lambda e: self._slot(
                 e.slot, SlotEvent.FORK_FAILED, e.message
@@ -118,7 +123,8 @@ class Machine:
             m.Stored: self._stored,
             m.CancelAsked: self._cancel_asked,
             m.Rung: lambda _e: self._leasing.hint(),
-            m.HostSeen: self._host_seen,
+            m.HostSeen: self._sizing.host_seen,
+            m.Reload: self._loading.reload,
             m.Drain: lambda e: self._end(e.reason, stop=False),
             m.Stop: lambda e: self._end(e.reason, stop=True),
             m.Tick: lambda _e: None,
@@ -167,50 +173,6 @@ class Machine:
         """Return the monotonic time at which a `Tick` is due."""
         return min(self._desk.earliest_s, self._leasing.next_s())
 
-    # -- zygotes -------------------------------------------------------------------
-
-    def _zygote_loaded(self, event: m.ZygoteLoaded) -> None:
-        pool = self.pools[event.pool]
-        try:
-            registry = Registry(self._settings, event.report)
-        except ConfigError as exc:
-            self._app_refused(pool, exc)
-            return
-        self._desk.registry = registry
-        pool.zygote_up = True
-        pool.zygote_failures = 0
-        pool.zygote_retry_s = None
-        self._fill(pool)
-        if self._loaded_once or all(p.zygote_up for p in self.pools.values()):
-            self._loaded_once = True
-            self._on_registry(registry)
-
-    def _zygote_lost(self, event: m.ZygoteLost) -> None:
-        pool = self.pools[event.pool]
-        pool.zygote_up = False
-        self._app_refused(pool, AppError(event.message, event.traceback))
-
-    def _app_refused(self, pool: Pool, error: JobpoolError) -> None:
-        """End before anything ran; later on, keep trying."""
-        if self._shutdown.mode is not Mode.RUNNING:
-            return
-        if not self._loaded_once:
-            self._shutdown.finished = True
-            self._desk.out.append(m.Finish(error=error))
-            return
-        pool.zygote_failures += 1
-        pause_s = min(30.0, 0.1 * 2 ** min(pool.zygote_failures - 1, 10))
-        pool.zygote_retry_s = self._desk.now_s + pause_s
-        self._desk.wake_at(pool.zygote_retry_s)
-        self._desk.say(
-            ev.ZygoteFailed(
-                at_ms=self._desk.now_ms,
-                pool=pool.name,
-                reason=str(error),
-                again_in_s=pause_s,
-            )
-        )
-
     # -- slots ---------------------------------------------------------------------
 
     def _slot(self, number: int, event: SlotEvent, detail: object = None) -> None:
@@ -234,31 +196,15 @@ class Machine:
         """A slot can take a job, or needs a child."""
         pool = self.pools[slot.pool]
         if slot.state is SlotState.IDLE:
-            if self._shutdown.mode is not Mode.RUNNING or self._surplus(pool):
+            unwanted = slot.worn or self._sizing.has_surplus(pool)
+            if self._desk.ending or unwanted:
                 self._attempts.retire(slot)
-            else:
-                self._leasing.dispatch(pool)
-        else:
-            self._fill(pool)
-            self._leasing.dispatch(pool)
-
-    def _surplus(self, pool: Pool) -> bool:
-        """Say whether the pool has more children than it should."""
-        return pool.children > pool.size + pool.spare
-
-    def _fill(self, pool: Pool) -> None:
-        """Ask for the children that the pool should have and has not."""
-        if not pool.zygote_up or self._shutdown.mode is not Mode.RUNNING:
-            return
-        if self._desk.now_s < pool.fork_retry_s:
-            return
-        missing = pool.size + pool.spare - pool.children
-        for slot in pool.slots:
-            if missing <= 0:
                 return
-            if slot.state is SlotState.EMPTY:
-                self._starts.fork(slot)
-                missing -= 1
+        else:
+            self._sizing.fill(pool)
+        self._leasing.dispatch(pool)
+        if self._burst and not pool.busy:
+            pool.pace.hint()
 
     def _recalled(self, event: m.Recalled) -> None:
         slot = self.slots[event.slot]
@@ -291,49 +237,6 @@ class Machine:
 
     def _settled(self, event: m.Settled) -> None:
         self._desk.unsettled -= event.count
-
-    # -- size ----------------------------------------------------------------------
-
-    def _host_seen(self, event: m.HostSeen) -> None:
-        """Let pools with a range grow or shrink."""
-        for pool in self.pools.values():
-            settings = pool.settings
-            if settings.size_min == settings.size_max:
-                continue
-            size = wanted_size(
-                PoolView(
-                    size=pool.size,
-                    size_min=settings.size_min,
-                    size_max=settings.size_max,
-                    busy=pool.busy,
-                    due=event.due.get(pool.name, 0) + len(pool.backlog),
-                    idle_for_s=pool.idle_for_s(self._desk.now_s),
-                    idle_shrink_s=settings.idle_shrink_s,
-                    cpu_idle_share=event.cpu_idle_share,
-                    available_bytes=event.available_bytes,
-                    child_bytes=settings.limits.memory_bytes,
-                )
-            )
-            if size != pool.size and self._shutdown.mode is Mode.RUNNING:
-                self._resize(pool, size)
-
-    def _resize(self, pool: Pool, size: int) -> None:
-        reason = "due jobs wait" if size > pool.size else "slots were idle"
-        self._desk.say(
-            ev.PoolResized(
-                at_ms=self._desk.now_ms,
-                pool=pool.name,
-                size_from=pool.size,
-                size_to=size,
-                reason=reason,
-            )
-        )
-        pool.size = size
-        pool.idle_since_s = None
-        self._fill(pool)
-        for slot in reversed(pool.slots):
-            if slot.state is SlotState.IDLE and self._surplus(pool):
-                self._attempts.retire(slot)
 
     # -- the end -------------------------------------------------------------------
 
@@ -410,20 +313,14 @@ class Machine:
             desk.wake_at(slot.deadline_s)
         for pool in self.pools.values():
             self._pool_deadlines(pool, now_s)
-
         if self._shutdown.mode is Mode.STOPPING and self._give_up_s > now_s:
             desk.wake_at(self._give_up_s)
 
     def _pool_deadlines(self, pool: Pool, now_s: float) -> None:
-        if pool.zygote_retry_s is not None:
-            if pool.zygote_retry_s <= now_s:
-                pool.zygote_retry_s = None
-                self._desk.out.append(m.StartZygote(pool.name))
-            else:
-                self._desk.wake_at(pool.zygote_retry_s)
+        self._loading.retry(pool)
         if pool.fork_failures:
             if pool.fork_retry_s <= now_s:
-                self._fill(pool)
+                self._sizing.fill(pool)
             else:
                 self._desk.wake_at(pool.fork_retry_s)
         self._leasing.held_too_long(pool)

@@ -14,6 +14,7 @@ import msgspec
 from jobpool.core.events import Event
 from jobpool.core.handler import AppReport
 from jobpool.core.job import NewJob, Progress, Settlement
+from jobpool.core.settings import Settings
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.frames import Answer, FromChild, RunJob, ToChild
 from jobpool.sandbox.verdict import Exit
@@ -35,6 +36,14 @@ class ZygoteLost(msgspec.Struct, frozen=True):
     pool: str
     message: str
     traceback: str = ""
+    reloading: bool = False
+    """It was to take over from a zygote that is still there."""
+
+
+class Reload(msgspec.Struct, frozen=True):
+    """Load the application anew, under these settings."""
+
+    settings: Settings
 
 
 class ChildForked(msgspec.Struct, frozen=True):
@@ -161,6 +170,7 @@ class Tick(msgspec.Struct, frozen=True):
 SupervisorEvent = (
     ZygoteLoaded
     | ZygoteLost
+    | Reload
     | ChildForked
     | ForkRefused
     | FrameArrived

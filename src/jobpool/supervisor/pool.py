@@ -96,12 +96,14 @@ class Pool:
         able = sum(1 for slot in self.slots if slot.state in _ABLE)
         busy = sum(1 for slot in self.slots if slot.state is SlotState.BUSY)
         free = max(0, min(able, self.size - busy - dying))
-        ahead = 0
-        if self.tempo.fast:
-            ahead = busy * AHEAD_MAX + self.size * BACKLOG_PER_SLOT
-            sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
-            ahead = max(0, ahead - sent)
-        return max(0, free + ahead - len(self.backlog) - self.asked)
+        room = free - len(self.backlog) - self.asked
+        if not self.tempo.fast:
+            return max(0, room)
+        sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
+        most = busy * AHEAD_MAX + self.size * BACKLOG_PER_SLOT
+        room += most - sent
+        # Rather one large request than many small ones, unless a slot is waiting.
+        return room if room >= most // 2 or (free and room > 0) else 0
 
     def idle_for_s(self, now_s: float) -> float:
         """Return for how long a slot has been idle at every look."""

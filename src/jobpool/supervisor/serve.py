@@ -22,7 +22,7 @@ from importlib.metadata import version
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.settings import PoolSettings, Settings
-from jobpool.errors import StoreUnavailable
+from jobpool.errors import JobpoolError, StoreUnavailable
 from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
 from jobpool.sandbox.tree import become_subreaper
 from jobpool.store import open_store, run_root
@@ -35,6 +35,7 @@ from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.reloading import reload_problem
 from jobpool.supervisor.shutdown import Mode
 from jobpool.supervisor.storethread import StoreThread
 from jobpool.supervisor.zygotes import Zygotes
@@ -49,6 +50,7 @@ def serve(
     *,
     observer: ev.Observer,
     burst: bool = False,
+    reread: Callable[[], Settings] | None = None,
     clock: Clock | None = None,
 ) -> int:
     """Run a supervisor until it is told to end; call it in the main thread.
@@ -57,6 +59,8 @@ def serve(
         settings: what it is to do.
         observer: told of events.
         burst: end once nothing is due any more.
+        reread: reads the settings again when SIGHUP asks for it; None: SIGHUP
+            drains.
         clock: the machine's clocks; tests bring their own.
 
     Returns:
@@ -69,15 +73,24 @@ def serve(
         StoreError: the store cannot be used.
         (With each of them, nothing was leased.)
     """
-    return _Supervisor(settings, observer, clock or SystemClock(), burst=burst).run()
+    return _Supervisor(
+        settings, observer, clock or SystemClock(), burst=burst, reread=reread
+    ).run()
 
 
 class _Supervisor:
     """The parts of one supervisor."""
 
     def __init__(
-        self, settings: Settings, observer: ev.Observer, clock: Clock, *, burst: bool
+        self,
+        settings: Settings,
+        observer: ev.Observer,
+        clock: Clock,
+        *,
+        burst: bool,
+        reread: Callable[[], Settings] | None,
     ) -> None:
+        self._reread = reread
         self._settings = settings
         self._observer = observer
         self._clock = clock
@@ -133,9 +146,8 @@ class _Supervisor:
             zygotes,
             directory,
             slots=self._machine.slots,
-            pools={pool.name: pool for pool in settings.pools},
-            result_max_bytes=settings.result_max_bytes,
         )
+        self._zygotes = zygotes
         loop = Loop(
             self._machine,
             reactor,
@@ -237,6 +249,27 @@ class _Supervisor:
         self._reactor.feed(m.Rung())
         self._housekeeping.look_for_cancels()
 
+    def _reload(self) -> None:
+        """Read the settings again and load the application anew, if that can be."""
+        if self._reread is None:
+            return
+        try:
+            settings = self._reread()
+            problem = reload_problem(self._settings, settings)
+        except JobpoolError as exc:
+            problem = str(exc)
+        if problem is not None:
+            self._observer.observe(
+                ev.Alarm(
+                    at_ms=self._clock.utc_ms(),
+                    text=f"not reloaded: {problem}; mend it, or restart",
+                )
+            )
+            return
+        self._settings = self._zygotes.settings = settings
+        self._housekeeping.settings = settings
+        self._reactor.feed(m.Reload(settings))
+
     def _signal_actions(self) -> dict[int, Callable[[], None]]:
         def drain(number: signal.Signals) -> Callable[[], None]:
             return lambda: self._reactor.feed(m.Drain(number.name))
@@ -244,7 +277,7 @@ class _Supervisor:
         return {
             signal.SIGTERM: drain(signal.SIGTERM),
             signal.SIGINT: drain(signal.SIGINT),
-            signal.SIGHUP: drain(signal.SIGHUP),
+            signal.SIGHUP: self._reload if self._reread else drain(signal.SIGHUP),
             signal.SIGQUIT: lambda: self._reactor.feed(m.Stop("SIGQUIT")),
         }
 

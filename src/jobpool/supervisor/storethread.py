@@ -24,6 +24,10 @@ from jobpool.supervisor import messages as m
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
+BUSY_BATCH = 8
+"""After a commit of so many settlements, the next one waits for company."""
+LINGER_S = 0.002
+FULL_BATCH = 256
 Chore = Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
 """Something to be done with the store; returns what is to be posted."""
 
@@ -38,6 +42,16 @@ class Inbox:
     asks: list[m.Enqueue] = field(default_factory=list)
     wanted: Mapping[str, int] | None = None
     chores: list[Chore] = field(default_factory=list)
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether nobody waits for an answer, and more may well be added."""
+        return (
+            self.wanted is None
+            and not self.asks
+            and not self.chores
+            and len(self.settlements) < FULL_BATCH
+        )
 
     def __bool__(self) -> bool:
         return bool(
@@ -76,6 +90,7 @@ class StoreThread(threading.Thread):
         self._outbox: list[Settlement] = []
         self._changed = threading.Condition()
         self._closing = False
+        self._busy = False
         self._trouble_since_s: float | None = None
         self._pause_s = RETRY_FIRST_S
         self.kinds: Mapping[str, Sequence[str]] = {}
@@ -153,8 +168,14 @@ class StoreThread(threading.Thread):
                 self._changed.wait()
             if self._closing and not self._inbox:
                 return None
+            if self._busy and self._inbox.can_wait and not self._closing:
+                self._changed.wait_for(self._cannot_wait, LINGER_S)
             batch, self._inbox = self._inbox, Inbox()
+            self._busy = len(batch.settlements) >= BUSY_BATCH
             return batch
+
+    def _cannot_wait(self) -> bool:
+        return self._closing or not self._inbox.can_wait
 
     def _serve(self, store: Store, batch: Inbox) -> None:
         self._outbox += batch.settlements

@@ -1,34 +1,55 @@
-"""The pools' zygotes as real processes: started, listened to, killed, mourned."""
+"""The pools' zygotes as real processes: started, listened to, replaced, mourned.
+
+Theory of operation. A pool has one zygote that forks for it. While the application
+is being loaded anew there is a second one; once that has loaded, it takes over. The
+former one stays as long as it has children, because it guards them: it would kill
+their trees if this process died. Zygotes are multiprocess's children and are reaped
+through it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import PoolSettings, Settings
-from jobpool.sandbox.frames import Forked, ForkFailed, FrameError, Loaded, LoadFailed
+from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
 from jobpool.sandbox.spawner import Zygote, helper_pids
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reactor import Reactor
 
 NEVER_S = float("inf")
 LOOK_EVERY_S = 0.05
-LOOK_MIN_S = 0.002
+CLOSE_STEP_S = 0.002
 CLOSE_S = 3.0
 
 
-@dataclass(slots=True)
-class _Loading:
-    """A zygote that has not yet reported."""
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A zygote and what is known of it."""
 
-    until_s: float
+    zygote: Zygote
+    pool: str
+    load_until_s: float
+    """It must have loaded by then; infinity: it has."""
     memory_bytes: int
+    why: tuple[str, str] | None = None
+    """Why it will be lost: a message and a traceback."""
+    forking: set[int] = field(default_factory=set)
+    """Slots whose child it was asked for."""
+    children: set[int] = field(default_factory=set)
+    """Pids of the children that it guards."""
+
+    def doom(self, why: str) -> None:
+        """Kill it; its loss is seen on its socket, and reported with the reason."""
+        self.why = (why, "")
+        self.zygote.kill()
 
 
 class Zygotes:
-    """One zygote a pool.
+    """The zygotes of all pools.
 
     Args:
         reactor: waits for their sockets and takes events.
@@ -38,42 +59,44 @@ class Zygotes:
 
     def __init__(self, reactor: Reactor, settings: Settings, run_id: str) -> None:
         self._reactor = reactor
-        self._settings = settings
         self._run_id = run_id
-        self._pools: dict[str, PoolSettings] = {p.name: p for p in settings.pools}
-        self._zygotes: dict[str, Zygote] = {}
-        self._lost_ones: list[Zygote] = []
-        """Gone, but not reaped yet."""
-        self._loading: dict[str, _Loading] = {}
-        self._why: dict[str, tuple[str, str]] = {}
-        """Why a zygote that is about to be lost is lost."""
+        self.settings = settings
+        self._serving: dict[str, _Kept] = {}
+        self._coming: dict[str, _Kept] = {}
+        self._former: list[_Kept] = []
+        self._unreaped: list[Zygote] = []
         self._look_s = NEVER_S
         self.oldest_start_time = 0
         """Start time of the first zygote; older processes are none of ours."""
         self.on_forked: Callable[[int, int], None] = _nobody
         self.on_fork_failed: Callable[[int, str], None] = _nobody
-        self.on_lost: Callable[[str, str], None] = _nobody
+
+    # -- commands ------------------------------------------------------------------
 
     def start(self, pool: str) -> None:
-        """Start a pool's zygote and let it load the application."""
-        settings = self._pools[pool]
+        """Start a zygote for a pool and let it load the application."""
+        settings = self._pool(pool)
         zygote = Zygote.start(
             pool=pool,
             run_id=self._run_id,
-            app=self._settings.app,
-            directory=self._settings.app_directory,
+            app=self.settings.app,
+            directory=self.settings.app_directory,
             preload=settings.preload,
             env=settings.env,
         )
-        if not self.oldest_start_time:
-            self.oldest_start_time = zygote.start_time
-        self._zygotes[pool] = zygote
-        self._loading[pool] = _Loading(
-            self._reactor.now_s() + self._settings.app_timeout_s,
-            settings.limits.memory_bytes,
+        self.oldest_start_time = self.oldest_start_time or zygote.start_time
+        now_s = self._reactor.now_s()
+        kept = _Kept(
+            zygote,
+            pool,
+            load_until_s=now_s + self.settings.app_timeout_s,
+            memory_bytes=settings.limits.memory_bytes,
         )
-        self._look_s = self._reactor.now_s() + LOOK_EVERY_S
-        self._reactor.watch(zygote, lambda _mask: self._ready(pool))
+        if pool in self._coming:
+            self._coming[pool].zygote.kill()
+        (self._coming if pool in self._serving else self._serving)[pool] = kept
+        self._look_s = now_s + LOOK_EVERY_S
+        self._reactor.watch(zygote, lambda _mask: self._ready(kept))
 
     def fork(self, pool: str, slot: int, fds: Sequence[int]) -> None:
         """Ask for a child.
@@ -81,23 +104,43 @@ class Zygotes:
         Raises:
             OSError: the zygote is gone; no child was made.
         """
-        zygote = self._zygotes.get(pool)
-        if zygote is None:
-            raise ConnectionResetError("no zygote")
-        zygote.fork(slot, fds)
+        kept = self._serving.get(pool)
+        if kept is None:
+            raise ConnectionResetError(f"pool {pool} has no zygote")
+        kept.zygote.fork(slot, fds)
+        kept.forking.add(slot)
 
     def kill(self, pool: str, message: str) -> None:
-        """Kill a zygote; that it is lost is reported with this message."""
-        zygote = self._zygotes.get(pool)
-        if zygote is not None:
-            self._why[pool] = (message, "")
-            zygote.kill()
+        """Kill a pool's zygote; that it is lost is reported with this message."""
+        kept = self._serving.get(pool)
+        if kept is not None:
+            kept.doom(message)
+
+    def buried(self, pid: int) -> None:
+        """A child is gone; a former zygote without any is let go."""
+        for kept in (*self._serving.values(), *self._former):
+            kept.children.discard(pid)
+        for kept in [k for k in self._former if not k.children and not k.forking]:
+            self._former.remove(kept)
+            self._let_go(kept)
 
     def pids(self) -> set[int]:
         """Return the pids of zygotes, and of what multiprocess started for them."""
-        self._lost_ones = [z for z in self._lost_ones if z.exit_status() is None]
-        zygotes = (*self._zygotes.values(), *self._lost_ones)
-        return {zygote.pid for zygote in zygotes} | helper_pids()
+        self._unreaped = [z for z in self._unreaped if z.exit_status() is None]
+        kept = {kept.zygote.pid for kept in self._all()}
+        return kept | {zygote.pid for zygote in self._unreaped} | helper_pids()
+
+    def close(self) -> None:
+        """Let every zygote end, and reap it; children that are left die with it."""
+        for kept in self._all():
+            self._let_go(kept)
+        until_s = self._reactor.now_s() + CLOSE_S
+        while any(zygote.exit_status() is None for zygote in self._unreaped):
+            if self._reactor.now_s() > until_s:
+                return  # whoever is above us reaps them
+            time.sleep(CLOSE_STEP_S)
+
+    # -- the loop's side -------------------------------------------------------------
 
     def next_s(self) -> float:
         """Return when a loading zygote is to be looked at."""
@@ -107,74 +150,91 @@ class Zygotes:
         """Kill zygotes that load for too long or grow too large."""
         if now_s < self._look_s:
             return
-        for pool, loading in self._loading.items():
-            rss = self._zygotes[pool].rss_bytes()
-            if now_s >= loading.until_s:
-                self.kill(
-                    pool,
-                    f"application {self._settings.app} did not load within "
-                    f"{self._settings.app_timeout_s:g} s; it must not wait for "
-                    "anything while it is imported (or raise app_timeout)",
+        loading = [kept for kept in self._all() if kept.load_until_s < NEVER_S]
+        for kept in loading:
+            app, rss = self.settings.app, kept.zygote.rss_bytes()
+            if now_s >= kept.load_until_s:
+                kept.doom(
+                    f"application {app} did not load within "
+                    f"{self.settings.app_timeout_s:g} s; it must not wait for anything "
+                    "while it is imported (or raise app_timeout)"
                 )
-            elif rss > loading.memory_bytes:
-                self.kill(
-                    pool,
-                    f"application {self._settings.app} took {show_size(rss)} while it "
-                    f"was imported, more than the {show_size(loading.memory_bytes)} "
-                    f"that pool {pool} allows a child; load less, or raise the limit",
+            elif rss > kept.memory_bytes:
+                kept.doom(
+                    f"application {app} took {show_size(rss)} while it was imported, "
+                    f"more than the {show_size(kept.memory_bytes)} that pool "
+                    f"{kept.pool} allows a child; load less, or raise the limit"
                 )
-        self._look_s = now_s + LOOK_EVERY_S if self._loading else NEVER_S
+        self._look_s = now_s + LOOK_EVERY_S if loading else NEVER_S
 
-    def close(self) -> None:
-        """Let every zygote end, and reap it; children that are left die with it."""
-        zygotes = [*self._zygotes.values(), *self._lost_ones]
-        for zygote in zygotes:
-            zygote.close()
-        until_s = self._reactor.now_s() + CLOSE_S
-        while any(zygote.exit_status() is None for zygote in zygotes):
-            if self._reactor.now_s() > until_s:
-                return  # whoever is above us reaps them
-            time.sleep(LOOK_MIN_S)
+    # -- events ----------------------------------------------------------------------
 
-    def _ready(self, pool: str) -> None:
-        zygote = self._zygotes[pool]
-        try:
-            frames = zygote.receive()
-        except FrameError as exc:
-            self._why.setdefault(pool, (f"its zygote sent garbage: {exc}", ""))
-            zygote.kill()
-            frames = None
+    def _ready(self, kept: _Kept) -> None:
+        frames = kept.zygote.receive()
         if frames is None:
-            self._lost(pool, zygote)
+            self._lost(kept)
             return
         for frame in frames:
-            self._take(pool, frame)
+            self._take(kept, frame)
 
-    def _take(self, pool: str, frame: object) -> None:
+    def _take(self, kept: _Kept, frame: object) -> None:
         match frame:
             case Loaded(report=report):
-                self._loading.pop(pool, None)
-                self._reactor.feed(m.ZygoteLoaded(pool, report))
+                kept.load_until_s = NEVER_S
+                if self._coming.get(kept.pool) is kept:
+                    self._take_over(kept)
+                self._reactor.feed(m.ZygoteLoaded(kept.pool, report))
             case LoadFailed(message=message, traceback=traceback):
-                self._loading.pop(pool, None)
-                self._why[pool] = (message, traceback)
+                kept.why = (message, traceback)
             case Forked(slot=slot, pid=pid):
+                kept.forking.discard(slot)
+                kept.children.add(pid)
                 self.on_forked(slot, pid)
             case ForkFailed(slot=slot, message=message):
+                kept.forking.discard(slot)
                 self.on_fork_failed(slot, message)
             case _:
                 raise TypeError(f"unexpected {type(frame).__name__} from a zygote")
 
-    def _lost(self, pool: str, zygote: Zygote) -> None:
+    def _take_over(self, kept: _Kept) -> None:
+        self._former.append(self._serving[kept.pool])
+        self._serving[kept.pool] = self._coming.pop(kept.pool)
+        self.buried(0)
+
+    def _lost(self, kept: _Kept) -> None:
         """A zygote is gone; its children live on, as our own."""
-        self._reactor.unwatch(zygote)
-        zygote.close()
-        self._lost_ones.append(self._zygotes.pop(pool))
-        self._loading.pop(pool, None)
-        by_itself = (f"the zygote of pool {pool} ended by itself", "")
-        message, traceback = self._why.pop(pool, by_itself)
-        self.on_lost(pool, message)
-        self._reactor.feed(m.ZygoteLost(pool, message, traceback))
+        for slot in sorted(kept.forking):
+            self.on_fork_failed(slot, "its zygote is gone")
+        kept.forking.clear()
+        self._let_go(kept)
+        if kept in self._former:
+            self._former.remove(kept)
+            return
+        reloading = self._coming.get(kept.pool) is kept
+        if reloading:
+            del self._coming[kept.pool]
+        elif self._serving.get(kept.pool) is kept:
+            del self._serving[kept.pool]
+        else:
+            return  # a reload that was overtaken by another
+        by_itself = (f"the zygote of pool {kept.pool} ended by itself", "")
+        message, traceback = kept.why or by_itself
+        self._reactor.feed(
+            m.ZygoteLost(kept.pool, message, traceback, reloading=reloading)
+        )
+
+    # -- small parts -------------------------------------------------------------------
+
+    def _let_go(self, kept: _Kept) -> None:
+        self._reactor.unwatch(kept.zygote)
+        kept.zygote.close()
+        self._unreaped.append(kept.zygote)
+
+    def _all(self) -> list[_Kept]:
+        return [*self._serving.values(), *self._coming.values(), *self._former]
+
+    def _pool(self, name: str) -> PoolSettings:
+        return next(pool for pool in self.settings.pools if pool.name == name)
 
 
 def _nobody(*_args: object) -> None:

@@ -356,3 +356,33 @@ def write_garbage(_):
         except OSError:
             continue
     time.sleep(1000)
+
+
+@app.handler
+def leave_a_file_and_die(_):
+    tempfile.mkstemp()
+    os._exit(1)
+
+
+@app.handler
+def time_reset(_):
+    """Return the seconds that one reset of this child takes."""
+    frame = sys._getframe()
+    while "self" not in frame.f_locals or not hasattr(frame.f_locals["self"], "_baseline"):
+        frame = frame.f_back
+    baseline = frame.f_locals["self"]._baseline
+    baseline.restore()
+    begun = time.perf_counter()
+    for _ in range(200):
+        baseline.restore()
+    return (time.perf_counter() - begun) / 200
+
+
+@app.handler
+def term_a_copy(_):
+    """Fork a copy that waits, end it with SIGTERM, and return its status."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(1000)
+    os.kill(pid, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

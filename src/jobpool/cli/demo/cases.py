@@ -1,4 +1,4 @@
-"""Which hostile handlers the demo runs, with which limits, and what must become of it."""
+"""Which hostile handlers the demo runs, their limits, and what must become of it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     does: str
     """In a few words, for the summary."""
+    held: str = ""
+    """If it may succeed: what was contained all the same."""
     function: Callable[..., Any]
     arguments: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
@@ -73,6 +75,7 @@ CASES = (
         does="leaves 6 daemons (setsid, double fork)",
         function=hostile.daemons,
         arguments={"count": 6},
+        held="its daemons are ended",
         state=JobState.SUCCEEDED,
         outcome=Outcome.SUCCEEDED,
     ),
@@ -112,6 +115,7 @@ CASES = (
         does="prints 50 MB",
         function=hostile.noise,
         arguments={"megabytes": 50},
+        held="its output is capped",
         state=JobState.SUCCEEDED,
         outcome=Outcome.SUCCEEDED,
     ),

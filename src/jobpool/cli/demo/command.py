@@ -23,8 +23,10 @@ from jobpool.cli.demo.tally import problems, tally
 from jobpool.cli.demo.view import View, view_for
 from jobpool.cli.demo.watching import Watcher, all_jobs
 from jobpool.cli.exits import Exit
-from jobpool.cli.output import encodable, print_json
+from jobpool.cli.output import console, encodable, print_json
+from jobpool.cli.resources import machine
 from jobpool.core.clock import SystemClock
+from jobpool.core.config import configure, read_sources
 from jobpool.errors import JobpoolError, UsageError
 from jobpool.sandbox.procfs import require_linux
 from jobpool.store import open_store
@@ -78,14 +80,23 @@ def demo(
         if is_json:
             print_json(encodable(as_json(report)))
         else:
-            print_report(Console(highlight=False), report)
+            print_report(console(), report)
         if report.problems:
             raise click.exceptions.Exit(Exit.FAILED)
 
 
 def _check_pools(pools: str) -> None:
-    names = {part.partition("=")[0].strip() for part in pools.split(",")}
-    if missing := {"cpu", "io"} - names:
+    """Refuse what the supervisor would refuse, and what would leave jobs waiting.
+
+    Raises:
+        ConfigError: not sizes of pools.
+        UsageError: a pool is missing.
+    """
+    sources = read_sources(
+        {"size": pools, "app": "demo"}, env={}, directory="/", read_file=lambda _: None
+    )
+    settings = configure(sources, machine=machine(), has_jobs_file=False).settings
+    if missing := {"cpu", "io"} - {pool.name for pool in settings.pools}:
         raise UsageError(
             f"--pools {pools!r} has no pool {min(missing)!r}; the demo has jobs for "
             "both, such as --pools cpu=2,io=8"

@@ -93,7 +93,7 @@ def _testify() -> None:
     """Leave a line in one write, so that parallel lines never mix."""
     job = jobpool.current()
     line = f"{job.id} {job.attempt} {os.getpid()}\n".encode()
-    fd = os.open(WITNESS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+    fd = os.open(WITNESS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(fd, line)
     finally:

@@ -72,7 +72,7 @@ def _become_daemon(ready: int) -> NoReturn:
         os._exit(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pid = os.getpid()
-    fd = os.open(DAEMONS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    fd = os.open(DAEMONS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(fd, f"{pid} {process_start_time(pid)}\n".encode())
     os.write(ready, b".")
     time.sleep(_DAEMON_LIFE_S)

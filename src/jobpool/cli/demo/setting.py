@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +31,11 @@ PLAN = "plan.json"
 DATABASE = "demo.db"
 LOG = "supervisor.log"
 FILES_PER_HASH = 20
-_MODULES_PER_ROUND = 600
+_MODULES_PER_ROUND = 500
 """All hostile handlers run once for so many modules, at least once in all."""
 _ROUNDS_MAX = 3
-_ROUND_S = 4.0
-_APART_S = 0.25
-"""Hostile jobs fall due one after the other, beside the honest ones."""
+_APART_S = 0.3
+"""Hostile jobs fall due one after the other, further apart when there is more to do."""
 _FIRST = 10
 """Priority of hostile jobs: none of them shall wait until the honest are done."""
 
@@ -155,15 +155,14 @@ def wanted_jobs(material: Material) -> Iterator[Wanted]:
     """Yield all jobs: hostile ones fall due while the honest ones run."""
     modules, files = material.modules.paths, material.packages.paths
     rounds = max(1, min(_ROUNDS_MAX, len(modules) // _MODULES_PER_ROUND))
-    for turn in range(rounds):
-        for place, case in enumerate(CASES):
-            yield Wanted(
-                kind=case.kind,
-                key=f"{turn + 1}",
-                arguments=case.arguments,
-                priority=_FIRST,
-                run_in_s=turn * _ROUND_S + place * _APART_S,
-            )
+    for place, (turn, case) in enumerate(product(range(rounds), CASES)):
+        yield Wanted(
+            kind=case.kind,
+            key=f"{turn + 1}",
+            arguments=case.arguments,
+            priority=_FIRST,
+            run_in_s=place * _APART_S * rounds,
+        )
     for path in modules:
         yield Wanted(PARSE, key_of(path), {"path": path})
     for start in range(0, len(files), FILES_PER_HASH):

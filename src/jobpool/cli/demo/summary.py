@@ -15,7 +15,9 @@ from rich.text import Text
 from jobpool.cli.demo.household import Memory
 from jobpool.cli.demo.material import Material
 from jobpool.cli.demo.tally import Hostile, Tally
+from jobpool.cli.demo.view import STATE_COLOURS
 from jobpool.core.quantity import show_duration, show_size
+from jobpool.sandbox.verdict import signal_name
 
 _NARROW = 100
 """Columns below which the table leaves out what its rows do."""
@@ -125,13 +127,17 @@ def _print_honest(console: Console, report: Report) -> None:
         f"{honest.succeeded:,} of {honest.jobs:,} jobs succeeded, "
         f"{honest.first_attempt:,} at their first attempt{retried}"
     )
+    broken = (
+        f"; {modules.not_python:,} of them are broken on purpose"
+        if modules.not_python
+        else ""
+    )
     _fact(
         console,
         f"{modules.files:,} modules of Python's library: {modules.lines:,} lines, "
         f"{modules.bytes:,} bytes ({modules.compressed_bytes:,} after lzma), "
         f"{modules.functions:,} functions, {modules.classes:,} classes, "
-        f"{modules.branches:,} branches; {modules.not_python:,} are no Python on "
-        "purpose",
+        f"{modules.branches:,} branches{broken}",
         sizes_command(material),
     )
     _fact(
@@ -143,7 +149,7 @@ def _print_honest(console: Console, report: Report) -> None:
 
 
 def _fact(console: Console, text: str, check: str) -> None:
-    console.print(Padding(Text(text), (0, 0, 0, 2)))
+    console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
     console.print(Text(f"    {check}", style="dim"), soft_wrap=True)
 
 
@@ -154,71 +160,77 @@ def _print_hostile(console: Console, report: Report) -> None:
     table.add_column("", no_wrap=True)
     table.add_column("KIND", no_wrap=True)
     if is_wide:
-        table.add_column("WHICH")
+        table.add_column("WHICH", no_wrap=True)
+    table.add_column("JOBS", justify="right")
     table.add_column("OUTCOME", no_wrap=True)
+    table.add_column("BY", no_wrap=True)
+    table.add_column("TRIES", justify="right")
     table.add_column("STATE", no_wrap=True)
-    table.add_column("TRY", justify="right")
     table.add_column("PEAK", justify="right", no_wrap=True)
-    table.add_column("LAST")
-    for item in report.found.hostile:
-        table.add_row(*_row(item, is_wide=is_wide))
+    for alike in grouped(report.found.hostile):
+        table.add_row(*_row(alike, is_wide=is_wide))
     console.print(table)
 
 
-def _row(item: Hostile, *, is_wide: bool) -> list[Text]:
+def grouped(items: Sequence[Hostile]) -> list[list[Hostile]]:
+    """Put jobs that ended alike into one row each, in the order of their first."""
+    groups: dict[object, list[Hostile]] = {}
+    for item in items:
+        alike = item.kind, item.outcome, ended_by(item), item.attempts, item.state
+        groups.setdefault((alike, item.contained), []).append(item)
+    return list(groups.values())
+
+
+def _row(alike: Sequence[Hostile], *, is_wide: bool) -> list[Text]:
+    item = alike[0]
     mark = Text("✔", style="green") if item.contained else Text("✘", style="bold red")
-    peak = show_size(item.peak_rss_bytes) if item.peak_rss_bytes else "-"
-    does = [Text(item.does)] if is_wide else []
+    peak = max(item.peak_rss_bytes or 0 for item in alike)
+    does = [Text(item.does, style="dim")] if is_wide else []
     return [
         mark,
-        Text(item.kind.removeprefix("hostile.")),
+        Text(item.kind.removeprefix("hostile."), style="bold"),
         *does,
+        Text(str(len(alike))),
         Text(item.outcome or "-"),
-        Text(item.state),
+        Text(ended_by(item)),
         Text(str(item.attempts)),
-        Text(peak),
-        Text(_end_of(item)),
+        Text(item.state, style=STATE_COLOURS.get(item.state, "")),
+        Text(show_size(peak)),
     ]
 
 
-def _end_of(item: Hostile) -> str:
-    """Say what the last attempt ended with."""
+def ended_by(item: Hostile) -> str:
+    """Say what ended its last attempt."""
     if item.signal is not None:
-        return f"signal {item.signal}"
+        return signal_name(item.signal).partition(" (")[0]
     if item.exit_code is not None:
         return f"exit {item.exit_code}"
-    return "exception" if item.failures else "returned"
+    return "exception" if item.failures else "returning"
 
 
 def _print_figures(console: Console, report: Report) -> None:
     _head(console, "FIGURES")
-    memory = report.memory
-    rows = (
-        (
-            "speed",
-            (
-                f"{report.jobs_ended:,} jobs in {show_duration(report.seconds)}: "
-                f"{report.jobs_per_s:,.0f} jobs/s"
-            ),
-        ),
-        ("supervisor", f"{show_size(memory.supervisor_peak_bytes)} at its peak"),
-        (
-            "children",
-            (
-                f"{show_size(report.found.child_peak_bytes)} the hungriest attempt, "
-                f"{show_size(memory.family_peak_bytes)} all together (shared pages count "
-                "in each)"
-            ),
-        ),
-        ("daemons", f"{report.daemons} were left behind, and ended"),
-        ("left", f"{len(report.left)} processes"),
-    )
+    hungriest = show_size(report.found.child_peak_bytes)
+    speed = f"{report.jobs_per_s:,.0f} jobs/s"
+    took = show_duration(report.seconds)
+    rows = {
+        "speed": f"{report.jobs_ended:,} jobs in {took}: {speed}",
+        "supervisor": f"{show_size(report.memory.supervisor_peak_bytes)} at its peak",
+        "children": f"{hungriest} the hungriest attempt, {_family(report.memory)}",
+        "daemons": f"{report.daemons} were left behind, and ended",
+        "left": f"{len(report.left)} processes",
+    }
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="cyan")
     grid.add_column()
-    for name, text in rows:
+    for name, text in rows.items():
         grid.add_row(name, text)
     console.print(grid)
+
+
+def _family(memory: Memory) -> str:
+    together = show_size(memory.family_peak_bytes)
+    return f"{together} all together (shared pages count in each)"
 
 
 def _head(console: Console, text: str) -> None:

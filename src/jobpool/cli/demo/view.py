@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -11,20 +12,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from jobpool.cli.demo.cases import BY_KIND
 from jobpool.cli.demo.household import Memory
 from jobpool.cli.demo.watching import Contained, Look
 from jobpool.core.outcome import Outcome
 from jobpool.core.printable import one_line
-from jobpool.core.quantity import show_duration, show_size
+from jobpool.core.quantity import show_size
 
 _LINE_EVERY_S = 2.0
 _KIND_WIDTH = 12
-_COLOURS = {
+STATE_COLOURS = {
     "succeeded": "green",
     "dead": "red",
     "quarantined": "bold red",
 }
-_HOSTILE = "hostile."
+_REASON_MAX = 60
 
 
 class View(Protocol):
@@ -115,7 +117,9 @@ class LiveView:
     def show(self, look: Look, memory: Memory, elapsed_s: float) -> None:
         """Scroll what is new, and draw the bars anew."""
         for item in look.news:
-            self._live.console.print(verdict(item, elapsed_s), no_wrap=True)
+            self._live.console.print(
+                verdict(item, elapsed_s), no_wrap=True, overflow="ellipsis"
+            )
         per_s = self._pace.per_s(look.ended, elapsed_s)
         self._live.update(
             Group(Text(), bars(look), footer(memory, per_s, elapsed_s)), refresh=True
@@ -163,7 +167,7 @@ def bars(look: Look) -> RenderableType:
 def footer(memory: Memory, per_s: float, elapsed_s: float) -> Text:
     """Return the line of figures below the bars."""
     return Text(
-        f"{clock(elapsed_s).strip()}   {per_s:,.0f} jobs/s   {usage(memory)}",
+        f"{clock(elapsed_s)}   {per_s:,.0f} jobs/s   {usage(memory)}",
         style="dim",
         no_wrap=True,
         overflow="ellipsis",
@@ -180,29 +184,28 @@ def usage(memory: Memory) -> str:
 
 def verdict(item: Contained, elapsed_s: float) -> Text:
     """Return the line about one contained attempt."""
-    name = item.kind.removeprefix(_HOSTILE)
-    line = Text(f"{clock(elapsed_s)}  ", style="dim")
-    line.append(f"{name:<{_KIND_WIDTH}} ", style="bold not dim")
-    line.append(f"try {item.attempt}  ")
-    said = what_happened(item)
-    line.append(said, style="not dim")
-    if item.state is not None and item.outcome is not Outcome.SUCCEEDED:
-        line.append(" → ", style="not dim")
-        line.append(item.state.value, style=f"{_COLOURS[item.state.value]} not dim")
-    line.overflow = "ellipsis"
+    name = item.kind.removeprefix("hostile.")
+    line = Text(overflow="ellipsis", no_wrap=True)
+    line.append(f"{clock(elapsed_s)}  ", style="dim")
+    line.append(f"{name:<{_KIND_WIDTH}}", style="bold")
+    line.append(f"  try {item.attempt}  ", style="dim")
+    if item.state is not None:
+        line.append(item.state, style=STATE_COLOURS.get(item.state, ""))
+        line.append(": ")
+    line.append(what_happened(item))
     return line
 
 
 def what_happened(item: Contained) -> str:
     """Say in a few words how an attempt ended, and what held it."""
     if item.outcome is Outcome.SUCCEEDED:
-        return "done; what it left is ended"
-    if item.outcome is Outcome.FAILED:
-        return f"failed: {item.reason}"
-    reason = (item.reason or "").partition("; ")[0]
-    return one_line(reason or item.outcome.value, 60)
+        return BY_KIND[item.kind].held
+    # Behind it stand the signal's description and the verdict on the job.
+    reason = re.split(r"; | \(", item.reason or item.outcome, maxsplit=1)[0]
+    return one_line(reason, _REASON_MAX)
 
 
 def clock(elapsed_s: float) -> str:
     """Return the time since the start, of constant width."""
-    return f"{show_duration(elapsed_s) if elapsed_s >= 60 else f'{elapsed_s:.1f}s':>6}"  # noqa: PLR2004 - a minute
+    minutes, seconds = divmod(elapsed_s, 60)
+    return f"{int(minutes):2}:{seconds:04.1f}"

@@ -111,7 +111,7 @@ def contained(job: Job, attempt: Attempt) -> Contained:
         kind=job.kind,
         attempt=attempt.attempt,
         outcome=attempt.outcome,
-        reason=attempt.reason or attempt.error_class,
+        reason=attempt.error_class or attempt.reason,
     )
 
 

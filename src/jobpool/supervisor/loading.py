@@ -1,0 +1,148 @@
+"""The application in the zygotes: loaded, lost, loaded anew.
+
+Theory of operation. Before anything ran, an application that does not load ends the
+start. Later, a lost zygote is started again, ever more rarely, while its children
+work on. A reload starts a second zygote beside each pool's first; when it has
+loaded, the pool's children are replaced one by one as they fall idle, and when it
+cannot load, everything stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobpool.core import events as ev
+from jobpool.core.settings import Settings
+from jobpool.errors import AppError, ConfigError, JobpoolError
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.sizing import Sizing
+from jobpool.supervisor.slot import SlotState
+
+RETRY_FIRST_S = 0.1
+RETRY_LAST_S = 30.0
+
+
+class Loading:
+    """The zygotes, as the core sees them.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        settings: the operator's.
+        sizing: fills a pool once its zygote is up.
+        attempts: lets idle children go.
+        on_registry: called when the kinds are known, once all zygotes are up, and
+            again whenever one has loaded the application anew.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: dict[str, Pool],
+        settings: Settings,
+        *,
+        sizing: Sizing,
+        attempts: Attempts,
+        on_registry: Callable[[Registry], None],
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._settings = settings
+        self._sizing = sizing
+        self._attempts = attempts
+        self._on_registry = on_registry
+        self._complete = False
+        """All zygotes were up at once: the start is behind us."""
+
+    def loaded(self, event: m.ZygoteLoaded) -> None:
+        """A zygote has loaded the application."""
+        pool = self._pools[event.pool]
+        try:
+            registry = Registry(self._settings, event.report)
+        except ConfigError as exc:
+            self._refused(pool, exc)
+            return
+        self._desk.registry = registry
+        if pool.zygote_up:
+            self._renew(pool)
+        pool.zygote_up = True
+        pool.zygote_failures = 0
+        pool.zygote_retry_s = None
+        self._sizing.fill(pool)
+        if self._complete or all(p.zygote_up for p in self._pools.values()):
+            self._complete = True
+            self._on_registry(registry)
+
+    def lost(self, event: m.ZygoteLost) -> None:
+        """A zygote is gone, or could not load the application."""
+        pool = self._pools[event.pool]
+        error = AppError(event.message, event.traceback)
+        if event.reloading:
+            self._desk.say(
+                ev.Alarm(
+                    at_ms=self._desk.now_ms,
+                    text=f"pool {pool.name} was not reloaded and goes on as it was: "
+                    f"{error}",
+                )
+            )
+            return
+        pool.zygote_up = False
+        self._refused(pool, error)
+
+    def reload(self, event: m.Reload) -> None:
+        """Load the application anew, under new settings."""
+        if self._desk.ending or not self._complete:
+            return
+        self._settings = event.settings
+        for name in self._pools:
+            self._desk.out.append(m.StartZygote(name))
+
+    def retry(self, pool: Pool) -> None:
+        """Start a lost zygote again when its time has come."""
+        if pool.zygote_retry_s is None:
+            return
+        if pool.zygote_retry_s > self._desk.now_s:
+            self._desk.wake_at(pool.zygote_retry_s)
+            return
+        pool.zygote_retry_s = None
+        self._desk.out.append(m.StartZygote(pool.name))
+
+    def _renew(self, pool: Pool) -> None:
+        """A second zygote took over: replace the first one's children."""
+        for settings in self._settings.pools:
+            if settings.name == pool.name:
+                pool.settings = settings
+        size = max(pool.settings.size_min, min(pool.size, pool.settings.size_max))
+        for slot in pool.slots:
+            slot.worn = slot.state not in {SlotState.EMPTY, SlotState.FORKING}
+            if slot.state is SlotState.IDLE:
+                self._attempts.retire(slot)
+        if size != pool.size:
+            self._sizing.resize(pool, size, "the settings were reloaded")
+
+    def _refused(self, pool: Pool, error: JobpoolError) -> None:
+        """End before anything ran; later on, keep trying."""
+        desk = self._desk
+        if desk.ending:
+            return
+        if not self._complete:
+            desk.ending = True
+            desk.out.append(m.Finish(error=error))
+            return
+        pool.zygote_failures += 1
+        pause_s = RETRY_FIRST_S * 2 ** min(pool.zygote_failures - 1, 10)
+        pause_s = min(pause_s, RETRY_LAST_S)
+        pool.zygote_retry_s = desk.now_s + pause_s
+        desk.wake_at(pool.zygote_retry_s)
+        desk.say(
+            ev.ZygoteFailed(
+                at_ms=desk.now_ms,
+                pool=pool.name,
+                reason=str(error),
+                again_in_s=pause_s,
+            )
+        )

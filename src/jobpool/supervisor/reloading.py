@@ -1,0 +1,24 @@
+"""What a reload may change, and what needs a restart."""
+
+from __future__ import annotations
+
+from jobpool.core.settings import Settings
+
+
+def reload_problem(old: Settings, new: Settings) -> str | None:
+    """Say why new settings cannot be taken over without a restart; None: they can."""
+    if old.store != new.store:
+        return f"the store changed from {old.store} to {new.store}"
+    before = {pool.name: pool for pool in old.pools}
+    after = {pool.name: pool for pool in new.pools}
+    if before.keys() != after.keys():
+        return f"the pools changed from {', '.join(before)} to {', '.join(after) or 'none'}"
+    for name, pool in after.items():
+        if pool.size_max > before[name].size_max:
+            return (
+                f"pool {name} would grow to {pool.size_max}, beyond the "
+                f"{before[name].size_max} slots that it was started with"
+            )
+        if (pool.recycle_jobs == 1) != (before[name].recycle_jobs == 1):
+            return f"pool {name} would change between fresh and reused children"
+    return None

@@ -1,0 +1,91 @@
+"""How many children each pool has: filled, grown, shrunk; never by killing."""
+
+from __future__ import annotations
+
+from jobpool.core import events as ev
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.scaler import PoolView, wanted_size
+from jobpool.supervisor.slot import SlotState
+from jobpool.supervisor.starts import Starts
+
+
+class Sizing:
+    """The pools' sizes.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        starts: makes children.
+        attempts: lets them go.
+    """
+
+    def __init__(
+        self, desk: Desk, pools: dict[str, Pool], starts: Starts, attempts: Attempts
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._starts = starts
+        self._attempts = attempts
+
+    def has_surplus(self, pool: Pool) -> bool:
+        """Say whether the pool has more children than it should."""
+        return pool.children > pool.size + pool.spare
+
+    def fill(self, pool: Pool) -> None:
+        """Ask for the children that the pool should have and has not."""
+        if not pool.zygote_up or self._desk.ending:
+            return
+        if self._desk.now_s < pool.fork_retry_s:
+            return
+        missing = pool.size + pool.spare - pool.children
+        for slot in pool.slots:
+            if missing <= 0:
+                return
+            if slot.state is SlotState.EMPTY:
+                self._starts.fork(slot)
+                missing -= 1
+
+    def host_seen(self, event: m.HostSeen) -> None:
+        """Let pools with a range grow or shrink."""
+        for pool in self._pools.values():
+            settings = pool.settings
+            if settings.size_min == settings.size_max or self._desk.ending:
+                continue
+            size = wanted_size(
+                PoolView(
+                    size=pool.size,
+                    size_min=settings.size_min,
+                    size_max=settings.size_max,
+                    busy=pool.busy,
+                    due=event.due.get(pool.name, 0) + len(pool.backlog),
+                    idle_for_s=pool.idle_for_s(self._desk.now_s),
+                    idle_shrink_s=settings.idle_shrink_s,
+                    cpu_idle_share=event.cpu_idle_share,
+                    available_bytes=event.available_bytes,
+                    child_bytes=settings.limits.memory_bytes,
+                )
+            )
+            if size != pool.size:
+                reason = "due jobs wait" if size > pool.size else "slots were idle"
+                self.resize(pool, size, reason)
+
+    def resize(self, pool: Pool, size: int, reason: str) -> None:
+        """Give a pool another size; children too many end when they are idle."""
+        self._desk.say(
+            ev.PoolResized(
+                at_ms=self._desk.now_ms,
+                pool=pool.name,
+                size_from=pool.size,
+                size_to=size,
+                reason=reason,
+            )
+        )
+        pool.size = size
+        pool.idle_since_s = None
+        self.fill(pool)
+        for slot in reversed(pool.slots):
+            if slot.state is SlotState.IDLE and self.has_surplus(pool):
+                self._attempts.retire(slot)

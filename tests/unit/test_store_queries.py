@@ -1,0 +1,95 @@
+"""Named SQL: what is in the files is what the code uses, no more and no less."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from jobpool.errors import JobpoolBug
+from jobpool.store.queries import load_migrations, load_queries, parse
+
+SOURCES = Path(__file__).parents[2] / "src" / "jobpool" / "store"
+RUNNERS = {"rows", "run", "value"}
+
+
+def strings_of(path):
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def names_run(path):
+    """Return the names given straight to a session."""
+    return {
+        node.args[0].value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in RUNNERS
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+
+
+MODULES = sorted((SOURCES / "sqlite").glob("*.py"))
+
+
+def test_every_query_is_used():
+    """None is left over from a change."""
+    used = set().union(*map(strings_of, MODULES))
+    assert set(load_queries("sqlite")) - used == set()
+
+
+def test_every_query_that_is_used_exists():
+    """A misspelt name is found here, not in production."""
+    wanted = set().union(*map(names_run, MODULES))
+    assert len(wanted) > 50
+    assert wanted - set(load_queries("sqlite")) == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_no_statement_stands_in_python(path):
+    """SQL is in its files, where it can be read and explained."""
+    verbs = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "PRAGMA ", "BEGIN")
+    for text in strings_of(path):
+        assert not text.lstrip().startswith(verbs), text[:60]
+
+
+@pytest.mark.parametrize("name", load_queries("sqlite"))
+def test_every_query_is_one_statement(name):
+    """Without a comment line left in it, and without an end of its own."""
+    statement = load_queries("sqlite")[name]
+    assert ";" not in statement
+    assert "--" not in statement
+
+
+def test_every_query_says_what_it_is_for():
+    """A comment line follows each name."""
+    for file in (SOURCES / "sql" / "sqlite").glob("*.sql"):
+        lines = file.read_text().splitlines()
+        for place, line in enumerate(lines):
+            if line.startswith("-- name: "):
+                assert lines[place + 1].startswith("-- "), line
+
+
+def test_parse_takes_names_in_order():
+    """What stands before the first one is the file's own comment."""
+    text = "-- About.\n\n-- name: b\n-- why\nSELECT 1\nFROM x\n\n-- name: a\nSELECT 2\n"
+    assert list(parse(text).items()) == [("b", "SELECT 1\nFROM x"), ("a", "SELECT 2")]
+
+
+@pytest.mark.parametrize(
+    "text", ["-- name: a\n-- why\n", "-- name: a\nSELECT 1\n-- name: a\nSELECT 2\n"]
+)
+def test_parse_refuses_what_would_be_a_mistake(text):
+    """A name without a statement, and a name that is taken."""
+    with pytest.raises(JobpoolBug, match="'a' is named twice or is empty"):
+        parse(text)
+
+
+def test_migrations_are_numbered_without_a_gap():
+    """The first one makes the tables."""
+    first, *_ = load_migrations("sqlite")
+    assert "CREATE TABLE jobpool_jobs" in first
