@@ -8,6 +8,7 @@ kernel's own figures for memory. Run it on an otherwise idle machine.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -93,7 +94,7 @@ def slot_recovery(directory: Path, options: argparse.Namespace) -> dict[str, obj
         marks = app.stamps()
     gaps = [
         1000 * (after - before)
-        for (what, before), (then, after) in zip(marks, marks[1:], strict=False)
+        for (what, before), (then, after) in itertools.pairwise(marks)
         if (what, then) == ("crash", "stamp")
     ]
     check(len(gaps) >= options.kills // 2, f"only {len(gaps)} crashes were followed")

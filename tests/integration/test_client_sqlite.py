@@ -142,7 +142,7 @@ def test_the_steps_of_an_operator(jobs, add):
     assert job.state == "runnable"
     with pytest.raises(WaitTimeout):
         jobs.wait(job.id, timeout="10ms")
-    for unknown in (99, 0, -1, 2**63):
+    for unknown in (99, 0, -1, 2**63, 10**400):
         with pytest.raises(JobNotFound):
             jobs.get(unknown)
 

@@ -111,7 +111,7 @@ def test_a_really_full_disk(small_disk):
     assert 0 < len(accepted) < 100
     assert store.count(EVERYTHING) == len(accepted)
     ballast = small_disk / "ballast"
-    with (
+    with (  # noqa: PT012 - until the disk is full
         pytest.raises(OSError, match="No space"),
         ballast.open("wb", buffering=0) as file,
     ):

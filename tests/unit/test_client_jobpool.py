@@ -101,6 +101,8 @@ def test_a_key_gives_the_same_job_again(add):
     assert (first.created, again.created) == (True, False)
     assert first == again
     assert hash(first) == hash(again)
+    elsewhere = pool_with(FakeStore()).job("cpu", kind="add")(lambda: None).enqueue()
+    assert (first.id, first == elsewhere) == (elsewhere.id, False)
     with pytest.raises(KeyConflict):
         add.options(key="k").enqueue(2)
 

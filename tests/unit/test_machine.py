@@ -480,6 +480,7 @@ def test_a_reload_replaces_children_when_they_are_idle() -> None:
     world.job()
     world.ring()
     world.took(m.Fork)
+    world.took(m.StartZygote)
     world.step(m.Reload(world.settings))
     assert [c.pool for c in world.took(m.StartZygote)] == ["cpu"]
     assert not world.took(m.Fork)

@@ -217,10 +217,26 @@ def _how(attempt: Attempt) -> str | None:
     return None if attempt.exit_code is None else f"exit {attempt.exit_code}"
 
 
+def handlers_part(stack: str | None) -> str | None:
+    """Leave out of a stack dump what lies below the handler: jobpool's own frames.
+
+    Everything is in ``show --json``.
+    """
+    if stack is None:
+        return None
+    kept, below = [], False
+    for line in stack.splitlines():
+        is_frame = line.startswith("  File ")
+        below = is_frame and (below or "/jobpool/client/" in line)
+        if not below:
+            kept.append(line)
+    return "\n".join(kept)
+
+
 def _evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
     for name, text in (
         ("TRACEBACK", attempt.traceback),
-        ("STACK", attempt.stack),
+        ("STACK", handlers_part(attempt.stack)),
         ("OUTPUT", attempt.output),
     ):
         if text:

@@ -16,7 +16,6 @@ PAUSE_S_MAX = 0.1
 _PAUSE_GROWTH = 1.5
 _ERROR_MAX = 500
 """Characters of a handler's own error text that the message repeats."""
-JOB_ID_MAX = 2**63 - 1
 
 
 def read_job(store: Store, job_id: int) -> Job:
@@ -25,7 +24,7 @@ def read_job(store: Store, job_id: int) -> Job:
     Raises:
         JobNotFound: no job has this id.
     """
-    job = store.get(job_id) if 0 < job_id <= JOB_ID_MAX else None
+    job = store.get(job_id)
     if job is None:
         raise JobNotFound(
             f"no job has this id in {store.url}; it may have been pruned, or be in "

@@ -6,7 +6,12 @@ an event loop it may strike while the loop itself runs a callback, which would l
 and drop it. For an async handler the signal handler is therefore wrapped: what it
 raises is caught, the handler's task is canceled (as asyncio does for Ctrl-C), its
 ``finally`` blocks run, and `SoftTimeout` comes out of the call instead of
-CancelledError. A coroutine that never awaits is not interrupted; the hard limit is.
+CancelledError. A coroutine that never awaits is not interrupted; the hard limit is
+for that.
+
+A signal that arrives after Python's last look and before the loop's select() blocks
+does not interrupt it, and neither does one that another thread receives. The C
+handler therefore also writes to a socket that the loop watches (set_wakeup_fd).
 """
 
 from __future__ import annotations
@@ -14,9 +19,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
+import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -65,15 +71,17 @@ class _SoftTimeoutWatch:
 
     def __init__(self) -> None:
         self.fired: SoftTimeout | None = None
+        self._installed = False
         self._task: asyncio.Task[Any] | None = None
 
     async def guard(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run the coroutine as the task that a soft timeout cancels."""
-        if self.fired is not None:
-            raise self.fired
         self._task = asyncio.current_task()
+        if self.fired is not None:  # looked at last: from here on it is canceled
+            raise self.fired
         try:
-            return await coroutine
+            with _woken_by_signals() if self._installed else nullcontext():
+                return await coroutine
         finally:
             self._task = None
 
@@ -95,6 +103,7 @@ class _SoftTimeoutWatch:
                 self._cancel(exc)
 
         signal.signal(number, handle)
+        self._installed = True
         try:
             yield
         finally:
@@ -104,5 +113,21 @@ class _SoftTimeoutWatch:
         self.fired = fired
         if self._task is not None:
             self._task.cancel()
-            # Wakes the loop, which may sleep in select().
-            self._task.get_loop().call_soon_threadsafe(lambda: None)
+
+
+@contextmanager
+def _woken_by_signals() -> Iterator[None]:
+    """Let every signal end the running loop's select()."""
+    loop = asyncio.get_running_loop()
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    loop.add_reader(reader, reader.recv, 4096)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        loop.remove_reader(reader)
+        reader.close()
+        writer.close()

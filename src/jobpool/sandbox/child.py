@@ -32,6 +32,7 @@ from jobpool.errors import AppError, SoftTimeout
 from jobpool.sandbox import confine
 from jobpool.sandbox.application import load_application
 from jobpool.sandbox.channel import AttemptChannel, ClosedChannel
+from jobpool.sandbox.copies import watch_forks
 from jobpool.sandbox.frames import (
     Done,
     Go,
@@ -152,7 +153,7 @@ class Child:
         confine.write_stacks_to(self._fds.stack)
         confine.set_signals(self._on_soft_timeout)
         confine.forget_multiprocess()
-        os.register_at_fork(after_in_child=self._forsake)
+        watch_forks(self._forsake)
         running.enter(_NO_ATTEMPT, None)
         scratch = None
         if self._go.tmp_root:
@@ -289,7 +290,6 @@ class Child:
         """Runs in each process that a handler forks: it must not speak for us."""
         self._soft_from_s = None
         self._link.abandon()
-        confine.release_signals()
         running.enter(ClosedChannel("this process was forked by a handler"), None)
 
     def _rss_bytes(self) -> int:

@@ -20,7 +20,9 @@ TRACEBACK_MAX_CHARS = 32 * 1024
 CLASSES_MAX = 32
 FRAMES_MAX = 100
 """Of each traceback, the innermost frames."""
-_OWN_FILES = str(Path(__file__).parent)
+_PACKAGE = Path(__file__).parent.parent
+_OWN_FILES = (str(_PACKAGE / "sandbox"), str(_PACKAGE / "client"))
+"""What lies between the child's loop and the handler."""
 
 
 def raised(exc: BaseException) -> Raised:

@@ -2,9 +2,11 @@
 
 Theory of operation. ``<root>/<run id>/`` holds a lock file, locked for as long as
 the supervisor lives; the slot file, a header and one fixed-size record a slot,
-written by the supervisor alone; a mark file a slot; a FIFO by which producers wake
-the supervisor; and the children's temporary directories. A later supervisor reads
-it to prove this one dead (`proof`); nobody needs it while all is well.
+written by the supervisor alone; a mark file a slot; and a FIFO by which producers
+wake the supervisor. A later supervisor reads it to prove this one dead (`proof`);
+nobody needs it while all is well. Nothing in it is synced to disk: it is of use on
+this boot of the host only. Temporary files of jobs are in the host's own temporary
+directory: they must not fill the disk that the database is on.
 
 The lock is fcntl's: it belongs to this process alone, is not inherited by forks,
 and vanishes when the process does, however it ends. It would also vanish if this
@@ -17,6 +19,7 @@ import fcntl
 import os
 import shutil
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +27,11 @@ from typing import Self
 
 import msgspec
 
+from jobpool.errors import ConfigError, JobpoolBug
 from jobpool.sandbox.procfs import boot_id, pid_namespace, process_start_time
 
-HEADER_BYTES = 512
+HEADER_BYTES = 4096
+TMP_PREFIX = "jobpool-"
 _RECORD = struct.Struct("<qQ")
 _held: set[tuple[int, str]] = set()
 """Pids and runs: a fork of this process holds none of its locks."""
@@ -38,8 +43,10 @@ class Header(msgspec.Struct, frozen=True):
     run_id: str
     pid: int
     start_time: int
+    """Clock ticks since boot."""
     boot_id: str
     pid_namespace: int
+    tmp_root: str
 
 
 def held_runs() -> frozenset[str]:
@@ -48,49 +55,74 @@ def held_runs() -> frozenset[str]:
 
 
 class RunDirectory:
-    """This supervisor's run directory; a context manager that removes it.
+    """This supervisor's run directory.
+
+    As a context manager it is removed at the end, unless `keep` was called or an
+    exception leaves while children are on record: then a later supervisor must be
+    able to prove this run dead.
+
+    Args:
+        path: the directory; must exist and be empty.
+        run_id: the run.
+        tmp_root: an empty directory for the jobs' temporary files.
 
     Attributes:
-        run_id: the run.
         path: the directory.
+        run_id: the run.
+        tmp_root: the children's temporary directories are below it.
     """
 
-    def __init__(self, path: Path, run_id: str) -> None:
+    def __init__(self, path: Path, run_id: str, tmp_root: Path) -> None:
         self.path = path
         self.run_id = run_id
+        self.tmp_root = tmp_root
+        self._slots = self._wake = -1
+        self._keep = False
+        self._recorded: set[int] = set()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._lock = os.open(path / "lock", flags, 0o600)
-        fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _held.add((os.getpid(), run_id))
-        header = Header(
-            run_id,
-            os.getpid(),
-            process_start_time(os.getpid()) or 0,
-            boot_id(),
-            pid_namespace(),
-        )
-        self._slots = os.open(path / "slots", flags, 0o600)
-        os.pwrite(self._slots, msgspec.json.encode(header).ljust(HEADER_BYTES), 0)
-        self._wake = -1
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Named only when it is complete: a prover finds all of it or nothing.
+            self._slots = os.open(path / "slots.new", flags, 0o600)
+            header = msgspec.json.encode(_header(run_id, tmp_root))
+            os.pwrite(self._slots, header.ljust(HEADER_BYTES), 0)
+            Path(path, "slots.new").rename(path / "slots")
+        except OSError:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, root: str | Path, run_id: str) -> RunDirectory:
         """Make the directory, for its owner only, and take its lock.
 
-        Raises:
-            OSError: it cannot be made.
-        """
-        Path(root).mkdir(mode=0o700, exist_ok=True)
-        path = Path(root, run_id)
-        path.mkdir(mode=0o700)
-        directory = cls(path, run_id)
-        directory.tmp_root.mkdir(mode=0o700)
-        return directory
+        Args:
+            root: directory of all runs of a store; made if it is missing.
+            run_id: the run; must be new.
 
-    @property
-    def tmp_root(self) -> Path:
-        """Where the children's temporary directories are."""
-        return self.path / "tmp"
+        Raises:
+            ConfigError: the place cannot be used; nothing is left there.
+        """
+        path = Path(root, run_id)
+        tmp_root = None
+        try:
+            _make_root(path.parent)
+            path.mkdir(mode=0o700)
+            tmp_root = Path(tempfile.mkdtemp(prefix=TMP_PREFIX))
+            return cls(path, run_id, tmp_root)
+        except OSError as exc:
+            if tmp_root is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                shutil.rmtree(tmp_root, ignore_errors=True)
+            raise ConfigError(
+                f"cannot make the run directory {path}: {exc.strerror}; jobpool needs "
+                "to write beside its database and in the temporary directory"
+            ) from exc
+
+    def keep(self) -> None:
+        """Leave the directory behind at the end: leases could not be given back."""
+        self._keep = True
 
     def mark_path(self, slot: int) -> str:
         """Return the path of a slot's mark file."""
@@ -109,6 +141,7 @@ class RunDirectory:
         """
         offset = HEADER_BYTES + slot * _RECORD.size
         os.pwrite(self._slots, _RECORD.pack(pid, start_time), offset)
+        (self._recorded.add if pid else self._recorded.discard)(slot)
 
     def open_wake(self) -> int:
         """Make the FIFO that producers ring, and return its reading end.
@@ -120,14 +153,19 @@ class RunDirectory:
         self._wake = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         return self._wake
 
-    def remove(self) -> None:
-        """Remove the directory, then let its lock go."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def close(self) -> None:
+        """Let the lock go, and leave the directory as it is."""
         for fd in (self._wake, self._slots, self._lock):
             if fd >= 0:
                 os.close(fd)
         self._wake = self._slots = self._lock = -1
         _held.discard((os.getpid(), self.run_id))
+
+    def remove(self) -> None:
+        """Remove the directory and the jobs' temporary files, then let the lock go."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.rmtree(self.tmp_root, ignore_errors=True)
+        self.close()
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -139,8 +177,11 @@ class RunDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove it."""
-        self.remove()
+        """Remove it, or keep it as proof."""
+        if self._keep or (error is not None and self._recorded):
+            self.close()
+        else:
+            self.remove()
 
 
 def read_header(path: Path) -> Header:
@@ -164,5 +205,29 @@ def read_slots(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def remove_run(root: str | Path, run_id: str) -> None:
-    """Remove the directory of a run that was proven dead and reclaimed."""
-    shutil.rmtree(Path(root, run_id), ignore_errors=True)
+    """Remove what a run has left that was proven dead and reclaimed."""
+    path = Path(root, run_id)
+    try:
+        tmp_root = Path(read_header(path).tmp_root)
+    except (OSError, ValueError):
+        tmp_root = None  # it never was complete, or somebody has removed it
+    if tmp_root is not None and tmp_root.name.startswith(TMP_PREFIX):
+        shutil.rmtree(tmp_root, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _header(run_id: str, tmp_root: Path) -> Header:
+    pid = os.getpid()
+    start_time = process_start_time(pid)
+    if start_time is None:
+        raise JobpoolBug("/proc does not know this process; please report this")
+    return Header(run_id, pid, start_time, boot_id(), pid_namespace(), str(tmp_root))
+
+
+def _make_root(root: Path) -> None:
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.is_symlink() or root.stat().st_uid != os.geteuid():
+        raise ConfigError(
+            f"the run directory {root} is a link or belongs to another user; run "
+            "jobpool as its owner, or remove it"
+        )

@@ -46,8 +46,3 @@ class Scratch:
     def _renew(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
         os.makedirs(self._path, mode=0o700, exist_ok=True)  # noqa: PTH103 - a str here
-
-
-def remove_root(tmp_root: Path) -> None:
-    """Delete the temporary directories of all slots of a run."""
-    shutil.rmtree(tmp_root, ignore_errors=True)
