@@ -7,13 +7,12 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
-from waiting import wait_until
-
 from jobpool.sandbox.frames import Done, Forked, Go, Loaded, Ready, RunJob
 from jobpool.sandbox.identity import process_start_time
 from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.spawner import Zygote
 from jobpool.sandbox.tree import sweep_orphans
+from waiting import wait_until
 
 APPS = str(Path(__file__).parent / "integration" / "apps")
 PATIENCE_S = 30.0

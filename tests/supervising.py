@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from click.testing import CliRunner
-from waiting import wait_until
 
 from jobpool.cli.root import cli
 from jobpool.core.job import FINISHED, NewJob
+from jobpool.sandbox.rundirectory import read_slots
 from jobpool.store import open_store
+from waiting import wait_until
 
 PATIENCE_S = 40.0
 """Far longer than anything here takes, even on a busy machine."""
@@ -123,7 +124,7 @@ class Supervisor:
 
         return wait_until(ready, PATIENCE_S, "supervisor_ready")[0]
 
-    def signal(self, signum):
+    def send(self, signum):
         """Send it a signal."""
         self.process.send_signal(signum)
 
@@ -136,7 +137,7 @@ class Supervisor:
 
     def stop(self, signum=signal.SIGTERM):
         """Send a signal and wait for the end."""
-        self.signal(signum)
+        self.send(signum)
         return self.wait_exit()
 
     def kill(self):
@@ -144,16 +145,6 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
-
-    def zygotes(self):
-        """Return the pids of its zygotes, by pool."""
-        held = {}
-        for pid in children_of(self.pid):
-            name = _read(f"/proc/{pid}/comm").decode().strip()
-            words = name.split()
-            if words and words[0].endswith("zygote"):
-                held[words[-1]] = pid
-        return held
 
 
 class Site:
@@ -199,13 +190,27 @@ class Site:
         own = {supervisor.pid for supervisor in self.supervisors}
         marker = f"{MARKER}={self.marker}".encode()
         return [
-            int(pid)
-            for pid in os.listdir("/proc")
-            if pid.isdigit()
-            and int(pid) not in own
-            and marker in _read(f"/proc/{pid}/environ").split(b"\0")
-            and is_alive(int(pid))
+            int(path.name)
+            for path in Path("/proc").iterdir()
+            if path.name.isdigit()
+            and int(path.name) not in own
+            and marker in _read(path / "environ").split(b"\0")
+            and is_alive(int(path.name))
         ]
+
+    def children(self):
+        """Return the pids of the children that the slot files name."""
+        runs = self.folder.glob("jobpool.db.run/*")
+        return [pid for run in runs for pid, _start in read_slots(run)]
+
+    def zygotes(self, supervisor):
+        """Return the pids of a supervisor's zygotes, in the order of its pools."""
+        return sorted(
+            pid
+            for pid in children_of(supervisor.pid)
+            if pid not in self.children()
+            and b"spawn_main" in _read(f"/proc/{pid}/cmdline")
+        )
 
     def wait_nobody(self, timeout_s=PATIENCE_S):
         """Wait until no process of this site is left."""

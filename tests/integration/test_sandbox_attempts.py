@@ -5,12 +5,12 @@ import os
 import time
 
 import pytest
-from sandbox_rig import PATIENCE_S, Rig
-from waiting import wait_until
 
 from jobpool.core.job import Enqueued, JobState
 from jobpool.sandbox.frames import Answer, Ask, Beat, Draining, Retire
 from jobpool.sandbox.verdict import Exit
+from sandbox_rig import PATIENCE_S, Rig
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_output_memory_is_given_back_while_it_runs(rig):
     child = rig.child()
     rig.start(child, "flood_and_wait", 32)
     wait_until(
-        lambda: child.output_tail(7) .endswith(b"the end"), PATIENCE_S, "it is written"
+        lambda: child.output_tail(7).endswith(b"the end"), PATIENCE_S, "it is written"
     )
     output_fd = child._output
     assert os.fstat(output_fd).st_blocks * 512 > 30 * 2**20

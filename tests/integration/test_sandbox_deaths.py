@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from sandbox_rig import PATIENCE_S, Rig
-from waiting import wait_until
 
 from jobpool.sandbox.frames import FrameError
 from jobpool.sandbox.procfs import descendants_of, process_stat
 from jobpool.sandbox.tree import sweep_orphans
+from sandbox_rig import PATIENCE_S, Rig
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -35,9 +35,7 @@ def is_running(pid):
 def wait_for_descendants(child, count):
     """Wait until a child has so many descendants, and return them."""
     return wait_until(
-        lambda: (
-            found if len(found := descendants_of(child.pid)) >= count else None
-        ),
+        lambda: found if len(found := descendants_of(child.pid)) >= count else None,
         PATIENCE_S,
         f"{count} descendants",
     )
@@ -227,7 +225,7 @@ if __name__ == "__main__":
 
 
 def test_a_supervisors_death_leaves_nothing(tmp_path):
-    """kill -9 of the supervisor: its zygote ends every tree, and itself."""
+    """Kill -9 of the supervisor: its zygote ends every tree, and itself."""
     ready, notes = tmp_path / "ready", tmp_path / "notes"
     script = tmp_path / "supervisor.py"
     script.write_text(
@@ -241,10 +239,12 @@ def test_a_supervisors_death_leaves_nothing(tmp_path):
     supervisor = subprocess.Popen([sys.executable, str(script)])
     try:
         wait_until(
-            lambda: ready.exists()
-            and ready.read_text()
-            and notes.exists()
-            and len(notes.read_text().split()) >= 3,
+            lambda: (
+                ready.exists()
+                and ready.read_text()
+                and notes.exists()
+                and len(notes.read_text().split()) >= 3
+            ),
             PATIENCE_S,
             "everything runs",
         )

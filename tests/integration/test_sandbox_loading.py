@@ -1,10 +1,10 @@
 """Loading applications: what works, and what is refused with which words."""
 
 import pytest
-from sandbox_rig import PATIENCE_S, Rig
-from waiting import wait_until
 
 from jobpool.sandbox.frames import Loaded, LoadFailed, StartFailed
+from sandbox_rig import PATIENCE_S, Rig
+from waiting import wait_until
 
 GOOD = "from fake_application import FakeApplication\napp = FakeApplication()\n"
 ECHO = "@app.handler\ndef echo(value):\n    return value\n"
@@ -119,10 +119,7 @@ def test_an_app_that_hangs_can_be_killed(load):
     assert rig.from_zygote() == [None]
 
 
-THREADS = (
-    "import threading, time, _thread\n"
-    "{start}\n" + GOOD + ECHO
-)
+THREADS = "import threading, time, _thread\n{start}\n" + GOOD + ECHO
 NAMED = "threading.Thread(target=time.sleep, args=(99,), name='ticker', daemon=True)"
 
 

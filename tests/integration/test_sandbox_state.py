@@ -6,6 +6,7 @@ import statistics
 from pathlib import Path
 
 import pytest
+
 from sandbox_rig import Rig
 
 
@@ -43,6 +44,8 @@ def child(rig):
         "tempfile",
         "scratch",
         "scratch_gone",
+        "scratch_file",
+        "scratch_link",
         "trace",
     ],
 )
@@ -72,7 +75,7 @@ def test_what_ends_by_itself_is_no_surprise(rig, child, what):
 
 
 def test_a_child_has_its_own_descriptors_only(rig, child):
-    """Beside its five descriptors a child has nothing of ours: no sibling's, no lock."""
+    """A child has its five descriptors and nothing else of ours: no sibling's."""
     for _ in range(3):
         rig.child()
     last = rig.child()

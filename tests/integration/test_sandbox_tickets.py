@@ -1,16 +1,15 @@
 """Tickets and marks: which job has begun is known exactly, whatever dies when."""
 
-import os
 import random
 import signal
 import time
 
 import pytest
-from sandbox_rig import PATIENCE_S, Rig
-from waiting import wait_until
 
 from jobpool.sandbox.frames import Done, Retire
 from jobpool.sandbox.marks import read_marks
+from sandbox_rig import PATIENCE_S, Rig
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_tickets_left_at_a_death_never_began(rig):
 
 
 def test_every_job_runs_once_or_is_recalled_once(rig):
-    """Under random recalls each of 1,000 jobs is run or recalled, never both or none."""
+    """Under random recalls each of 1,000 jobs is run or recalled, and only once."""
     child = rig.child()
     chance = random.Random(7)
     jobs = [rig.job("echo", n) for n in range(1000)]
@@ -108,7 +107,7 @@ def test_a_dead_childs_mark_outlives_its_successor(rig):
     job = rig.start(child, "kill_self", signal.SIGKILL)
     rig.exit(child)
     path = rig.directory / f"mark.{child.slot}"
-    os.rename(path, rig.directory / f"mark.{len(rig.children)}")
+    path.rename(rig.directory / f"mark.{len(rig.children)}")
     heir = rig.child()
     assert marks(rig, heir) == {job.token}
     assert rig.result(heir, "echo", 1) == 1

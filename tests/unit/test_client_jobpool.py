@@ -103,6 +103,7 @@ def test_a_key_gives_the_same_job_again(add):
     assert hash(first) == hash(again)
     elsewhere = pool_with(FakeStore()).job("cpu", kind="add")(lambda: None).enqueue()
     assert (first.id, first == elsewhere) == (elsewhere.id, False)
+    assert first != add.enqueue(1)
     with pytest.raises(KeyConflict):
         add.options(key="k").enqueue(2)
 

@@ -40,6 +40,7 @@ _COMMANDS = {
     "release": _Command("operate:release", "Put quarantined jobs back."),
     "pause": _Command("pausing:pause", "Stop starting jobs of a pool or a kind."),
     "resume": _Command("pausing:resume", "Go on with a pool or a kind."),
+    "reclaim": _Command("reclaiming:reclaim", "Take back the jobs of a dead run."),
     "prune": _Command("pruning:prune", "Delete old finished jobs."),
     "check": _Command("check:check", "Check everything, start nothing."),
     "doctor": _Command("doctor:doctor", "Examine platform, limits and store."),

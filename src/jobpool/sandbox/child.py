@@ -3,7 +3,7 @@
 Theory of operation. The zygote's forked copy enters `child_main` and never leaves
 it. It waits for `Go`, sets itself up, runs the application's hooks, says `Ready`,
 and then takes jobs from its `Link`. For each: ticket, mark, handler, reset, `Done`,
-mark cleared. The mark is the token of the running attempt in a page that outlives
+next job. The mark is the token of an attempt that has begun, in a page that outlives
 this process: it is what a later supervisor knows when everything was killed at once.
 
 The handler is the user's code and may do anything. It may leave by any exception,
@@ -175,13 +175,13 @@ class Child:
         link, mark = self._link, self._mark
         while (job := link.next_job()) is not None:
             MARK.pack_into(mark, self._mark_at, job.token)
+            self._mark_at = (self._mark_at + MARK.size) % MARK_BYTES
             done = self._attempt(application, job)
             try:
                 with link.lock:
                     link.send(done)
             except OSError:
                 return  # the supervisor is gone; the mark says that we had it
-            MARK.pack_into(mark, self._mark_at, 0)
 
     def _attempt(self, application: Application, job: RunJob) -> Done:
         channel = AttemptChannel(self._link, job.token, self._go.checkpoint_max_bytes)

@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -88,9 +87,10 @@ def set_limits(memory_bytes: int) -> None:
         wanted = data_bytes() + backstop_bytes(memory_bytes)
         if hard == resource.RLIM_INFINITY or wanted < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
-    score = Path("/proc/self/oom_score_adj")
-    raised = min(OOM_SCORE_MAX, int(score.read_text()) + OOM_SCORE_RAISE)
-    score.write_text(str(raised))
+    score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    raised = min(OOM_SCORE_MAX, int(os.read(score, 16)) + OOM_SCORE_RAISE)
+    os.pwrite(score, b"%d" % raised, 0)
+    os.close(score)
 
 
 def ignore_signal(_signum: int, _frame: FrameType | None) -> None:

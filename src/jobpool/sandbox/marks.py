@@ -1,13 +1,15 @@
-"""The mark file of a slot: which attempt its child is really running.
+"""The mark file of a slot: which attempts its children have really begun.
 
-One page of 8-byte words, mapped by the child, that outlives every process. A child
-takes one word, writes the token of the attempt that it begins, and clears the word
-when it has reported the attempt's end. It is read only when a supervisor and its
-children have died at once, to know which of the leased jobs were running.
+One page of 8-byte words, mapped by the child, that outlives every process: a ring of
+the tokens of the last 512 attempts that began in the slot. It is read only when a
+supervisor and its children have died at once, to tell the leased jobs that had begun
+from those that had not.
 
-A dead child's word stays, because the store may not know the end of that attempt
-yet. Tokens are never used twice, so that an old one means nothing to anybody later;
-and they grow, so that the smallest word is free or the longest settled.
+A word is never cleared when its attempt ends: the store may not know the end yet,
+and an attempt that was finished but not settled has begun all the same. Tokens are
+never used twice, so that an old one means nothing to anybody later. Far fewer than
+512 attempts of a slot can be unsettled at once: no more than a child may be sent
+ahead and its pool may hold.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def open_marks(path: str) -> int:
 
 
 def free_mark(page: mmap.mmap) -> int:
-    """Return the place of the word that a new child may use."""
+    """Return the place in the ring at which a new child goes on: the oldest word."""
     words = _PAGE.unpack_from(page)
     return words.index(min(words)) * MARK.size
 

@@ -6,6 +6,7 @@ child left never has to be deleted by the supervisor's loop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -26,7 +27,10 @@ class Scratch:
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        self._renew()
+        try:
+            os.mkdir(self._path, 0o700)  # noqa: PTH102 - a str here
+        except OSError:
+            self.clean()
         os.environ["TMPDIR"] = self._path
         self.point_tempfile()
 
@@ -39,10 +43,15 @@ class Scratch:
         try:
             if not os.listdir(self._path):  # noqa: PTH208 - five times faster
                 return
-        except FileNotFoundError:
-            pass  # the handler removed the directory itself: made anew below
+        except OSError:
+            # The handler has removed the directory, or put a file or a link in its
+            # place.
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)  # noqa: PTH108 - a str here
         self._renew()
 
     def _renew(self) -> None:
+        if os.path.islink(self._path):  # noqa: PTH114 - a str here
+            os.unlink(self._path)  # noqa: PTH108 - a str here
         shutil.rmtree(self._path, ignore_errors=True)
         os.makedirs(self._path, mode=0o700, exist_ok=True)  # noqa: PTH103 - a str here

@@ -29,6 +29,7 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 ROUNDS_MAX = 200
 """Walks before a tree that grows faster than it is stopped is killed anyway."""
+_libc = ctypes.CDLL(None, use_errno=True)  # once: each child would pay for it
 _Member = tuple[int, int]
 """A pid and its start time."""
 
@@ -39,8 +40,7 @@ def prctl(option: int, value: int) -> None:
     Raises:
         OSError: the kernel refused.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl({option}, {value}): {os.strerror(code)}")
 

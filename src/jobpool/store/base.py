@@ -138,6 +138,11 @@ class Store(Protocol):
         """The store's URL with an absolute path and without a password."""
         ...
 
+    @property
+    def one_host(self) -> bool:
+        """Whether everybody who uses this store is on one host, by its nature."""
+        ...
+
     def close(self) -> None:
         """Give the connection back; the store object is unusable afterwards."""
         ...

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from jobpool.core.job import JobState
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.errors import JobpoolBug
@@ -24,6 +25,7 @@ from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import (
     NOTE_AFTER_S,
     RECALL_AFTER_S,
+    SOFT_AGAIN_S,
     next_moment,
     write_at,
 )
@@ -122,6 +124,8 @@ class Attempts:
 
     def _begin(self, slot: Slot, job: Assigned) -> None:
         job.started_s = job.beat_s = self._desk.now_s
+        if job.limits.soft_timeout_s is not None:
+            job.soft_s = job.started_s + job.limits.soft_timeout_s
         self._desk.out.append(m.Watch(slot.number, job.limits.memory_bytes))
         self._set_deadline(slot)
 
@@ -191,9 +195,8 @@ class Attempts:
         if silent_s is not None and job.beat_s + silent_s <= now_s:
             self._kill(slot, Kill(KillReason.STALLED, limit=silent_s))
             return
-        soft_s = limits.soft_timeout_s
-        if soft_s is not None and began_s + soft_s <= now_s and not job.soft_sent:
-            job.soft_sent = True
+        if job.soft_s <= now_s:
+            job.soft_s = now_s + SOFT_AGAIN_S
             self._desk.out.append(m.SoftTimeout(slot.number))
         behind = len(slot.queue) > 1 and not slot.recalling
         if behind and began_s + RECALL_AFTER_S <= now_s:
@@ -218,6 +221,9 @@ class Attempts:
         settlement = account(job.lease, job.policy, ending, now_ms=now_ms)
         self._pools[slot.pool].took(job.lease.kind, ending.evidence.duration_s or 0.0)
         self._desk.settle(job.lease, settlement)
+        if settlement.state is JobState.PENDING:
+            due_s = self._desk.now_s + settlement.delay_ms / 1000
+            self._pools[slot.pool].pace.expect(due_s)
         output = (
             done.output.decode("utf-8", "replace") if done else ending.evidence.output
         )

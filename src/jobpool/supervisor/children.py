@@ -87,12 +87,19 @@ class Children:
     def forked(self, number: int, pid: int) -> None:
         """The zygote has made the child: record it, then let it go."""
         process = self._forking.pop(number)
+        try:
+            process.attach(pid)
+            self._run.write_slot(number, pid, process.start_time)
+        except OSError as exc:
+            # It waits for Go: its socket's end ends it, and the sweep reaps it.
+            process.close()
+            self._sweep_s = self._reactor.now_s()
+            self._reactor.feed(m.ForkRefused(number, f"cannot record it: {exc}"))
+            return
         slot = self._slots[number]
         settings = self._zygotes.settings
         pool = next(pool for pool in settings.pools if pool.name == slot.pool)
-        process.attach(pid)
         self._processes[number] = process
-        self._run.write_slot(number, pid, process.start_time)
         process.send(
             Go(
                 slot_name=slot.name,
@@ -117,16 +124,15 @@ class Children:
 
     def assign(self, number: int, frame: RunJob) -> None:
         """Send a job and its ticket."""
-        process = self._processes[number]
         self.send(number, frame)
-        process.issue_tickets((frame.seq,))
+        self._process(number).issue_tickets((frame.seq,))
 
     def send(self, number: int, frame: ToChild) -> None:
         """Send a message; what the socket does not take now, it takes later."""
-        process = self._processes[number]
+        process = self._process(number)
         waited = process.wants_write
         process.send(frame)
-        if process.wants_write and not waited:
+        if process.wants_write and not waited and number in self._processes:
             self._reactor.want_write(process, on=True)
 
     def begin_watch(self, number: int, limit_bytes: int) -> None:
@@ -135,20 +141,21 @@ class Children:
 
     def recall(self, number: int) -> None:
         """Take back what the child has not begun."""
-        seqs = tuple(self._processes[number].recall())
+        seqs = tuple(self._process(number).recall())
         self._reactor.feed(m.Recalled(number, seqs))
 
     def soft_timeout(self, number: int) -> None:
         """Raise the soft time limit in the child."""
-        self._processes[number].soft_timeout()
+        self._process(number).soft_timeout()
 
     def dump(self, number: int) -> None:
         """Make the child write its stacks."""
-        self._processes[number].dump_stack()
+        self._process(number).dump_stack()
 
     def kill(self, number: int) -> None:
-        """Kill the child's tree."""
-        self._processes[number].kill_tree()
+        """Kill the child's tree, if the child is not dead already."""
+        if number in self._processes:
+            self._processes[number].kill_tree()
 
     # -- the loop's side -----------------------------------------------------------
 
@@ -170,6 +177,15 @@ class Children:
         """Close what is left of every child."""
         for process in (*self._processes.values(), *self._forking.values()):
             process.close()
+
+    def _process(self, number: int) -> ChildProcess:
+        """Return a slot's child; also one whose death the machine has yet to learn.
+
+        A job that is sent to such a child leaves its ticket in the pipe, and so is
+        among those that never began.
+        """
+        process = self._processes.get(number)
+        return self._dead[number][0] if process is None else process
 
     # -- events --------------------------------------------------------------------
 
@@ -218,11 +234,11 @@ class Children:
     def _bury(self) -> None:
         """Tell of the dead once nothing of their trees is left."""
         self._sweep_s = NEVER_S
-        if not self._dead:
-            return
         known = self.pids() | self._zygotes.pids()
         if self._forking or sweep_orphans(known, self._zygotes.oldest_start_time):
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
+            return
+        if not self._dead:
             return
         host_oom = self._oom.rose()
         for number, (process, ended) in self._dead.items():

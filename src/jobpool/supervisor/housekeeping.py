@@ -59,6 +59,8 @@ class Housekeeping(threading.Thread):
         self._store = store
         self._clock = clock
         self._closing = threading.Event()
+        self._cancels_left = False
+        """The store thread has the chore already: rings may come in swarms."""
         self._turns = [
             self._turn(self._renew, settings.lease_ttl_s / RENEW_SHARE),
             self._turn(self._cancels, CANCELS_EVERY_S),
@@ -83,7 +85,9 @@ class Housekeeping(threading.Thread):
 
     def look_for_cancels(self) -> None:
         """Somebody rang: it may have been for a cancellation."""
-        self._store.chore(self._cancels)
+        if not self._cancels_left:
+            self._cancels_left = True
+            self._store.chore(self._cancels)
 
     def close(self) -> None:
         """Leave no more chores."""
@@ -107,6 +111,7 @@ class Housekeeping(threading.Thread):
         )
 
     def _cancels(self, store: Store) -> Said:
+        self._cancels_left = False
         tokens = store.cancel_requests(self._run_id)
         return (m.CancelAsked(tuple(tokens)),) if tokens else ()
 

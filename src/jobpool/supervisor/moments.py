@@ -8,6 +8,8 @@ RECALL_AFTER_S = 0.05
 """Jobs sent ahead are taken back when the one before them takes so long."""
 NOTE_AFTER_S = 1.0
 """Attempts that last longer are noted in the store as started."""
+SOFT_AGAIN_S = 0.05
+"""A signal can be lost just before a blocking call; it is repeated, and raises once."""
 PROGRESS_EVERY_S = 30.0
 CHECKPOINT_EVERY_S = 1.0
 SILENCE_SHARE = 0.8
@@ -31,8 +33,7 @@ def next_moment(slot: Slot, now_s: float) -> float:
     began_s = job.started_s if job.started_s is not None else now_s
     limits = job.limits
     moment_s = min(began_s + limits.timeout_s, write_at(job))
-    if limits.soft_timeout_s is not None and not job.soft_sent:
-        moment_s = min(moment_s, began_s + limits.soft_timeout_s)
+    moment_s = min(moment_s, job.soft_s)
     if limits.heartbeat_timeout_s is not None:
         moment_s = min(moment_s, job.beat_s + limits.heartbeat_timeout_s)
     if len(slot.queue) > 1 and not slot.recalling:

@@ -41,6 +41,10 @@ class Pace:
         if next_due_in_s is not None:
             self.next_s = min(self.next_s, now_s + max(next_due_in_s, FIRST_S))
 
+    def expect(self, moment_s: float) -> None:
+        """A job falls due then: poll no later."""
+        self.next_s = min(self.next_s, moment_s)
+
     def failed(self, *, now_s: float) -> None:
         """The store could not answer: try again later, ever more rarely."""
         self._pause_s = max(self._pause_s, 0.1)

@@ -1,12 +1,14 @@
-"""Takes back the jobs of dead supervisors of this host: once they are proven dead.
+"""Takes back the jobs of dead supervisors: once they are proven dead.
 
-Theory of operation. A thread of its own looks at the open runs in the store. On
-one host no lease expires by time: a run is dead when its lock is free, every
-process on its record is gone, and no process carries its marker; survivors are
-killed first (`sandbox.identity.prove_dead`). Then the jobs whose marks say that
-they were really running are settled as lost, and the others handed back, under
-their old tokens: if two supervisors do this at once, the first one wins and the
-other's writes change nothing. What cannot be proven stays leased, with an alarm.
+Theory of operation. A thread of its own looks at the open runs in the store. On one
+host no lease expires by time: a run is dead when its lock is free, every process on
+its record is gone, and no process carries its marker; survivors are killed first
+(`sandbox.proof`). Then the jobs whose marks say that they were really running are
+settled as lost, and the others handed back, under their old tokens: a late word of
+anybody else changes nothing. What cannot be proven stays leased, with an alarm.
+
+Run directories that no open run owns (their supervisor died while it tidied up) are
+removed once they, too, are proven dead.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from jobpool.supervisor.storethread import StoreThread
 
 EVERY_S = 1.0
 ALARM_EVERY_S = 60.0
+TIDY_EVERY = 60
+"""Looks between two searches for directories that nobody owns."""
 
 
 class Reclaimer(threading.Thread):
@@ -66,23 +70,33 @@ class Reclaimer(threading.Thread):
 
     def run(self) -> None:
         """Look, prove, reclaim, until closed."""
+        looks = 0
         while not self._closing.is_set():
-            for run in self._open_runs():
+            runs = self._open_runs()
+            for run in runs or ():
                 self._consider(run)
+            if runs is not None and looks % TIDY_EVERY == 0:
+                self._tidy({run.id for run in runs})
+            looks += 1
             self._closing.wait(EVERY_S)
 
     def close(self) -> None:
         """Look no more."""
         self._closing.set()
 
-    def _open_runs(self) -> Sequence[Run]:
-        """Ask the store thread for the other open runs of this host."""
-        found: list[Run] = []
+    def _open_runs(self) -> list[Run] | None:
+        """Ask the store thread for the open runs of this host; None: no answer."""
+        answer: list[list[Run]] = []
         answered = threading.Event()
 
         def chore(store: Store) -> Sequence[ev.Event]:
             try:
-                found.extend(store.open_runs())
+                runs = store.open_runs()
+                # Host names change, with every container for one: only a store that
+                # several hosts can share may go by them.
+                answer.append(
+                    [r for r in runs if store.one_host or r.host == self._own.host]
+                )
             finally:
                 answered.set()
             return ()
@@ -90,18 +104,26 @@ class Reclaimer(threading.Thread):
         self._store.chore(chore)
         while not answered.wait(EVERY_S):
             if self._closing.is_set():
-                return ()
-        own = self._own
-        return [run for run in found if run.id != own.id and run.host == own.host]
+                return None
+        return answer[0] if answer else None
 
     def _consider(self, run: Run) -> None:
-        proof = prove_dead(
-            self._root, run.id, same_boot=run.boot_id == self._own.boot_id
-        )
+        if run.id == self._own.id:
+            return
+        same_boot = run.boot_id == self._own.boot_id
+        proof = prove_dead(self._root, run.id, same_boot=same_boot)
         if isinstance(proof, DeadRun):
             self._store.chore(lambda store: self._reclaim(store, run, proof))
         elif isinstance(proof, Unproven):
             self._alarm(run, proof.reason)
+
+    def _tidy(self, owned: set[str]) -> None:
+        """Remove run directories whose run has ended, or never began."""
+        for path in self._root.iterdir():
+            if path.name in owned or path.name == self._own.id:
+                continue
+            if isinstance(prove_dead(self._root, path.name), DeadRun):
+                remove_run(self._root, path.name)
 
     def _alarm(self, run: Run, reason: str) -> None:
         now_s = self._clock.monotonic_s()
@@ -111,49 +133,92 @@ class Reclaimer(threading.Thread):
         self._post(
             ev.Alarm(
                 at_ms=self._clock.utc_ms(),
-                text=f"run {run.id} (pid {run.pid}) may or may not be alive: {reason}; "
-                "its jobs stay leased",
+                text=f"run {run.id} (pid {run.pid} on {run.host}) may or may not be "
+                f"alive, so its jobs stay leased: {reason}. Once you are sure that "
+                f"nothing of it lives: jobpool reclaim {run.id}",
             )
         )
 
     def _reclaim(self, store: Store, run: Run, proof: DeadRun) -> Sequence[ev.Event]:
-        """Settle a dead run's leases and end it; runs in the store thread."""
-        said: list[ev.Event] = []
-        with store.transaction():
-            leases = store.leases_of(run.id)
-            settlements = [self._verdict(lease, proof) for lease in leases]
-            accepted = store.settle(settlements)
-            store.end_run(run.id)
-        lost = 0
-        now_ms = self._clock.utc_ms()
-        for lease, settlement, good in zip(leases, settlements, accepted, strict=True):
-            if good and settlement.outcome is not None:
-                lost += 1
-                said += notices.job_set_aside(now_ms, lease, settlement)
-        store.ring()
-        remove_run(self._root, run.id)
-        said.append(
-            ev.RunReclaimed(
-                at_ms=now_ms,
-                run_id=run.id,
-                host=run.host,
-                pid=run.pid,
-                handed_back=sum(accepted) - lost,
-                lost=lost,
-                killed=proof.killed,
-            )
+        """Take a dead run's jobs back; runs in the store thread."""
+        said = reclaim(
+            store,
+            run,
+            running=proof.running_tokens,
+            killed=proof.killed,
+            registry=self._registry(),
+            now_ms=self._clock.utc_ms(),
         )
+        remove_run(self._root, run.id)
         return said
 
-    def _verdict(self, lease: Lease, proof: DeadRun) -> Settlement:
-        running = proof.running_tokens
-        if running is not None and lease.token not in running:
-            return hand_back(lease)
-        ending = Ending(
-            outcome=Outcome.LOST,
-            evidence=Evidence(reason="its supervisor or host died while it ran"),
+
+def reclaim(
+    store: Store,
+    run: Run,
+    *,
+    running: frozenset[int] | None,
+    killed: int = 0,
+    registry: Registry | None = None,
+    now_ms: int,
+) -> list[ev.Event]:
+    """Settle everything that a dead run holds, and end the run.
+
+    Args:
+        store: where its jobs are.
+        run: the run; nothing of it may be alive.
+        running: tokens of the attempts that were really running; None: all may be.
+        killed: survivors that had to be killed, for the report.
+        registry: the kinds' policies; None: the defaults.
+        now_ms: the store's clock.
+
+    Returns:
+        What is to be said about it.
+
+    Raises:
+        StoreUnavailable: nothing was changed.
+    """
+    with store.transaction():
+        leases = store.leases_of(run.id)
+        settlements = [_verdict(lease, running, registry, now_ms) for lease in leases]
+        store.settle(settlements)
+        store.end_run(run.id)
+    store.ring()
+    said: list[ev.Event] = []
+    lost = [
+        (lease, settlement)
+        for lease, settlement in zip(leases, settlements, strict=True)
+        if settlement.outcome is not None
+    ]
+    for lease, settlement in lost:
+        said += notices.job_set_aside(now_ms, lease, settlement)
+    said.append(
+        ev.RunReclaimed(
+            at_ms=now_ms,
+            run_id=run.id,
+            host=run.host,
+            pid=run.pid,
+            handed_back=len(leases) - len(lost),
+            lost=len(lost),
+            killed=killed,
         )
-        registry = self._registry()
-        policy = registry.policy(lease.kind) if registry else Policy()
-        settlement = account(lease, policy, ending, now_ms=self._clock.utc_ms())
-        return registry.with_followup(lease, settlement) if registry else settlement
+    )
+    return said
+
+
+def _verdict(
+    lease: Lease,
+    running: frozenset[int] | None,
+    registry: Registry | None,
+    now_ms: int,
+) -> Settlement:
+    if running is not None and lease.token not in running:
+        return hand_back(lease)
+    ending = Ending(
+        outcome=Outcome.LOST,
+        evidence=Evidence(reason="its supervisor or host died while it ran"),
+    )
+    if registry is None:
+        return account(lease, Policy(), ending, now_ms=now_ms)
+    settlement = account(lease, registry.policy(lease.kind), ending, now_ms=now_ms)
+    return registry.with_followup(lease, settlement)

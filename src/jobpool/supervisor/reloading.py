@@ -12,7 +12,8 @@ def reload_problem(old: Settings, new: Settings) -> str | None:
     before = {pool.name: pool for pool in old.pools}
     after = {pool.name: pool for pool in new.pools}
     if before.keys() != after.keys():
-        return f"the pools changed from {', '.join(before)} to {', '.join(after) or 'none'}"
+        names, others = ", ".join(before), ", ".join(after)
+        return f"the pools changed from {names} to {others}"
     for name, pool in after.items():
         if pool.size_max > before[name].size_max:
             return (

@@ -108,6 +108,8 @@ class _Supervisor:
             settings, pid=os.getpid(), burst=burst, on_registry=self._enter
         )
         self._store = StoreThread(self._open, self._own.id, self._reactor.post, clock)
+        self._is_open = False
+        """The run is open in the store: its directory must outlive it."""
         self._root = run_root(settings.store)
         self._housekeeping = Housekeeping(
             settings, self._own.id, store=self._store, clock=clock
@@ -168,6 +170,9 @@ class _Supervisor:
             self._reclaimer.close()
             zygotes.close()
             children.close()
+            self._store.close(CLOSE_S)
+            if self._is_open:
+                directory.keep()
         if finish.error is not None:
             raise finish.error
         return finish.exit_code
@@ -190,6 +195,7 @@ class _Supervisor:
 
         def enter(store: Store) -> Sequence[m.SupervisorEvent | ev.Event]:
             store.begin_run(self._own, registry.records(), self._settings.lease_ttl_s)
+            self._is_open = True
             return (m.Entered(),)
 
         self._store.chore(self._again(enter))
@@ -239,6 +245,7 @@ class _Supervisor:
 
     def _end_run(self, store: Store) -> Sequence[ev.Event]:
         store.end_run(self._own.id)
+        self._is_open = False
         store.ring()
         return ()
 

@@ -151,7 +151,8 @@ class Assigned:
     seq: int = 0
     started_s: float | None = None
     """Monotonic time at which it became its child's first; None: still behind."""
-    soft_sent: bool = False
+    soft_s: float = NEVER_S
+    """When the soft time limit is signalled, or signalled again."""
     noted: bool = False
     beat_s: float = 0.0
     """Monotonic time of the last sign of life."""

@@ -189,10 +189,13 @@ class StoreThread(threading.Thread):
             self._commit(store, batch)
         for chore in batch.chores:
             try:
-                for event in chore(store):
-                    self._post(event)
+                said = chore(store)
             except StoreError as exc:
                 self._trouble(exc)
+                self._pause()
+                continue
+            for event in said:
+                self._post(event)
 
     def _commit(self, store: Store, batch: Inbox) -> None:
         """Write everything in one transaction, or nothing."""
@@ -257,11 +260,14 @@ class StoreThread(threading.Thread):
         if batch.wanted is not None:
             self._post(m.GrantFailed())
         with self._changed:
-            self._inbox.beats = batch.beats + self._inbox.beats
+            self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
         self._trouble(error)
+        self._pause()
+
+    def _pause(self) -> None:
+        """Leave a store in trouble alone for a while, ever longer."""
         with self._changed:
-            if not self._closing:
-                self._changed.wait(self._pause_s)
+            self._changed.wait_for(lambda: self._closing, self._pause_s)
         self._pause_s = min(self._pause_s * 2, RETRY_LAST_S)
 
     def _trouble(self, error: StoreError) -> None:
@@ -282,6 +288,22 @@ class StoreThread(threading.Thread):
         away_s = self._clock.monotonic_s() - self._trouble_since_s
         self._trouble_since_s = None
         self._post(ev.StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))
+
+
+def newest_beats(beats: Sequence[Progress]) -> list[Progress]:
+    """Merge the beats of each lease into one, so that they cannot pile up."""
+    newest: dict[int, Progress] = {}
+    for beat in beats:
+        before = newest.get(beat.token)
+        if before is not None:
+            beat = Progress(  # noqa: PLW2901 - the merged one takes its place
+                beat.id,
+                beat.token,
+                before.progress if beat.progress is None else beat.progress,
+                before.checkpoint if beat.checkpoint is None else beat.checkpoint,
+            )
+        newest[beat.token] = beat
+    return list(newest.values())
 
 
 def _refusal(ask: int, error: JobpoolError) -> Answer:

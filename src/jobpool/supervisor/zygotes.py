@@ -76,14 +76,20 @@ class Zygotes:
     def start(self, pool: str) -> None:
         """Start a zygote for a pool and let it load the application."""
         settings = self._pool(pool)
-        zygote = Zygote.start(
-            pool=pool,
-            run_id=self._run_id,
-            app=self.settings.app,
-            directory=self.settings.app_directory,
-            preload=settings.preload,
-            env=settings.env,
-        )
+        try:
+            zygote = Zygote.start(
+                pool=pool,
+                run_id=self._run_id,
+                app=self.settings.app,
+                directory=self.settings.app_directory,
+                preload=settings.preload,
+                env=settings.env,
+            )
+        except OSError as exc:
+            reloading = pool in self._serving
+            why = f"its zygote could not be started: {exc}"
+            self._reactor.feed(m.ZygoteLost(pool, why, reloading=reloading))
+            return
         self.oldest_start_time = self.oldest_start_time or zygote.start_time
         now_s = self._reactor.now_s()
         kept = _Kept(

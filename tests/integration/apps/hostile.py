@@ -1,5 +1,9 @@
 """Handlers that do to their process what jobs do to theirs."""
 
+# Written as users write:
+# ruff: noqa: BLE001, PTH106, PTH109, PTH110, PTH115, PTH118, PTH123, PTH208
+# ruff: noqa: SIM115, T201
+
 import ctypes
 import locale
 import os
@@ -152,6 +156,8 @@ def change(what):
         "tempfile": lambda: setattr(tempfile, "tempdir", "/"),
         "scratch": lambda: open(os.path.join(os.environ["TMPDIR"], "left"), "w"),
         "scratch_gone": lambda: os.rmdir(os.environ["TMPDIR"]),
+        "scratch_file": lambda: _put_in_place_of_scratch(os.mknod),
+        "scratch_link": lambda: _put_in_place_of_scratch(lambda p: os.symlink("/", p)),
         "trace": lambda: sys.settrace(lambda *_: None),
     }
     if what == "alarm":
@@ -163,6 +169,11 @@ def _stand_in_deleted():
     place = tempfile.mkdtemp()
     os.chdir(place)
     os.rmdir(place)
+
+
+def _put_in_place_of_scratch(make):
+    os.rmdir(os.environ["TMPDIR"])
+    make(os.environ["TMPDIR"])
 
 
 def _boom(_signum, _frame):
@@ -316,13 +327,6 @@ def fds(_):
 
 
 @app.handler
-def append(arg):
-    path, text = arg
-    with open(path, "a") as file:
-        file.write(text)
-
-
-@app.handler
 def kill_and_go_on(signum):
     os.kill(os.getpid(), signum)
 
@@ -368,7 +372,9 @@ def leave_a_file_and_die(_):
 def time_reset(_):
     """Return the seconds that one reset of this child takes."""
     frame = sys._getframe()
-    while "self" not in frame.f_locals or not hasattr(frame.f_locals["self"], "_baseline"):
+    while "self" not in frame.f_locals or not hasattr(
+        frame.f_locals["self"], "_baseline"
+    ):
         frame = frame.f_back
     baseline = frame.f_locals["self"]._baseline
     baseline.restore()

@@ -55,6 +55,11 @@ class SqliteStore(Producing, Leasing, Settling, Keeping, Watching, Operating):
         """See `Store.url`."""
         return f"sqlite:///{self._database.path}"
 
+    @property
+    def one_host(self) -> bool:
+        """See `Store.one_host`: WAL needs shared memory."""
+        return True
+
     def close(self) -> None:
         """See `Store.close`."""
         self._bell.close()

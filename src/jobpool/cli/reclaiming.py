@@ -1,0 +1,66 @@
+"""`jobpool reclaim`: an operator's word that a run is dead which nobody can prove."""
+
+from __future__ import annotations
+
+import click
+
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.output import print_json, print_line
+from jobpool.core.eventlines import human_line, json_line
+from jobpool.store.base import Run, Store
+
+
+@click.command()
+@click.argument("run_id", required=False)
+@click.option("--yes", is_flag=True, help="Do not ask: nothing of it is alive.")
+@json_flag
+@store_flags
+def reclaim(
+    run_id: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+    store: str | None,
+    config: str | None,
+) -> None:
+    """Take back the jobs of a run that is dead for sure, but not provably.
+
+    Supervisors do this by themselves as soon as a run is proven dead, and raise an
+    alarm when it can be neither proven dead nor alive. Without RUN_ID the open runs
+    are listed.
+    """
+    with opened(own_sources(store, config)) as found:
+        runs = found.open_runs()
+        if run_id is None:
+            _list(found, runs, as_json=as_json)
+            return
+        matching = [run for run in runs if run.id == run_id]
+        if not matching:
+            raise click.UsageError(f"no run {run_id[:40]!r} is open in {found.url}")
+        if not yes:
+            click.confirm(
+                f"Is every process of run {run_id} (pid {matching[0].pid} on "
+                f"{matching[0].host}) gone? Its jobs will run again",
+                abort=True,
+            )
+        _reclaim(found, matching[0], as_json=as_json)
+
+
+def _list(store: Store, runs: list[Run], *, as_json: bool) -> None:
+    for run in runs:
+        held = len(store.leases_of(run.id))
+        if as_json:
+            print_json({"run": run.id, "pid": run.pid, "host": run.host, "held": held})
+        else:
+            print_line(f"{run.id}  pid {run.pid} on {run.host}  holds {held} jobs")
+
+
+def _reclaim(store: Store, run: Run, *, as_json: bool) -> None:
+    from jobpool.supervisor.reclaim import (  # noqa: PLC0415 - brings the sandbox
+        reclaim as take_back,
+    )
+
+    at_ms = now_ms()
+    for event in take_back(store, run, running=None, now_ms=at_ms):
+        print_line(json_line(event) if as_json else human_line(event, None))

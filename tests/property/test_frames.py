@@ -1,0 +1,81 @@
+"""Frames under arbitrary bytes and arbitrary cuts."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobpool.sandbox.frames import (
+    Ask,
+    Beat,
+    Decoder,
+    Done,
+    FrameError,
+    FromChild,
+    Ready,
+    StartFailed,
+    encode,
+)
+
+MESSAGES = st.lists(
+    st.one_of(
+        st.from_type(Beat),
+        st.from_type(Ready),
+        st.from_type(StartFailed),
+        st.builds(Ask, st.integers(0, 2**63), st.integers(0, 2**63), st.just([])),
+        st.builds(
+            Done,
+            seq=st.integers(0, 2**63),
+            token=st.integers(0, 2**63),
+            ok=st.booleans(),
+            result=st.binary(max_size=200),
+            duration_s=st.floats(0, 1e9),
+            cpu_s=st.floats(0, 1e9),
+            rss_bytes=st.integers(0, 2**50),
+            peak_rss_bytes=st.integers(0, 2**50),
+        ),
+    ),
+    max_size=8,
+)
+
+
+def encodable(messages):
+    """Drop what the strategy made but msgpack has no room for."""
+    kept = []
+    for message in messages:
+        try:
+            kept.append((message, encode(message)))
+        except (OverflowError, UnicodeEncodeError):
+            continue
+    return kept
+
+
+@given(MESSAGES, st.lists(st.integers(1, 50), min_size=1))
+def test_any_cutting_gives_the_same_messages(messages, cuts):
+    """However a stream is cut into pieces, the same messages come out in order."""
+    pairs = encodable(messages)
+    stream = b"".join(frame for _message, frame in pairs)
+    decoder = Decoder(FromChild)
+    got, at, turn = [], 0, 0
+    while at < len(stream):
+        size = cuts[turn % len(cuts)]
+        got += decoder.feed(stream[at : at + size])
+        at, turn = at + size, turn + 1
+    assert got == [message for message, _frame in pairs]
+    assert decoder.pending_bytes == 0
+
+
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_only_ever_raise_frame_error(data):
+    """No bytes make the decoder raise anything but FrameError, or hang."""
+    try:
+        list(Decoder(FromChild).feed(data))
+    except FrameError:
+        return
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bodies_only_ever_raise_frame_error(body):
+    """The same for a body that is correctly framed."""
+    try:
+        list(Decoder(FromChild).feed(len(body).to_bytes(4, "little") + body))
+    except FrameError:
+        return

@@ -1,0 +1,26 @@
+"""How often memory is looked at, and how loose the backstop is."""
+
+import pytest
+
+from jobpool.sandbox.meter import LOOK_MAX_S, LOOK_MIN_S, backstop_bytes, next_look_s
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("rss", "limit", "expected"),
+    [
+        (0, 2**40, LOOK_MAX_S),
+        (0, 256 * MIB, 256 / 8192),
+        (250 * MIB, 256 * MIB, LOOK_MIN_S),
+        (300 * MIB, 256 * MIB, LOOK_MIN_S),
+    ],
+)
+def test_looks_come_faster_near_the_limit(rss, limit, expected):
+    """The wait is the headroom at 8 GiB/s, between 2 and 100 ms."""
+    assert next_look_s(rss, limit) == pytest.approx(expected)
+
+
+def test_backstop_is_far_above_the_limit():
+    """The backstop leaves twice the limit and what OpenBLAS needs."""
+    assert backstop_bytes(256 * MIB) == 576 * MIB

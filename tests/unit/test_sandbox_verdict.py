@@ -1,0 +1,147 @@
+"""The verdict table: which evidence makes which ending."""
+
+import itertools
+import signal
+
+import pytest
+
+from jobpool.core.outcome import Outcome
+from jobpool.sandbox.frames import Done, Raised
+from jobpool.sandbox.verdict import (
+    FAULT_SIGNALS,
+    OUTCOME_OF_KILL,
+    Exit,
+    Kill,
+    KillReason,
+    signal_name,
+    verdict_of_death,
+    verdict_of_done,
+)
+
+
+def done(**changes):
+    """Make a child's last word."""
+    fields = {
+        "seq": 1,
+        "token": 2,
+        "ok": True,
+        "result": b"3",
+        "duration_s": 0.5,
+        "cpu_s": 0.25,
+        "rss_bytes": 10,
+        "peak_rss_bytes": 20,
+    }
+    return Done(**{**fields, **changes})
+
+
+def death(exited, **changes):
+    """Judge a death with everything else as usual."""
+    fields = {"kill": None, "done": None, "slot": "cpu/0", "duration_s": 1.5}
+    return verdict_of_death(exited, **{**fields, **changes})
+
+
+def test_a_result_is_a_success():
+    """A child that says ok has succeeded, with its result and figures."""
+    ending = verdict_of_done(done(output=b"h\xff"), "cpu/0")
+    assert (ending.outcome, ending.result) == (Outcome.SUCCEEDED, b"3")
+    evidence = ending.evidence
+    assert (evidence.peak_rss_bytes, evidence.cpu_s, evidence.duration_s) == (
+        20,
+        0.25,
+        0.5,
+    )
+    assert (evidence.output, evidence.slot) == ("h\ufffd", "cpu/0")
+
+
+@pytest.mark.parametrize(
+    ("flags", "outcome"),
+    [
+        ({}, Outcome.FAILED),
+        ({"give_up": True}, Outcome.FAILED),
+        ({"soft_timeout": True}, Outcome.TIMED_OUT),
+    ],
+)
+def test_an_exception_is_a_failure(flags, outcome):
+    """An exception fails the attempt; the soft limit's own is a timeout."""
+    error = Raised(["shop.Down", "OSError"], "no", "tb", retry_in_s=5.0, **flags)
+    ending = verdict_of_done(done(ok=False, result=b"", error=error), "cpu/0")
+    assert ending.outcome is outcome
+    assert ending.error_classes == ("shop.Down", "OSError")
+    assert ending.evidence.error_class == "shop.Down"
+    assert (ending.retry_in_s, ending.give_up) == (5.0, flags.get("give_up", False))
+    assert ending.result is None
+
+
+def test_a_failure_without_an_error_is_a_failure():
+    """A child that reports a failure and no error is believed, and it is said."""
+    ending = verdict_of_done(done(ok=False), "cpu/0")
+    assert ending.outcome is Outcome.FAILED
+    assert "without an error" in ending.evidence.reason
+
+
+KILLS = [None, *(Kill(reason, limit=2.0, seen=3.0) for reason in KillReason)]
+EXITS = [
+    Exit(exit_code=0),
+    Exit(exit_code=3),
+    Exit(),
+    *(Exit(signal=s) for s in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)),
+]
+
+
+@pytest.mark.parametrize(
+    ("exited", "kill", "host_oom", "stopping"),
+    list(itertools.product(EXITS, KILLS, [False, True], [False, True])),
+)
+def test_precedence_over_the_whole_product(exited, kill, host_oom, stopping):
+    """A result beats our kill, our kill beats the host, the rest is a crash."""
+    given = {"kill": kill, "host_oom": host_oom, "stopping": stopping}
+    assert death(exited, done=done(), **given).outcome is Outcome.SUCCEEDED
+    ending = death(exited, **given)
+    if kill is not None:
+        expected = OUTCOME_OF_KILL[kill.reason]
+    elif exited.signal is None or exited.signal in FAULT_SIGNALS:
+        expected = Outcome.CRASHED
+    elif stopping or (host_oom and exited.signal == signal.SIGKILL):
+        expected = Outcome.INTERRUPTED
+    else:
+        expected = Outcome.CRASHED
+    assert ending.outcome is expected
+    assert ending.evidence.reason
+    assert (ending.evidence.signal, ending.evidence.exit_code) == (
+        exited.signal,
+        exited.exit_code,
+    )
+
+
+@pytest.mark.parametrize(
+    ("exited", "kill", "words"),
+    [
+        (Exit(exit_code=0), None, "exited with 0 without a result"),
+        (Exit(signal=11), None, "SIGSEGV (Segmentation fault)"),
+        (Exit(signal=9), None, "SIGKILL (Killed); jobpool did not send it"),
+        (Exit(), None, "left no exit status"),
+        (Exit(signal=9), Kill(KillReason.TIMEOUT, limit=30.0), "time limit of 30s"),
+        (
+            Exit(signal=9),
+            Kill(KillReason.MEMORY, limit=2**28, seen=2**28 + 2**24),
+            "killed at 272MiB, over its memory limit of 256MiB",
+        ),
+        (Exit(signal=9), Kill(KillReason.STOPPED, "drained"), "jobpool stopped: drain"),
+    ],
+)
+def test_reasons_name_what_happened(exited, kill, words):
+    """The reason is one line that names the signal, the status or the limit."""
+    assert words in death(exited, kill=kill).evidence.reason
+
+
+def test_peak_is_the_higher_of_the_two_figures():
+    """What we sampled and what the kernel remembers: the higher one is kept."""
+    exited = Exit(signal=9, max_rss_bytes=50)
+    assert death(exited, peak_rss_bytes=40).evidence.peak_rss_bytes == 50
+    assert death(exited, peak_rss_bytes=60).evidence.peak_rss_bytes == 60
+
+
+def test_unknown_signals_have_a_number():
+    """A signal without a name is shown by its number."""
+    assert signal_name(63).startswith(("signal 63", "SIGRTMAX-1", "SIGRT"))
+    assert signal_name(999) == "signal 999"
