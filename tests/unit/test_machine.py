@@ -94,6 +94,23 @@ def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:
     ]
 
 
+def test_a_recall_that_comes_back_empty_is_not_repeated_at_once() -> None:
+    """A recall of jobs that have all begun must not keep the core busy with itself."""
+    world = fast_world()
+    for _ in range(3):
+        world.job()
+    world.ring()
+    world.wait(0.06)
+    assert len(world.took(m.Recall)) == 1
+    world.step(m.Recalled(0, ()))
+    world.step(m.Tick())
+    assert not world.took(m.Recall)
+    assert world.machine.next_deadline_s() > world.now_s
+    for _ in range(3):
+        world.done(0)
+    assert len(world.settled) == 19
+
+
 def test_one_death_one_job() -> None:
     """Of the jobs sent to a child that dies, only the one that had begun pays."""
     world = fast_world()

@@ -124,6 +124,7 @@ class Attempts:
 
     def _begin(self, slot: Slot, job: Assigned) -> None:
         job.started_s = job.beat_s = self._desk.now_s
+        slot.recall_s = job.started_s + RECALL_AFTER_S
         if job.limits.soft_timeout_s is not None:
             job.soft_s = job.started_s + job.limits.soft_timeout_s
         self._desk.out.append(m.Watch(slot.number, job.limits.memory_bytes))
@@ -199,8 +200,11 @@ class Attempts:
             job.soft_s = now_s + SOFT_AGAIN_S
             self._desk.out.append(m.SoftTimeout(slot.number))
         behind = len(slot.queue) > 1 and not slot.recalling
-        if behind and began_s + RECALL_AFTER_S <= now_s:
+        if behind and slot.recall_s <= now_s:
             slot.recalling = True
+            # It may come back empty: the child has begun them all, and only their
+            # ends have not been read yet. So never again at once.
+            slot.recall_s = now_s + RECALL_AFTER_S
             self._desk.out.append(m.Recall(slot.number))
         if not job.noted and began_s + NOTE_AFTER_S <= now_s:
             job.noted = True

@@ -69,9 +69,9 @@ class Loop:
 
     def _turn(self) -> None:
         machine, children, zygotes = self._machine, self._children, self._zygotes
-        self._reactor.wait(
-            min(machine.next_deadline_s(), children.next_s(), zygotes.next_s())
-        )
+        now_s = self._reactor.now_s()
+        until_s = min(machine.next_deadline_s(), children.next_s(), zygotes.next_s())
+        self._reactor.wait(now_s if len(self._reactor) else until_s)
         now_s = self._reactor.now_s()
         children.look(now_s)
         zygotes.look(now_s)
@@ -80,10 +80,14 @@ class Loop:
         self._handle()
 
     def _handle(self) -> None:
-        """Handle events until none is left, then let the store thread go on."""
+        """Handle the events that wait, then let the store thread go on.
+
+        What comes up meanwhile waits for the next turn: whatever the core does, the
+        sockets are looked at in between.
+        """
         clock, step, reactor = self._reactor.clock, self._machine.step, self._reactor
-        while (event := reactor.take()) is not None:
-            self._do(step(event, clock.monotonic_s(), clock.utc_ms()))
+        for _ in range(len(reactor)):
+            self._do(step(reactor.take(), clock.monotonic_s(), clock.utc_ms()))
         if self._left:
             self._left = False
             self._store.wake()

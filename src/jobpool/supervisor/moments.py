@@ -37,7 +37,7 @@ def next_moment(slot: Slot, now_s: float) -> float:
     if limits.heartbeat_timeout_s is not None:
         moment_s = min(moment_s, job.beat_s + limits.heartbeat_timeout_s)
     if len(slot.queue) > 1 and not slot.recalling:
-        moment_s = min(moment_s, began_s + RECALL_AFTER_S)
+        moment_s = min(moment_s, slot.recall_s)
     if not job.noted:
         moment_s = min(moment_s, began_s + NOTE_AFTER_S)
     return moment_s

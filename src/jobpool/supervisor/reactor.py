@@ -89,9 +89,13 @@ class Reactor:
         """Return how many events wait to be handled."""
         return len(self._fed)
 
-    def take(self) -> SupervisorEvent | None:
-        """Return the next event, or None."""
-        return self._fed.popleft() if self._fed else None
+    def take(self) -> SupervisorEvent:
+        """Return the next event.
+
+        Raises:
+            IndexError: none waits.
+        """
+        return self._fed.popleft()
 
     def wait(self, until_s: float) -> None:
         """Wait for something to become ready, or for a moment to come."""

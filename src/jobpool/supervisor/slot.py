@@ -186,5 +186,8 @@ class Slot:
     deadline_s: float = NEVER_S
     start_error: str = ""
     recalling: bool = False
+    """A recall is under way."""
+    recall_s: float = NEVER_S
+    """When what is behind the running attempt is recalled, or recalled again."""
     worn: bool = False
     """The child has had its share of jobs, time or memory: it is to be replaced."""

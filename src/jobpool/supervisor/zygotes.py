@@ -233,6 +233,8 @@ class Zygotes:
 
     def _let_go(self, kept: _Kept) -> None:
         self._reactor.unwatch(kept.zygote)
+        if kept.load_until_s < NEVER_S:
+            kept.zygote.kill()  # it imports and does not listen; it has no child yet
         kept.zygote.close()
         self._unreaped.append(kept.zygote)
 
