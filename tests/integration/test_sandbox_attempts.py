@@ -8,6 +8,7 @@ import pytest
 
 from jobpool.core.job import Enqueued, JobState
 from jobpool.sandbox.frames import Answer, Ask, Beat, Draining, Retire
+from jobpool.sandbox.marks import read_marks
 from jobpool.sandbox.verdict import Exit
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
@@ -267,7 +268,9 @@ def test_uncaught_soft_timeout_is_flagged(rig, child):
 def test_retire_ends_a_child_cleanly(rig):
     """A retired child ends by itself with status 0, after its present attempt."""
     child = rig.child()
-    rig.start(child, "sleep", 0.05)
+    job = rig.start(child, "sleep", 0.05)
+    mark = rig.directory / f"mark.{child.slot}"
+    wait_until(lambda: job.token in read_marks(mark), PATIENCE_S, "it has begun")
     child.send(Retire())
     assert json.loads(rig.message(child).result) == "slept"
     ended = rig.exit(child)

@@ -1,5 +1,6 @@
 """How children, zygotes and supervisors die, and that nothing is left of them."""
 
+import contextlib
 import json
 import os
 import resource
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobpool.sandbox.frames import FrameError
-from jobpool.sandbox.procfs import descendants_of, process_stat
+from jobpool.sandbox.procfs import descendants_of, process_stat, read
 from jobpool.sandbox.tree import sweep_orphans
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
@@ -111,6 +112,32 @@ def test_kill_takes_the_whole_tree(rig, tmp_path, kind, count):
     assert child.kill_tree() == len(below)
     assert rig.exit(child).signal == signal.SIGKILL
     wait_until(lambda: not any(map(is_running, below)), PATIENCE_S, "all are gone")
+
+
+def marked_with(run_id):
+    """Return the processes that carry a run's marker."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(PermissionError):
+            if f"JOBPOOL_RUN={run_id}".encode() in read(str(place / "environ")):
+                found.append(int(place.name))
+    return found
+
+
+def test_a_process_that_runs_away_is_caught(rig):
+    """A process that forks on and ends, for ever and in new sessions, is ended."""
+    for _ in range(10):
+        child = rig.child()
+        rig.start(child, "hop")
+        wait_for_descendants(child, 1)
+        child.kill_tree()
+        rig.exit(child)
+        wait_until(
+            lambda: sweep_orphans({rig.zygote.pid}, rig.zygote.start_time) == 0,
+            PATIENCE_S,
+            "swept",
+        )
+        assert marked_with(rig.run_id) == [rig.zygote.pid]
 
 
 def test_orphans_of_a_crashed_child_are_swept(rig, tmp_path):

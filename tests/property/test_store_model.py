@@ -392,4 +392,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreModel = StoreMachine.TestCase
-TestStoreModel.settings = settings(max_examples=40, stateful_step_count=40)
+TestStoreModel.settings = settings(max_examples=80, stateful_step_count=50)

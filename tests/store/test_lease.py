@@ -149,6 +149,7 @@ def test_pending_jobs_are_promoted_when_due(store, clock):
     clock.advance(3)
     batch = store.lease("run-1", {"cpu": 5}, KINDS)
     assert (len(batch.leases), batch.next_due_in_s) == (1, None)
+    assert store.get(batch.leases[0].id).run_at_ms == clock.utc_ms()
 
 
 def test_promotion_is_bounded(store, clock):
@@ -235,6 +236,9 @@ def test_history_after_a_reset_is_empty(store):
     again = lease_one(store)
     assert (again.history, again.attempt, again.failures) == ((), 2, 0)
     assert len(store.attempts(granted.id)) == 1
+    store.settle([ended(again, Outcome.LOST)])
+    assert [past.outcome for past in lease_one(store).history] == ["lost"]
+    assert len(store.attempts(granted.id)) == 2
 
 
 def test_history_is_bounded(store, clock):

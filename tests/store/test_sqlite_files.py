@@ -30,10 +30,11 @@ def mode_of(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_new_store_is_its_owners_alone(tmp_path):
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_a_new_store_is_its_owners_alone(tmp_path, umask):
     """The file, its log and its lock, whatever the umask."""
     path = tmp_path / "jobs.db"
-    before = os.umask(0)
+    before = os.umask(umask)
     try:
         store = open_store(url_of(path))
         store.enqueue([new_job()])
@@ -268,6 +269,19 @@ def test_a_file_replaced_within_a_transaction_fails_its_commit(
     assert store.count(EVERYTHING) == 0
     store.enqueue([new_job()])
     assert store.count(EVERYTHING) == 1
+
+
+def test_a_file_replaced_during_its_commit_is_noticed(store, tmp_path, database_path):
+    """It is looked at on both sides of the commit."""
+
+    def replace(statement):
+        if statement == "COMMIT":
+            database_path.rename(tmp_path / "away.db")
+
+    store._database._session.connection.set_trace_callback(replace)
+    with pytest.raises(StoreUnavailable, match="replaced"):
+        store.enqueue([new_job()])
+    assert not database_path.exists()
 
 
 def test_users_keep_their_tables_in_the_same_file(tmp_path):

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store import open_store
 from jobpool.store.base import Filter
-from jobpool.store.sqlite import connecting, writers
+from jobpool.store.sqlite import connecting, recordlock, writers
 from storing import begin_run, lease, new_job, succeeded
 from waiting import wait_until
 
@@ -96,19 +97,48 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def holder(store, database_path):
-    """Another process that holds the writers' lock."""
+TRY = """
+import fcntl, sys
+try: fcntl.lockf(open(sys.argv[1], "r+"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError: print("taken")
+"""
+
+
+def is_taken(lock_file):
+    """Ask from another process: in ours the answer would be no."""
+    run = subprocess.run(
+        [sys.executable, "-c", TRY, lock_file], capture_output=True, check=True
+    )
+    return run.stdout == b"taken\n"
+
+
+@contextmanager
+def holding(lock_file):
+    """Let another process hold the lock, until its stdin is closed."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, f"{database_path}{writers.SUFFIX}"],
+        [sys.executable, "-c", HOLD, lock_file],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert process.stdout.readline() == b"held\n"
-    yield process
-    process.stdin.close()
-    process.stdout.close()
-    assert process.wait(60) == 0
+    try:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        assert process.wait(60) == 0
+
+
+@pytest.fixture
+def lock_file(database_path):
+    return Path(f"{database_path}{writers.SUFFIX}")
+
+
+@pytest.fixture
+def holder(store, lock_file):
+    """Another process that holds the writers' lock."""
+    with holding(lock_file) as process:
+        yield process
 
 
 def test_a_writer_waits_for_the_lock(store, holder):
@@ -127,17 +157,75 @@ def test_a_writer_waits_for_the_lock(store, holder):
     assert done.is_set()
 
 
-def test_nobody_waits_for_ever(store, holder, monkeypatch):
+@pytest.fixture
+def impatience(monkeypatch):
+    """A writer that waits for 10 ms only."""
+    with monkeypatch.context() as patch:
+        patch.setattr(writers, "WAIT_S", 0.01)
+        yield patch
+
+
+def test_nobody_waits_for_ever(store, holder, impatience):
     """A stopped process must not stop every other one; reading still works."""
-    monkeypatch.setattr(writers.WritersLock.held, "__defaults__", None, raising=False)
-    lock = writers.share_lock(store.url.removeprefix("sqlite:///"))
-    with (
-        pytest.raises(StoreUnavailable, match="another process has held"),
-        lock.held(0),
-    ):
-        pass
-    writers.return_lock(lock, store.url.removeprefix("sqlite:///"))
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="another process has held"):
+            store.enqueue([new_job()])
     assert store.count(EVERYTHING) == 0
+    impatience.undo()
+    holder.stdin.close()
+    store.enqueue([new_job()])
+    assert store.count(EVERYTHING) == 1
+
+
+def test_whoever_lost_patience_keeps_nothing(store, holder, lock_file, impatience):
+    """The lock that comes too late is given back at once."""
+    with pytest.raises(StoreUnavailable):
+        store.enqueue([new_job()])
+    impatience.undo()
+    assert is_taken(lock_file)
+    holder.stdin.close()
+    wait_until(lambda: not is_taken(lock_file), 30, "the lock is free")
+    store.enqueue([new_job()])
+
+
+def test_closing_while_a_thread_still_waits(tmp_path):
+    """The file stays open for it, and the next user gets the same lock."""
+    (tmp_path / "jobs.db").touch()
+    path = str(tmp_path / "jobs.db")
+    lock = writers.share_lock(path)
+    with lock.held():
+        pass
+    with holding(f"{path}{writers.SUFFIX}"):
+        with pytest.raises(StoreUnavailable), lock.held(0.01):
+            pass
+        writers.return_lock(lock, path)
+        assert writers.share_lock(path) is lock
+    with lock.held():
+        pass
+    writers.return_lock(lock, path)
+    after = writers.share_lock(path)
+    assert after is not lock
+    writers.return_lock(after, path)
+
+
+def test_an_interrupted_wait_keeps_nothing(store, holder, lock_file):
+    """Ctrl-C while waiting: the lock is not taken behind the caller's back."""
+    lock = store._database.writers._record
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout=None):
+            raise KeyboardInterrupt
+
+    helper = recordlock._Helper(lock, lock._fd)
+    helper.is_done = Interrupted()
+    helper.start()
+    lock._helper = helper
+    with pytest.raises(KeyboardInterrupt):
+        store.enqueue([new_job()])
+    holder.stdin.close()
+    wait_until(lambda: not lock.is_awaited, 30, "the helper has ended")
+    assert not is_taken(lock_file)
+    store.enqueue([new_job()])
 
 
 def test_another_thread_waits_its_turn_too(tmp_path):
@@ -165,23 +253,15 @@ def test_another_thread_waits_its_turn_too(tmp_path):
     writers.return_lock(lock, str(tmp_path / "jobs.db"))
 
 
-def test_a_lock_file_that_was_removed_is_made_again(store, database_path):
+def test_a_lock_file_that_was_removed_is_made_again(store, lock_file):
     """The others lock a new file: the old one would exclude nobody."""
-    lock_file = Path(f"{database_path}{writers.SUFFIX}")
     store.enqueue([new_job()])
     lock_file.unlink()
     store.enqueue([new_job()])
     assert lock_file.exists()
     with store.transaction():
-        code = (
-            "import fcntl, sys\n"
-            "try: fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
-            "except OSError: print('taken')\n"
-        )
-        run = subprocess.run(
-            [sys.executable, "-c", code, lock_file], capture_output=True, check=True
-        )
-    assert run.stdout == b"taken\n"
+        assert is_taken(lock_file)
+    assert not is_taken(lock_file)
 
 
 def test_a_lock_file_that_cannot_be_opened(tmp_path):
@@ -285,19 +365,19 @@ def test_a_fork_within_a_transaction(store):
                 with store._database.reading() as session:
                     return session.connection.in_transaction, store.count(EVERYTHING)
             finally:
+                writers.WAIT_S = 0.01  # The parent has the lock: close() gives up.
                 store.close()
 
         assert in_child(use) == "(False, 0)"
     assert store.count(EVERYTHING) == 1
 
 
-def test_the_child_of_a_holder_holds_nothing(store, database_path):
+def test_the_child_of_a_holder_holds_nothing(store, lock_file):
     """A POSIX lock is not inherited, and the child's exit does not drop it."""
     with store.transaction():
-        lock_file = f"{database_path}{writers.SUFFIX}"
 
         def try_to_lock():
-            with open(lock_file, "r+") as file:  # noqa: PTH123 - as short as it gets
+            with lock_file.open("r+") as file:
                 try:
                     fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:

@@ -99,6 +99,7 @@ def test_there_are_all_events_that_were_agreed():
         "job_quarantined",
         "job_succeeded",
         "lines_dropped",
+        "pool_reloaded",
         "pool_resized",
         "run_reclaimed",
         "stale_settlement",

@@ -117,7 +117,9 @@ def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
     outcome = event.outcome if isinstance(event, ev.JobEnded) else "succeeded"
     yield f"job {event.id} {outcome}"
     yield event.slot
-    of = f" of {event.max_attempts}" if event.max_attempts is not None else ""
+    # Interruptions and an operator's retry add attempts that spend nothing.
+    most = event.max_attempts
+    of = f" of {most}" if most is not None and event.attempt <= most else ""
     yield f"attempt {event.attempt}{of}"
     if isinstance(event, ev.JobEnded):
         yield event.kind
@@ -188,6 +190,9 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901, PLR0912 
             yield f"pool {event.pool} resized"
             yield f"{event.size_from} to {event.size_to} children"
             yield event.reason
+        case ev.PoolReloaded():
+            yield f"pool {event.pool} reloaded"
+            yield "its children are replaced as they fall idle"
         case ev.LinesDropped():
             yield f"log … {event.lines} lines dropped"
         case _:

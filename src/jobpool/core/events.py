@@ -183,6 +183,14 @@ class PoolResized(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class PoolReloaded(Event, frozen=True, kw_only=True):
+    """A pool has loaded the application and its limits anew."""
+
+    name = "pool_reloaded"
+
+    pool: str
+
+
 class ChildStarted(Event, frozen=True, kw_only=True):
     """A child is ready for jobs."""
 

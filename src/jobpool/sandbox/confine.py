@@ -60,6 +60,8 @@ def redirect(output_fd: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.close(null)
+    # multiprocess gave the zygote a sys.stdin on a descriptor that is closed here.
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
     point_output(output_fd)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

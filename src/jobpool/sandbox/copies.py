@@ -28,7 +28,7 @@ def watch_forks(forsake: Callable[[], None]) -> None:
     own = threading.local()  # threads may fork at the same time
 
     def before() -> None:
-        own.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        own.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
 
     def after_in_parent() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterable
@@ -22,7 +23,9 @@ from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, 
 from jobpool.sandbox.frames import Decoder, FromChild, encode
 from jobpool.sandbox.link import TICKET_BYTES
 from jobpool.sandbox.marks import open_marks
+from jobpool.sandbox.meter import backstop_bytes
 from jobpool.sandbox.procfs import (
+    STATM_DATA,
     descendants_of,
     labeled_bytes,
     process_start_time,
@@ -63,6 +66,7 @@ class ChildProcess:
         self.pidfd = -1
         self.start_time = 0
         self._statm = -1
+        self._data_limit_bytes = 0
         self._out = bytearray()
         self._decoder = Decoder(FromChild)
         with contextlib.ExitStack() as undo:
@@ -271,6 +275,22 @@ class ChildProcess:
             if total > limit_bytes:
                 break
         return total
+
+    def bound_data(self, limit_bytes: int) -> None:
+        """Bound its RLIMIT_DATA loosely above a memory limit, if that changed.
+
+        An allocation far beyond the limit then fails at once, as a MemoryError,
+        instead of being killed when it is already too large.
+        """
+        if limit_bytes == self._data_limit_bytes or self._statm < 0:
+            return
+        self._data_limit_bytes = limit_bytes
+        with contextlib.suppress(ProcessLookupError):
+            held = statm_bytes(os.pread(self._statm, _STATM_BYTES, 0), STATM_DATA)
+            bound = held + backstop_bytes(limit_bytes)
+            _soft, hard = resource.prlimit(self.pid, resource.RLIMIT_DATA)
+            if hard == resource.RLIM_INFINITY or bound < hard:
+                resource.prlimit(self.pid, resource.RLIMIT_DATA, (bound, hard))
 
     # -- signals and captures ------------------------------------------------------
 

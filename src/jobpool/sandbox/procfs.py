@@ -16,7 +16,7 @@ _READ_BYTES = 64 * 1024
 _GONE = (FileNotFoundError, ProcessLookupError)
 _STATE, _PARENT, _START = 0, 1, 19
 """Places in /proc/PID/stat after the name: fields 3, 4 and 22 of proc(5)."""
-_STATM_RESIDENT, _STATM_DATA = 1, 5
+_STATM_RESIDENT, STATM_DATA = 1, 5
 
 
 class ProcessStat(NamedTuple):
@@ -107,7 +107,7 @@ def resident_bytes(pid: int) -> int:
 
 def data_bytes() -> int:
     """Return what RLIMIT_DATA counts of this process."""
-    return statm_bytes(read("/proc/self/statm"), _STATM_DATA)
+    return statm_bytes(read("/proc/self/statm"), STATM_DATA)
 
 
 def statm_bytes(statm: bytes, field: int = _STATM_RESIDENT) -> int:

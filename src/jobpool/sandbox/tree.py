@@ -25,6 +25,7 @@ from collections.abc import Collection
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.procfs import children_of, process_stat
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 ROUNDS_MAX = 200
@@ -43,6 +44,24 @@ def prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"prctl({option}, {value}): {os.strerror(code)}")
+
+
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process as soon as its parent ends.
+
+    Forked copies do not have this; a thread that forked counts as the parent.
+
+    Args:
+        parent: whose end it is; if that was before the call, this process ends now.
+    """
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def outlive_parent() -> None:
+    """Undo `end_with`."""
+    prctl(PR_SET_PDEATHSIG, 0)
 
 
 def become_subreaper() -> None:

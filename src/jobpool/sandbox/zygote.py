@@ -32,7 +32,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from multiprocess import resource_tracker
+from multiprocess import parent_process, resource_tracker
 
 from jobpool.core import running
 from jobpool.core.app import Application
@@ -55,7 +55,7 @@ from jobpool.sandbox.frames import (
     encode,
 )
 from jobpool.sandbox.procfs import resident_bytes
-from jobpool.sandbox.tree import kill_tree
+from jobpool.sandbox.tree import end_with, kill_tree, outlive_parent
 
 _RECEIVE_BYTES = 64 * 1024
 _FDS_MAX = 250
@@ -93,6 +93,7 @@ class Zygote:
         _forget_tracker()
         os.dup2(2, 1)  # what an import prints is no output of the command
         self._control = control
+        self._supervisor = parent_process().pid
         self._ours = frozenset(_open_fds()) - frozenset(_STANDARD_FDS)
         self._load: Load | None = None
         self._application: Application | None = None
@@ -144,8 +145,15 @@ class Zygote:
         self._load = load
         os.chdir(load.directory)
         running.enter(ClosedChannel("the application is being imported, not run"), None)
-        if not load.preload:
-            return self._probe(load)
+        # While it imports it does not listen: the kernel shall tell it of the
+        # supervisor's death. Later it must live on, to end its children.
+        end_with(self._supervisor)
+        try:
+            return self._probe(load) if not load.preload else self._preload(load)
+        finally:
+            outlive_parent()
+
+    def _preload(self, load: Load) -> bool:
         loaded = self._try(load)
         if isinstance(loaded, Loaded):
             gc.collect()
@@ -184,10 +192,12 @@ class Zygote:
 
     def _probe(self, load: Load) -> bool:
         """Load in a copy of this process that ends right after its report."""
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
+                end_with(parent)
                 loaded = self._try(load)
                 self._send(loaded)
                 status = 0 if isinstance(loaded, Loaded) else 2

@@ -59,6 +59,8 @@ class Children:
         self._forking: dict[int, ChildProcess] = {}
         self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
         """Reaped, but their orphans are not all gone yet."""
+        self._buried: dict[int, list[int]] = {}
+        """Of slots whose child is gone: the jobs that it never began."""
         self._sweep_s = NEVER_S
         self._oom = HostOom()
         self.watch = Watch(self._over_memory)
@@ -104,7 +106,7 @@ class Children:
             Go(
                 slot_name=slot.name,
                 run_id=self._run.run_id,
-                memory_backstop_bytes=pool.limits.memory_max_bytes or 0,
+                memory_backstop_bytes=pool.limits.memory_bytes,
                 result_max_bytes=settings.result_max_bytes,
                 checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
                 tmp_root=str(self._run.tmp_root),
@@ -124,12 +126,18 @@ class Children:
 
     def assign(self, number: int, frame: RunJob) -> None:
         """Send a job and its ticket."""
+        process = self._process(number)
+        if process is None:
+            self._buried[number].append(frame.seq)
+            return
         self.send(number, frame)
-        self._process(number).issue_tickets((frame.seq,))
+        process.issue_tickets((frame.seq,))
 
     def send(self, number: int, frame: ToChild) -> None:
         """Send a message; what the socket does not take now, it takes later."""
         process = self._process(number)
+        if process is None:
+            return
         waited = process.wants_write
         process.send(frame)
         if process.wants_write and not waited and number in self._processes:
@@ -137,20 +145,28 @@ class Children:
 
     def begin_watch(self, number: int, limit_bytes: int) -> None:
         """An attempt begins under a memory limit."""
-        self.watch.begin(number, limit_bytes, self._reactor.now_s())
+        process = self._process(number)
+        if process is not None:
+            process.bound_data(limit_bytes)
+            self.watch.begin(number, limit_bytes, self._reactor.now_s())
 
     def recall(self, number: int) -> None:
         """Take back what the child has not begun."""
-        seqs = tuple(self._process(number).recall())
+        process = self._process(number)
+        seqs = tuple(process.recall()) if process is not None else ()
         self._reactor.feed(m.Recalled(number, seqs))
 
     def soft_timeout(self, number: int) -> None:
         """Raise the soft time limit in the child."""
-        self._process(number).soft_timeout()
+        process = self._process(number)
+        if process is not None:
+            process.soft_timeout()
 
     def dump(self, number: int) -> None:
         """Make the child write its stacks."""
-        self._process(number).dump_stack()
+        process = self._process(number)
+        if process is not None:
+            process.dump_stack()
 
     def kill(self, number: int) -> None:
         """Kill the child's tree, if the child is not dead already."""
@@ -178,14 +194,19 @@ class Children:
         for process in (*self._processes.values(), *self._forking.values()):
             process.close()
 
-    def _process(self, number: int) -> ChildProcess:
-        """Return a slot's child; also one whose death the machine has yet to learn.
+    def _process(self, number: int) -> ChildProcess | None:
+        """Return a slot's child, also a dead one; None: it is buried already.
 
-        A job that is sent to such a child leaves its ticket in the pipe, and so is
-        among those that never began.
+        The machine learns of a death in its turn; what it does to the slot until
+        then must come to nothing. A job that is sent to a dead child leaves its
+        ticket in the pipe; one that is sent to a buried child is added to those that
+        the event of the death says never began.
         """
         process = self._processes.get(number)
-        return self._dead[number][0] if process is None else process
+        if process is not None:
+            return process
+        dead = self._dead.get(number)
+        return dead[0] if dead is not None else None
 
     # -- events --------------------------------------------------------------------
 
@@ -246,11 +267,12 @@ class Children:
             self.watch.drop(number)
             self._run.write_slot(number, 0, 0)
             self._zygotes.buried(process.pid)
+            never_begun = self._buried[number] = process.recall()
             self._reactor.feed(
                 m.ChildExited(
                     slot=number,
                     exit=ended,
-                    never_begun=tuple(process.recall()),
+                    never_begun=never_begun,
                     peak_rss_bytes=peak,
                     output=process.output_tail(OUTPUT_TAIL_BYTES),
                     stack=process.stack_text(),

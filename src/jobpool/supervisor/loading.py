@@ -116,6 +116,7 @@ class Loading:
         for settings in self._settings.pools:
             if settings.name == pool.name:
                 pool.settings = settings
+        self._desk.say(ev.PoolReloaded(at_ms=self._desk.now_ms, pool=pool.name))
         size = max(pool.settings.size_min, min(pool.size, pool.settings.size_max))
         for slot in pool.slots:
             slot.worn = slot.state not in {SlotState.EMPTY, SlotState.FORKING}

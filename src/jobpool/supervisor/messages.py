@@ -7,7 +7,7 @@ named by its number, unique over all pools of the supervisor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -80,8 +80,9 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
 
     slot: int
     exit: Exit
-    never_begun: tuple[int, ...] = ()
-    """Sequence numbers whose tickets it left in the pipe."""
+    never_begun: Sequence[int] = ()
+    """Sequence numbers that it never began: their tickets were left in the pipe, or
+    they were sent after its death. It may grow until the event is handled."""
     peak_rss_bytes: int = 0
     output: bytes = b""
     stack: str = ""

@@ -1,7 +1,7 @@
 """Handlers that do to their process what jobs do to theirs."""
 
 # Written as users write:
-# ruff: noqa: BLE001, PTH106, PTH109, PTH110, PTH115, PTH118, PTH123, PTH208
+# ruff: noqa: BLE001, PTH106, PTH109, PTH110, PTH115, PTH118, PTH123, PTH208, PTH211
 # ruff: noqa: SIM115, T201
 
 import ctypes
@@ -392,3 +392,14 @@ def term_a_copy(_):
         time.sleep(1000)
     os.kill(pid, signal.SIGTERM)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@app.handler
+def hop(_):
+    """Run away: a process that forks on and ends, in new sessions, without end."""
+    if os.fork() == 0:
+        while True:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+    time.sleep(1000)

@@ -15,7 +15,7 @@ from jobpool.store.sqlite.session import Row
 T = TypeVar("T")
 
 
-def convert(values: Any, kind: Any) -> Any:
+def convert(values: Any, kind: type[T]) -> T:
     """Return values of SQLite as a record or records.
 
     Strictly: without ``builtin_types`` msgspec would take a text for base64 where
@@ -121,7 +121,7 @@ def attempt_from(row: Row) -> Attempt:
 
 def _convert(values: dict[str, Any], record: type[T]) -> T:
     try:
-        return convert(values, record)
+        found: T = convert(values, record)
     except msgspec.ValidationError:
         return record(
             **{
@@ -129,6 +129,7 @@ def _convert(values: dict[str, Any], record: type[T]) -> T:
                 for field in msgspec.structs.fields(record)  # type: ignore[arg-type]
             }
         )
+    return found
 
 
 def _readable(value: Any, kind: Any) -> Any:
@@ -144,14 +145,16 @@ def run_from(row: Row) -> Run:
     """Return a row of open_runs as a record."""
     values = dict(zip(Run.__struct_fields__, row, strict=True))
     values["pools"] = json.loads(values["pools"])
-    return convert(values, Run)
+    run: Run = convert(values, Run)
+    return run
 
 
 def kind_from(row: Row) -> KindRecord:
     """Return a row of get_kinds as a record."""
     values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
     values["schema"] = values["schema"].encode()
-    return convert(values, KindRecord)
+    kind: KindRecord = convert(values, KindRecord)
+    return kind
 
 
 def records(record: type[T], rows: Iterable[Row]) -> list[T]:

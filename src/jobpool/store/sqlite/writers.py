@@ -7,35 +7,29 @@ checkpoint that a commit may run, and around closing a connection. It also keeps
 producers out of SQLite's busy handler, whose pauses grow to 100 ms and starve
 whoever has waited longest.
 
-The lock is two: a thread lock within the process, then a POSIX record lock on
-``<database>-jobpool-lock``. The record lock belongs to the process and is dropped
-when *any* descriptor of the file is closed in it, so the file is opened once a
-process, here. A fork inherits neither lock; the child starts anew. A flock would
-be inherited, and held by a child for as long as it lives.
+The lock is two: a thread lock within the process, then a record lock on
+``<database>-jobpool-lock`` (see `recordlock`), one for each process and file. A
+fork inherits neither; the child starts anew. A flock would be inherited, and held
+by a child for as long as it lives.
 
 Order: writers' lock, then a store's own thread lock, then SQLite's. It is never
 taken inside a transaction that a caller has begun: that would be the other order.
-
-The record lock is polled: a process that was stopped while it held the lock must
-not stop every other one for ever, and F_SETLKW has no timeout.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from jobpool.errors import StoreUnavailable, UsageError
+from jobpool.store.sqlite.recordlock import RecordLock
 
 SUFFIX = "-jobpool-lock"
 WAIT_S = 10.0
 """So long may one writer keep another one waiting."""
-_POLL_S = 0.0005
 
 
 class WritersLock:
@@ -43,8 +37,7 @@ class WritersLock:
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._path = database + SUFFIX
-        self._fd: int | None = None
+        self._record = RecordLock(database + SUFFIX, mode_of=database)
         self._thread_lock = threading.Lock()
         self._owner: int | None = None
         self.users = 0
@@ -72,70 +65,43 @@ class WritersLock:
         if not self._thread_lock.acquire(timeout=wait_s):
             raise self._too_long("another thread of this process", wait_s)
         try:
-            fd = self._lock_file(deadline_s, wait_s)
+            self._take_record(max(0.0, deadline_s - time.monotonic()), wait_s)
             self._owner = threading.get_ident()
             try:
                 yield
             finally:
                 self._owner = None
-                # In a child forked meanwhile the file is closed and nothing is held.
-                if self._fd == fd:
-                    fcntl.lockf(fd, fcntl.LOCK_UN)
+                self._record.drop()
         finally:
             self._thread_lock.release()
 
-    def _lock_file(self, deadline_s: float, wait_s: float) -> int:
-        while True:
-            try:
-                fd = self._open()
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError) as error:
-                # POSIX lets a taken lock be EACCES; the file itself was checked.
-                if time.monotonic() >= deadline_s:
-                    raise self._too_long("another process", wait_s) from error
-                time.sleep(_POLL_S)
-            except OSError as error:
-                raise StoreUnavailable(
-                    f"the lock file {self._path} cannot be used ({error.strerror}); "
-                    "check that its directory may be written by this user"
-                ) from error
-            else:
-                if self._is_current(fd):
-                    return fd
-                self.close()  # Somebody removed the file: the others lock a new one.
-
-    def _open(self) -> int:
-        if self._fd is None:
-            mode = Path(self._database).stat().st_mode & 0o666
-            fd = os.open(
-                self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode
-            )
-            self._fd = fd
-            found = os.fstat(fd)
-            if found.st_mode & 0o666 != mode and found.st_uid == os.geteuid():
-                os.fchmod(fd, mode)  # Whoever may write the database may lock it.
-        return self._fd
-
-    def _is_current(self, fd: int) -> bool:
+    def _take_record(self, left_s: float, wait_s: float) -> None:
         try:
-            named = os.stat(self._path)  # noqa: PTH116 - a third of Path.stat's time
-        except FileNotFoundError:
-            return False
-        opened = os.fstat(fd)
-        return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
+            is_taken = self._record.take(left_s)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the lock file {self._record.path} cannot be used "
+                f"({error.strerror}); check that its directory may be written by this "
+                "user"
+            ) from error
+        if not is_taken:
+            raise self._too_long("another process", wait_s)
 
     def _too_long(self, who: str, wait_s: float) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{who} has held the writers' lock {self._path} for {wait_s:g} s; is it "
-            "stopped (SIGSTOP, debugger) or in a long transaction? Find it with "
+            f"{who} has held the writers' lock {self._record.path} for {wait_s:g} s; "
+            "is it stopped (SIGSTOP, debugger) or in a long transaction? Find it with "
             "`lslocks` and let it go on or end it"
         )
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody who lost patience has left a waiting thread behind."""
+        return self._record.is_awaited
+
     def close(self) -> None:
         """Close the lock file; the next holder opens it again."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        self._record.close()
 
 
 class _Registry:
@@ -176,6 +142,9 @@ def return_lock(lock: WritersLock, database: str) -> None:
     """Give a shared lock back; the last one to do so closes its file."""
     with _REGISTRY.guard:
         lock.users -= 1
-        if not lock.users and _REGISTRY.locks.get(database) is lock:
+        # While a thread waits on the file it must stay open, and be the only one.
+        if lock.users or lock.is_awaited:
+            return
+        if _REGISTRY.locks.get(database) is lock:
             del _REGISTRY.locks[database]
             lock.close()

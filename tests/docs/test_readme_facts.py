@@ -1,0 +1,188 @@
+"""README.md agrees with the code's tables, commands, options, names and defaults."""
+
+import ast
+import inspect
+import itertools
+import re
+import sqlite3
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import jobpool
+from jobpool.cli.exits import MEANING
+from jobpool.cli.launch import run
+from jobpool.cli.opening import NETWORK_VARIABLE
+from jobpool.cli.root import cli
+from jobpool.core import events, outcome, policy
+from jobpool.core.lifecycle import TRANSITIONS
+from jobpool.core.options import ENVIRONMENT
+from jobpool.core.outcome import CHARGES, Charge
+from jobpool.core.quantity import show_duration
+from jobpool.core.settings import DRAIN_S
+from jobpool.store import open_store
+from readme import README
+
+TEXT = README.read_text()
+ROOT = click.Context(cli, info_name="jobpool")
+COMMANDS = {name: cli.get_command(ROOT, name) for name in cli.list_commands(ROOT)}
+# Of other programs, which the README names as well.
+FOREIGN_OPTIONS = {"--python"}
+OTHER_VARIABLES = {NETWORK_VARIABLE, "JOBPOOL_CONFIG", "JOBPOOL_RUN"}
+
+
+def meanings():
+    """Return what the source says of each outcome, from the text below its name."""
+    (body,) = [
+        node.body
+        for node in ast.parse(inspect.getsource(outcome)).body
+        if isinstance(node, ast.ClassDef) and node.name == "Outcome"
+    ]
+    return {
+        ast.literal_eval(name.value): ast.literal_eval(text.value)
+        for name, text in itertools.pairwise(body)
+        if isinstance(name, ast.Assign) and isinstance(text, ast.Expr)
+    }
+
+
+def outcome_table():
+    """Return the rows of the table of outcomes, from CHARGES."""
+    said = meanings()
+    return [
+        f"| `{found}` | {said[found]} | "
+        + " | ".join("1" if cost else "" for cost in charge)
+        + " |"
+        for found, charge in CHARGES.items()
+    ]
+
+
+def diagram():
+    """Return the diagram of states, from TRANSITIONS."""
+    lines = ["stateDiagram-v2", "    [*] --> pending", "    [*] --> runnable"]
+    for state, row in TRANSITIONS.items():
+        targets = {}
+        for event, following in row.items():
+            if following is not None:
+                targets.setdefault(following, []).append(event.value)
+        lines += [
+            f"    {state} --> {to}: {', '.join(by)}" for to, by in targets.items()
+        ]
+        if not targets:
+            lines.append(f"    {state} --> [*]")
+    return lines
+
+
+def options_of(command):
+    """Return a command's options as they are typed."""
+    return {
+        text
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for text in parameter.opts
+        if text.startswith("--")
+    }
+
+
+def test_the_outcome_table_is_the_codes():
+    """What each outcome costs is what CHARGES says, in its order."""
+    head = f"| outcome | meaning | {' | '.join(Charge._fields)} |".replace("_", " ")
+    rows = "\n".join(outcome_table())
+    table = f"{head}\n|---|---|{'---|' * len(Charge._fields)}\n{rows}\n"
+    assert f"{table}\n" in TEXT, table
+
+
+def test_the_diagram_is_the_codes():
+    """The diagram has every transition of TRANSITIONS and no other."""
+    expected = "\n".join(diagram())
+    assert f"```mermaid\n{expected}\n```" in TEXT, expected
+
+
+def test_the_exit_codes_are_the_codes():
+    """The table of exit codes is what --help shows."""
+    rows = "\n".join(f"| {code:d} | {meaning} |" for code, meaning in MEANING.items())
+    assert f"| code | meaning |\n|---|---|\n{rows}\n\n" in TEXT, rows
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme(name):
+    """A stranger finds each command."""
+    assert re.search(rf"\bjobpool {name}\b|scripts/{name}\b", TEXT)
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_every_option_is_explained(name):
+    """Help works for each command, and each of its options is in it or here."""
+    command = COMMANDS.get(name, cli)
+    answer = CliRunner().invoke(cli, [name, "--help"] if name else ["--help"])
+    assert answer.exit_code == 0, answer.output
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.opts[0] in answer.output
+            assert parameter.help or f"{parameter.opts[0]} " in TEXT, parameter.opts
+
+
+def test_the_readme_names_no_option_that_is_not_there():
+    """Options in the README exist."""
+    known = set().union(*map(options_of, (cli, run, *COMMANDS.values())))
+    known |= {"--help", *FOREIGN_OPTIONS}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT))
+    assert len(named) > len(FOREIGN_OPTIONS)
+    assert named <= known
+
+
+def test_the_readme_names_no_variable_that_is_not_there():
+    """Environment variables in the README exist."""
+    named = set(re.findall(r"JOBPOOL_[A-Z_]*[A-Z]", TEXT))
+    assert NETWORK_VARIABLE in named
+    assert named <= {*ENVIRONMENT, *OTHER_VARIABLES}
+
+
+def test_the_readme_names_no_table_that_is_not_there(tmp_path):
+    """Tables and views in the README exist in a fresh store."""
+    open_store(f"sqlite:///{tmp_path / 'jobs.db'}").close()
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    connection.close()
+    named = set(re.findall(r"\bjobpool_[a-z_]+[a-z]\b", TEXT))
+    assert "jobpool_stats" in named
+    assert named <= there
+
+
+@pytest.mark.parametrize("name", jobpool.__all__)
+def test_every_exported_name_is_documented(name):
+    """Each public name has a docstring, and the README shows it."""
+    assert inspect.getdoc(getattr(jobpool, name))
+    assert re.search(rf"\b{name}\b", TEXT)
+
+
+def test_what_to_alert_on_is_what_needs_a_person():
+    """The events of level error are those that the README names."""
+    (line,) = [li for li in TEXT.splitlines() if li.startswith("Alert on `")]
+    urgent = {
+        kind.name
+        for kind in vars(events).values()
+        if isinstance(kind, type)
+        and issubclass(kind, events.Event)
+        and kind.level is events.Level.ERROR
+    }
+    assert set(re.findall(r"`(\w+)`", line)) == urgent
+
+
+def test_budgets_are_the_codes():
+    """The numbers of the rules are those in force."""
+    usual = policy.Policy()
+    hours = usual.crash_window_s / 3600
+    waits = [show_duration(policy.backoff_s(nth, 0)) for nth in range(1, 6)]
+    for said in (
+        f"`max_attempts` failures ({usual.max_attempts})",
+        f"{policy.INTERRUPTIONS_MAX} interruptions",
+        f"`max_crashes` crashes ({usual.max_crashes})",
+        f"`crash_window` ({hours:g} h)",
+        f"{usual.max_lost} recoveries",
+        f"±{policy.JITTER:.0%}".replace("%", " %"),
+        f"`drain` ({DRAIN_S:g} s)",
+    ):
+        assert said in TEXT, said
+    assert waits == ["30s", "2m00s", "8m00s", "32m00s", "1h00m"]
+    assert "30 s, 2 min, 8 min, 32 min, then 1 h" in TEXT

@@ -1,0 +1,293 @@
+"""Crashes, poison and failures: who pays, who is set aside, who is not touched."""
+
+import json
+
+import pytest
+
+from supervising import PATIENCE_S, Site
+from waiting import wait_until
+
+APP = """
+class Vendor(Exception):
+    pass
+
+
+class Refused(Vendor):
+    pass
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no text for you")
+
+
+@jobs.job("cpu", kind="canary", max_attempts=1)
+def canary():
+    time.sleep(0.005)
+
+
+@jobs.job("io", kind="canary.io", max_attempts=1)
+def canary_io():
+    time.sleep(0.005)
+
+
+@jobs.job("cpu", kind="segv", retry=AT_ONCE)
+def segv(note: str):
+    print("about to die:", note)
+    if (HERE / "fixed").exists():
+        return "works now"
+    segfault()
+
+
+@jobs.job("cpu", kind="once", max_crashes=1)
+def once(how: str):
+    if how == "os._exit":
+        os._exit(0)
+    if how == "sigkill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "abort":
+        os.abort()
+
+
+@jobs.job("cpu", kind="leave", max_attempts=1)
+def leave(how: str):
+    if how == "sys.exit":
+        sys.exit(3)
+    if how == "mute":
+        raise Mute
+    if how == "not_json":
+        return object()
+    if how == "too_large":
+        return "x" * 3000
+    if how == "nan":
+        return float("nan")
+    if how == "interrupt":
+        raise KeyboardInterrupt
+    if how == "recursion":
+        return leave(how)
+    raise GiveUp("never works")
+
+
+@jobs.job("cpu", kind="give_up")
+def give_up():
+    raise GiveUp("no such picture")
+
+
+@jobs.job("cpu", kind="later", max_attempts=3)
+def later(delay: float):
+    raise RetryLater(delay, "the vendor sleeps")
+
+
+@jobs.job("cpu", kind="usual")
+def usual():
+    raise ValueError("as usual")
+
+
+@jobs.job("cpu", kind="rules", max_attempts=2,
+          retry={"Vendor": Retry(["1ms"], max_attempts=4), ValueError: "never",
+                 KeyError: ["1ms"]})
+def rules(error: str):
+    raise {"Refused": Refused, "ValueError": ValueError, "KeyError": KeyError}[error]
+
+
+@jobs.job("cpu", kind="revived", max_attempts=2, retry=AT_ONCE)
+def revived():
+    if not (HERE / "repaired").exists():
+        raise ValueError("not yet")
+    return current().attempt
+
+
+@jobs.job("cpu", kind="never_again", rerun="never")
+def never_again():
+    witness("never_again")
+    segfault()
+
+
+@jobs.on_quarantine
+def quarantined(job):
+    with open(HERE / "hooks", "a") as file:
+        print("quarantined", job.id, job.kind, job.outcome, file=file)
+
+
+@jobs.on_dead
+def died(job):
+    with open(HERE / "hooks", "a") as file:
+        print("dead", job.id, job.kind, job.error_class, file=file)
+"""
+CONFIG = 'result_max = "2000B"\n'
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with Site(tmp_path_factory.mktemp("crashes"), APP, config=CONFIG) as site:
+        site.start("cpu=2,io=1")
+        yield site
+        site.supervisors[0].stop()
+
+
+def hook_line(site, line):
+    """Wait until a hook has written a line."""
+    path = site.folder / "hooks"
+    wait_until(
+        lambda: path.exists() and line in path.read_text().splitlines(),
+        PATIENCE_S,
+        f"the hook's line {line!r}",
+    )
+
+
+def end_of(site, kind, arguments=None):
+    """Run a job to its end; return it and its last unsuccessful attempt."""
+    job = site.finish(site.add(kind, arguments))
+    return job, site.store.attempts(job.id)[-1]
+
+
+def test_three_crashes_quarantine_with_evidence(site):
+    """A poison pill is set aside, is named at level ERROR, and its hook runs."""
+    job = site.finish(site.add("segv", {"note": "farewell"}))
+    assert (job.state, job.attempt) == ("quarantined", 3)
+    assert (job.failures, job.crashes, job.interruptions) == (3, 3, 0)
+    assert "crash 3 of 3" in job.reason
+    attempts = site.store.attempts(job.id)
+    assert [one.outcome for one in attempts] == ["crashed"] * 3
+    for one in attempts:
+        assert (one.signal, one.exit_code) == (11, None)
+        assert one.output == "about to die: farewell\n"
+        assert "in segfault" in one.stack
+        assert one.peak_rss_bytes > 2**20
+        assert one.slot.startswith("cpu/")
+    line = site.supervisors[0].wait_event("job_quarantined", id=job.id)
+    assert line["level"] == "error"
+    hook_line(site, f"quarantined {job.id} segv crashed")
+
+
+@pytest.mark.parametrize(
+    ("how", "signum", "exit_code"),
+    [("os._exit", None, 0), ("sigkill", 9, None), ("abort", 6, None)],
+)
+def test_a_process_that_is_gone_has_crashed(site, how, signum, exit_code):
+    """However it went, exit code 0 included: without a result it is a crash."""
+    job, attempt = end_of(site, "once", {"how": how})
+    assert (job.state, job.crashes) == ("quarantined", 1)
+    assert attempt.outcome == "crashed"
+    assert (attempt.signal, attempt.exit_code) == (signum, exit_code)
+
+
+@pytest.mark.parametrize(
+    ("how", "error_class", "error"),
+    [
+        ("sys.exit", "SystemExit", "3"),
+        ("mute", "Mute", ""),
+        ("not_json", "TypeError", "object"),
+        ("too_large", "ValueError", "2,000"),
+        ("nan", "TypeError", "nan"),
+        ("interrupt", "KeyboardInterrupt", ""),
+        ("recursion", "RecursionError", "recursion"),
+    ],
+)
+def test_whatever_leaves_a_handler_is_a_failure(site, how, error_class, error):
+    """It is no crash: the child lives, and the error is kept."""
+    job, attempt = end_of(site, "leave", {"how": how})
+    assert (job.state, job.failures, job.crashes) == ("dead", 1, 0)
+    assert attempt.outcome == "failed"
+    assert attempt.error_class.rpartition(".")[2] == error_class
+    assert error in attempt.error.lower()
+    assert job.result is None
+
+
+def test_give_up_is_dead_at_once_and_its_hook_runs(site):
+    """No attempt is spent on what can never succeed."""
+    job, attempt = end_of(site, "give_up")
+    assert (job.state, job.attempt, job.failures) == ("dead", 1, 1)
+    assert "gave up" in job.reason
+    assert attempt.error == "no such picture"
+    hook_line(site, f"dead {job.id} give_up jobpool.errors.GiveUp")
+
+
+def test_retry_later_waits_as_it_says_and_spends_attempts(site):
+    """The delay is the handler's; the budget stays the job's."""
+    soon, late = site.add("later", {"delay": 0.01}), site.add("later", {"delay": 300})
+    job = site.finish(soon)
+    assert (job.state, job.attempt, job.failures) == ("dead", 3, 3)
+    (attempt,) = site.attempts(late)
+    job = site.job(late)
+    assert (job.state, job.shown_state) == ("pending", "retryable")
+    assert 299_000 <= job.run_at_ms - attempt.finished_at_ms <= 301_000
+    assert attempt.error == "the vendor sleeps"
+
+
+def test_the_usual_back_off_is_half_a_minute_and_jitter(site):
+    """After the first failure a job waits 30 s, a fifth more or less."""
+    job_id = site.add("usual")
+    (attempt,) = site.attempts(job_id)
+    wait_ms = site.job(job_id).run_at_ms - attempt.finished_at_ms
+    assert 23_900 <= wait_ms <= 36_100
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts", "reason"),
+    [
+        ("Refused", 4, "failure 4 of 4"),
+        ("KeyError", 2, "failure 2 of 2"),
+        ("ValueError", 1, "never retried after ValueError"),
+    ],
+)
+def test_retry_rules_go_by_the_error_class(site, error, attempts, reason):
+    """Bases count by name; a rule has its own delays and its own budget."""
+    job, _attempt = end_of(site, "rules", {"error": error})
+    assert (job.state, job.attempt) == ("dead", attempts)
+    assert reason in job.reason
+
+
+def test_at_most_once_is_never_started_again(site):
+    """With rerun="never" a crash ends the job, with that reason."""
+    job, _attempt = end_of(site, "never_again")
+    assert (job.state, job.attempt) == ("dead", 1)
+    assert 'rerun="never"' in job.reason
+    assert len(site.witnesses("never_again")) == 1
+
+
+def test_retry_brings_a_dead_job_back_with_fresh_counters(site):
+    """The history stays, the budget is whole again."""
+    job_id = site.add("revived")
+    assert site.finish(job_id).state == "dead"
+    assert site.cli("retry", job_id)[0]["retried"] == 1
+    wait_until(lambda: site.job(job_id).attempt == 4, PATIENCE_S, "4 attempts")
+    assert (site.finish(job_id).state, site.job(job_id).failures) == ("dead", 2)
+    assert len(site.store.attempts(job_id)) == 4
+    site.open_gate("repaired")
+    site.cli("retry", job_id)
+    job = site.in_state(job_id, "succeeded")
+    assert (job.failures, json.loads(job.result)) == (0, 5)
+
+
+def test_release_brings_a_quarantined_job_back(site):
+    """After the fix it runs as if it were new, and what happened is still known."""
+    job = site.finish(site.add("segv", {"note": "first"}))
+    site.open_gate("fixed")
+    try:
+        site.cli("release", job.id)
+        job = site.in_state(job.id, "succeeded")
+    finally:
+        (site.folder / "fixed").unlink()
+    assert (job.failures, job.crashes, job.attempt) == (0, 0, 4)
+    assert len(site.store.attempts(job.id)) == 3
+
+
+def test_nobody_pays_for_a_neighbour(site):
+    """Jobs beside the poison, in its pool and another, need one attempt each."""
+    poison = [site.add("segv", {"note": "x"}) for _ in range(3)]
+    poison += [site.add("once", {"how": "os._exit"}) for _ in range(5)]
+    canaries = site.add_many("canary", [None] * 60)
+    canaries += site.add_many("canary.io", [None] * 60, pool="io")
+    for job in site.finish_all(canaries):
+        assert (job.state, job.attempt) == ("succeeded", 1)
+        assert (job.failures, job.crashes, job.interruptions) == (0, 0, 0)
+    for job in site.finish_all(poison):
+        assert job.state == "quarantined"
+
+
+def test_groups_name_what_is_set_aside(site):
+    """`list --group-by kind,reason` shows the poison at a glance."""
+    site.finish(site.add("once", {"how": "abort"}))
+    groups = site.cli("list", "--group-by", "kind,reason", "--state", "quarantined")
+    assert {"once", "segv"} >= {group["kind"] for group in groups} > set()

@@ -1,0 +1,197 @@
+"""A store in trouble, a store that is shared: kills stay on time, nothing is lost."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+
+import pytest
+from supervising import PATIENCE_S, Site, is_alive
+from waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="work")
+def work(seconds: float = 0.0):
+    witness()
+    time.sleep(seconds)
+    return os.getppid()
+
+
+@jobs.job("cpu", kind="hold")
+def wait_at(gate: str, size: int = 10):
+    hold(gate)
+    return "x" * size
+
+
+@jobs.job("cpu", kind="busy", timeout="0.5s", max_attempts=1)
+def busy():
+    witness()
+    try:
+        while True:
+            pass
+    finally:
+        witness("ended")
+
+
+@jobs.job("cpu", kind="parent", max_attempts=1)
+def parent(gate: str):
+    hold(gate)
+    witness("asks")
+    return work.enqueue().id
+
+
+@jobs.job("io", kind="talk", max_attempts=1)
+def talk():
+    print("hello")
+"""
+CONFIG = """
+[pools.io]
+size = 1
+"""
+
+
+@pytest.fixture
+def site(tmp_path):
+    with Site(tmp_path, APP, config=CONFIG) as site:
+        yield site
+
+
+@contextlib.contextmanager
+def locked(site):
+    """Hold a stranger's write transaction on the database."""
+    stranger = sqlite3.connect(site.folder / "jobpool.db", isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        stranger.execute("ROLLBACK")
+        stranger.close()
+
+
+def test_two_supervisors_share_one_file(site):
+    """Both work, and no job is run by both."""
+    first, second = site.start("cpu=1"), site.start("cpu=1")
+    ids = site.add_many("work", [{"seconds": 0.003}] * 200)
+    by = Counter(site.result(one) for one in ids)
+    assert set(by) == {first.pid, second.pid}
+    assert Counter(one.job for one in site.witnesses()) == dict.fromkeys(ids, 1)
+    assert first.stop() == 0
+    assert site.result(site.add("work")) == second.pid
+    for supervisor in (first, second):
+        assert supervisor.events("run_reclaimed") == []
+        assert supervisor.events("stale_settlement") == []
+
+
+def test_kills_are_on_time_while_the_database_is_locked(site):
+    """The loop never waits for the disk; what ended meanwhile is written later."""
+    supervisor = site.start("cpu=2")
+    held = site.add("hold", {"gate": "open"})
+    asking = site.add("parent", {"gate": "open"})
+    for job_id in (held, asking):
+        site.wait_begun(job_id)
+    site.open_gate("open")
+    for job_id in (held, asking):
+        site.finish(job_id)
+    hog = site.add("busy")
+    child = site.wait_begun(hog).pid
+    began = time.monotonic()
+    with locked(site):
+        wait_until(lambda: not is_alive(child), PATIENCE_S, "the kill")
+        killed_s = time.monotonic() - began
+        supervisor.wait_event("store_trouble")
+        assert supervisor.process.poll() is None
+    assert killed_s < 4.0, "a lock of 5 s would have delayed it"
+    supervisor.wait_event("store_back")
+    (attempt,) = site.attempts(hog)
+    assert (attempt.outcome, site.finish(hog).attempt) == ("timed_out", 1)
+    assert site.finish(site.add("work")).state == "succeeded"
+
+
+def test_what_ends_during_a_lock_is_stored_once(site):
+    """A result waits for the store; the handler is not run again for it."""
+    supervisor = site.start("cpu=2")
+    held = site.add("hold", {"gate": "open"})
+    site.wait_begun(held)
+    with locked(site):
+        site.open_gate("open")
+        supervisor.wait_event("store_trouble")
+    job = site.finish(held)
+    assert (job.state, job.attempt) == ("succeeded", 1)
+    assert len(site.witnesses()) == 1
+    assert supervisor.stop() == 0
+
+
+def test_an_enqueue_during_a_lock_says_so(site):
+    """A handler that asks for a job gets StoreUnavailable, not a silent loss."""
+    supervisor = site.start("cpu=1")
+    asking = site.add("parent", {"gate": "open"})
+    site.wait_begun(asking)
+    with locked(site):
+        site.open_gate("open")
+        wait_until(lambda: site.witnesses("asks"), PATIENCE_S, "the request")
+        supervisor.wait_event("store_trouble")
+    job = site.finish(asking)
+    (attempt,) = site.store.attempts(asking)
+    assert (job.state, attempt.outcome) == ("dead", "failed")
+    assert attempt.error_class == "jobpool.errors.StoreUnavailable"
+    assert site.witnesses("began")[-1].job == asking
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 6 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(path)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill(path):
+    """Leave no room on a disk."""
+    with (path / "ballast").open("wb", buffering=0) as file:
+        for size in (65536, 4096, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b"x" * size) == size:
+                    pass
+
+
+def test_a_result_waits_for_room_on_a_full_disk(small_disk):
+    """At a full disk nothing is lost: it is written when there is room again."""
+    with Site(small_disk, APP, config=CONFIG) as site:
+        supervisor = site.start("cpu=1,io=1")
+        held = site.add("hold", {"gate": "/tmp/..", "size": 900_000}, pool="cpu")
+        gate = site.add("hold", {"gate": "gate"})
+        assert site.job(gate).id == gate
+        wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "both begun")
+        assert held
+
+
+def test_a_deleted_store_is_an_alarm_and_no_loop(site):
+    """Its jobs are gone with it; nothing is started again and again."""
+    supervisor = site.start("cpu=1")
+    held = site.add("hold", {"gate": "open"})
+    site.wait_begun(held)
+    for path in site.folder.glob("jobpool.db*"):
+        if path.is_file():
+            path.unlink()
+    site.open_gate("open")
+    trouble = supervisor.wait_event("store_trouble")
+    assert trouble["level"] == "error"
+    assert "jobpool.db" in trouble["error"]
+    supervisor.send(signal.SIGTERM)
+    supervisor.wait_event("supervisor_draining")
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait_exit() == 1
+    assert len(site.witnesses()) == 1
+    assert not (site.folder / "jobpool.db").exists()
+    site.wait_nobody()
