@@ -76,8 +76,8 @@ class Witness(NamedTuple):
 class Supervisor:
     """One supervisor process."""
 
-    def __init__(self, folder, flags, env):
-        self.log = folder / f"log.{uuid.uuid4().hex[:8]}"
+    def __init__(self, folder, flags, *, env, logs):
+        self.log = logs / f"log.{uuid.uuid4().hex[:8]}"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "jobpool", *flags],
@@ -150,8 +150,9 @@ class Supervisor:
 class Site:
     """A folder with an application, its store, and supervisors."""
 
-    def __init__(self, folder, app=None, *, config=""):
+    def __init__(self, folder, app=None, *, config="", logs=None):
         self.folder = Path(folder)
+        self.logs = Path(logs or folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.url = f"sqlite:///{self.folder}/jobpool.db"
         self.marker = uuid.uuid4().hex
@@ -174,7 +175,8 @@ class Site:
         """Start a supervisor with exactly these flags; do not wait for it."""
         own = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
         own |= {MARKER: self.marker, **(env or {})}
-        supervisor = Supervisor(self.folder, [str(flag) for flag in flags], own)
+        words = [str(flag) for flag in flags]
+        supervisor = Supervisor(self.folder, words, env=own, logs=self.logs)
         self.supervisors.append(supervisor)
         return supervisor
 

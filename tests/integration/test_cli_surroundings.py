@@ -28,8 +28,8 @@ def started(monkeypatch):
     """Catch what would be served."""
     seen = []
 
-    def serve(settings, *, burst, observer):
-        seen.append((settings, burst))
+    def serve(flags, settings, *, observer):
+        seen.append((settings, flags.burst))
         return 0
 
     monkeypatch.setattr(launch, "_serve", serve)
@@ -174,7 +174,7 @@ def test_each_error_has_its_documented_exit_code(error, code):
 
 
 def failing(monkeypatch, error):
-    def serve(settings, *, burst, observer):
+    def serve(flags, settings, *, observer):
         raise error
 
     monkeypatch.setattr(launch, "_serve", serve)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +9,8 @@ import time
 from collections import Counter
 
 import pytest
+
+from jobpool.errors import StoreFull
 from supervising import PATIENCE_S, Site, is_alive
 from waiting import wait_until
 
@@ -156,6 +157,12 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+def idle(site):
+    """Say whether no child of this site runs a job: its marks say so."""
+    marks = [mark.read_bytes() for mark in site.folder.glob("jobpool.db.run/*/mark.*")]
+    return not any(any(mark) for mark in marks)
+
+
 def fill(path):
     """Leave no room on a disk."""
     with (path / "ballast").open("wb", buffering=0) as file:
@@ -165,15 +172,34 @@ def fill(path):
                     pass
 
 
-def test_a_result_waits_for_room_on_a_full_disk(small_disk):
-    """At a full disk nothing is lost: it is written when there is room again."""
-    with Site(small_disk, APP, config=CONFIG) as site:
-        supervisor = site.start("cpu=1,io=1")
-        held = site.add("hold", {"gate": "/tmp/..", "size": 900_000}, pool="cpu")
-        gate = site.add("hold", {"gate": "gate"})
-        assert site.job(gate).id == gate
-        wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "both begun")
-        assert held
+@pytest.mark.parametrize("log_is_elsewhere", [True, False])
+def test_a_result_waits_for_room_on_a_full_disk(small_disk, log_is_elsewhere):
+    """Nothing is lost: it is written when there is room again, and so is the log."""
+    logs = small_disk.parent if log_is_elsewhere else small_disk
+    gate = small_disk.parent / "gate"
+    with Site(small_disk, APP, config=CONFIG, logs=logs) as site:
+        supervisor = site.start("cpu=2")
+        held = site.add("hold", {"gate": str(gate), "size": 900_000})
+        site.wait_begun(held)
+        fill(small_disk)
+        with pytest.raises(StoreFull):
+            site.add_many("work", [None] * 5000)
+        gate.touch()
+        if log_is_elsewhere:
+            supervisor.wait_event("store_trouble")
+        else:
+            wait_until(lambda: idle(site), PATIENCE_S, "the handler's end")
+        assert site.job(held).state == "leased"
+        assert supervisor.process.poll() is None
+        (small_disk / "ballast").unlink()
+        job = site.finish(held)
+        assert (job.state, job.attempt, len(job.result)) == ("succeeded", 1, 900_002)
+        assert len(site.witnesses()) == 1
+        assert site.finish(site.add("work")).state == "succeeded"
+        if log_is_elsewhere:
+            supervisor.wait_event("store_back")
+        supervisor.wait_event("job_succeeded", kind="work")
+        assert supervisor.stop() == 0
 
 
 def test_a_deleted_store_is_an_alarm_and_no_loop(site):

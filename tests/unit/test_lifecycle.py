@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from jobpool.core.job import FINISHED, Evidence, JobState, Lease, PastAttempt
 from jobpool.core.lifecycle import (
     TRANSITIONS,
@@ -204,7 +205,7 @@ def test_retry_later_waits_as_asked_and_spends_an_attempt() -> None:
     """The handler's own delay is used; the budget still bounds it."""
     ending = Ending(outcome=Outcome.FAILED, retry_in_s=7.5)
     settlement = account(lease(), Policy(), ending, now_ms=NOW_MS)
-    assert (JobState.PENDING, 7500) == (settlement.state, settlement.delay_ms)
+    assert (settlement.state, settlement.delay_ms) == (JobState.PENDING, 7500)
     spent = lease(history=past(Outcome.FAILED, 4))
     assert account(spent, Policy(), ending, now_ms=NOW_MS).state is JobState.DEAD
 
@@ -227,7 +228,7 @@ def test_a_rule_has_a_budget_and_delays_of_its_own() -> None:
     policy = Policy(max_attempts=2, retry={"shop.VendorDown": rule})
     ending = Ending(outcome=Outcome.FAILED, error_classes=("shop.VendorDown",))
     first = account(lease(), policy, ending, now_ms=NOW_MS)
-    assert (JobState.PENDING, 1000) == (first.state, first.delay_ms)
+    assert (first.state, first.delay_ms) == (JobState.PENDING, 1000)
     second = lease(history=past(Outcome.FAILED, 1, rule="shop.VendorDown"))
     assert account(second, policy, ending, now_ms=NOW_MS).delay_ms == 2000
     third = lease(history=past(Outcome.FAILED, 2, rule="shop.VendorDown"))

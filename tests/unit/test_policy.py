@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from jobpool.core.limits import Effective, Limits, PoolLimits, resolve
 from jobpool.core.policy import (
     BACKOFF_MAX_S,

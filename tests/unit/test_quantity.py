@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError
 

@@ -144,7 +144,7 @@ def _verdict(event: ev.JobEnded) -> str:
     return ", ".join(filter(None, (why, what_next)))
 
 
-def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901, PLR0912 - a case each
+def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
     match event:
         case ev.SupervisorReady():
             yield f"supervisor {event.pid} ready"
@@ -181,6 +181,14 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901, PLR0912 
             yield "unknown kinds wait"
             yield _unknown(event.kinds)
             yield "no handler here; deploy the application that has them"
+        case ev.LinesDropped():
+            yield f"log … {event.lines} lines dropped"
+        case _:
+            yield from _pool_parts(event)
+
+
+def _pool_parts(event: ev.Event) -> Iterator[str]:
+    match event:
         case ev.ZygoteFailed():
             yield f"pool {event.pool} cannot start children"
             yield event.reason
@@ -193,8 +201,6 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901, PLR0912 
         case ev.PoolReloaded():
             yield f"pool {event.pool} reloaded"
             yield "its children are replaced as they fall idle"
-        case ev.LinesDropped():
-            yield f"log … {event.lines} lines dropped"
         case _:
             yield event.name
 
