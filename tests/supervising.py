@@ -98,12 +98,16 @@ class Supervisor:
         return self.log.read_text(errors="replace")
 
     def events(self, name=None, **fields):
-        """Return the events of its log that have this name and these fields."""
+        """Return the events of its log that have this name and these fields.
+
+        What is no event is passed over: a traceback, a line that a full disk cut.
+        """
         found = []
-        for line in self.said().splitlines(keepends=True):
-            if not (line.startswith("{") and line.endswith("\n")):
+        for line in self.said().splitlines():
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
                 continue
-            event = json.loads(line)
             if name in (None, event["event"]) and fields.items() <= event.items():
                 found.append(event)
         return found

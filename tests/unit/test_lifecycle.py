@@ -237,6 +237,17 @@ def test_a_rule_has_a_budget_and_delays_of_its_own() -> None:
     assert account(third, policy, other, now_ms=NOW_MS).state is JobState.PENDING
 
 
+def test_a_rule_may_be_named_for_an_outcome() -> None:
+    """A death has no exception: its outcome's name finds its delays and budget."""
+    rule = RetryRule(delays_s=(1.0,), max_attempts=2)
+    policy = Policy(retry={"timed_out": rule})
+    ending = Ending(outcome=Outcome.TIMED_OUT)
+    first = account(lease(), policy, ending, now_ms=NOW_MS)
+    assert (first.state, first.delay_ms) == (JobState.PENDING, 1000)
+    second = lease(history=past(Outcome.TIMED_OUT, 1, rule="timed_out"))
+    assert account(second, policy, ending, now_ms=NOW_MS).state is JobState.DEAD
+
+
 def test_a_crash_waits_at_least_a_minute() -> None:
     """After a crash the next attempt waits for a minute or more."""
     ending = Ending(outcome=Outcome.CRASHED)

@@ -11,6 +11,7 @@ never jobs.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ _PLENTIFUL = (JobSucceeded, JobOutput)
 _PLENTIFUL_SHARE = 10
 _REST_S = 0.05
 _CLOSE_S = 2.0
+_ROOM_MAY_COME = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""A full disk costs the lines of its time, not all that come after it."""
 _COLOURS = {Level.DEBUG: "2", Level.WARNING: "33", Level.ERROR: "1;31"}
 _SUCCESS_COLOUR = "32"
 
@@ -95,6 +98,8 @@ class LogWriter:
         self._clock = clock or SystemClock()
         self._queue: deque[Event] = deque()
         self._dropped = 0
+        self._is_cut = False
+        """The last line may have been written in part."""
         self._dropped_lock = threading.Lock()
         self._something = threading.Event()
         self._closing = threading.Event()
@@ -156,9 +161,15 @@ class LogWriter:
         if not events:
             return True
         try:
-            self._stream.write("".join(f"{self._render(event)}\n" for event in events))
+            lines = "".join(f"{self._render(event)}\n" for event in events)
+            self._stream.write("\n" + lines if self._is_cut else lines)
             self._stream.flush()
-        except (OSError, ValueError):
-            # Closed or broken: from now on the queue fills up and drops.
-            return False
+            self._is_cut = False
+        except (OSError, ValueError) as error:
+            if getattr(error, "errno", None) not in _ROOM_MAY_COME:
+                # Closed or broken: from now on the queue fills up and drops.
+                return False
+            self._is_cut = True
+            with self._dropped_lock:
+                self._dropped += len(events)
         return True

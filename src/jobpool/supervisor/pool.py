@@ -93,7 +93,9 @@ class Pool:
             for slot in self.slots
             if slot.state in {SlotState.DUMPING, SlotState.KILLED} and slot.queue
         )
-        able = sum(1 for slot in self.slots if slot.state in _ABLE)
+        # While children do not start, another supervisor shall have the jobs.
+        ready = (SlotState.IDLE,) if self.fork_failures else _ABLE
+        able = sum(1 for slot in self.slots if slot.state in ready)
         busy = sum(1 for slot in self.slots if slot.state is SlotState.BUSY)
         free = max(0, min(able, self.size - busy - dying))
         room = free - len(self.backlog) - self.asked

@@ -24,6 +24,8 @@ NEVER_S = float("inf")
 LOOK_EVERY_S = 0.05
 CLOSE_STEP_S = 0.002
 CLOSE_S = 3.0
+LOAD_MEMORY_MIN_BYTES = 64 * 2**20
+"""A smaller limit is refused later, when it is known what a bare child needs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +98,7 @@ class Zygotes:
             zygote,
             pool,
             load_until_s=now_s + self.settings.app_timeout_s,
-            memory_bytes=settings.limits.memory_bytes,
+            memory_bytes=max(settings.limits.memory_bytes, LOAD_MEMORY_MIN_BYTES),
         )
         if pool in self._coming:
             self._coming[pool].zygote.kill()
