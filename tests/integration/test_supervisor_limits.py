@@ -181,8 +181,12 @@ def test_the_time_limit_ends_whatever_the_handler_does(site, kind):
 
 @pytest.mark.parametrize("kind", ["busy", "gil"])
 def test_a_killed_attempt_shows_where_it_was(site, kind):
-    """The Python stack at the kill names the handler's own line."""
-    assert f"in {kind}" in end_of(site, kind).stack
+    """The Python stack at the kill names the handler's own line.
+
+    A kill waits 3 ms for it and no longer, so on a busy machine one may lack it.
+    """
+    stacks = (end_of(site, kind).stack or "" for _ in range(5))
+    assert any(f"in {kind}" in stack for stack in stacks)
 
 
 def test_a_caught_soft_timeout_may_still_succeed(site):
