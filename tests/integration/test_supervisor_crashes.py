@@ -49,6 +49,13 @@ def once(how: str):
         os.abort()
 
 
+@jobs.job("cpu", kind="last_words", max_crashes=1)
+def last_words():
+    for number in range(300):
+        current().heartbeat(progress=number, checkpoint=number)
+    os._exit(1)
+
+
 @jobs.job("cpu", kind="leave", max_attempts=1)
 def leave(how: str):
     if how == "sys.exit":
@@ -271,6 +278,14 @@ def test_release_brings_a_quarantined_job_back(site):
         (site.folder / "fixed").unlink()
     assert (job.failures, job.crashes, job.attempt) == (0, 0, 4)
     assert len(site.store.attempts(job.id)) == 3
+
+
+def test_a_child_that_speaks_and_dies_is_heard(site):
+    """Its last words and its death may come at the same moment."""
+    jobs = site.finish_all(site.add_many("last_words", [None] * 40))
+    assert {job.state for job in jobs} == {"quarantined"}
+    assert {job.checkpoint for job in jobs} == {b"299"}
+    assert site.supervisors[0].process.poll() is None
 
 
 def test_nobody_pays_for_a_neighbour(site):

@@ -46,6 +46,13 @@ class Fork(msgspec.Struct, tag="fork", array_like=True):
     slot: int
 
 
+class Guard(msgspec.Struct, tag="guard", array_like=True):
+    """End these, too, if the supervisor dies: children of a zygote that is gone."""
+
+    members: list[tuple[int, int]]
+    """Pids and start times."""
+
+
 # -- zygote to supervisor ----------------------------------------------------------
 
 
@@ -191,7 +198,7 @@ class Ask(msgspec.Struct, tag="ask", array_like=True):
 FromZygote = Loaded | LoadFailed | Forked | ForkFailed
 FromChild = Ready | StartFailed | Done | Beat | Ask
 ToChild = Go | RunJob | Answer | Draining | Retire
-ToZygote = Load | Fork
+ToZygote = Load | Fork | Guard
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -78,6 +78,13 @@ class ChildProcess:
             )
             undo.callback(os.close, self._ticket_read)
             undo.callback(os.close, self._ticket_write)
+            # A description of our own: flags such as O_NONBLOCK belong to it, and
+            # what a child does to its descriptor must never make us wait.
+            self._ticket_recall = os.open(
+                f"/proc/self/fd/{self._ticket_read}",
+                os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC,
+            )
+            undo.callback(os.close, self._ticket_recall)
             self._output = create_capture(f"jobpool output of {slot_name}")
             undo.callback(os.close, self._output)
             self._stack = create_capture(f"jobpool stacks of {slot_name}")
@@ -102,9 +109,10 @@ class ChildProcess:
     def close_child_ends(self) -> None:
         """Close what only the child needs, once the zygote was asked."""
         self._child_socket.close()
-        if self._mark >= 0:
-            os.close(self._mark)
-            self._mark = -1
+        for fd in (self._mark, self._ticket_read):
+            if fd >= 0:
+                os.close(fd)
+        self._mark = self._ticket_read = -1
 
     def attach(self, pid: int) -> None:
         """Bind the handle to the process that the zygote has forked.
@@ -150,7 +158,7 @@ class ChildProcess:
         self.close_child_ends()
         self._socket.close()
         for fd in (
-            self._ticket_read,
+            self._ticket_recall,
             self._ticket_write,
             self._output,
             self._stack,
@@ -159,7 +167,7 @@ class ChildProcess:
         ):
             if fd >= 0:
                 os.close(fd)
-        self._ticket_read = self._ticket_write = self._output = self._stack = -1
+        self._ticket_recall = self._ticket_write = self._output = self._stack = -1
         self._statm = self.pidfd = -1
 
     # -- messages ------------------------------------------------------------------
@@ -229,7 +237,7 @@ class ChildProcess:
         seqs: list[int] = []
         while True:
             try:
-                tickets = os.read(self._ticket_read, _TICKETS_READ_BYTES)
+                tickets = os.read(self._ticket_recall, _TICKETS_READ_BYTES)
             except BlockingIOError:
                 return seqs
             seqs += (

@@ -17,6 +17,7 @@ this process while they travel.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import socket
@@ -37,6 +38,7 @@ from jobpool.sandbox.frames import (
     ForkFailed,
     FrameError,
     FromZygote,
+    Guard,
     Load,
     encode,
 )
@@ -151,6 +153,11 @@ class Zygote:
             return
         self._waiting.append((slot, [os.dup(fd) for fd in fds]))
 
+    def guard(self, members: Sequence[tuple[int, int]]) -> None:
+        """Ask it to end these as well if this process dies: pids and start times."""
+        with contextlib.suppress(OSError):  # it is gone: `receive` tells
+            self._socket.send(encode(Guard(list(members))))
+
     def receive(self) -> list[FromZygote] | None:
         """Return what the zygote has said; None: it is gone, or talks nonsense."""
         try:
@@ -183,6 +190,11 @@ class Zygote:
     def kill(self) -> None:
         """Kill it; its children are unharmed."""
         send_signal(self.sentinel, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it even after `close`: it is our child and not reaped, so its pid holds."""
+        if self.exit_status() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Let go of it: if it lives, it kills the trees of its children and ends."""

@@ -48,13 +48,14 @@ from jobpool.sandbox.frames import (
     Fork,
     Forked,
     ForkFailed,
+    Guard,
     Load,
     Loaded,
     LoadFailed,
     ToZygote,
     encode,
 )
-from jobpool.sandbox.procfs import resident_bytes
+from jobpool.sandbox.procfs import process_start_time, resident_bytes
 from jobpool.sandbox.tree import end_with, kill_tree, outlive_parent
 
 _RECEIVE_BYTES = 64 * 1024
@@ -112,6 +113,8 @@ class Zygote:
                 if isinstance(message, Load):
                     if not self._load_application(message):
                         return
+                elif isinstance(message, Guard):
+                    self._guard(message)
                 else:
                     self._fork(message, fds[:_CHILD_FDS])
                     del fds[:_CHILD_FDS]
@@ -291,6 +294,14 @@ class Zygote:
             # Without a descriptor we could not prove later whose pid this is. Should
             # the supervisor die, its successor finds this child by its marker.
             return
+
+    def _guard(self, message: Guard) -> None:
+        """Adopt children of a former zygote, each if it is still the same process."""
+        for pid, start_time in message.members:
+            with contextlib.suppress(ProcessLookupError):
+                self._adopt(pid)
+                if process_start_time(pid) != start_time:
+                    os.close(self._children.pop(pid))
 
     def _forget_dead(self) -> None:
         poll = select.poll()

@@ -180,6 +180,10 @@ class Attempts:
         if ask.token != slot.queue[0].lease.token:
             self.garbage(slot, "a request for an attempt that it does not run")
             return
+        if slot.asking:
+            self.garbage(slot, "a request before the last one was answered")
+            return
+        slot.asking = True
         self._desk.out.append(m.Enqueue(slot.number, slot.child, ask.ask, ask.jobs))
 
     def due(self, slot: Slot, _detail: object) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
+from jobpool.sandbox.screening import problem
 from jobpool.sandbox.tree import sweep_orphans
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
@@ -29,6 +30,7 @@ from jobpool.supervisor.zygotes import Zygotes
 
 NEVER_S = float("inf")
 SWEEP_AGAIN_S = 0.005
+PATROL_EVERY_S = 1.0
 OUTPUT_TAIL_BYTES = 64 * 1024
 CHECKPOINT_MAX_BYTES = 64 * 1024
 
@@ -61,6 +63,9 @@ class Children:
         """Reaped, but their orphans are not all gone yet."""
         self._buried: dict[int, list[int]] = {}
         """Of slots whose child is gone: the jobs that it never began."""
+        self._without_ticket: dict[int, list[int]] = {}
+        """Jobs whose ticket could not be written: the child cannot begin them."""
+        self._patrol_s = 0.0
         self._sweep_s = NEVER_S
         self._oom = HostOom()
         self.watch = Watch(self._over_memory)
@@ -131,7 +136,11 @@ class Children:
             self._buried[number].append(frame.seq)
             return
         self.send(number, frame)
-        process.issue_tickets((frame.seq,))
+        try:
+            process.issue_tickets((frame.seq,))
+        except OSError as exc:
+            self._without_ticket.setdefault(number, []).append(frame.seq)
+            self._reactor.feed(m.FrameBroken(number, f"its tickets back: {exc}"))
 
     def send(self, number: int, frame: ToChild) -> None:
         """Send a message; what the socket does not take now, it takes later."""
@@ -177,12 +186,15 @@ class Children:
 
     def next_s(self) -> float:
         """Return when `look` has something to do."""
-        return min(self.watch.next_s(), self._sweep_s)
+        return min(self.watch.next_s(), self._sweep_s, self._patrol_s)
 
     def look(self, now_s: float) -> None:
         """Look at memory, and sweep again if that is due."""
         self.watch.look(now_s)
-        if now_s >= self._sweep_s:
+        if now_s >= self._sweep_s or now_s >= self._patrol_s:
+            # Also without a death: a handler can make processes that are ours at
+            # once (clone with CLONE_PARENT), beside a child that lives on.
+            self._patrol_s = now_s + PATROL_EVERY_S
             self._bury()
 
     def pids(self) -> set[int]:
@@ -228,7 +240,16 @@ class Children:
             return False
         if frames is None:
             return False
+        settings = self._zygotes.settings
         for frame in frames:
+            wrong = problem(
+                frame,
+                result_max_bytes=settings.result_max_bytes,
+                checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
+            )
+            if wrong is not None:
+                self._reactor.feed(m.FrameBroken(number, wrong))
+                return False
             peak = self.watch.peak_bytes(number) if isinstance(frame, Done) else 0
             self._reactor.feed(m.FrameArrived(number, frame, peak))
         return True
@@ -267,7 +288,10 @@ class Children:
             self.watch.drop(number)
             self._run.write_slot(number, 0, 0)
             self._zygotes.buried(process.pid)
-            never_begun = self._buried[number] = process.recall()
+            never_begun = self._buried[number] = [
+                *process.recall(),
+                *self._without_ticket.pop(number, ()),
+            ]
             self._reactor.feed(
                 m.ChildExited(
                     slot=number,

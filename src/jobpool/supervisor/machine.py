@@ -214,6 +214,7 @@ class Machine:
     def _stored(self, event: m.Stored) -> None:
         slot = self.slots[event.slot]
         if slot.child == event.child and slot.state is SlotState.BUSY:
+            slot.asking = False
             self._desk.out.append(m.Send(slot.number, event.answer))
         self._leasing.hint()
 

@@ -102,8 +102,13 @@ class Reactor:
         timeout_s = None
         if until_s != float("inf"):
             timeout_s = max(0.0, until_s - self.now_s())
+        watched = self._selector.get_map()
         for key, mask in self._selector.select(timeout_s):
-            key.data(mask)
+            # One callback may have ended what another was called for: a child that
+            # speaks and dies is ready twice. Its number may even be taken again.
+            now = watched.get(key.fd)
+            if now is not None and now.data is key.data:
+                key.data(mask)
 
     # -- signals -------------------------------------------------------------------
 

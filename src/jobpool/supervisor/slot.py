@@ -185,6 +185,8 @@ class Slot:
     """The child's last word about its first job when it is to die after it."""
     deadline_s: float = NEVER_S
     start_error: str = ""
+    asking: bool = False
+    """A request of the child's is with the store; a child of ours asks no second."""
     recalling: bool = False
     """A recall is under way."""
     recall_s: float = NEVER_S

@@ -15,7 +15,7 @@ from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import NEVER_S, Slot, SlotState
 
-FORK_LATE_S = 30.0
+FORK_LATE_S = 5.0
 START_LATE_S = 60.0
 """A child's on_child_start hooks, and its import without preload, fit in here."""
 RETRY_FIRST_S = 0.1
@@ -120,5 +120,5 @@ def empty(slot: Slot) -> None:
     """The slot has no child any more."""
     slot.state = SlotState.EMPTY
     slot.killed = slot.done = None
-    slot.recalling = False
+    slot.recalling = slot.asking = False
     slot.deadline_s = NEVER_S

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.job import Progress, Settlement
-from jobpool.errors import JobpoolError, KeyConflict, StoreError, UsageError
+from jobpool.errors import (
+    JobpoolError,
+    KeyConflict,
+    StoreError,
+    StoreRefused,
+    UsageError,
+)
 from jobpool.sandbox.frames import Answer
 from jobpool.store.base import LeaseBatch, Store
 from jobpool.supervisor import messages as m
@@ -215,6 +221,8 @@ class StoreThread(threading.Thread):
                     grant = store.lease(self._run_id, batch.wanted, self.kinds)
         except StoreError as exc:
             self._failed(batch, exc)
+            if isinstance(exc, StoreRefused):
+                self._refused(exc)
             return
         self._well()
         self._report_settled(accepted)
@@ -263,6 +271,11 @@ class StoreThread(threading.Thread):
             self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
         self._trouble(error)
         self._pause()
+
+    def _refused(self, error: StoreRefused) -> None:
+        """Trying again does not help: end, and say what does."""
+        self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=str(error)))
+        self._post(m.Stop("the store refuses"))
 
     def _pause(self) -> None:
         """Leave a store in trouble alone for a while, ever longer."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
+from jobpool.sandbox.identity import process_start_time
 from jobpool.sandbox.spawner import Zygote, helper_pids
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reactor import Reactor
@@ -72,6 +73,8 @@ class Zygotes:
         """Start time of the first zygote; older processes are none of ours."""
         self.on_forked: Callable[[int, int], None] = _nobody
         self.on_fork_failed: Callable[[int, str], None] = _nobody
+        self._unguarded: dict[str, set[int]] = {}
+        """Pids of children whose zygote is gone, by pool."""
 
     # -- commands ------------------------------------------------------------------
 
@@ -128,6 +131,8 @@ class Zygotes:
         """A child is gone; a former zygote without any is let go."""
         for kept in (*self._serving.values(), *self._former):
             kept.children.discard(pid)
+        for pids in self._unguarded.values():
+            pids.discard(pid)
         for kept in [k for k in self._former if not k.children and not k.forking]:
             self._former.remove(kept)
             self._let_go(kept)
@@ -143,9 +148,12 @@ class Zygotes:
         for kept in self._all():
             self._let_go(kept)
         until_s = self._reactor.now_s() + CLOSE_S
-        while any(zygote.exit_status() is None for zygote in self._unreaped):
+        while left := [z for z in self._unreaped if z.exit_status() is None]:
             if self._reactor.now_s() > until_s:
-                return  # whoever is above us reaps them
+                # Somebody stopped them: nobody else may be made to wait for them.
+                for zygote in left:
+                    zygote.end()
+                until_s = NEVER_S
             time.sleep(CLOSE_STEP_S)
 
     # -- the loop's side -------------------------------------------------------------
@@ -191,6 +199,7 @@ class Zygotes:
                 kept.load_until_s = NEVER_S
                 if self._coming.get(kept.pool) is kept:
                     self._take_over(kept)
+                self._guard_orphans(kept)
                 self._reactor.feed(m.ZygoteLoaded(kept.pool, report))
             case LoadFailed(message=message, traceback=traceback):
                 kept.why = (message, traceback)
@@ -204,6 +213,15 @@ class Zygotes:
             case _:
                 raise TypeError(f"unexpected {type(frame).__name__} from a zygote")
 
+    def _guard_orphans(self, kept: _Kept) -> None:
+        """Let a new zygote guard the children of one that was lost."""
+        pids = self._unguarded.pop(kept.pool, set())
+        members = [(pid, process_start_time(pid)) for pid in sorted(pids)]
+        living = [(pid, start) for pid, start in members if start is not None]
+        if living:
+            kept.zygote.guard(living)
+            kept.children |= {pid for pid, _start in living}
+
     def _take_over(self, kept: _Kept) -> None:
         self._former.append(self._serving[kept.pool])
         self._serving[kept.pool] = self._coming.pop(kept.pool)
@@ -214,6 +232,7 @@ class Zygotes:
         for slot in sorted(kept.forking):
             self.on_fork_failed(slot, "its zygote is gone")
         kept.forking.clear()
+        self._unguarded.setdefault(kept.pool, set()).update(kept.children)
         self._let_go(kept)
         if kept in self._former:
             self._former.remove(kept)

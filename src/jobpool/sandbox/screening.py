@@ -1,0 +1,80 @@
+"""Screens what a child says: it may be hostile, and so may every number of it.
+
+Our own child code keeps to all of this; whatever does not is treated as no message
+of ours. The supervisor must be able to compute with what passes, and to store it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jobpool.core.quantity import DURATION_MAX_S, SIZE_MAX_BYTES
+from jobpool.sandbox.capture import OUTPUT_MAX_BYTES
+from jobpool.sandbox.frames import Ask, Beat, Done, FromChild, Raised, Ready
+
+TEXT_MAX_CHARS = 128 * 1024
+CLASSES_MAX = 64
+PROGRESS_MAX_BYTES = 64 * 1024
+ASK_JOBS_MAX = 10_000
+_SLACK_BYTES = 1024
+"""What a mark of truncation may add to a capped text."""
+
+
+def problem(
+    frame: FromChild, *, result_max_bytes: int, checkpoint_max_bytes: int
+) -> str | None:
+    """Say what is wrong with a message; None: nothing.
+
+    Args:
+        frame: the message, of the right types.
+        result_max_bytes: cap of a result.
+        checkpoint_max_bytes: cap of a checkpoint.
+    """
+    match frame:
+        case Done():
+            return _done(frame, result_max_bytes)
+        case Beat():
+            if len(frame.progress or b"") > PROGRESS_MAX_BYTES:
+                return f"progress of {len(frame.progress or b'')} bytes"
+            if len(frame.checkpoint or b"") > checkpoint_max_bytes:
+                return f"a checkpoint of {len(frame.checkpoint or b'')} bytes"
+        case Ask():
+            if len(frame.jobs) > ASK_JOBS_MAX:
+                return f"a request to store {len(frame.jobs)} jobs at once"
+        case Ready():
+            if not 0 <= frame.rss_bytes <= SIZE_MAX_BYTES:
+                return f"a resident memory of {frame.rss_bytes} bytes"
+        case _:
+            pass
+    return None
+
+
+def _done(done: Done, result_max_bytes: int) -> str | None:
+    sizes = (done.rss_bytes, done.peak_rss_bytes)
+    times = (done.duration_s, done.cpu_s)
+    if not all(0 <= size <= SIZE_MAX_BYTES for size in sizes):
+        return "the end of an attempt with an impossible memory figure"
+    if not all(_is_duration(seconds) for seconds in times):
+        return "the end of an attempt with an impossible duration"
+    if len(done.result) > result_max_bytes:
+        return f"a result of {len(done.result)} bytes, over the cap"
+    if len(done.output) > OUTPUT_MAX_BYTES + _SLACK_BYTES:
+        return f"{len(done.output)} bytes of output, over the cap"
+    if len(done.surprise) > TEXT_MAX_CHARS:
+        return "a surprise of endless length"
+    return None if done.error is None else _raised(done.error)
+
+
+def _raised(error: Raised) -> str | None:
+    texts = (error.message, error.traceback, *error.classes)
+    if len(error.classes) > CLASSES_MAX or any(
+        len(text) > TEXT_MAX_CHARS for text in texts
+    ):
+        return "an error of endless length"
+    if error.retry_in_s is not None and not _is_duration(error.retry_in_s):
+        return "an error with an impossible delay"
+    return None
+
+
+def _is_duration(seconds: float) -> bool:
+    return math.isfinite(seconds) and 0 <= seconds <= DURATION_MAX_S

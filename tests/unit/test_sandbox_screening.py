@@ -1,0 +1,78 @@
+"""What a hostile child may say, and what the supervisor must never compute with."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from jobpool.core.job import NewJob
+from jobpool.sandbox.frames import Ask, Beat, Done, Raised, Ready
+from jobpool.sandbox.screening import problem
+
+GOOD = Done(
+    seq=1,
+    token=1,
+    ok=True,
+    result=b"null",
+    duration_s=0.1,
+    cpu_s=0.1,
+    rss_bytes=1,
+    peak_rss_bytes=1,
+)
+RAISED = Raised(["ValueError"], "no", "Traceback")
+
+
+def screened(frame):
+    return problem(frame, result_max_bytes=1000, checkpoint_max_bytes=100)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        GOOD,
+        Ready(5),
+        Beat(1, b"0.5", b"x" * 100),
+        Ask(1, 1, [NewJob(kind="k", pool="p", payload=b"{}")]),
+        msgspec.structs.replace(GOOD, ok=False, error=RAISED),
+    ],
+)
+def test_honest_messages_pass(frame):
+    """What our own child code sends has no problem."""
+    assert screened(frame) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"peak_rss_bytes": 2**64 - 1},
+        {"rss_bytes": -1},
+        {"duration_s": float("nan")},
+        {"duration_s": -0.1},
+        {"cpu_s": float("inf")},
+        {"result": b"x" * 1001},
+        {"output": b"x" * 10**6},
+        {"surprise": "x" * 10**6},
+        {"error": Raised(["E"], "m", "t", retry_in_s=float("nan"))},
+        {"error": Raised(["E"], "m", "t", retry_in_s=float("inf"))},
+        {"error": Raised(["E"], "m", "t", retry_in_s=-1.0)},
+        {"error": Raised(["E"] * 1000, "m", "t")},
+        {"error": Raised(["E"], "m" * 10**6, "t")},
+    ],
+)
+def test_impossible_ends_are_named(changes):
+    """No figure that cannot be computed with or stored gets past the screen."""
+    assert screened(msgspec.structs.replace(GOOD, **changes)) is not None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Ready(-1),
+        Beat(1, b"x" * 10**6, None),
+        Beat(1, None, b"x" * 101),
+        Ask(1, 1, [NewJob(kind="k", pool="p", payload=b"{}")] * 10_001),
+    ],
+)
+def test_other_impossible_messages_are_named(frame):
+    """The same holds for heartbeats, requests and readiness."""
+    assert screened(frame) is not None
