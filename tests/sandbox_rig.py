@@ -140,7 +140,7 @@ class Rig:
         )
         self.open_zygotes.discard(self.zygote.pid)
         wait_until(
-            lambda: sweep_orphans(self.open_zygotes, self.zygote.start_time) == 0,
+            lambda: not sweep_orphans(self.open_zygotes, self.zygote.start_time),
             PATIENCE_S,
             "orphans end",
         )

@@ -96,8 +96,7 @@ class World:
             kind=f"{pool_name}.work",
             pool=pool_name,
             attempt=1,
-            payload=b"{}",
-            **fields,  # type: ignore[arg-type]
+            **({"payload": b"{}"} | fields),  # type: ignore[arg-type]
         )
         self.queue[pool_name].append(lease)
         return lease

@@ -133,7 +133,7 @@ def test_a_process_that_runs_away_is_caught(rig):
         child.kill_tree()
         rig.exit(child)
         wait_until(
-            lambda: sweep_orphans({rig.zygote.pid}, rig.zygote.start_time) == 0,
+            lambda: not sweep_orphans({rig.zygote.pid}, rig.zygote.start_time),
             PATIENCE_S,
             "swept",
         )
@@ -150,7 +150,7 @@ def test_orphans_of_a_crashed_child_are_swept(rig, tmp_path):
     assert any(map(is_running, left))
     known = {other.pid, rig.zygote.pid}
     wait_until(
-        lambda: sweep_orphans(known, rig.zygote.start_time) == 0, PATIENCE_S, "swept"
+        lambda: not sweep_orphans(known, rig.zygote.start_time), PATIENCE_S, "swept"
     )
     assert not any(map(is_running, left))
     assert rig.result(other, "echo", 1) == 1

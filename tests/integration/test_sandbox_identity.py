@@ -21,6 +21,7 @@ from jobpool.sandbox.identity import (
 )
 from jobpool.sandbox.procfs import process_start_time, process_stat
 from jobpool.sandbox.rundirectory import HEADER_BYTES, read_header, read_slots
+from nesting import cleared, nest
 from sandbox_rig import PATIENCE_S
 
 SUPERVISOR = """
@@ -101,6 +102,21 @@ def test_directory_is_private_and_says_who_we_are(tmp_path):
         tmp_root = run.tmp_root
     assert not run.path.exists()
     assert not tmp_root.exists()
+
+
+@pytest.mark.parametrize("end", ["own", "successor's"])
+def test_deep_temporary_files_stop_no_end(tmp_path, end):
+    """Directories deeper than recursion goes are removed with the run."""
+    run = RunDirectory.create(tmp_path / "run", "abc")
+    with cleared(run.tmp_root):
+        nest(run.tmp_root, 3000)
+        if end == "own":
+            run.remove()
+        else:
+            run.close()
+            remove_run(tmp_path / "run", "abc")
+        assert not run.tmp_root.exists()
+        assert not run.path.exists()
 
 
 def test_wake_fifo_never_blocks_or_ends(tmp_path):

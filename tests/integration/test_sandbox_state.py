@@ -1,12 +1,15 @@
 """What one attempt does to its child does not reach the next one."""
 
 import os
+import select
 import stat
 import statistics
 from pathlib import Path
 
 import pytest
 
+from jobpool.sandbox.marks import MARK_BYTES, read_marks
+from nesting import cleared
 from sandbox_rig import Rig
 
 
@@ -46,7 +49,10 @@ def child(rig):
         "scratch_gone",
         "scratch_file",
         "scratch_link",
+        "scratch_empty_link",
+        "scratch_mode",
         "trace",
+        "socket_timeout",
     ],
 )
 def test_state_is_put_back(rig, child, what):
@@ -66,6 +72,98 @@ def test_what_cannot_be_undone_is_named(rig, child, what, named):
     done = rig.run(child, "leave", what)
     assert done.ok
     assert named in done.surprise
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("priority", "changed its priority from"),
+        ("descriptors", "70 descriptors more"),
+        ("subreaper", "escape"),
+    ],
+)
+def test_what_was_changed_for_good_is_named(rig, child, what, named):
+    """A priority, leaked descriptors, a way to escape: the child is replaced."""
+    if what == "descriptors" and not Path("/proc/self/fd").stat().st_size:
+        pytest.skip("before Linux 6.2 the descriptors are not counted")
+    done = rig.run(child, "change_for_good", what)
+    assert done.ok
+    assert named in done.surprise
+
+
+def test_nothing_more_begins_in_a_child_that_is_to_be_replaced(rig, child):
+    """A job that was sent ahead is not begun after a surprise: it can be recalled."""
+    first = rig.job("change_for_good", "priority")
+    ahead = rig.job("echo", 1)
+    child.send(first)
+    child.send(ahead)
+    child.issue_tickets([first.seq, ahead.seq])
+    assert rig.message(child).surprise
+    assert not select.select([child], [], [], 0.2)[0]
+    assert child.recall() == [ahead.seq]
+
+
+def test_an_armed_fault_handler_does_not_end_the_next_attempt(rig, child):
+    """What a handler armed to end its process later is called off after it."""
+    rig.run(child, "arm_fault_handler", 0.2)
+    assert rig.result(child, "sleep", 0.5) == "slept"
+
+
+def test_a_truncated_mark_file_is_made_whole(rig, child):
+    """A handler that truncates the mark file harms nobody, and no mark is lost."""
+    jobs = [
+        rig.run(child, "harm_marks", "truncate"),
+        rig.run(child, "echo", 1),
+    ]
+    assert [job.surprise for job in jobs] == ["", ""]
+    path = rig.directory / f"mark.{child.slot}"
+    assert read_marks(path) == {job.token for job in jobs}
+    assert path.stat().st_size == MARK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("how", "named"), [("close", "Bad file desc"), ("replace", "its descriptor is")]
+)
+def test_a_lost_mark_file_is_named(rig, child, tmp_path, how, named):
+    """A child whose mark file is gone is replaced; no other file is written to."""
+    other = tmp_path / "other"
+    other.write_bytes(b"a user's data")
+    done = rig.run(child, "harm_marks", str(other) if how == "replace" else how)
+    assert done.ok
+    assert f"its mark file cannot be written: {named}" in done.surprise
+    assert other.read_bytes() == b"a user's data"
+
+
+def test_a_deep_temporary_directory_is_removed(rig, child):
+    """A tree deeper than recursion goes, and than a path is long, is no obstacle."""
+    with cleared(rig.result(child, "state")["env"]["TMPDIR"]) as place:
+        done = rig.run(child, "nest", 3000)
+        assert done.ok
+        assert done.surprise == ""
+        assert list(Path(place).iterdir()) == []
+
+
+def test_a_directory_beside_what_cannot_be_removed(rig, child):
+    """What cannot be emptied is left: the child has a new one, and keeps it."""
+    first = Path(rig.result(child, "state")["env"]["TMPDIR"])
+    assert rig.run(child, "hold_scratch").surprise == ""
+    state = rig.result(child, "state")
+    place = Path(state["env"]["TMPDIR"])
+    assert place.parent == first.parent
+    assert place.name.startswith(f"{first.name}.")
+    assert (state["scratch"], state["scratch_mode"]) == ([], "0o40700")
+    assert rig.result(child, "state") == state
+    assert state["tempdir"] == str(place)
+
+
+def test_no_directory_at_all_stops_no_child(rig):
+    """A child starts also where no temporary directory can be made, and says so."""
+    (rig.directory / "file").touch()
+    child = rig.child(tmp_root=str(rig.directory / "file"))
+    done = rig.run(child, "say", "runs")
+    assert done.surprise == ""
+    assert b"runs" in done.output
+    assert b"no temporary directory can be made" in done.output
 
 
 @pytest.mark.parametrize("what", ["zombie", "ending thread"])

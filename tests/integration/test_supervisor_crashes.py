@@ -305,4 +305,4 @@ def test_groups_name_what_is_set_aside(site):
     """`list --group-by kind,reason` shows the poison at a glance."""
     site.finish(site.add("once", {"how": "abort"}))
     groups = site.cli("list", "--group-by", "kind,reason", "--state", "quarantined")
-    assert {"once", "segv"} >= {group["kind"] for group in groups} > set()
+    assert "once" in {group["kind"] for group in groups}

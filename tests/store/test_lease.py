@@ -5,7 +5,7 @@ import pytest
 
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
-from jobpool.errors import UsageError
+from jobpool.errors import StoreRefused
 from jobpool.store import open_store
 from storing import (
     KINDS,
@@ -129,10 +129,10 @@ def test_tokens_of_a_restored_backup_are_others(store_factory, tmp_path):
 def test_a_run_that_is_not_open_gets_nothing(store):
     """Neither an unknown one nor one that has ended."""
     store.enqueue([new_job()])
-    with pytest.raises(UsageError, match="run-9 is unknown or has ended"):
+    with pytest.raises(StoreRefused, match=r"does not know run run-9.*restart jobpool"):
         lease(store, "run-9")
     store.end_run("run-1")
-    with pytest.raises(UsageError, match="begin it first"):
+    with pytest.raises(StoreRefused, match=r"run-1 has ended.*restart jobpool"):
         lease(store)
 
 

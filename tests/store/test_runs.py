@@ -3,7 +3,7 @@
 import pytest
 
 from jobpool.core.settings import Retention
-from jobpool.errors import JobpoolBug, UsageError
+from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from storing import begin_run, handed_back, kind_record, lease_one, new_job
 
 DAY_S = 86400
@@ -35,8 +35,9 @@ def test_one_heartbeat_renews_every_lease(store, clock):
 
 
 def test_only_an_open_run_is_renewed(store):
-    """An unknown or ended one learns that it has lost."""
-    assert not store.renew("run-9", 60)
+    """An ended one learns that it has lost, an unknown one that the store is new."""
+    with pytest.raises(StoreRefused, match=r"does not know run run-9.*restart jobpool"):
+        store.renew("run-9", 60)
     store.end_run("run-1")
     assert not store.renew("run-1", 60)
 

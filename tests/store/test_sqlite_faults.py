@@ -146,7 +146,10 @@ def fault(code, name, text="something"):
         (sqlite3.SQLITE_PROTOCOL, StoreUnavailable),
         (sqlite3.SQLITE_CORRUPT, StoreRefused),
         (sqlite3.SQLITE_NOTADB, StoreRefused),
-        (sqlite3.SQLITE_CONSTRAINT, JobpoolBug),
+        (sqlite3.SQLITE_CONSTRAINT, StoreRefused),
+        (sqlite3.SQLITE_CONSTRAINT_CHECK, StoreRefused),
+        (sqlite3.SQLITE_MISMATCH, StoreRefused),
+        (sqlite3.SQLITE_TOOBIG, StoreRefused),
         (sqlite3.SQLITE_ERROR, JobpoolBug),
     ],
 )

@@ -14,7 +14,7 @@ from jobpool.core.limits import PoolLimits
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.errors import AppError, ConfigError, JobpoolBug
-from jobpool.sandbox.frames import Beat, Raised, StartFailed
+from jobpool.sandbox.frames import Ask, Beat, Raised, StartFailed
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reloading import reload_problem
@@ -160,7 +160,10 @@ def test_memory_is_confirmed_by_the_outcome() -> None:
     world = World().up()
     world.job()
     world.ring()
-    world.step(m.OverMemory(0, 600 * MIB))
+    seq = world.machine.slots[0].queue[0].seq
+    world.step(m.OverMemory(0, seq - 1, 600 * MIB))
+    assert not world.took(m.Dump)
+    world.step(m.OverMemory(0, seq, 600 * MIB))
     world.wait(0.01)
     assert world.took(m.Kill)
     world.died(0, signal=signal.SIGKILL)
@@ -501,7 +504,8 @@ def test_a_reload_replaces_children_when_they_are_idle() -> None:
     world.step(m.Reload(world.settings))
     assert [c.pool for c in world.took(m.StartZygote)] == ["cpu"]
     assert not world.took(m.Fork)
-    world.step(m.ZygoteLoaded("cpu", world.report))
+    world.step(m.ZygoteLoaded("cpu", world.report, reloading=True))
+    assert world.took(m.TakeOver)
     assert [c.slot for c in world.took(m.Fork)] == [1]
     world.done(0)
     assert [c.slot for c in world.took(m.Fork)] == [0]
@@ -520,6 +524,118 @@ def test_a_reload_that_fails_changes_nothing() -> None:
     world.done(0)
     assert [s.state for s in world.settled] == [JobState.SUCCEEDED]
     assert not world.took(m.Fork)
+
+
+def test_a_reload_that_does_not_fit_keeps_the_old_code() -> None:
+    """New code that contradicts the settings never takes over."""
+    world = World(pool("cpu", 1)).up()
+    world.step(m.Reload(world.settings))
+    spec = world.report.handlers[0]
+    bad = type(world.report)(handlers=(type(spec)(kind="x", pool="gpu"),))
+    world.step(m.ZygoteLoaded("cpu", bad, reloading=True))
+    assert world.took(m.DropZygote)
+    assert not world.took(m.TakeOver)
+    assert world.machine.registry is not None
+    assert world.machine.registry.knows("cpu.work")
+
+
+def streaming_world() -> tuple[World, list[int]]:
+    """Return a world with four fast jobs at one child, and their numbers."""
+    world = fast_world()
+    for _ in range(4):
+        world.job()
+    world.ring()
+    return world, [job.seq for job in world.machine.slots[0].queue]
+
+
+def ended(world: World, slot: int, place: int) -> None:
+    """The child ends the job at a place of its queue while it is being killed."""
+    job = world.machine.slots[slot].queue[place]
+    world.done(slot, seq=job.seq, token=job.lease.token)
+
+
+def test_every_end_that_a_dying_child_reports_counts() -> None:
+    """Jobs that ended between the decision to kill and the kill are settled so."""
+    world, seqs = streaming_world()
+    before = len(world.settled)
+    world.step(m.Stop("SIGQUIT"))
+    ended(world, 0, 0)
+    ended(world, 0, 1)
+    world.died(0, signal=signal.SIGKILL, never_begun=(seqs[3],))
+    outcomes = [s.outcome for s in world.settled[before:]]
+    assert outcomes == [
+        Outcome.SUCCEEDED,
+        Outcome.SUCCEEDED,
+        Outcome.INTERRUPTED,
+        None,
+    ]
+
+
+def test_a_kill_is_for_one_attempt() -> None:
+    """A job that began behind the one that is killed is interrupted, not blamed."""
+    world, seqs = streaming_world()
+    before = len(world.settled)
+    world.step(m.OverMemory(0, seqs[0], 600 * MIB))
+    ended(world, 0, 0)
+    world.died(0, signal=signal.SIGKILL, never_begun=tuple(seqs[2:]))
+    assert [s.outcome for s in world.settled[before:]] == [
+        Outcome.SUCCEEDED,
+        Outcome.INTERRUPTED,
+    ]
+
+
+def test_a_kill_recalls_what_is_behind() -> None:
+    """Once a kill is decided, the child shall begin nothing more."""
+    world, seqs = streaming_world()
+    world.step(m.OverMemory(0, seqs[0], 600 * MIB))
+    assert [c.slot for c in world.took(m.Recall)] == [0]
+
+
+def test_a_canceled_job_that_is_recalled_is_not_sent_again() -> None:
+    """It goes back to the store, which knows that it is canceled."""
+    world, seqs = streaming_world()
+    before = len(world.settled)
+    behind = world.machine.slots[0].queue[2]
+    world.step(m.CancelAsked((behind.lease.token,)))
+    world.step(m.Recalled(0, tuple(seqs[1:])))
+    assert [s.id for s in world.settled[before:]] == [behind.lease.id]
+    left = [job.lease.id for job in world.machine.slots[0].queue]
+    assert behind.lease.id not in left
+
+
+def test_a_flood_of_requests_is_a_breach() -> None:
+    """A child of ours asks one thing at a time; whoever floods is ended."""
+    world = World(pool("cpu", 1)).up()
+    job = world.job()
+    world.ring()
+    for ask in range(8):
+        world.step(m.FrameArrived(0, Ask(ask, job.token, [])))
+    assert len(world.took(m.Enqueue)) == 8
+    world.step(m.FrameArrived(0, Ask(9, job.token, [])))
+    assert not world.took(m.Enqueue)
+    assert world.took(m.Kill)
+
+
+def test_a_job_too_long_to_send_is_dead_and_blocks_nobody() -> None:
+    """A payload beyond what a frame can carry ends its own job only."""
+    world = World(pool("cpu", 1)).up()
+    world.job(payload=b"x" * (13 * MIB))
+    small = world.job()
+    world.ring()
+    assert [s.state for s in world.settled] == [JobState.DEAD]
+    assert [a.frame.id for a in world.sent[0]] == [small.id]
+
+
+def test_a_stop_does_not_wait_for_a_child_that_is_being_forked() -> None:
+    """A child that appears after the stop is killed at once."""
+    world = World(pool("cpu", 1))
+    world.deaf_forks = True
+    world.up()
+    world.step(m.Stop("SIGQUIT"))
+    world.step(m.ChildForked(0))
+    assert world.took(m.Kill)
+    world.died(0, signal=signal.SIGKILL)
+    assert world.finish is not None
 
 
 @pytest.mark.parametrize(

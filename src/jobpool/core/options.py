@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
-from jobpool.core.settings import MAX_ATTEMPTS_MAX, SLOTS_MAX
+from jobpool.core.settings import MAX_ATTEMPTS_MAX, SENDABLE_MAX_BYTES, SLOTS_MAX
 from jobpool.errors import ConfigError
 
 Reader = Callable[[Any, str], Any]
@@ -97,6 +97,17 @@ def _whole(minimum: int, maximum: int) -> Reader:
     return read
 
 
+def _sendable(value: Any, what: str) -> int:
+    size = size_bytes(value, what)
+    if size > SENDABLE_MAX_BYTES:
+        raise ConfigError(
+            f"{what}: {show_size(size)} is out of range; expected at most "
+            f"{show_size(SENDABLE_MAX_BYTES)}: keep larger data elsewhere, and pass a "
+            "reference to it"
+        )
+    return size
+
+
 def _flag(value: Any, what: str) -> bool:
     if value in ("true", "false"):
         return bool(value == "true")
@@ -150,8 +161,8 @@ _TEXT = Option(_text)
 TOP: Mapping[str, Option] = {
     "store": _TEXT,
     "app": _TEXT,
-    "payload_max": _SIZE,
-    "result_max": _SIZE,
+    "payload_max": Option(_sendable, show_size),
+    "result_max": Option(_sendable, show_size),
     "queue_depth_max": Option(_whole(1, 10**12)),
     "app_timeout": _DURATION,
     "lease_ttl": _DURATION,

@@ -26,6 +26,8 @@ SLOTS_MAX = 1024
 MAX_ATTEMPTS_MAX = 1000
 PAYLOAD_MAX_BYTES = MIB
 RESULT_MAX_BYTES = MIB
+SENDABLE_MAX_BYTES = 8 * MIB
+"""No cap on payloads or results may be set higher: they travel in one frame."""
 QUEUE_DEPTH_MAX = 10_000_000
 DRAIN_S = 25.0
 

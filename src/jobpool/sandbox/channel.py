@@ -98,7 +98,7 @@ class AttemptChannel:
             return
         self._beat_s = now_s
         try:
-            with self._link.lock, undisturbed():
+            with undisturbed(), self._link.lock:
                 self._link.send(message)
         except OSError as exc:
             raise _supervisor_gone() from exc
@@ -107,7 +107,7 @@ class AttemptChannel:
         """Say whether the supervisor has begun to drain."""
         link = self._link
         if self._token is not None and os.getpid() == self._pid:
-            with link.lock, undisturbed():
+            with undisturbed(), link.lock:
                 link.take_in()
         return link.draining or link.retiring or link.ended
 

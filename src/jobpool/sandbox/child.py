@@ -3,7 +3,7 @@
 Theory of operation. The zygote's forked copy enters `child_main` and never leaves
 it. It waits for `Go`, sets itself up, runs the application's hooks, says `Ready`,
 and then takes jobs from its `Link`. For each: ticket, mark, handler, reset, `Done`,
-next job. The mark is the token of an attempt that has begun, in a page that outlives
+next job. The mark is the token of an attempt that has begun, in a file that outlives
 this process: it is what a later supervisor knows when everything was killed at once.
 
 The handler is the user's code and may do anything. It may leave by any exception,
@@ -14,7 +14,6 @@ end there and never reach our loop: the pid says who we are).
 from __future__ import annotations
 
 import contextvars
-import mmap
 import os
 import resource
 import socket
@@ -43,7 +42,7 @@ from jobpool.sandbox.frames import (
     StartFailed,
 )
 from jobpool.sandbox.link import Link
-from jobpool.sandbox.marks import MARK, MARK_BYTES, free_mark
+from jobpool.sandbox.marks import Marks
 from jobpool.sandbox.procfs import statm_bytes
 from jobpool.sandbox.report import failed, raised
 from jobpool.sandbox.reset import Baseline
@@ -134,9 +133,7 @@ class Child:
         self._go = go
         self._pid = os.getpid()
         self._soft_from_s: float | None = None
-        self._mark = mmap.mmap(fds.mark, MARK_BYTES)
-        os.close(fds.mark)  # the mapping has a descriptor of its own
-        self._mark_at = free_mark(self._mark)
+        self._marks = Marks(fds.mark)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._peak_reset = _open_peak_reset()
         self._cpu_s = 0.0
@@ -172,16 +169,22 @@ class Child:
 
     def run(self, application: Application) -> None:
         """Run jobs until the supervisor wants no more or is gone."""
-        link, mark = self._link, self._mark
+        link = self._link
         while (job := link.next_job()) is not None:
-            MARK.pack_into(mark, self._mark_at, job.token)
-            self._mark_at = (self._mark_at + MARK.size) % MARK_BYTES
+            self._marks.begin(job.token)
             done = self._attempt(application, job)
             try:
                 with link.lock:
                     link.send(done)
             except OSError:
                 return  # the supervisor is gone; the mark says that we had it
+            if done.surprise:
+                self._await_end()
+
+    def _await_end(self) -> None:
+        """Begin nothing more in this process: the supervisor is replacing it."""
+        while not (self._link.ended or self._link.retiring):
+            self._link.take_in(wait=True)
 
     def _attempt(self, application: Application, job: RunJob) -> Done:
         channel = AttemptChannel(self._link, job.token, self._go.checkpoint_max_bytes)
@@ -263,6 +266,13 @@ class Child:
         return result, None
 
     def _reset(self) -> tuple[bytes, str]:
+        output, surprise = self._restore()
+        if problem := self._marks.renew():
+            unmarked = f"its mark file cannot be written: {problem}"
+            surprise = f"{surprise}; {unmarked}" if surprise else unmarked
+        return output, surprise
+
+    def _restore(self) -> tuple[bytes, str]:
         if self._baseline is None:
             return b"", ""
         for _ in range(2):  # a timer or thread of the handler's may raise in the first

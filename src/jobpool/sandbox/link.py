@@ -66,14 +66,15 @@ class Link:
     """The child's way to its supervisor.
 
     Attributes:
-        lock: held by the thread that speaks or listens.
+        lock: held by the thread that speaks or listens; a signal handler of the
+            user's may speak while its own thread waits for an answer.
         draining: the supervisor has begun to drain.
         retiring: this child is to end after its present attempt.
         ended: the supervisor is gone.
     """
 
     def __init__(self, connection: socket.socket, ticket_fd: int) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.draining = False
         self.retiring = False
         self.ended = False
@@ -95,7 +96,7 @@ class Link:
         if self._abandoned:
             return  # a copy's copy: the numbers may be somebody else's by now
         self._abandoned = self.ended = True
-        self.lock = threading.Lock()  # a thread of the original may have held it
+        self.lock = threading.RLock()  # a thread of the original may have held it
         close_fds((self._socket.detach(), self._ticket_fd))
 
     def send(self, message: Any) -> None:

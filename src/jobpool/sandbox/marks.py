@@ -1,6 +1,6 @@
 """The mark file of a slot: which attempts its children have really begun.
 
-One page of 8-byte words, mapped by the child, that outlives every process: a ring of
+One page of 8-byte words, written by the child, that outlives every process: a ring of
 the tokens of the last 512 attempts that began in the slot. It is read only when a
 supervisor and its children have died at once, to tell the leased jobs that had begun
 from those that had not.
@@ -10,11 +10,17 @@ and an attempt that was finished but not settled has begun all the same. Tokens 
 never used twice, so that an old one means nothing to anybody later. Far fewer than
 512 attempts of a slot can be unsettled at once: no more than a child may be sent
 ahead and its pool may hold.
+
+Theory of operation. A handler shares the child's descriptors and may truncate the
+file or put another one in its place. The child keeps a copy of the page, therefore,
+and writes all of it between attempts: what a handler did to the file is undone there,
+and what cannot be written is met there, when no job can be blamed for it. The file
+is not mapped, because touching a page that is gone would kill the child.
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -27,8 +33,7 @@ _PAGE = struct.Struct(f"<{MARK_BYTES // MARK.size}Q")
 def open_marks(path: str) -> int:
     """Open a mark file, made if it is missing.
 
-    Its page is reserved on the disk: a full one must not be met later, when a child
-    writes to the mapping, since that would kill it.
+    Its page is reserved on the disk: a full one is better met before a child is made.
 
     Raises:
         OSError: it could not be made; on a full disk it is left empty.
@@ -43,10 +48,53 @@ def open_marks(path: str) -> int:
     return fd
 
 
-def free_mark(page: mmap.mmap) -> int:
-    """Return the place in the ring at which a new child goes on: the oldest word."""
-    words = _PAGE.unpack_from(page)
-    return words.index(min(words)) * MARK.size
+class Marks:
+    """The mark file, as the child sees it that writes to it.
+
+    Args:
+        fd: the mark file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._inode = _inode(fd)
+        self._page = bytearray(os.pread(fd, MARK_BYTES, 0).ljust(MARK_BYTES, b"\0"))
+        words = _PAGE.unpack_from(self._page)
+        self._at = words.index(min(words)) * MARK.size  # go on at the oldest
+
+    def begin(self, token: int) -> None:
+        """Mark that an attempt begins, in the place of the oldest mark.
+
+        A failure is not told here, where the job would be blamed for it: `renew` meets
+        it again. Until then the attempt counts as not begun if all is killed at once.
+        """
+        MARK.pack_into(self._page, self._at, token)
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, self._page[self._at : self._at + MARK.size], self._at)
+        self._at = (self._at + MARK.size) % MARK_BYTES
+
+    def renew(self) -> str:
+        """Undo what a handler did to the file.
+
+        Returns:
+            Why it cannot be written any more, ``""`` when it can. Nothing was written
+            to a file that has taken its place.
+        """
+        try:
+            if _inode(self._fd) != self._inode:
+                return "its descriptor is another file's now"
+            os.pwrite(self._fd, self._page, 0)
+        except OSError as exc:
+            return exc.strerror or type(exc).__name__
+        return ""
+
+
+def _inode(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
 
 
 def read_marks(path: Path) -> frozenset[int]:

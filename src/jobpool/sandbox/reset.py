@@ -1,8 +1,8 @@
 """Undoes what a handler changed in its process, and names what cannot be undone.
 
 Runs between attempts, so it is on the path of every job: each check is one cheap
-call, and only what differs costs more. What is named (threads, processes) makes the
-supervisor replace the child.
+call, and only what differs costs more. What is named (threads, processes, a changed
+priority) makes the supervisor replace the child.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import _locale
 import _signal  # type: ignore[import-not-found]  # typeshed does not know it
 import _thread
+import ctypes
 import faulthandler
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -34,6 +36,10 @@ GRACE_S = 0.02
 """For a thread or process that is ending anyway."""
 _GRACE_STEP_S = 0.001
 _NAMED_MAX = 5
+_DESCRIPTORS_MORE_MAX = 64
+"""Some growth is caches that fill; more is a leak."""
+_PR_GET_CHILD_SUBREAPER = 37
+_libc = ctypes.CDLL(None)  # once: each child would pay for it
 
 
 class Baseline:
@@ -64,6 +70,11 @@ class Baseline:
         self._recursion = sys.getrecursionlimit()
         self._gc_enabled = gc.isenabled()
         self._trace, self._profile = sys.gettrace(), sys.getprofile()
+        self._socket_timeout_s = socket.getdefaulttimeout()
+        self._priority = os.getpriority(os.PRIO_PROCESS, 0)
+        self._descriptors = _open_descriptors()
+        self._adopts = ctypes.c_int()
+        self._adopts_ref = ctypes.byref(self._adopts)
         self._thread_count = _thread._count()  # noqa: SLF001 - the cheap one
         self._threads = set(threading.enumerate())
         self._children = set(children_of(os.getpid()))
@@ -76,14 +87,19 @@ class Baseline:
             left behind that cannot be undone, ``""`` when that is nothing.
         """
         self._restore_signals()
-        surprises = [self._left_threads(), self._left_processes()]
+        surprises = [
+            self._left_threads(),
+            self._left_processes(),
+            self._changed_for_good(),
+        ]
         self._restore_interpreter()
         self._restore_process()
         output = self._streams.take_output()
         if os.lseek(self._stack_fd, 0, os.SEEK_END):
             os.ftruncate(self._stack_fd, 0)
         if self._scratch is not None:
-            self._scratch.clean()
+            if self._scratch.clean():
+                self._variables = dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001 - see __init__
             self._scratch.point_tempfile()
         return output, "; ".join(filter(None, surprises))
 
@@ -98,6 +114,7 @@ class Baseline:
             for signum, handler in zip(_SIGNALS, self._handlers, strict=True):
                 if handler is not None:
                     _signal.signal(signum, handler)
+        faulthandler.cancel_dump_traceback_later()  # it may end the process
         if not faulthandler.is_enabled():
             confine.write_stacks_to(self._stack_fd)
 
@@ -115,6 +132,8 @@ class Baseline:
             sys.settrace(self._trace)
         if sys.getprofile() is not self._profile:
             sys.setprofile(self._profile)
+        if socket.getdefaulttimeout() != self._socket_timeout_s:
+            socket.setdefaulttimeout(self._socket_timeout_s)
 
     def _restore_process(self) -> None:
         os.umask(self._umask)
@@ -155,6 +174,22 @@ class Baseline:
         names = _listed([f"{command_name(pid)} (pid {pid})" for pid in sorted(left)])
         return f"it left processes running: {names}" if left else ""
 
+    def _changed_for_good(self) -> str:
+        """Name what only the kernel or the handler could undo."""
+        changes = []
+        priority = os.getpriority(os.PRIO_PROCESS, 0)
+        if priority != self._priority:
+            changes.append(
+                f"it changed its priority from {self._priority} to {priority}"
+            )
+        more = _open_descriptors() - self._descriptors
+        if more > _DESCRIPTORS_MORE_MAX:
+            changes.append(f"its process has {more} descriptors more than at first")
+        _libc.prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref, 0, 0, 0)
+        if not self._adopts.value:
+            changes.append("it let its left-over processes escape")
+        return "; ".join(changes)
+
     def _has_children(self) -> bool:
         """Reap what has ended; say whether anything is left that the hooks did not."""
         try:
@@ -167,6 +202,11 @@ class Baseline:
         if not self._children:
             return True
         return not self._children.issuperset(children_of(os.getpid()))
+
+
+def _open_descriptors() -> int:
+    """Return how many descriptors are open; 0 before Linux 6.2."""
+    return os.stat("/proc/self/fd").st_size  # noqa: PTH116 - twice as fast
 
 
 def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:

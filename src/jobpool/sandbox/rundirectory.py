@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ import msgspec
 
 from jobpool.errors import ConfigError, JobpoolBug
 from jobpool.sandbox.procfs import boot_id, pid_namespace, process_start_time
+from jobpool.sandbox.removal import remove_tree
 
 HEADER_BYTES = 4096
 TMP_PREFIX = "jobpool-"
@@ -113,8 +113,8 @@ class RunDirectory:
             return cls(path, run_id, tmp_root)
         except OSError as exc:
             if tmp_root is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                shutil.rmtree(tmp_root, ignore_errors=True)
+                remove_tree(path)
+                remove_tree(tmp_root)
             raise ConfigError(
                 f"cannot make the run directory {path}: {exc.strerror}; jobpool needs "
                 "to write beside its database and in the temporary directory"
@@ -162,9 +162,12 @@ class RunDirectory:
         _held.discard((os.getpid(), self.run_id))
 
     def remove(self) -> None:
-        """Remove the directory and the jobs' temporary files, then let the lock go."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        shutil.rmtree(self.tmp_root, ignore_errors=True)
+        """Remove the directory and the jobs' temporary files, then let the lock go.
+
+        What cannot be removed stays; that is no reason not to end.
+        """
+        remove_tree(self.path)
+        remove_tree(self.tmp_root)
         self.close()
 
     def __enter__(self) -> Self:
@@ -212,8 +215,8 @@ def remove_run(root: str | Path, run_id: str) -> None:
     except (OSError, ValueError):
         tmp_root = None  # it never was complete, or somebody has removed it
     if tmp_root is not None and tmp_root.name.startswith(TMP_PREFIX):
-        shutil.rmtree(tmp_root, ignore_errors=True)
-    shutil.rmtree(path, ignore_errors=True)
+        remove_tree(tmp_root)
+    remove_tree(path)
 
 
 def _header(run_id: str, tmp_root: Path) -> Header:

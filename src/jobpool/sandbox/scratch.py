@@ -1,16 +1,22 @@
 """The private temporary directory of a child, empty before every attempt.
 
 It belongs to the slot: the next child of the slot empties it, so that what a killed
-child left never has to be deleted by the supervisor's loop.
+child left never has to be deleted by the supervisor's loop. One that cannot be
+emptied is left for the end of the run, and another one beside it is used.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
+import stat
+import sys
 import tempfile
 from pathlib import Path
+
+from jobpool.sandbox.removal import remove_tree
+
+_MODE = 0o700
+_OWN_DIRECTORY = stat.S_IFDIR | _MODE
 
 
 def scratch_path(tmp_root: str, slot_name: str) -> Path:
@@ -26,9 +32,9 @@ class Scratch:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = str(path)
+        self._first = self._path = str(path)
         try:
-            os.mkdir(self._path, 0o700)  # noqa: PTH102 - a str here
+            os.mkdir(self._path, _MODE)  # noqa: PTH102 - a str here
         except OSError:
             self.clean()
         os.environ["TMPDIR"] = self._path
@@ -38,20 +44,34 @@ class Scratch:
         """Undo what the tempfile module remembers; it reads TMPDIR only once."""
         tempfile.tempdir = self._path
 
-    def clean(self) -> None:
-        """Remove what was put into it; cheap when nothing was."""
+    def clean(self) -> bool:
+        """Remove what was put into it; cheap when nothing was.
+
+        Returns:
+            Whether it is at another place now, which TMPDIR names already.
+        """
         try:
-            if not os.listdir(self._path):  # noqa: PTH208 - five times faster
-                return
-        except OSError:
-            # The handler has removed the directory, or put a file or a link in its
-            # place.
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)  # noqa: PTH108 - a str here
+            mode = os.lstat(self._path).st_mode
+            # Not a link to somewhere, and not open to others.
+            if mode & ~stat.S_ISGID == _OWN_DIRECTORY and not os.listdir(self._path):  # noqa: PTH208 - five times faster
+                return False
+        except OSError:  # the handler has removed it
+            pass
+        before = self._path
         self._renew()
+        if self._path == before:
+            return False
+        os.environ["TMPDIR"] = self._path
+        return True
 
     def _renew(self) -> None:
-        if os.path.islink(self._path):  # noqa: PTH114 - a str here
-            os.unlink(self._path)  # noqa: PTH108 - a str here
-        shutil.rmtree(self._path, ignore_errors=True)
-        os.makedirs(self._path, mode=0o700, exist_ok=True)  # noqa: PTH103 - a str here
+        """Make it anew. With a full disk there is none until the next attempt."""
+        try:
+            if remove_tree(self._path):
+                os.makedirs(self._path, _MODE)  # noqa: PTH103 - a str here
+                return
+            parent, name = os.path.split(self._first)
+            self._path = tempfile.mkdtemp(prefix=f"{name}.", dir=parent)
+        except OSError as exc:
+            told = f"jobpool: no temporary directory can be made: {exc}"
+            print(told, file=sys.stderr)  # noqa: T201 - into the attempt's output

@@ -192,7 +192,7 @@ class Zygote:
         send_signal(self.sentinel, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it even after `close`: it is our child and not reaped, so its pid holds."""
+        """Kill it even after `close`: not reaped yet, its pid is its own."""
         if self.exit_status() is None:
             os.kill(self.pid, signal.SIGKILL)
 

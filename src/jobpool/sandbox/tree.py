@@ -31,7 +31,7 @@ PR_SET_NO_NEW_PRIVS = 38
 ROUNDS_MAX = 200
 """Walks before a tree that grows faster than it is stopped is killed anyway."""
 _libc = ctypes.CDLL(None, use_errno=True)  # once: each child would pay for it
-_Member = tuple[int, int]
+Member = tuple[int, int]
 """A pid and its start time."""
 
 
@@ -103,8 +103,8 @@ def kill_tree(pid: int, pidfd: int) -> int:
         How many descendants were killed.
     """
     send_signal(pidfd, signal.SIGSTOP)
-    stopped: set[_Member] = set()
-    killed: set[_Member] = set()
+    stopped: set[Member] = set()
+    killed: set[Member] = set()
     for _ in range(ROUNDS_MAX):
         if _stop_new(pid, stopped):
             continue
@@ -119,10 +119,10 @@ def kill_tree(pid: int, pidfd: int) -> int:
     return len(stopped)
 
 
-def sweep_orphans(known_pids: Collection[int], not_before: int) -> int:
+def sweep_orphans(known_pids: Collection[int], not_before: int) -> frozenset[Member]:
     """Kill and reap children of this process that nobody here has started.
 
-    Call it again until it returns 0: the dying takes a moment, and an orphan's own
+    Call it again until it meets nobody: the dying takes a moment, and an orphan's own
     children become ours when it dies. Never call it while a fork is being awaited,
     whose pid is not known yet.
 
@@ -134,19 +134,19 @@ def sweep_orphans(known_pids: Collection[int], not_before: int) -> int:
     Returns:
         Unknown children that were met, the dying ones included.
     """
-    met = 0
+    met = set()
     for pid in children_of(os.getpid()):
         stat = process_stat(pid)
         if pid in known_pids or stat is None or stat.start_time <= not_before:
             continue
-        met += 1
+        met.add((pid, stat.start_time))
         if stat.state != "Z":
             # It is our own child: until we reap it, its pid cannot be recycled.
             with contextlib.suppress(ProcessLookupError):
                 _kill_own(pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    return met
+    return frozenset(met)
 
 
 def _kill_own(pid: int) -> None:
@@ -157,7 +157,7 @@ def _kill_own(pid: int) -> None:
         os.close(pidfd)
 
 
-def _stop_new(root: int, stopped: set[_Member]) -> bool:
+def _stop_new(root: int, stopped: set[Member]) -> bool:
     """Walk the tree once and stop whom we have not met; say whether there was any."""
     fresh = False
     todo, inside = [root], {root}
@@ -179,7 +179,7 @@ def _stop_new(root: int, stopped: set[_Member]) -> bool:
     return fresh
 
 
-def _signal_member(member: _Member, signum: int) -> None:
+def _signal_member(member: Member, signum: int) -> None:
     """Signal a process if it is still the one that was seen."""
     pid, start_time = member
     try:

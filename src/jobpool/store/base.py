@@ -201,7 +201,12 @@ class Store(Protocol):
         ...
 
     def renew(self, run_id: str, ttl_s: float) -> bool:
-        """Extend all leases of a run; False: the run is unknown or has ended."""
+        """Extend all leases of a run; False: the run has ended.
+
+        Raises:
+            StoreRefused: the run is unknown here: this is not the database in which
+                it began. Nothing was changed.
+        """
         ...
 
     def end_run(self, run_id: str) -> None:
@@ -227,6 +232,10 @@ class Store(Protocol):
 
         Returns:
             Leases by pool in (priority descending, run_at, id) order.
+
+        Raises:
+            StoreRefused: the run is unknown or has ended, or the database cannot
+                grant tokens any more; nothing was leased.
         """
         ...
 

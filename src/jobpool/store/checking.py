@@ -1,4 +1,4 @@
-"""What a store accepts from a producer, and how texts are made fit for a database.
+"""What a store accepts from a producer, and how values are made fit for a database.
 
 The same for every database, so that a job is not accepted by one and refused by
 the other.
@@ -16,6 +16,11 @@ from jobpool.errors import UsageError
 
 TEXT_MAX = 255
 """Longest key, unique text or tenant, in characters."""
+COUNT_MAX = 2**31 - 1
+"""Highest attempt or budget counter of a job; there it stays."""
+MAX_ATTEMPTS_MAX = 2**31
+MEMORY_MAX_BYTES = 2**60
+_CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
 
 
 def check_new_jobs(jobs: Sequence[NewJob], now_ms: int) -> None:
@@ -68,9 +73,13 @@ def _rest_complaint(job: NewJob) -> str | None:
     ):
         if text is not None and not _is_text(text):
             return f"{name}: expected 1 to {TEXT_MAX} characters of text without NUL"
-    if job.max_attempts is not None and not _is_int(job.max_attempts, 1, 2**31):
+    if job.max_attempts is not None and not _is_int(
+        job.max_attempts, 1, MAX_ATTEMPTS_MAX
+    ):
         return "max_attempts: expected a whole number of 1 or more"
-    if job.memory_bytes is not None and not _is_int(job.memory_bytes, 1, 2**60):
+    if job.memory_bytes is not None and not _is_int(
+        job.memory_bytes, 1, MEMORY_MAX_BYTES
+    ):
         return "memory_bytes: expected a whole number of bytes, 1 or more"
     if job.timeout_s is not None and not _is_duration(job.timeout_s):
         return "timeout_s: expected a finite number of seconds over 0"
@@ -104,3 +113,32 @@ def clean_text(text: str | None) -> str | None:
         return text
     valid = text.encode("utf-8", "replace").decode("utf-8")
     return valid.replace("\0", "\ufffd")
+
+
+def fit_memory_bytes(value: int | None) -> int | None:
+    """Return an observed size within what a database holds."""
+    return _fit(value, 0, MEMORY_MAX_BYTES)
+
+
+def fit_code(value: int | None) -> int | None:
+    """Return a signal or an exit code within 32 bits."""
+    return _fit(value, _CODE_MIN, _CODE_MAX)
+
+
+def fit_delay_ms(value: int) -> int:
+    """Return a delay that leads neither into the past nor beyond the calendar."""
+    return _fit(value, 0, TIME_MAX_MS) or 0
+
+
+def fit_duration_s(value: float | None) -> float | None:
+    """Return a finite duration of 0 or more; None for what is no number."""
+    if value is None or value != value:  # noqa: PLR0124 - only NaN differs from itself
+        return None
+    return min(max(float(value), 0.0), TIME_MAX_MS / 1000)
+
+
+# Whatever a caller has counted: a figure must not keep a settlement from being written.
+def _fit(value: float | None, lowest: int, highest: int) -> int | None:
+    if value is None or value != value:  # noqa: PLR0124 - only NaN differs from itself
+        return None
+    return int(min(max(value, lowest), highest))

@@ -37,6 +37,8 @@ T = TypeVar("T")
 DUMP_S = 0.003
 """A stack dump takes under 1 ms even with the GIL held in C; then the kill."""
 MEMORY_DUMP_S = 0.001
+ASKS_MAX = 8
+"""A child asks one thing at a time; an exception may make it leave a few behind."""
 STUCK_S = 5.0
 STUCK_AGAIN_S = 60.0
 RETIRE_LATE_S = 10.0
@@ -127,7 +129,7 @@ class Attempts:
         slot.recall_s = job.started_s + RECALL_AFTER_S
         if job.limits.soft_timeout_s is not None:
             job.soft_s = job.started_s + job.limits.soft_timeout_s
-        self._desk.out.append(m.Watch(slot.number, job.limits.memory_bytes))
+        self._desk.out.append(m.Watch(slot.number, job.seq, job.limits.memory_bytes))
         self._set_deadline(slot)
 
     def done(self, slot: Slot, frame: object) -> None:
@@ -139,7 +141,7 @@ class Attempts:
             return
         slot.jobs += 1
         if done.surprise:
-            slot.done = done
+            slot.dones[done.seq] = done
             self._kill(slot, Kill(KillReason.RECYCLED, done.surprise), dump=False)
             return
         slot.queue.popleft()
@@ -156,10 +158,9 @@ class Attempts:
     def late_done(self, slot: Slot, frame: object) -> None:
         """A last word after the kill was decided still counts if it is valid."""
         done = _frame(frame, Done)
-        if slot.queue and slot.done is None:
-            job = slot.queue[0]
-            if done.token == job.lease.token and done.seq == job.seq:
-                slot.done = done
+        for job in slot.queue:
+            if (done.seq, done.token) == (job.seq, job.lease.token):
+                slot.dones.setdefault(done.seq, done)
 
     def beat(self, slot: Slot, frame: object) -> None:
         """The handler says that it is alive."""
@@ -180,10 +181,11 @@ class Attempts:
         if ask.token != slot.queue[0].lease.token:
             self.garbage(slot, "a request for an attempt that it does not run")
             return
-        if slot.asking:
-            self.garbage(slot, "a request before the last one was answered")
+        if slot.asking >= ASKS_MAX:
+            self.garbage(slot, "a flood of requests before any was answered")
             return
-        slot.asking = True
+        slot.asking += 1
+        slot.queue[0].beat_s = self._desk.now_s
         self._desk.out.append(m.Enqueue(slot.number, slot.child, ask.ask, ask.jobs))
 
     def due(self, slot: Slot, _detail: object) -> None:
@@ -242,10 +244,12 @@ class Attempts:
 
     # -- ends of a child -----------------------------------------------------------
 
-    def over_memory(self, slot: Slot, rss_bytes: object) -> None:
+    def over_memory(self, slot: Slot, detail: object) -> None:
         """The tree is over its memory limit."""
-        limit = slot.queue[0].limits.memory_bytes
-        seen = rss_bytes if isinstance(rss_bytes, int) else 0
+        over = _frame(detail, m.OverMemory)
+        if over.seq != slot.queue[0].seq:
+            return  # it was looked at before the present attempt began
+        limit, seen = slot.queue[0].limits.memory_bytes, over.rss_bytes
         kill = Kill(KillReason.MEMORY, limit=limit, seen=seen)
         self._kill(slot, kill, dump_s=MEMORY_DUMP_S)
 
@@ -267,6 +271,9 @@ class Attempts:
         self, slot: Slot, kill: Kill, *, dump: bool = True, dump_s: float = DUMP_S
     ) -> None:
         slot.killed = kill
+        slot.killed_seq = slot.queue[0].seq if slot.queue else 0
+        if len(slot.queue) > 1:
+            self._desk.out.append(m.Recall(slot.number))
         if not dump:
             self.kill_now(slot)
             return
@@ -289,17 +296,27 @@ class Attempts:
     def died(self, slot: Slot, exited: object) -> None:
         """A child that had jobs is gone, and its tree with it."""
         death = _frame(exited, m.ChildExited)
-        jobs = list(slot.queue)
+        jobs, dones = list(slot.queue), dict(slot.dones)
+        killed, killed_seq = slot.killed, slot.killed_seq
         slot.queue.clear()
-        begun = [job for job in jobs if job.seq not in death.never_begun]
-        done, killed = slot.done, slot.killed
         self._desk.out.append(m.Unwatch(slot.number))
         empty(slot)
-        for job in begun[:1]:
+        never = frozenset(death.never_begun)
+        for job in jobs:
+            if job.seq in never:
+                continue
+            done = dones.get(job.seq)
+            if done is not None:
+                self._end(slot, job, verdict_of_done(done, slot.name), done)
+                continue
+            kill = killed
+            if killed is not None and job.seq != killed_seq:
+                # It had begun before its ticket could be recalled: not its fault.
+                kill = Kill(KillReason.STOPPED, "with the attempt before it")
             ending = verdict_of_death(
                 death.exit,
-                kill=killed,
-                done=done,
+                kill=kill,
+                done=None,
                 slot=slot.name,
                 duration_s=self._ran_s(job),
                 peak_rss_bytes=death.peak_rss_bytes,
@@ -308,8 +325,8 @@ class Attempts:
                 host_oom=death.host_oom,
                 stopping=self._desk.ending,
             )
-            self._end(slot, job, ending, done)
-        self._return(slot, [job for job in jobs if job not in begun[:1]])
+            self._end(slot, job, ending, None)
+        self._return(slot, [job for job in jobs if job.seq in never])
         self._freed(slot)
 
     def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
@@ -318,13 +335,7 @@ class Attempts:
             self._desk.hand_back(job.lease for job in jobs)
         else:
             self._pools[slot.pool].backlog.extendleft(reversed(jobs))
-
-    def died_idle(self, slot: Slot, exited: object) -> None:
-        """A child without a job ended by itself; nobody is to blame."""
-        how = notices.exit_words(exited)
-        self._desk.say(notices.idle_child_ended(self._desk.now_ms, slot.name, how))
-        empty(slot)
-        self._freed(slot)
+            self._desk.wake_at(self._desk.now_s)
 
     def retire(self, slot: Slot, _detail: object = None) -> None:
         """Ask a child without a job to end."""

@@ -66,6 +66,10 @@ class Children:
         self._without_ticket: dict[int, list[int]] = {}
         """Jobs whose ticket could not be written: the child cannot begin them."""
         self._patrol_s = 0.0
+        self._met: frozenset[tuple[int, int]] = frozenset()
+        """Orphans met by the last sweep: pids and start times."""
+        self._left: dict[int, frozenset[tuple[int, int]]] = {}
+        """Of slots whose child is dead: orphans that may be of its tree."""
         self._sweep_s = NEVER_S
         self._oom = HostOom()
         self.watch = Watch(self._over_memory)
@@ -152,12 +156,12 @@ class Children:
         if process.wants_write and not waited and number in self._processes:
             self._reactor.want_write(process, on=True)
 
-    def begin_watch(self, number: int, limit_bytes: int) -> None:
+    def begin_watch(self, number: int, seq: int, limit_bytes: int) -> None:
         """An attempt begins under a memory limit."""
         process = self._process(number)
         if process is not None:
             process.bound_data(limit_bytes)
-            self.watch.begin(number, limit_bytes, self._reactor.now_s())
+            self.watch.begin(number, seq, limit_bytes, self._reactor.now_s())
 
     def recall(self, number: int) -> None:
         """Take back what the child has not begun."""
@@ -223,7 +227,9 @@ class Children:
     # -- events --------------------------------------------------------------------
 
     def _socket_ready(self, number: int, mask: int) -> None:
-        process = self._processes[number]
+        process = self._processes.get(number)
+        if process is None:
+            return  # its death came first in this turn, and its last words are read
         if mask & selectors.EVENT_WRITE:
             process.flush()
             if not process.wants_write:
@@ -276,14 +282,25 @@ class Children:
     def _bury(self) -> None:
         """Tell of the dead once nothing of their trees is left."""
         self._sweep_s = NEVER_S
-        known = self.pids() | self._zygotes.pids()
-        if self._forking or sweep_orphans(known, self._zygotes.oldest_start_time):
+        if self._forking:
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
             return
-        if not self._dead:
-            return
-        host_oom = self._oom.rose()
-        for number, (process, ended) in self._dead.items():
+        known = self.pids() | self._zygotes.pids()
+        orphans = sweep_orphans(known, self._zygotes.oldest_start_time)
+        # Who appears now may be of any of the trees that have not been buried yet,
+        # but of no other: an orphan that will not die holds up nobody else's end.
+        for number in self._dead:
+            self._left[number] = (orphans - self._met) | (
+                self._left.get(number, frozenset()) & orphans
+            )
+        self._met = orphans
+        if orphans:
+            self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
+        clean = [number for number in self._dead if not self._left[number]]
+        host_oom = self._oom.rose() if clean else False
+        for number in clean:
+            process, ended = self._dead.pop(number)
+            del self._left[number]
             peak = self.watch.peak_bytes(number)
             self.watch.drop(number)
             self._run.write_slot(number, 0, 0)
@@ -304,7 +321,6 @@ class Children:
                 )
             )
             process.close()
-        self._dead.clear()
 
-    def _over_memory(self, number: int, rss_bytes: int) -> None:
-        self._reactor.feed(m.OverMemory(number, rss_bytes))
+    def _over_memory(self, number: int, seq: int, rss_bytes: int) -> None:
+        self._reactor.feed(m.OverMemory(number, seq, rss_bytes))

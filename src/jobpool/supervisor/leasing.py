@@ -7,13 +7,17 @@ finds no slot within a second is handed back, so that another supervisor may run
 
 from __future__ import annotations
 
-from jobpool.core.job import Lease
+from jobpool.core.job import Evidence, Lease
+from jobpool.core.lifecycle import Ending, account
+from jobpool.core.outcome import Outcome
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import NEVER_S, Assigned, SlotState
 
+SENDABLE_MAX_BYTES = 12 * 2**20
+"""Well below the longest frame."""
 HOLD_S = 1.0
 """A leased job that no slot takes for so long is handed back."""
 
@@ -123,6 +127,7 @@ class Leasing:
         desk = self._desk
         while pool.backlog and pool.backlog[0].leased_s + HOLD_S <= desk.now_s:
             desk.hand_back([pool.backlog.popleft().lease])
+            pool.tempo.took(HOLD_S)  # it is not as fast as its jobs were
         if pool.backlog:
             desk.wake_at(pool.backlog[0].leased_s + HOLD_S)
 
@@ -151,8 +156,19 @@ class Leasing:
     def _accept(self, lease: Lease) -> None:
         """Put a granted job in line; once the end has begun, hand it back."""
         desk = self._desk
-        if desk.registry is None or desk.ending:
+        if desk.registry is None or desk.ending or not desk.registry.knows(lease.kind):
             desk.hand_back([lease])
+            return
+        size = len(lease.payload) + len(lease.checkpoint or b"")
+        if size > SENDABLE_MAX_BYTES:
+            reason = f"its arguments and checkpoint are {size} bytes, too long to send"
+            ending = Ending(
+                outcome=Outcome.FAILED, evidence=Evidence(reason=reason), give_up=True
+            )
+            policy = desk.registry.policy(lease.kind)
+            desk.settle(
+                lease, account(lease, policy, ending, now_ms=lease.leased_at_ms)
+            )
             return
         job = Assigned(
             lease=lease,

@@ -64,10 +64,15 @@ class Loading:
         try:
             registry = Registry(self._settings, event.report)
         except ConfigError as exc:
-            self._refused(pool, exc)
+            if event.reloading:
+                self._desk.out.append(m.DropZygote(pool.name))
+                self._not_reloaded(pool, exc)
+            else:
+                self._refused(pool, exc)
             return
         self._desk.registry = registry
-        if pool.zygote_up:
+        if event.reloading:
+            self._desk.out.append(m.TakeOver(pool.name))
             self._renew(pool)
         pool.zygote_up = True
         pool.zygote_failures = 0
@@ -82,13 +87,7 @@ class Loading:
         pool = self._pools[event.pool]
         error = AppError(event.message, event.traceback)
         if event.reloading:
-            self._desk.say(
-                ev.Alarm(
-                    at_ms=self._desk.now_ms,
-                    text=f"pool {pool.name} was not reloaded and goes on as it was: "
-                    f"{error}",
-                )
-            )
+            self._not_reloaded(pool, error)
             return
         pool.zygote_up = False
         self._refused(pool, error)
@@ -111,6 +110,10 @@ class Loading:
         pool.zygote_retry_s = None
         self._desk.out.append(m.StartZygote(pool.name))
 
+    def _not_reloaded(self, pool: Pool, error: JobpoolError) -> None:
+        text = f"pool {pool.name} was not reloaded and goes on as it was: {error}"
+        self._desk.say(ev.Alarm(at_ms=self._desk.now_ms, text=text))
+
     def _renew(self, pool: Pool) -> None:
         """A second zygote took over: replace the first one's children."""
         for settings in self._settings.pools:
@@ -119,7 +122,7 @@ class Loading:
         self._desk.say(ev.PoolReloaded(at_ms=self._desk.now_ms, pool=pool.name))
         size = max(pool.settings.size_min, min(pool.size, pool.settings.size_max))
         for slot in pool.slots:
-            slot.worn = slot.state not in {SlotState.EMPTY, SlotState.FORKING}
+            slot.worn = slot.state is not SlotState.EMPTY
             if slot.state is SlotState.IDLE:
                 self._attempts.retire(slot)
         if size != pool.size:

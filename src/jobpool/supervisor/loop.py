@@ -43,10 +43,12 @@ class Loop:
         """Something was left with the store thread in this turn."""
         self._execute: Mapping[type, Callable[[Any], None]] = {
             m.StartZygote: lambda c: zygotes.start(c.pool),
-            m.KillZygote: lambda c: zygotes.kill(c.pool, c.message),
+            m.KillZygote: lambda c: zygotes.kill(c.slot, c.message),
+            m.TakeOver: lambda c: zygotes.take_over(c.pool),
+            m.DropZygote: lambda c: zygotes.drop(c.pool),
             m.Fork: lambda c: children.fork(c.slot),
             m.Assign: lambda c: children.assign(c.slot, c.frame),
-            m.Watch: lambda c: children.begin_watch(c.slot, c.memory_bytes),
+            m.Watch: lambda c: children.begin_watch(c.slot, c.seq, c.memory_bytes),
             m.Unwatch: lambda c: children.watch.rest(c.slot),
             m.Send: lambda c: children.send(c.slot, c.frame),
             m.Recall: lambda c: children.recall(c.slot),

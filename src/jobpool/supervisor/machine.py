@@ -101,6 +101,8 @@ class Machine:
             if name != IGNORE
         }
         self._shutdown = Shutdown()
+        self._canceling: set[int] = set()
+        """Tokens of canceled jobs that are being recalled."""
         self._give_up_s = NEVER_S
         self._handlers: Mapping[type, Callable[[Any], None]] = {
             m.ZygoteLoaded: self._loading.loaded,
@@ -112,9 +114,7 @@ class Machine:
             m.FrameArrived: self._frame_arrived,
             m.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
             m.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
-            m.OverMemory: lambda e: self._slot(
-                e.slot, SlotEvent.OVER_MEMORY, e.rss_bytes
-            ),
+            m.OverMemory: lambda e: self._slot(e.slot, SlotEvent.OVER_MEMORY, e),
             m.Recalled: self._recalled,
             m.Granted: self._granted,
             m.GrantFailed: lambda _e: self._leasing.failed(),
@@ -209,12 +209,17 @@ class Machine:
     def _recalled(self, event: m.Recalled) -> None:
         slot = self.slots[event.slot]
         back = self._attempts.recalled(slot, frozenset(event.seqs))
-        self._leasing.put_back(self.pools[slot.pool], back)
+        unwanted = [job for job in back if job.lease.token in self._canceling]
+        self._canceling.difference_update(job.lease.token for job in unwanted)
+        self._desk.hand_back(job.lease for job in unwanted)
+        wanted = [job for job in back if job not in unwanted]
+        self._leasing.put_back(self.pools[slot.pool], wanted)
 
     def _stored(self, event: m.Stored) -> None:
         slot = self.slots[event.slot]
         if slot.child == event.child and slot.state is SlotState.BUSY:
-            slot.asking = False
+            slot.asking -= 1
+            slot.queue[0].beat_s = self._desk.now_s
             self._desk.out.append(m.Send(slot.number, event.answer))
         self._leasing.hint()
 
@@ -226,7 +231,8 @@ class Machine:
                 continue
             if slot.queue[0].lease.token in tokens:
                 self._handle(slot, SlotEvent.CANCEL)
-            elif any(job.lease.token in tokens for job in slot.queue):
+            elif behind := tokens & {job.lease.token for job in slot.queue}:
+                self._canceling |= behind
                 self._desk.out.append(m.Recall(slot.number))
 
     # -- the store's answers -------------------------------------------------------
@@ -293,11 +299,12 @@ class Machine:
             if not stopping or desk.now_s < self._give_up_s:
                 return
         self._shutdown.finished = True
+        held = desk.unsettled + self._leasing.waiting
         desk.out.append(
             m.Finish(
-                exit_code=1 if desk.unsettled else 0,
+                exit_code=1 if held else 0,
                 handed_back=desk.interrupted,
-                leases_held=desk.unsettled,
+                leases_held=held,
             )
         )
 

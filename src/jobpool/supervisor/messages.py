@@ -28,6 +28,8 @@ class ZygoteLoaded(msgspec.Struct, frozen=True):
 
     pool: str
     report: AppReport
+    reloading: bool = False
+    """It is to take over from a zygote that is still there."""
 
 
 class ZygoteLost(msgspec.Struct, frozen=True):
@@ -94,6 +96,8 @@ class OverMemory(msgspec.Struct, frozen=True):
     """A busy child's tree is over its memory limit, confirmed."""
 
     slot: int
+    seq: int
+    """The attempt that was looked at."""
     rss_bytes: int
 
 
@@ -202,10 +206,22 @@ class StartZygote(msgspec.Struct, frozen=True):
 
 
 class KillZygote(msgspec.Struct, frozen=True):
-    """Kill a pool's zygote; `ZygoteLost` follows."""
+    """Kill the zygote that was asked for a slot's child; its loss follows."""
+
+    slot: int
+    message: str
+
+
+class TakeOver(msgspec.Struct, frozen=True):
+    """Let the zygote that was loaded anew fork for its pool from now on."""
 
     pool: str
-    message: str
+
+
+class DropZygote(msgspec.Struct, frozen=True):
+    """End the zygote that was loaded anew: it is not wanted."""
+
+    pool: str
 
 
 class Fork(msgspec.Struct, frozen=True):
@@ -225,6 +241,7 @@ class Watch(msgspec.Struct, frozen=True):
     """An attempt begins: hold its child's tree to this memory limit."""
 
     slot: int
+    seq: int
     memory_bytes: int
 
 
@@ -321,6 +338,8 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 Command = (
     StartZygote
     | KillZygote
+    | TakeOver
+    | DropZygote
     | Fork
     | Assign
     | Watch

@@ -72,11 +72,15 @@ class Reclaimer(threading.Thread):
         """Look, prove, reclaim, until closed."""
         looks = 0
         while not self._closing.is_set():
-            runs = self._open_runs()
-            for run in runs or ():
-                self._consider(run)
-            if runs is not None and looks % TIDY_EVERY == 0:
-                self._tidy({run.id for run in runs})
+            try:
+                runs = self._open_runs()
+                for run in runs or ():
+                    self._consider(run)
+                if runs is not None and looks % TIDY_EVERY == 0:
+                    self._tidy({run.id for run in runs})
+            except (OSError, ValueError) as exc:
+                text = f"looking for dead runs failed: {exc!r}; trying again"
+                self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
             looks += 1
             self._closing.wait(EVERY_S)
 

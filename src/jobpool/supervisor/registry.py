@@ -78,10 +78,6 @@ class Registry:
         """Say whether a lease of this kind can be executed here."""
         return kind in self._plain
 
-    def spec(self, kind: str) -> HandlerSpec:
-        """Return the declaration behind a kind or an alias."""
-        return self._specs[kind]
-
     def policy(self, kind: str) -> Policy:
         """Return a kind's policy; of an unknown kind, the defaults."""
         return self._policies.get(kind) or Policy()

@@ -43,6 +43,7 @@ from jobpool.supervisor.zygotes import Zygotes
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop may keep the store thread from the interpreter's lock."""
 CLOSE_S = 10.0
+EXIT_FAILED = 1
 
 
 def serve(
@@ -175,7 +176,7 @@ class _Supervisor:
                 directory.keep()
         if finish.error is not None:
             raise finish.error
-        return finish.exit_code
+        return finish.exit_code if self._store.error is None else EXIT_FAILED
 
     # -- the store -----------------------------------------------------------------
 
@@ -213,7 +214,8 @@ class _Supervisor:
             try:
                 return chore(store)
             except StoreUnavailable:
-                self._store.chore(try_it)
+                if self._machine.mode is Mode.RUNNING:
+                    self._store.chore(try_it)
                 raise
 
         return try_it

@@ -35,11 +35,6 @@ class Shutdown:
         self.finished = False
         """The end has been commanded; nothing more is."""
 
-    @property
-    def leases(self) -> bool:
-        """Whether new leases may be asked for."""
-        return self.mode is Mode.RUNNING and not self.finished
-
     def ask(self, *, stop: bool) -> Mode:
         """Take a request to drain, or to stop, and return the mode."""
         self.mode = NEXT[self.mode, stop]

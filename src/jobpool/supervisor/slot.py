@@ -181,12 +181,14 @@ class Slot:
     queue: deque[Assigned] = field(default_factory=deque)
     """What was sent to the child; the first is running, the rest is sent ahead."""
     killed: Kill | None = None
-    done: Done | None = None
-    """The child's last word about its first job when it is to die after it."""
+    killed_seq: int = 0
+    """The attempt that the kill was decided for; 0: none was running."""
+    dones: dict[int, Done] = field(default_factory=dict)
+    """Ends that the child reported after its kill was decided, by number."""
     deadline_s: float = NEVER_S
     start_error: str = ""
-    asking: bool = False
-    """A request of the child's is with the store; a child of ours asks no second."""
+    asking: int = 0
+    """Requests of the child's that are with the store."""
     recalling: bool = False
     """A recall is under way."""
     recall_s: float = NEVER_S

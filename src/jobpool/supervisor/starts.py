@@ -53,6 +53,8 @@ class Starts:
         slot.state = SlotState.STARTING
         slot.born_s = self._desk.now_s
         self._desk.wake_slot_at(slot, self._desk.now_s + START_LATE_S)
+        if self._desk.ending:
+            self.stop_starting(slot, None)
 
     def fork_failed(self, slot: Slot, message: object) -> None:
         """No child was made."""
@@ -62,7 +64,8 @@ class Starts:
     def fork_late(self, slot: Slot, _detail: object) -> None:
         """The zygote does not answer: another one shall."""
         message = f"made no child within {FORK_LATE_S:g} s"
-        self._desk.out.append(m.KillZygote(slot.pool, message))
+        self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
+        self._desk.out.append(m.KillZygote(slot.number, message))
 
     def ready(self, slot: Slot, frame: object) -> None:
         """The child can take a job."""
@@ -97,6 +100,17 @@ class Starts:
         else:
             self._failed(slot, message)
 
+    def died_idle(self, slot: Slot, exited: object) -> None:
+        """A child without a job ended by itself; nobody is to blame."""
+        how = notices.exit_words(exited)
+        empty(slot)
+        if slot.jobs == 0 and not self._desk.ending:
+            self._failed(slot, f"it ended before its first job ({how})")
+            return
+        event = notices.idle_child_ended(self._desk.now_ms, slot.name, how)
+        self._desk.say(event)
+        self._freed(slot)
+
     def rest(self, slot: Slot) -> None:
         """The slot's child waits for a job."""
         slot.state = SlotState.IDLE
@@ -119,6 +133,9 @@ class Starts:
 def empty(slot: Slot) -> None:
     """The slot has no child any more."""
     slot.state = SlotState.EMPTY
-    slot.killed = slot.done = None
-    slot.recalling = slot.asking = False
+    slot.killed = None
+    slot.killed_seq = 0
+    slot.dones.clear()
+    slot.recalling = False
+    slot.asking = 0
     slot.deadline_s = NEVER_S

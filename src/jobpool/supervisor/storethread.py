@@ -97,6 +97,8 @@ class StoreThread(threading.Thread):
         self._changed = threading.Condition()
         self._closing = False
         self._busy = False
+        self._tried_last = False
+        """The outbox had its last chance after the close."""
         self._trouble_since_s: float | None = None
         self._pause_s = RETRY_FIRST_S
         self.kinds: Mapping[str, Sequence[str]] = {}
@@ -133,7 +135,8 @@ class StoreThread(threading.Thread):
     def chore(self, chore: Chore) -> None:
         """Leave something to be done with the store outside of the group commit."""
         with self._changed:
-            self._inbox.chores.append(chore)
+            if chore not in self._inbox.chores:
+                self._inbox.chores.append(chore)
             self._changed.notify()
 
     def close(self, timeout_s: float) -> None:
@@ -173,7 +176,9 @@ class StoreThread(threading.Thread):
                     break
                 self._changed.wait()
             if self._closing and not self._inbox:
-                return None
+                if not self._outbox or self._tried_last:
+                    return None
+                self._tried_last = True
             if self._busy and self._inbox.can_wait and not self._closing:
                 self._changed.wait_for(self._cannot_wait, LINGER_S)
             batch, self._inbox = self._inbox, Inbox()
@@ -196,10 +201,16 @@ class StoreThread(threading.Thread):
         for chore in batch.chores:
             try:
                 said = chore(store)
+            except StoreRefused as exc:
+                self._refused(exc)
+                continue
             except StoreError as exc:
                 self._trouble(exc)
                 self._pause()
                 continue
+            except Exception as exc:  # noqa: BLE001 - one chore must not end them all
+                text = f"the store thread could not do {chore!r}: {exc!r}"
+                said = (ev.Alarm(at_ms=self._clock.utc_ms(), text=text),)
             for event in said:
                 self._post(event)
 
@@ -268,7 +279,8 @@ class StoreThread(threading.Thread):
         if batch.wanted is not None:
             self._post(m.GrantFailed())
         with self._changed:
-            self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
+            if not self._closing:
+                self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
         self._trouble(error)
         self._pause()
 

@@ -26,6 +26,8 @@ class Watched:
     output_max_bytes: int
     peak_bytes: int = 0
     look_s: float = 0.0
+    seq: int = 0
+    """The attempt that is being watched."""
     active: bool = True
 
 
@@ -33,10 +35,10 @@ class Watch:
     """The memory watch over all slots.
 
     Args:
-        over: called with a slot's number and its resident memory when it is over.
+        over: called with a slot's number, its attempt's and its memory when it is over.
     """
 
-    def __init__(self, over: Callable[[int, int], None]) -> None:
+    def __init__(self, over: Callable[[int, int, int], None]) -> None:
         self._over = over
         self._watched: dict[int, Watched] = {}
         self._looks: list[tuple[float, int]] = []
@@ -53,9 +55,10 @@ class Watch:
         """A slot's child is gone."""
         self._watched.pop(number, None)
 
-    def begin(self, number: int, limit_bytes: int, now_s: float) -> None:
+    def begin(self, number: int, seq: int, limit_bytes: int, now_s: float) -> None:
         """An attempt begins: hold it to its limit."""
         watched = self._watched[number]
+        watched.seq = seq
         watched.limit_bytes = limit_bytes
         look_s = now_s + next_look_s(watched.peak_bytes, limit_bytes)
         watched.peak_bytes = 0
@@ -93,7 +96,7 @@ class Watch:
             confirmed = process.confirm_over(watched.limit_bytes)
             if confirmed > watched.limit_bytes:
                 watched.active = False
-                self._over(number, confirmed)
+                self._over(number, watched.seq, confirmed)
                 return
             rss = min(rss, watched.limit_bytes)
         watched.look_s = now_s + next_look_s(rss, watched.limit_bytes)

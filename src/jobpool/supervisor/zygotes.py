@@ -103,8 +103,7 @@ class Zygotes:
             load_until_s=now_s + self.settings.app_timeout_s,
             memory_bytes=max(settings.limits.memory_bytes, LOAD_MEMORY_MIN_BYTES),
         )
-        if pool in self._coming:
-            self._coming[pool].zygote.kill()
+        self.drop(pool)
         (self._coming if pool in self._serving else self._serving)[pool] = kept
         self._look_s = now_s + LOOK_EVERY_S
         self._reactor.watch(zygote, lambda _mask: self._ready(kept))
@@ -121,11 +120,25 @@ class Zygotes:
         kept.zygote.fork(slot, fds)
         kept.forking.add(slot)
 
-    def kill(self, pool: str, message: str) -> None:
-        """Kill a pool's zygote; that it is lost is reported with this message."""
-        kept = self._serving.get(pool)
+    def kill(self, slot: int, message: str) -> None:
+        """Kill the zygote that was asked for a slot's child; its loss is reported."""
+        for kept in self._all():
+            if slot in kept.forking:
+                kept.doom(message)
+
+    def take_over(self, pool: str) -> None:
+        """Let the zygote that was loaded anew fork for its pool from now on."""
+        kept = self._coming.pop(pool, None)
         if kept is not None:
-            kept.doom(message)
+            self._former.append(self._serving[pool])
+            self._serving[pool] = kept
+            self.buried(0)
+
+    def drop(self, pool: str) -> None:
+        """End the zygote that was loaded anew."""
+        kept = self._coming.pop(pool, None)
+        if kept is not None:
+            self._let_go(kept)
 
     def buried(self, pid: int) -> None:
         """A child is gone; a former zygote without any is let go."""
@@ -186,6 +199,8 @@ class Zygotes:
     # -- events ----------------------------------------------------------------------
 
     def _ready(self, kept: _Kept) -> None:
+        if kept not in self._all():
+            return  # it was let go while this event waited
         frames = kept.zygote.receive()
         if frames is None:
             self._lost(kept)
@@ -197,10 +212,9 @@ class Zygotes:
         match frame:
             case Loaded(report=report):
                 kept.load_until_s = NEVER_S
-                if self._coming.get(kept.pool) is kept:
-                    self._take_over(kept)
+                reloading = self._coming.get(kept.pool) is kept
                 self._guard_orphans(kept)
-                self._reactor.feed(m.ZygoteLoaded(kept.pool, report))
+                self._reactor.feed(m.ZygoteLoaded(kept.pool, report, reloading))
             case LoadFailed(message=message, traceback=traceback):
                 kept.why = (message, traceback)
             case Forked(slot=slot, pid=pid):
@@ -221,11 +235,6 @@ class Zygotes:
         if living:
             kept.zygote.guard(living)
             kept.children |= {pid for pid, _start in living}
-
-    def _take_over(self, kept: _Kept) -> None:
-        self._former.append(self._serving[kept.pool])
-        self._serving[kept.pool] = self._coming.pop(kept.pool)
-        self.buried(0)
 
     def _lost(self, kept: _Kept) -> None:
         """A zygote is gone; its children live on, as our own."""

@@ -1,24 +1,28 @@
 """Handlers that do to their process what jobs do to theirs."""
 
 # Written as users write:
-# ruff: noqa: BLE001, PTH106, PTH109, PTH110, PTH115, PTH118, PTH123, PTH208, PTH211
+# ruff: noqa: BLE001, PTH102, PTH106, PTH109, PTH110, PTH115, PTH118, PTH123, PTH208, PTH211
 # ruff: noqa: SIM115, T201
 
 import ctypes
+import faulthandler
 import locale
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 from fake_application import FakeApplication
 
 from jobpool.core import running
 from jobpool.core.job import NewJob
 from jobpool.errors import GiveUp, RetryLater, SoftTimeout
+from jobpool.sandbox import scratch
 
 app = FakeApplication()
 SLEEP = ["sleep", "1000"]
@@ -158,7 +162,10 @@ def change(what):
         "scratch_gone": lambda: os.rmdir(os.environ["TMPDIR"]),
         "scratch_file": lambda: _put_in_place_of_scratch(os.mknod),
         "scratch_link": lambda: _put_in_place_of_scratch(lambda p: os.symlink("/", p)),
+        "scratch_empty_link": _link_scratch_to_an_empty_directory,
+        "scratch_mode": _open_scratch_to_others,
         "trace": lambda: sys.settrace(lambda *_: None),
+        "socket_timeout": lambda: socket.setdefaulttimeout(0.5),
     }
     if what == "alarm":
         signal.signal(signal.SIGALRM, _boom)
@@ -174,6 +181,15 @@ def _stand_in_deleted():
 def _put_in_place_of_scratch(make):
     os.rmdir(os.environ["TMPDIR"])
     make(os.environ["TMPDIR"])
+
+
+def _open_scratch_to_others():
+    Path(os.environ["TMPDIR"]).chmod(0o755)
+
+
+def _link_scratch_to_an_empty_directory():
+    elsewhere = tempfile.mkdtemp(dir=Path(os.environ["TMPDIR"]).parent)
+    _put_in_place_of_scratch(lambda path: os.symlink(elsewhere, path))
 
 
 def _boom(_signum, _frame):
@@ -200,7 +216,9 @@ def state(_):
         "hook": repr(sys.excepthook),
         "tempdir": tempfile.gettempdir(),
         "scratch": os.listdir(os.environ["TMPDIR"]),
+        "scratch_mode": oct(os.lstat(os.environ["TMPDIR"]).st_mode),
         "trace": repr(sys.gettrace()),
+        "socket_timeout": socket.getdefaulttimeout(),
     }
 
 
@@ -216,6 +234,59 @@ def leave(what):
         subprocess.Popen(["true"])
     elif what == "ending thread":
         threading.Thread(target=time.sleep, args=(0.002,)).start()
+
+
+def _fd_of(part):
+    """Return this process's descriptor of a file whose name has a part."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if part in os.readlink(f"/proc/self/fd/{name}"):
+                return int(name)
+        except FileNotFoundError:
+            continue
+    raise LookupError(part)
+
+
+@app.handler
+def harm_marks(how):
+    fd = _fd_of("/mark.")
+    if how == "truncate":
+        os.ftruncate(fd, 0)
+    elif how == "close":
+        os.close(fd)
+    else:
+        os.dup2(os.open(how, os.O_RDWR), fd)
+
+
+@app.handler
+def change_for_good(what):
+    if what == "priority":
+        os.nice(1)
+    elif what == "descriptors":
+        for _ in range(70):
+            os.dup(0)
+    elif what == "subreaper":
+        ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
+
+
+@app.handler
+def arm_fault_handler(seconds):
+    faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+@app.handler
+def hold_scratch(_):
+    """Put something there that cannot be removed, as far as the child knows."""
+    scratch.remove_tree = lambda _path: False
+    tempfile.mkstemp()
+
+
+@app.handler
+def nest(depth):
+    os.chdir(os.environ["TMPDIR"])
+    for _ in range(depth):
+        os.mkdir("d")
+        os.chdir("d")
 
 
 @app.handler

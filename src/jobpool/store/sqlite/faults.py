@@ -12,6 +12,13 @@ from jobpool.errors import (
     StoreUnavailable,
 )
 
+_DATA = (
+    "a value violates the table's own rules; somebody else has written there. Find it "
+    "with `PRAGMA integrity_check` and put it right, or restore a backup"
+)
+_RANGE = (
+    "a value is larger than SQLite can hold; nothing was changed. Use a smaller one"
+)
 _FULL = "there is no room on its disk; make room, then try again"
 _REASONS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_FULL: (StoreFull, _FULL),
@@ -54,6 +61,9 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
         StoreUnavailable,
         "this user may not access it; give it read and write permission",
     ),
+    sqlite3.SQLITE_CONSTRAINT: (StoreRefused, _DATA),
+    sqlite3.SQLITE_MISMATCH: (StoreRefused, _DATA),
+    sqlite3.SQLITE_TOOBIG: (StoreRefused, _RANGE),
     sqlite3.SQLITE_NOTADB: (
         StoreRefused,
         "it is not a SQLite database (or an encrypted one); name another file",
@@ -81,13 +91,20 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def explain(error: sqlite3.Error, path: str) -> StoreError | JobpoolBug:
+def explain(
+    error: sqlite3.Error | OverflowError, path: str, table: str = ""
+) -> StoreError | JobpoolBug:
     """Return the error to raise instead of *error*; the caller chains it.
 
     Args:
-        error: as the sqlite3 module raised it.
+        error: as the sqlite3 module raised it; OverflowError is its word for a number
+            beyond 64 bits.
         path: the database's file, for the message.
+        table: what the statement was about, for the message; "" when nothing is.
     """
+    where = f"{path}, table {table}," if table else path
+    if isinstance(error, OverflowError):
+        return StoreRefused(f"the store {where} could not be used: {_RANGE}")
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     known = _REASONS.get(primary_code(error))
     if known is None and str(error) == "database or disk is full":
@@ -98,4 +115,12 @@ def explain(error: sqlite3.Error, path: str) -> StoreError | JobpoolBug:
             f"({name}: {error}); please report this"
         )
     kind, remedy = known
-    return kind(f"the store {path} could not be used ({name}): {remedy}")
+    return kind(f"the store {where} could not be used ({name}): {remedy}")
+
+
+def unreadable(path: str, table: str) -> StoreRefused:
+    """Return the error for a row that is not as jobpool has written it."""
+    return StoreRefused(
+        f"the store {path}, table {table}, has a row that cannot be read; somebody "
+        "else has written it. Put it right or delete it, or restore a backup"
+    )

@@ -12,6 +12,7 @@ from jobpool.store.base import KindRecord, Run
 from jobpool.store.batching import as_json
 from jobpool.store.checking import clean_text
 from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.leasing import has_ended
 from jobpool.store.sqlite.rows import run_from
 from jobpool.store.sqlite.session import Session
 
@@ -66,14 +67,13 @@ class Keeping:
         """See `Store.renew`."""
         now_ms = self._database.clock.utc_ms()
         with self._database.writing() as session:
-            return bool(
-                session.run(
-                    "renew",
-                    run_id=run_id,
-                    now_ms=now_ms,
-                    lease_until_ms=now_ms + round(ttl_s * 1000),
-                )
+            renewed = session.run(
+                "renew",
+                run_id=run_id,
+                now_ms=now_ms,
+                lease_until_ms=now_ms + round(ttl_s * 1000),
             )
+            return bool(renewed) or not has_ended(session, run_id)
 
     def end_run(self, run_id: str) -> None:
         """See `Store.end_run`."""
@@ -88,7 +88,7 @@ class Keeping:
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""
         with self._database.reading() as session:
-            return [run_from(row) for row in session.rows("open_runs")]
+            return [run_from(row, session.path) for row in session.rows("open_runs")]
 
     def cancel_requests(self, run_id: str) -> list[int]:
         """See `Store.cancel_requests`."""

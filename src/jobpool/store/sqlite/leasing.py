@@ -10,9 +10,11 @@ from operator import itemgetter
 import msgspec
 
 from jobpool.core.job import Lease, PastAttempt
-from jobpool.errors import JobpoolBug, UsageError
+from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.base import LeaseBatch
 from jobpool.store.batching import as_json
+from jobpool.store.checking import COUNT_MAX
+from jobpool.store.queries import load_queries
 from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.rows import LeaseRow, convert, make_lease, read_leases
 from jobpool.store.sqlite.session import Session
@@ -20,7 +22,12 @@ from jobpool.store.sqlite.session import Session
 STEP_JOBS = 1000
 """So many jobs are expired and promoted in one call, at most."""
 _RANDOM_BITS = 20
-_UNREADABLE = "its row in the database cannot be read; somebody else has written it"
+_TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
+_TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
+_UNREADABLE = (
+    "its row in the database cannot be read (a value is of the wrong type or out of "
+    "range); somebody else has written it"
+)
 
 _History = dict[int, tuple[PastAttempt, ...]]
 
@@ -36,10 +43,10 @@ class Leasing:
         """See `Store.lease`."""
         with self._database.writing() as session:
             now_ms = self._database.clock.utc_ms()
-            if not session.value("run_is_open", run_id=run_id):
-                raise UsageError(
-                    f"run {run_id} is unknown or has ended and gets no leases; "
-                    "begin it first"
+            if has_ended(session, run_id):
+                raise StoreRefused(
+                    f"run {run_id} has ended in the store {session.path} and gets no "
+                    "leases; restart jobpool"
                 )
             expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
             _expire(session, [job_id for (job_id,) in expired], now_ms)
@@ -91,6 +98,21 @@ class Leasing:
                     )
                 counts[pool] = min(count, limit)
         return counts
+
+
+def has_ended(session: Session, run_id: str) -> bool:
+    """Say whether a run has ended.
+
+    Raises:
+        StoreRefused: the store does not know it: it is not the one it began in.
+    """
+    ended: int | None = session.value("run_has_ended", run_id=run_id)
+    if ended is None:
+        raise StoreRefused(
+            f"the store {session.path} does not know run {run_id}: the database was "
+            "made anew or restored while it ran; restart jobpool"
+        )
+    return bool(ended)
 
 
 def _candidates(
@@ -154,7 +176,7 @@ def _grant(
         make_lease(
             row,
             token=token,
-            attempt=row.attempt + 1,
+            attempt=min(row.attempt + 1, COUNT_MAX),
             leased_at_ms=now_ms,
             history=history.get(row.id, ()),
         )
@@ -167,8 +189,18 @@ def _take_tokens(session: Session, count: int) -> list[int]:
 
     The counter makes them grow; the random bits keep a token of a store that was
     restored from a backup from being granted a second time.
+
+    Raises:
+        StoreRefused: the counter is not one that jobpool has written.
     """
-    last: int = session.value("take_tokens", leases=count)
+    last: int | None = session.value("take_tokens", leases=count, most=_TOKENS_MAX)
+    if last is None:
+        raise StoreRefused(
+            f"the counter 'tokens' in table jobpool_meta of {session.path} is missing "
+            f"or out of range (expected 0 to {_TOKENS_MAX}); nothing was leased. Stop "
+            "every supervisor, then restore a backup, or set it above the number of "
+            f"leases ever granted: `{_TOKENS_REMEDY}`"
+        )
     return [
         number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
         for number in range(last - count + 1, last + 1)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-from jobpool.core.job import Attempt, Job, Lease, PastAttempt
+from jobpool.core.job import TIME_MAX_MS, Attempt, Job, Lease, PastAttempt
 from jobpool.store.base import KindRecord, Run
+from jobpool.store.checking import COUNT_MAX, MAX_ATTEMPTS_MAX, MEMORY_MAX_BYTES
+from jobpool.store.sqlite.faults import unreadable
 from jobpool.store.sqlite.session import Row
 
 T = TypeVar("T")
+_Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 
 def convert(values: Any, kind: type[T]) -> T:
@@ -28,25 +33,25 @@ def convert(values: Any, kind: type[T]) -> T:
 
 
 class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
-    """The columns of lease_candidates and leases_of."""
+    """The columns of lease_candidates and leases_of, within a producer's bounds."""
 
     id: int
     kind: str
     pool: str
-    attempt: int
+    attempt: _Count
     payload: bytes
     checkpoint: bytes | None
-    max_attempts: int | None
-    timeout_s: float | None
-    memory_bytes: int | None
-    failures: int
-    crashes: int
-    interruptions: int
-    recoveries: int
-    reset_attempt: int
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS_MAX)] | None
+    timeout_s: Annotated[float, Meta(gt=0, le=sys.float_info.max)] | None
+    memory_bytes: Annotated[int, Meta(ge=1, le=MEMORY_MAX_BYTES)] | None
+    failures: _Count
+    crashes: _Count
+    interruptions: _Count
+    recoveries: _Count
+    reset_attempt: _Count
     expires_at_ms: int | None
-    token: int | None
-    leased_at_ms: int | None
+    token: Annotated[int, Meta(ge=0)] | None
+    leased_at_ms: Annotated[int, Meta(ge=0, le=TIME_MAX_MS)] | None
 
     def has_past(self) -> bool:
         """Say whether an earlier attempt since the last reset may be stored."""
@@ -141,19 +146,33 @@ def _readable(value: Any, kind: Any) -> Any:
     return next(iter(kind))
 
 
-def run_from(row: Row) -> Run:
-    """Return a row of open_runs as a record."""
+def run_from(row: Row, path: str) -> Run:
+    """Return a row of open_runs as a record.
+
+    Raises:
+        StoreRefused: it cannot be read; *path* is named.
+    """
     values = dict(zip(Run.__struct_fields__, row, strict=True))
-    values["pools"] = json.loads(values["pools"])
-    run: Run = convert(values, Run)
+    try:
+        values["pools"] = json.loads(values["pools"])
+        run: Run = convert(values, Run)
+    except (TypeError, ValueError) as error:
+        raise unreadable(path, "jobpool_runs") from error
     return run
 
 
-def kind_from(row: Row) -> KindRecord:
-    """Return a row of get_kinds as a record."""
+def kind_from(row: Row, path: str) -> KindRecord:
+    """Return a row of get_kinds as a record.
+
+    Raises:
+        StoreRefused: it cannot be read; *path* is named.
+    """
     values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
-    values["schema"] = values["schema"].encode()
-    kind: KindRecord = convert(values, KindRecord)
+    try:
+        schema = convert(values["schema"], str)
+        kind: KindRecord = convert({**values, "schema": schema.encode()}, KindRecord)
+    except ValueError as error:
+        raise unreadable(path, "jobpool_kinds") from error
     return kind
 
 

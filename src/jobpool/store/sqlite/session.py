@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from jobpool.store.sqlite.faults import explain
 
 Row = tuple[Any, ...]
 _QUERIES = load_queries("sqlite")
+_TABLE = re.compile(r"\bjobpool_(?!step\b)\w+")
 
 
 class Session:
@@ -36,7 +38,7 @@ class Session:
         Raises:
             StoreError: it failed and has changed nothing.
         """
-        return self._execute(name, parameters).fetchall()
+        return self._execute(name, parameters)[0]
 
     def run(self, name: str, /, **parameters: Any) -> int:
         """Run a statement; return how many rows it changed.
@@ -44,16 +46,28 @@ class Session:
         Raises:
             StoreError: it failed and has changed nothing.
         """
-        return self._execute(name, parameters).rowcount
+        return self._execute(name, parameters)[1]
 
     def value(self, name: str, /, **parameters: Any) -> Any:
         """Run a query; return the first column of its first row, or None."""
         rows = self.rows(name, **parameters)
         return rows[0][0] if rows else None
 
-    def _execute(self, name: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
-        # Made directly: connection.cursor() would carry a caller's row_factory.
+    def _execute(
+        self, name: str, parameters: Mapping[str, Any]
+    ) -> tuple[list[Row], int]:
         try:
-            return sqlite3.Cursor(self.connection).execute(_QUERIES[name], parameters)
-        except sqlite3.Error as error:
-            raise explain(error, self.path) from error
+            # Made directly: connection.cursor() would carry a caller's row_factory.
+            cursor = sqlite3.Cursor(self.connection)
+            cursor.execute(_QUERIES[name], parameters)
+            # Fetching goes on executing: it can fail as well.
+            rows = cursor.fetchall()
+        except (sqlite3.Error, OverflowError) as error:
+            raise explain(error, self.path, _table_of(_QUERIES[name])) from error
+        return rows, cursor.rowcount
+
+
+def _table_of(statement: str) -> str:
+    """Return the first table of jobpool's that a statement names: its subject."""
+    found = _TABLE.search(statement)
+    return found[0] if found else ""

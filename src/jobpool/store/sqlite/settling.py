@@ -8,7 +8,14 @@ from typing import Any
 from jobpool.core.job import JobState, Progress, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.store.batching import Blobs, as_json
-from jobpool.store.checking import check_new_jobs, clean_text
+from jobpool.store.checking import (
+    check_new_jobs,
+    clean_text,
+    fit_code,
+    fit_delay_ms,
+    fit_duration_s,
+    fit_memory_bytes,
+)
 from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.producing import insert
 from jobpool.store.sqlite.session import Session
@@ -139,13 +146,13 @@ def _job_row(s: Settlement) -> tuple[Any, ...]:
         charge.crash,
         charge.interruption,
         charge.recovery,
-        s.delay_ms,
+        fit_delay_ms(s.delay_ms),
         clean_text(evidence.reason),
         clean_text(evidence.error_class),
         clean_text(evidence.error),
-        evidence.peak_rss_bytes,
-        evidence.cpu_s,
-        evidence.duration_s,
+        fit_memory_bytes(evidence.peak_rss_bytes),
+        fit_duration_s(evidence.cpu_s),
+        fit_duration_s(evidence.duration_s),
         clean_text(evidence.slot),
     )
 
@@ -161,11 +168,11 @@ def _attempt_row(s: Settlement) -> tuple[Any, ...]:
         clean_text(evidence.error_class),
         clean_text(evidence.error),
         clean_text(evidence.traceback),
-        evidence.signal,
-        evidence.exit_code,
-        evidence.peak_rss_bytes,
-        evidence.cpu_s,
-        evidence.duration_s,
+        fit_code(evidence.signal),
+        fit_code(evidence.exit_code),
+        fit_memory_bytes(evidence.peak_rss_bytes),
+        fit_duration_s(evidence.cpu_s),
+        fit_duration_s(evidence.duration_s),
         clean_text(evidence.output),
         clean_text(evidence.stack),
         clean_text(evidence.slot),

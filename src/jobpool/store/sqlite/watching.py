@@ -86,7 +86,7 @@ class Watching:
     def kinds(self) -> list[KindRecord]:
         """See `Store.kinds`."""
         with self._database.reading() as session:
-            return [kind_from(row) for row in session.rows("get_kinds")]
+            return [kind_from(row, session.path) for row in session.rows("get_kinds")]
 
     def paused(self) -> list[tuple[str, str]]:
         """See `Store.paused`."""

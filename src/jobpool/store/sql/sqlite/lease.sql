@@ -1,8 +1,8 @@
 -- Leasing: one statement a step, whatever the size of the batch.
 
--- name: run_is_open
--- A run that has ended gets nothing.
-SELECT 1 FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NULL
+-- name: run_has_ended
+-- No row: the run is unknown.
+SELECT ended_at_ms IS NOT NULL FROM jobpool_runs WHERE id = :run_id
 
 -- name: expired_jobs
 -- Jobs that no attempt began in time.
@@ -66,21 +66,26 @@ LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 ORDER BY best.priority DESC, best.run_at_ms, best.id
 
 -- name: take_tokens
--- The counter of leases moves in the transaction that grants them.
+-- The counter of leases moves in the transaction that grants them, within its range.
 UPDATE jobpool_meta
 SET value = value + :leases
 WHERE name = 'tokens'
+  AND typeof(value) = 'integer' AND value BETWEEN 0 AND :most - :leases
 RETURNING value
 
+-- name: reset_tokens
+-- Never run by jobpool: what it tells an operator whose counter is spoilt to run.
+INSERT OR REPLACE INTO jobpool_meta (name, value) VALUES ('tokens', 1000000000000)
+
 -- name: lease_jobs
--- :rows holds [id, token].
+-- :rows holds [id, token]. The attempt's number ends at 2^31 - 1.
 UPDATE jobpool_jobs
 SET
   state = 'leased',
   token = granted.token,
   supervisor = :run_id,
   leased_at_ms = :now_ms,
-  attempt = attempt + 1,
+  attempt = min(attempt + 1, 2147483647),
   slot = NULL,
   started_at_ms = NULL,
   last_heartbeat_at_ms = NULL,

@@ -9,9 +9,10 @@ SET value = value + :jobs
 WHERE name = 'unfinished_at_most' AND value + :jobs <= :limit
 
 -- name: add_room
--- Raise the bound whatever the limit: revived jobs and hooks are not refused.
+-- Raise the bound whatever the limit, up to 2^53: revived jobs and hooks are not
+-- refused.
 UPDATE jobpool_meta
-SET value = value + :jobs
+SET value = min(CAST(value AS INTEGER) + :jobs, 9007199254740992)
 WHERE name = 'unfinished_at_most'
 
 -- name: count_unfinished

@@ -36,7 +36,8 @@ WHERE j.id = json_extract(ended.value, '$[0]')
 
 -- name: settle_jobs
 -- An attempt that never began (outcome NULL) leaves no trace. A job whose
--- cancellation was asked for does not wait for another attempt.
+-- cancellation was asked for does not wait for another attempt. Counters end at
+-- 2^31 - 1: whatever a hand has written there, the settlement is stored.
 UPDATE jobpool_jobs
 SET
   state = CASE
@@ -53,11 +54,22 @@ SET
     WHEN 'pending' THEN min(:now_ms + ended.delay_ms, 253402300799000)
     ELSE run_at_ms
   END,
-  attempt = attempt - (ended.outcome IS NULL),
-  failures = failures + ended.failure,
-  crashes = crashes + ended.crash,
-  interruptions = interruptions + ended.interruption,
-  recoveries = recoveries + ended.recovery,
+  attempt = max(
+    ended.outcome IS NOT NULL,
+    min(CAST(attempt AS INTEGER) - (ended.outcome IS NULL), 2147483647)
+  ),
+  failures = max(
+    0, min(CAST(failures AS INTEGER) + ended.failure, 2147483647)
+  ),
+  crashes = max(
+    0, min(CAST(crashes AS INTEGER) + ended.crash, 2147483647)
+  ),
+  interruptions = max(
+    0, min(CAST(interruptions AS INTEGER) + ended.interruption, 2147483647)
+  ),
+  recoveries = max(
+    0, min(CAST(recoveries AS INTEGER) + ended.recovery, 2147483647)
+  ),
   started_at_ms = CASE
     WHEN ended.outcome IS NULL THEN started_at_ms
     ELSE coalesce(started_at_ms, leased_at_ms)
@@ -106,8 +118,9 @@ WHERE jobpool_jobs.id = ended.id
 RETURNING id
 
 -- name: insert_results
--- :rows holds [id, first byte from 1, length] within :blobs.
-INSERT INTO jobpool_results (job_id, result)
+-- :rows holds [id, first byte from 1, length] within :blobs. A row that is there
+-- already is a hand's.
+INSERT OR REPLACE INTO jobpool_results (job_id, result)
 SELECT
   json_extract(new.value, '$[0]'),
   substr(
@@ -116,9 +129,9 @@ SELECT
 FROM json_each(:rows) AS new
 
 -- name: count_stale
--- Settlements under a superseded token.
+-- Settlements under a superseded token, up to 2^53: never a reason to refuse.
 UPDATE jobpool_meta
-SET value = value + :stale
+SET value = min(CAST(value AS INTEGER) + :stale, 9007199254740992)
 WHERE name = 'stale_settlements'
 
 -- name: record_beats

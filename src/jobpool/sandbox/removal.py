@@ -1,0 +1,146 @@
+"""Removes directory trees that a job has made, whatever their shape.
+
+Theory of operation. A job can nest directories deeper than a recursion goes, and
+than a path can be long. So nothing here descends: each directory below the root is
+emptied of its files, and its subdirectories are moved up, right below the root, under
+names that nobody else has; there they wait for their turn. Every step is relative to
+an open directory and takes no more than three descriptors and one short name. Links are
+removed, never followed.
+
+What a job has forbidden itself (mode 0) is allowed again where that is needed. What
+is not removable all the same (another file system mounted there, an immutable file,
+another user's) stays; the caller is told, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections import deque
+from pathlib import Path
+
+_READ = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FIND = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PASSES = 3
+"""For what a process that still runs puts back meanwhile."""
+
+
+def remove_tree(path: str | Path) -> bool:
+    """Remove a directory with all that is in it; a file or a link, by itself.
+
+    Never raises an `OSError`, and does not mind what vanishes meanwhile.
+
+    Args:
+        path: what to remove; need not exist.
+
+    Returns:
+        Whether it is gone. If not, what is left of it may have been moved within
+        *path*.
+    """
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)  # noqa: PTH108 - a str, or a Path
+            return True
+        for _ in range(_PASSES):
+            root = _open_directory(os.fspath(path), None)
+            try:
+                _Removal(root).empty()
+            finally:
+                os.close(root)
+            if _remove_empty(os.fspath(path), None):
+                return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+class _Removal:
+    """One pass over a tree.
+
+    Args:
+        root: its root, open.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._prefix = secrets.token_hex(8)  # nobody has made these names before us
+        self._moved = 0
+        self._waiting: deque[str] = deque()
+
+    def empty(self) -> None:
+        """Remove all that can be removed below the root."""
+        self._waiting += _unlink_files(self._root)
+        while self._waiting:
+            name = self._waiting.popleft()
+            with contextlib.suppress(OSError):  # gone, or it stays: rmdir will tell
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Remove a directory right below the root; what is in it is moved up."""
+        if _remove_empty(name, self._root):
+            return
+        directory = _open_directory(name, self._root)
+        try:
+            for inner in _unlink_files(directory):
+                with contextlib.suppress(OSError):
+                    self._move_up(inner, directory)
+        finally:
+            os.close(directory)
+        _remove_empty(name, self._root)
+
+    def _move_up(self, name: str, directory: int) -> None:
+        if _remove_empty(name, directory):
+            return
+        self._moved += 1
+        target = f"{self._prefix}-{self._moved}"
+        try:
+            os.rename(name, target, src_dir_fd=directory, dst_dir_fd=self._root)
+        except PermissionError:
+            # To move a directory is to write to it: its parent is in it.
+            os.close(_open_directory(name, directory))
+            os.rename(name, target, src_dir_fd=directory, dst_dir_fd=self._root)
+        self._waiting.append(target)
+
+
+def _unlink_files(directory: int) -> list[str]:
+    """Remove what is no directory; return the names of the directories."""
+    with os.scandir(directory) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in found:
+        if not is_directory:
+            with contextlib.suppress(OSError):  # gone, or it stays: rmdir will tell
+                os.unlink(name, dir_fd=directory)
+    return [name for name, is_directory in found if is_directory]
+
+
+def _remove_empty(name: str, parent: int | None) -> bool:
+    """Remove a directory if it is empty; say whether it is gone."""
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _open_directory(name: str, parent: int | None) -> int:
+    """Open a directory, whose owner may do all with it from then on.
+
+    Raises:
+        OSError: it is none (any more), or it is another user's.
+    """
+    place = os.open(name, _FIND, dir_fd=parent)
+    try:
+        mode = stat.S_IMODE(os.fstat(place).st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            # The one way to a directory that may not be opened, and not to another
+            # that has taken its name.
+            os.chmod(f"/proc/self/fd/{place}", mode | stat.S_IRWXU)  # noqa: PTH101 - a str here
+        return os.open(".", _READ, dir_fd=place)
+    finally:
+        os.close(place)

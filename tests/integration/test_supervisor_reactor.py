@@ -1,0 +1,74 @@
+"""The reactor: what one callback has ended is not called for any more."""
+
+import os
+import socket
+
+import pytest
+
+from jobpool.core.clock import SystemClock
+from jobpool.supervisor.reactor import Reactor
+
+
+@pytest.fixture
+def reactor():
+    reactor = Reactor(SystemClock(), observer=None)
+    yield reactor
+    reactor.close()
+
+
+def ready_pair():
+    """Return the reading end of a socket pair that can be read, and the other."""
+    reading, writing = socket.socketpair()
+    writing.send(b"x")
+    return reading, writing
+
+
+def test_a_callback_may_end_another_that_is_ready_too(reactor):
+    """A child that speaks and dies at once is ready twice, and is buried once."""
+    pairs = [ready_pair() for _ in range(2)]
+    called = []
+
+    def end_both(number):
+        def ready(_mask):
+            called.append(number)
+            for reading, _writing in pairs:
+                reactor.unwatch(reading)
+
+        return ready
+
+    for number, (reading, _writing) in enumerate(pairs):
+        reactor.watch(reading, end_both(number))
+    reactor.wait(0.0)
+    assert len(called) == 1
+    for pair in pairs:
+        for end in pair:
+            end.close()
+
+
+def test_a_number_that_is_taken_again_is_not_mistaken(reactor):
+    """A descriptor closed and opened again within one round is another one."""
+    pairs = [ready_pair() for _ in range(2)]
+    late, called = [], []
+
+    def replace(number):
+        def ready(_mask):
+            called.append(number)
+            other = pairs[1 - number][0]
+            fd = other.fileno()
+            for reading, _writing in pairs:
+                reactor.unwatch(reading)
+            os.dup2(late_pair[0].fileno(), fd)
+            reactor.watch(other, lambda _mask: late.append(fd))
+
+        return ready
+
+    late_pair = ready_pair()
+    for number, (reading, _writing) in enumerate(pairs):
+        reactor.watch(reading, replace(number))
+    reactor.wait(0.0)
+    assert (len(called), late) == (1, [])
+    reactor.wait(0.0)
+    assert len(late) == 1
+    for pair in (*pairs, late_pair):
+        for end in pair:
+            end.close()
