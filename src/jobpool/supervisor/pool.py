@@ -13,6 +13,9 @@ FAST_S = 0.002
 FAST_SAMPLES = 32
 AHEAD_MAX = 16
 """Jobs that a child may hold beyond the running one."""
+HELD_MAX = 384
+"""Leased jobs beyond the running ones, at most. While the store stands still one slot
+may begin them all; its ring of marks must remember each until it is settled."""
 BACKLOG_PER_SLOT = 32
 """Leased jobs of fast kinds that may wait in the supervisor, per slot."""
 
@@ -103,6 +106,7 @@ class Pool:
             return max(0, room)
         sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
         most = busy * AHEAD_MAX + self.size * BACKLOG_PER_SLOT
+        most = min(most, HELD_MAX)
         room += most - sent
         # Rather one large request than many small ones, unless a slot is waiting.
         return room if room >= most // 2 or (free and room > 0) else 0
