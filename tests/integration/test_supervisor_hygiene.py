@@ -129,6 +129,11 @@ def multi():
         return sum(pool.map(square, range(10)))
 
 
+@jobs.job("cpu", kind="environment")
+def environment():
+    return sorted(os.environ)
+
+
 @jobs.job("io", kind="fresh")
 def fresh():
     return os.getpid()
@@ -288,3 +293,15 @@ def test_a_signal_at_the_process_group_does_not_end_jobs(site):
             os.kill(pid, signum)
     assert site.result(site.add("look"))["pid"] == before
     assert [pid for pid in zygotes if not is_alive(pid)] == []
+
+
+def test_an_environment_is_scrubbed_to_what_is_named(tmp_path):
+    """A secret of the shell reaches no handler unless it is on the list."""
+    config = '[pools.cpu]\nenv = ["PATH", "ALLOWED"]\n[pools.io]\nsize = 1\n'
+    with Site(tmp_path, APP, config=config) as scrubbed:
+        supervisor = scrubbed.start("cpu=1", env={"SECRET": "x", "ALLOWED": "y"})
+        names = set(scrubbed.result(scrubbed.add("environment")))
+        assert supervisor.stop() == 0
+    assert names >= {"ALLOWED", "PATH", "TMPDIR"}
+    assert "SECRET" not in names
+    assert {name for name in names if name.startswith("JOBPOOL_")} <= {"JOBPOOL_RUN"}

@@ -403,3 +403,17 @@ def test_the_run_of_a_store_reads_the_same_in_every_process(store, store_url):
         [sys.executable, "-c", code, store_url], capture_output=True, check=True
     )
     assert b"run-7" in run.stdout
+
+
+def test_a_helper_that_cannot_start_is_no_trap(store, holder, monkeypatch):
+    """No thread to wait with: unavailable now, and the next caller tries anew."""
+
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(recordlock._Helper, "start", no_thread)
+        with pytest.raises(StoreUnavailable, match="can't start new thread"):
+            store.enqueue([new_job()])
+    holder.stdin.close()
+    assert [job.created for job in store.enqueue([new_job()])] == [True]

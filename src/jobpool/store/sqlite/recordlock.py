@@ -25,6 +25,8 @@ import threading
 import time
 from pathlib import Path
 
+from jobpool.errors import StoreUnavailable
+
 _AGAIN_S = 0.005
 
 
@@ -81,8 +83,15 @@ class RecordLock:
                 fd = self._open()
                 if _try_lock(fd):
                     return True
-                helper = self._helper = _Helper(self, fd)
-                helper.start()
+                helper = _Helper(self, fd)
+                try:
+                    helper.start()
+                except RuntimeError as error:
+                    raise StoreUnavailable(
+                        f"cannot wait for the writers' lock {self.path}: {error}; "
+                        "nothing was written"
+                    ) from error
+                self._helper = helper
             helper.is_wanted = True
         try:
             helper.is_done.wait(max(0.0, deadline_s - time.monotonic()))
@@ -108,6 +117,12 @@ class RecordLock:
             else:
                 self._helper = None
                 fcntl.lockf(helper.fd, fcntl.LOCK_UN)
+
+    def failed(self, helper: _Helper) -> None:
+        """Forget a helper that cannot wait: the next caller tries anew."""
+        with self._guard:
+            if self._helper is helper:
+                self._helper = None
 
     def _open(self) -> int:
         if self._fd is None:
@@ -151,6 +166,7 @@ class _Helper(threading.Thread):
                 # The kernel takes threads of one process for one waiter, and so sees
                 # a deadlock where two databases are locked by threads of two.
                 if error.errno not in {errno.EDEADLK, errno.ENOLCK}:
+                    self._lock.failed(self)
                     raise
                 time.sleep(_AGAIN_S)
             else:
