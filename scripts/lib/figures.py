@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import signal
 import statistics
@@ -267,7 +268,7 @@ def supervisor(directory: Path, pools: str) -> Iterator[subprocess.Popen[bytes]]
 def spread(values: list[float]) -> str:
     """Write median, 99th percentile and maximum."""
     ranked = sorted(values)
-    p99 = ranked[min(len(ranked) - 1, int(0.99 * len(ranked)))]
+    p99 = ranked[math.ceil(0.99 * len(ranked)) - 1]  # nearest rank
     return f"{statistics.median(ranked):.2f} / {p99:.2f} / {ranked[-1]:.2f}"
 
 
