@@ -86,8 +86,7 @@ def test_jobs_survive_kill_9_at_any_moment(site):
     ids += site.add_many(
         "work.io", [{"seconds": rng.choice([0, 0.02])} for _ in range(400)], pool="io"
     )
-    kills = 5
-    for _ in range(kills):
+    for _ in range(5):
         supervisor = site.start("cpu=2,io=3")
         time.sleep(rng.random() * 0.3)
         supervisor.kill()

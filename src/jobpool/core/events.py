@@ -192,7 +192,7 @@ class PoolReloaded(Event, frozen=True, kw_only=True):
 
 
 class ChildStarted(Event, frozen=True, kw_only=True):
-    """A child is ready for jobs."""
+    """A child was forked and told to set itself up."""
 
     name = "child_started"
     level = Level.DEBUG

@@ -15,6 +15,7 @@ from __future__ import annotations
 import selectors
 from collections.abc import Sequence
 
+from jobpool.core import events as ev
 from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
@@ -22,6 +23,7 @@ from jobpool.sandbox.screening import problem
 from jobpool.sandbox.tree import sweep_orphans
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import notices
 from jobpool.supervisor.hostoom import HostOom
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.slot import Slot
@@ -42,7 +44,7 @@ class Children:
         reactor: waits for their descriptors and takes events.
         zygotes: make them.
         run: the run directory.
-        slots: the machine's slots; only their names are used.
+        slots: the machine's slots; only read.
     """
 
     def __init__(
@@ -125,6 +127,8 @@ class Children:
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
         self.watch.adopt(number, process, pool.output_max_bytes)
         self._reactor.feed(m.ChildForked(number))
+        at_ms = self._reactor.clock.utc_ms()
+        self._reactor.tell(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
 
     def fork_failed(self, number: int, message: str) -> None:
         """The zygote could not make the child."""
@@ -309,15 +313,23 @@ class Children:
                 *process.recall(),
                 *self._without_ticket.pop(number, ()),
             ]
-            self._reactor.feed(
-                m.ChildExited(
-                    slot=number,
-                    exit=ended,
-                    never_begun=never_begun,
-                    peak_rss_bytes=peak,
-                    output=process.output_tail(OUTPUT_TAIL_BYTES),
-                    stack=process.stack_text(),
-                    host_oom=host_oom,
+            exited = m.ChildExited(
+                slot=number,
+                exit=ended,
+                never_begun=never_begun,
+                peak_rss_bytes=peak,
+                output=process.output_tail(OUTPUT_TAIL_BYTES),
+                stack=process.stack_text(),
+                host_oom=host_oom,
+            )
+            self._reactor.feed(exited)
+            self._reactor.tell(
+                ev.ChildEnded(
+                    at_ms=self._reactor.clock.utc_ms(),
+                    slot=process.slot_name,
+                    pid=process.pid,
+                    jobs=self._slots[number].jobs,
+                    reason=notices.exit_words(exited),
                 )
             )
             process.close()
