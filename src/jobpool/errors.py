@@ -139,5 +139,6 @@ class RetryLater(Exception):
 class SoftTimeout(Exception):
     """Raised inside a handler at its soft time limit, so that it can clean up.
 
-    The hard limit still follows; an attempt that ends by it is ``timed_out``.
+    The hard limit still follows; an attempt that ends by it is ``timed_out``. An
+    ``async def`` handler is canceled instead: it sees ``asyncio.CancelledError``.
     """

@@ -23,7 +23,7 @@ def test_messages_survive_the_journey():
     """What is encoded comes out as an equal message of its type."""
     decoder = Decoder(FromChild)
     assert list(decoder.feed(encode(BEAT) + encode(BEAT))) == [BEAT, BEAT]
-    assert decoder.pending_bytes == 0
+    assert len(decoder._buffer) == 0
 
 
 def test_half_a_frame_waits_for_the_rest():
@@ -32,7 +32,7 @@ def test_half_a_frame_waits_for_the_rest():
     frame = encode(BEAT)
     for byte in frame[:-1]:
         assert list(decoder.feed(bytes([byte]))) == []
-    assert decoder.pending_bytes == len(frame) - 1
+    assert len(decoder._buffer) == len(frame) - 1
     assert list(decoder.feed(frame[-1:])) == [BEAT]
 
 
@@ -67,7 +67,7 @@ def test_an_announced_length_costs_no_memory():
     """A frame that announces much and sends little is not given memory for it."""
     decoder = Decoder(FromChild)
     assert list(decoder.feed(FRAME_MAX_BYTES.to_bytes(4, "little"))) == []
-    assert decoder.pending_bytes == 4
+    assert len(decoder._buffer) == 4
 
 
 def test_what_came_before_garbage_is_delivered():

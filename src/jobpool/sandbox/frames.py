@@ -252,11 +252,6 @@ class Decoder:
         finally:
             del buffer[:start]
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of an incomplete frame that are waiting for the rest."""
-        return len(self._buffer)
-
     def _decode(self, body: bytes) -> Any:
         try:
             return self._decoder.decode(body)
