@@ -8,7 +8,7 @@ from jobpool.cli.root import cli
 from jobpool.core.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.store import open_store
-from jobpool.store.base import KindRecord, Run
+from jobpool.store.records import KindRecord, Run
 
 SCHEMA = json.dumps(
     {

@@ -9,6 +9,7 @@ run at the same time.
 
 import os
 import re
+import secrets
 import signal
 import sqlite3
 import subprocess
@@ -19,11 +20,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from psycopg import sql
 
+from postgres_server import DATABASE, binaries, server
 from waiting import wait_until
 
 README = Path(__file__).parents[1] / "README.md"
 SHOWN_DIRECTORY = "/srv/words"
+SHOWN_DATABASE = "postgresql://shop@db.example.com/shop"
 STEP_S = 60
 """No step takes so long, however busy the machine is."""
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -123,12 +127,32 @@ class Walk:
         mine = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
         mine.pop("PYTEST_ADDOPTS", None)
         self._environment = mine | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(
+                (str(Path(sys.executable).parent), os.environ["PATH"], str(binaries()))
+            ),
             # The sessions show what a terminal shows; here there is none.
             "JOBPOOL_LOG_FORMAT": "human",
+            "SHOP_DATABASE": self._make_database(),
         }
         sessions = "\n".join(b.text for b in blocks() if b.language == "console")
         self._typed = sessions
+
+    def _make_database(self) -> str:
+        """Make a database in which a stranger's schema would be the first."""
+        self._database = f"readme_{secrets.token_hex(4)}"
+        with server().connect(server().url) as connection:
+            owner = sql.Identifier(connection.info.user)
+        self._database_command("CREATE DATABASE {} OWNER {}", owner)
+        return server().url.replace(f"/{DATABASE}", f"/{self._database}", 1)
+
+    def _database_command(self, text: str, *names: sql.Identifier) -> None:
+        database = sql.Identifier(self._database)
+        with server().connect(server().admin_url) as admin:
+            admin.execute(sql.SQL(text).format(database, *names))
+
+    def close(self) -> None:
+        """Remove what was made outside of the directory."""
+        self._database_command("DROP DATABASE {} WITH (FORCE)")
 
     def store_files(self) -> set[str]:
         """Return what lies beside the database, and itself."""
@@ -174,12 +198,17 @@ class Walk:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-        said = log.read_text().replace(str(self._directory), SHOWN_DIRECTORY)
+        said = self._shown(log)
         return Answer(
             step.command,
             masked(step.before + (step.after or [])),
             masked(said.splitlines()),
         )
+
+    def _shown(self, log: Path) -> str:
+        """Return what was said, with the names of places that the README has."""
+        said = log.read_text().replace(str(self._directory), SHOWN_DIRECTORY)
+        return said.replace(self._environment["SHOP_DATABASE"], SHOWN_DATABASE)
 
     def _interrupt(
         self, process: subprocess.Popen[bytes], log: Path, before: list[str]
@@ -188,7 +217,7 @@ class Walk:
         expected = Counter(masked(before))
 
         def is_there() -> bool:
-            said = log.read_text().replace(str(self._directory), SHOWN_DIRECTORY)
+            said = self._shown(log)
             return process.poll() is not None or not (
                 expected - Counter(masked(said.splitlines()))
             )

@@ -4,7 +4,7 @@ from jobpool.core.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.lifecycle import Ending, account, hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
-from jobpool.store.base import KindRecord, Run
+from jobpool.store.records import KindRecord, Run
 
 KINDS = {"cpu": ("shop.thumbnail", "shop.resize"), "io": ("shop.fetch",)}
 

@@ -16,7 +16,7 @@ from jobpool.core.policy import Policy
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.sandbox.frames import Done, Raised, Ready
 from jobpool.sandbox.verdict import Exit
-from jobpool.store.base import LeaseBatch
+from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.machine import Machine
 
@@ -71,6 +71,8 @@ class World:
         self.sent: dict[int, list[m.Assign]] = {}
         self.finish: m.Finish | None = None
         self.hold_settled = False
+        self.hold_grants = False
+        self._held_grant: m.Granted | None = None
         self.deaf_forks = False
         self._tokens = 0
         self._do(self.machine.start(self.now_s, 0))
@@ -150,6 +152,11 @@ class World:
             )
         )
 
+    def answer_grant(self) -> None:
+        """Let the store's answer arrive that was held."""
+        assert self._held_grant is not None
+        self.step(self._held_grant)
+
     def took(self, kind: type) -> list[m.Command]:
         """Return the commands of one kind so far, and forget them."""
         found = [c for c in self.commands if isinstance(c, kind)]
@@ -170,7 +177,7 @@ class World:
                     self.step(m.ChildForked(slot))
                     self.step(m.FrameArrived(slot, Ready(20 * MIB)))
                 case m.Lease(wanted=wanted):
-                    self.step(m.Granted(wanted, self._grant(wanted)))
+                    self._answer(m.Granted(wanted, self._grant(wanted)))
                 case m.Assign(slot=slot):
                     self.sent.setdefault(slot, []).append(command)
                 case m.Send(slot=slot, frame=frame) if type(frame).__name__ == "Retire":
@@ -185,6 +192,12 @@ class World:
                     self.finish = command
                 case _:
                     pass
+
+    def _answer(self, granted: m.Granted) -> None:
+        if self.hold_grants:
+            self._held_grant = granted
+        else:
+            self.step(granted)
 
     def _grant(self, wanted: object) -> LeaseBatch:
         leases = []

@@ -113,6 +113,21 @@ class StoreRefused(StoreError):
     """
 
 
+class OutcomeUnknown(StoreError):
+    """The answer to a commit was lost, and the store could not be asked about it.
+
+    The operation may or may not have happened: look before you do it again, or do it
+    under an idempotency key, which makes a repetition harmless.
+    """
+
+
+class Superseded(JobpoolError):
+    """This attempt's lease was taken back: its token is valid no longer.
+
+    Nothing was written; let the transaction fail, and the handler end.
+    """
+
+
 class JobpoolBug(JobpoolError):
     """Something happened that cannot happen; please report it."""
 

@@ -14,17 +14,18 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from jobpool.client.handler import Handler
 from jobpool.client.invocation import call
+from jobpool.client.results import encode_result
 from jobpool.client.strict_json import NotJson, encode
 from jobpool.core.job import Enqueued, JobState, NewJob
 from jobpool.core.quantity import DurationLike, duration_s
 from jobpool.core.running import Current, channel, current, enter
 from jobpool.core.settings import PAYLOAD_MAX_BYTES, RESULT_MAX_BYTES
-from jobpool.errors import ArgumentsRejected, UsageError
+from jobpool.errors import ArgumentsRejected, Superseded, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["Beat", "FakeClock", "Rehearsal", "run_now", "running"]
+__all__ = ["Beat", "Completion", "FakeClock", "Rehearsal", "run_now", "running"]
 
 
 class Beat(NamedTuple):
@@ -34,18 +35,33 @@ class Beat(NamedTuple):
     checkpoint: Any
 
 
+class Completion(NamedTuple):
+    """A call of ``complete`` as the handler made it; nothing was written."""
+
+    connection: Any
+    result: Any
+
+
 class Rehearsal:
     """What a handler did inside `running`, and what it is told.
 
     Attributes:
         beats: its heartbeats, in order.
         enqueued: the jobs that it enqueued, in order; they are stored nowhere.
+        completion: its call of ``complete``, if it made one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "test") -> None:
         self.beats: list[Beat] = []
         self.enqueued: list[NewJob] = []
+        self.completion: Completion | None = None
+        self._kind = kind
         self._stopping = False
+        self._superseded = False
+
+    def supersede(self) -> None:
+        """Take the lease back: ``complete`` raises `jobpool.Superseded` from now on."""
+        self._superseded = True
 
     def stop(self) -> None:
         """Begin a drain: ``jobpool.current().stopping`` is true from now on."""
@@ -73,6 +89,18 @@ class Rehearsal:
         except NotJson as exc:
             raise ArgumentsRejected(f"heartbeat: {exc}; nothing was sent") from None
         self.beats.append(Beat(progress, checkpoint))
+
+    def complete(self, connection: Any, result: Any) -> None:
+        """Note a completion; the result must be storable, as in a child."""
+        if self.completion is not None:
+            raise UsageError("complete() was called before in this attempt")
+        encode_result(result, self._kind, RESULT_MAX_BYTES)
+        if self._superseded:
+            raise Superseded("complete(): the test has taken the lease back")
+        self.completion = Completion(connection, result)
+
+    def claim(self) -> None:
+        """Name no attempt: nothing is written in a rehearsal."""
 
     def stopping(self) -> bool:
         """Say whether `stop` was called."""
@@ -105,7 +133,7 @@ def running(
     Raises:
         ConfigError: *timeout* is not a duration.
     """
-    rehearsal = Rehearsal()
+    rehearsal = Rehearsal(kind)
     attempted = Current(
         job_id=job_id,
         kind=kind,

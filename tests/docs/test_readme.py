@@ -20,7 +20,8 @@ def walk(tmp_path_factory):
             done[block.line] = reader.answers(block)
         except Exception as problem:  # noqa: BLE001 - raised again by its own test
             done[block.line] = problem
-    return reader, done
+    yield reader, done
+    reader.close()
 
 
 @pytest.mark.timeout(3 * STEP_S)

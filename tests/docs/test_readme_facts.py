@@ -22,14 +22,22 @@ from jobpool.core.outcome import CHARGES, Charge
 from jobpool.core.quantity import show_duration
 from jobpool.core.settings import DRAIN_S
 from jobpool.store import open_store
+from jobpool.store.postgres.place import BASE_VARIABLE
+from postgres_server import query_of, server
 from readme import README
 
+ROLES_SQL = README.parent / "conf" / "postgres" / "roles.sql"
 TEXT = README.read_text()
 ROOT = click.Context(cli, info_name="jobpool")
 COMMANDS = {name: cli.get_command(ROOT, name) for name in cli.list_commands(ROOT)}
 # Of other programs, which the README names as well.
-FOREIGN_OPTIONS = {"--python"}
-OTHER_VARIABLES = {NETWORK_VARIABLE, "JOBPOOL_CONFIG", "JOBPOOL_RUN"}
+FOREIGN_OPTIONS = {"--encoding", "--template"}
+OTHER_VARIABLES = {
+    NETWORK_VARIABLE,
+    BASE_VARIABLE,
+    "JOBPOOL_CONFIG",
+    "JOBPOOL_RUN",
+}
 
 
 def meanings():
@@ -145,8 +153,26 @@ def test_the_readme_names_no_table_that_is_not_there(tmp_path):
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     connection.close()
     named = set(re.findall(r"\bjobpool_[a-z_]+[a-z]\b", TEXT))
+    roles = set(re.findall(r"'(jobpool_\w+)',?  ", ROLES_SQL.read_text()))
     assert "jobpool_stats" in named
-    assert named <= there
+    assert roles <= named <= there | roles
+
+
+def test_the_readme_names_no_view_that_postgresql_has_not():
+    """Views and tables of the PostgreSQL store in the README exist there."""
+    url = server().fresh_url()
+    try:
+        open_store(url).close()
+        with server().connect(url) as connection:
+            rows = connection.execute(
+                "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)",
+                [query_of(url)["schema"]],
+            ).fetchall()
+    finally:
+        server().drop(url)
+    named = set(re.findall(r"`jobpool\.([a-z_]+)`", TEXT))
+    assert "stats" in named
+    assert named <= {name for (name,) in rows}
 
 
 @pytest.mark.parametrize("name", jobpool.__all__)

@@ -19,7 +19,7 @@ from jobpool import (
 )
 from jobpool.core.job import JobState
 from jobpool.store import open_store
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 
 WAIT_S = 60
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from supervising import PATIENCE_S, Site, is_alive
 from waiting import wait_until
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from jobpool.errors import StoreFull
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from supervising import PATIENCE_S, Site, is_alive
 from waiting import wait_until
 

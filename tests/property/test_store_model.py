@@ -1,395 +1,73 @@
-"""The store against a plain model: two supervisors, operators and a moving clock.
+"""The store against a plain model, and SQLite and PostgreSQL against each other.
 
-The model is a dict of jobs and says, in a few lines each, what every method of the
-protocol does. After each step all jobs of the store are compared with the model's.
+The rules are in ``store_machine``. Where both stores run side by side every answer of
+one is compared with the other's, and so is everything that people can see.
 """
 
-import dataclasses
-import shutil
-import tempfile
-
 from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-)
+from hypothesis.stateful import invariant
 
-from jobpool.core.job import FINISHED, UNFINISHED, JobState, Progress, Settlement
-from jobpool.core.lifecycle import Ending, account, hand_back
-from jobpool.core.outcome import CHARGES, Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.settings import Retention
-from jobpool.errors import KeyConflict
 from jobpool.store import open_store
-from jobpool.store.base import Filter
-from storing import ManualClock, begin_run, new_job
-
-S = JobState
-KINDS = {"cpu": ("a", "b"), "io": ("c",)}
-POOL_OF = {"a": "cpu", "b": "cpu", "c": "io", "unknown": "cpu"}
-POLICY = Policy(max_attempts=3, max_crashes=2, max_lost=2)
-REVIVABLE = (S.PENDING, S.DEAD, S.QUARANTINED, S.CANCELED)
+from jobpool.store.records import Filter
+from postgres_server import server
+from store_machine import StoreMachine
+from store_model import KINDS
+from store_twins import Names, Twins
 
 
-@dataclasses.dataclass
-class ModelJob:
-    kind: str
-    payload: bytes
-    priority: int
-    key: str | None
-    unique: str | None
-    state: JobState
-    run_at_ms: int
-    expires_at_ms: int | None
-    attempt: int = 0
-    spent: tuple[int, int, int, int] = (0, 0, 0, 0)
-    past: int = 0
-    token: int | None = None
-    run: str | None = None
-    finished_at_ms: int | None = None
-    is_asked_to_stop: bool = False
-    outcome: Outcome | None = None
-    checkpoint: bytes | None = None
-    result: bytes | None = None
-
-    def finish(self, state, now_ms):
-        self.state, self.finished_at_ms = state, now_ms
-
-
-NEW_JOBS = st.builds(
-    dict,
-    kind=st.sampled_from(sorted(POOL_OF)),
-    payload=st.sampled_from([b"1", b"2"]),
-    priority=st.integers(-1, 1),
-    delay_ms=st.sampled_from([0, 0, 0, 1000, 60_000]),
-    expires_in_ms=st.sampled_from([None, None, 1, 5000]),
-    key=st.sampled_from([None, None, None, "k", "l"]),
-    unique=st.sampled_from([None, None, None, "u"]),
-)
-
-
-class StoreMachine(RuleBasedStateMachine):
-    """Rules call the store and the model alike."""
-
-    leases = Bundle("leases")
-
-    def __init__(self):
-        super().__init__()
-        self.clock = ManualClock()
-        self.directory = tempfile.mkdtemp(prefix="jobpool-model-")
-        self.url = f"sqlite:///{self.directory}/jobs.db"
-        self.stores = [open_store(self.url, clock=self.clock) for _ in range(2)]
-        self.jobs = {}
-        self.next_id = 1
-        self.last_token = 0
-        self.paused = set()
-        self.runs = {}
-        self.stale = 0
-
-    def teardown(self):
-        for store in self.stores:
-            store.close()
-        shutil.rmtree(self.directory)
-
-    @initialize()
-    def start(self):
-        for index, store in enumerate(self.stores):
-            self.runs[index] = begin_run(store, f"run-{index}-0")
-
-    # -- what the model says ---------------------------------------------------------
-
-    def holder(self, kind, field, text, states):
-        return next(
-            (
-                job_id
-                for job_id, job in self.jobs.items()
-                if text is not None
-                and (job.kind, getattr(job, field)) == (kind, text)
-                and job.state in states
-            ),
-            None,
-        )
-
-    def expected_enqueue(self, new, job_id):
-        """Return the id that answers, and the job to add if it is a new one."""
-        now_ms = self.clock.utc_ms()
-        by_key = self.holder(new["kind"], "key", new["key"], list(S))
-        if by_key is not None:
-            if self.jobs[by_key].payload != new["payload"]:
-                raise KeyConflict("as the model says", by_key)
-            return by_key, None
-        by_unique = self.holder(new["kind"], "unique", new["unique"], UNFINISHED)
-        if by_unique is not None:
-            return by_unique, None
-        delay_ms, expires_in_ms = new["delay_ms"], new["expires_in_ms"]
-        return job_id, ModelJob(
-            kind=new["kind"],
-            payload=new["payload"],
-            priority=new["priority"],
-            key=new["key"],
-            unique=new["unique"],
-            state=S.PENDING if delay_ms else S.RUNNABLE,
-            run_at_ms=now_ms + delay_ms,
-            expires_at_ms=expires_in_ms and now_ms + expires_in_ms,
-        )
-
-    # -- rules ---------------------------------------------------------------------
-
-    @rule(which=st.integers(0, 1), news=st.lists(NEW_JOBS, max_size=6))
-    def enqueue(self, which, news):
-        before = dict(self.jobs)
-        jobs = [new_job(pool=POOL_OF[new["kind"]], **new) for new in news]
-        try:
-            wanted = []
-            next_id = self.next_id
-            for new in news:
-                job_id, job = self.expected_enqueue(new, next_id)
-                wanted.append((job_id, job is not None, self.state_of(job_id, job)))
-                if job is not None:
-                    self.jobs[job_id] = job
-                    next_id += 1
-        except KeyConflict:
-            self.jobs = before
-            try:
-                self.stores[which].enqueue(jobs)
-            except KeyConflict:
-                return
-            raise AssertionError("the store saw no conflict") from None
-        answers = self.stores[which].enqueue(jobs)
-        assert [(one.id, one.created, one.state) for one in answers] == wanted
-        self.next_id = next_id
-
-    def state_of(self, job_id, job):
-        return job.state if job is not None else self.jobs[job_id].state
-
-    @rule(
-        target=leases,
-        which=st.integers(0, 1),
-        pool=st.sampled_from(["cpu", "io"]),
-        limit=st.integers(1, 4),
-    )
-    def lease(self, which, pool, limit):
-        now_ms = self.clock.utc_ms()
-        for job in self.jobs.values():
-            can_expire = job.state in {S.PENDING, S.RUNNABLE} and not job.attempt
-            if can_expire and (job.expires_at_ms or now_ms + 1) <= now_ms:
-                job.finish(S.CANCELED, now_ms)
-            if job.state is S.PENDING and job.run_at_ms <= now_ms:
-                job.state = S.RUNNABLE
-        best = sorted(
-            (-job.priority, job.run_at_ms, job_id)
-            for job_id, job in self.jobs.items()
-            if job.state is S.RUNNABLE
-            and job.kind in KINDS[pool]
-            and not self.paused & {("pool", pool), ("kind", job.kind)}
-        )
-        run = self.runs[which]
-        batch = self.stores[which].lease(run, {pool: limit}, KINDS)
-        assert [one.id for one in batch.leases] == [row[-1] for row in best[:limit]]
-        for one in batch.leases:
-            job = self.jobs[one.id]
-            assert one.token > self.last_token
-            self.last_token = one.token
-            job.attempt += 1
-            assert (one.attempt, one.payload) == (job.attempt, job.payload)
-            assert (one.checkpoint, len(one.history)) == (job.checkpoint, job.past)
-            spent = (one.failures, one.crashes, one.interruptions, one.recoveries)
-            assert spent == job.spent
-            job.state, job.token, job.run = S.LEASED, one.token, run
-        due_ms = [j.run_at_ms for j in self.jobs.values() if j.state is S.PENDING]
-        wait_s = min(due_ms) - now_ms if due_ms else None
-        assert batch.next_due_in_s == (None if wait_s is None else wait_s / 1000)
-        return multiple(*batch.leases)
-
-    @rule(which=st.integers(0, 1), granted=leases, outcome=st.sampled_from(Outcome))
-    def settle_once_or_late(self, which, granted, outcome):
-        ending = Ending(outcome=outcome, result=b'"done"')
-        now_ms = self.clock.utc_ms()
-        self.settle(which, account(granted, POLICY, ending, now_ms=now_ms))
-
-    @rule(which=st.integers(0, 1), granted=consumes(leases))
-    def give_back(self, which, granted):
-        self.settle(which, hand_back(granted))
-
-    def settle(self, which, settlement: Settlement):
-        now_ms = self.clock.utc_ms()
-        job = self.jobs.get(settlement.id)
-        is_current = job is not None and job.token == settlement.token
-        assert self.stores[which].settle([settlement]) == [is_current]
-        if not is_current:
-            self.stale += 1
-            return
-        job.token = job.run = None
-        state = settlement.state
-        if job.is_asked_to_stop and state in UNFINISHED:
-            state = S.CANCELED
-        job.is_asked_to_stop = False
-        if settlement.outcome is None:
-            job.attempt -= 1
-        else:
-            job.outcome = settlement.outcome
-            charge = CHARGES[settlement.outcome]
-            job.spent = tuple(a + b for a, b in zip(job.spent, charge[:4], strict=True))
-            job.past += settlement.outcome is not Outcome.SUCCEEDED
-        if settlement.state is S.PENDING:
-            job.run_at_ms = now_ms + settlement.delay_ms
-        if state is S.SUCCEEDED:
-            job.result = settlement.result
-        job.state = state
-        if state in FINISHED:
-            job.finish(state, now_ms)
-
-    @rule(which=st.integers(0, 1), granted=leases, value=st.sampled_from([b"1", b"2"]))
-    def save_checkpoint(self, which, granted, value):
-        beat = Progress(granted.id, granted.token, None, value)
-        self.stores[which].record([beat])
-        job = self.jobs.get(granted.id)
-        if job is not None and job.token == granted.token:
-            job.checkpoint = value
-
-    @rule(which=st.integers(0, 1), data=st.data())
-    def cancel(self, which, data):
-        ids = data.draw(st.lists(st.sampled_from([0, *self.jobs]), max_size=4))
-        now_ms, count = self.clock.utc_ms(), 0
-        for job_id in set(ids) & set(self.jobs):
-            job = self.jobs[job_id]
-            if job.state in {S.PENDING, S.RUNNABLE, S.QUARANTINED}:
-                job.finish(S.CANCELED, now_ms)
-                count += 1
-            elif job.state is S.LEASED:
-                job.is_asked_to_stop = True
-                count += 1
-        assert self.stores[which].cancel(ids) == count
-
-    @rule(
-        which=st.integers(0, 1),
-        data=st.data(),
-        states=st.lists(st.sampled_from(REVIVABLE), unique=True),
-    )
-    def revive(self, which, data, states):
-        job_id = data.draw(st.sampled_from([0, *self.jobs]))
-        job = self.jobs.get(job_id)
-        can_be = (
-            job is not None
-            and job.state in states
-            and self.holder(job.kind, "unique", job.unique, UNFINISHED)
-            in {None, job_id}
-        )
-        assert self.stores[which].revive([job_id], states) == int(can_be)
-        if can_be:
-            job.state, job.run_at_ms = S.RUNNABLE, self.clock.utc_ms()
-            job.finished_at_ms = job.expires_at_ms = None
-            job.spent, job.past = (0, 0, 0, 0), 0
-
-    @rule(seconds=st.sampled_from([0.001, 1, 5, 60, 3600, 86400, -5, -7200]))
-    def time_passes(self, seconds):
-        self.clock.advance(seconds)
-
-    @rule(which=st.integers(0, 1), what=st.sampled_from(["pool", "kind"]))
-    def pause_or_resume(self, which, what):
-        name = {"pool": "cpu", "kind": "b"}[what]
-        store = self.stores[which]
-        if (what, name) in self.paused:
-            assert store.resume(**{what: name})
-        else:
-            assert store.pause(**{what: name})
-        self.paused ^= {(what, name)}
-
-    @rule(which=st.integers(0, 1), kept_s=st.sampled_from([0, 60, None]))
-    def prune(self, which, kept_s):
-        kept = Retention(**{f"{state}_s": kept_s for state in FINISHED})
-        old = [
-            job_id
-            for job_id, job in self.jobs.items()
-            if kept_s is not None
-            and job.state in FINISHED
-            and job.finished_at_ms < self.clock.utc_ms() - kept_s * 1000
-        ]
-        assert self.stores[which].prune(kept) == len(old)
-        for job_id in old:
-            del self.jobs[job_id]
-
-    @rule(which=st.integers(0, 1))
-    def the_other_one_is_proven_dead(self, which):
-        dead = self.runs[1 - which]
-        store = self.stores[which]
-        held = store.leases_of(dead)
-        wanted = {(i, j.token) for i, j in self.jobs.items() if j.run == dead}
-        assert {(one.id, one.token) for one in held} == wanted
-        for one in held:
-            ending = Ending(outcome=Outcome.LOST)
-            now_ms = self.clock.utc_ms()
-            self.settle(which, account(one, POLICY, ending, now_ms=now_ms))
-        store.end_run(dead)
-        number = int(dead.rpartition("-")[2]) + 1
-        self.runs[1 - which] = f"run-{1 - which}-{number}"
-        begin_run(self.stores[1 - which], self.runs[1 - which])
-
-    @rule(which=st.integers(0, 1))
-    def open_again(self, which):
-        self.stores[which].close()
-        self.stores[which] = open_store(self.url, clock=self.clock)
-
-    # -- what always holds -----------------------------------------------------------
+class SqliteMachine(StoreMachine):
+    """The model beside SQLite, and its estimate of the queue's depth."""
 
     @invariant()
-    def store_and_model_agree(self):
-        found = {
-            job.id: (
-                job.kind,
-                job.priority,
-                job.key,
-                job.unique,
-                job.state,
-                job.run_at_ms,
-                job.expires_at_ms,
-                job.attempt,
-                (job.failures, job.crashes, job.interruptions, job.recoveries),
-                job.supervisor,
-                job.finished_at_ms,
-                job.cancel_requested,
-                job.outcome,
-                job.checkpoint,
-                job.result,
-            )
-            for job in self.stores[0].find(Filter(), 10**6)
-        }
-        wanted = {
-            job_id: (
-                job.kind,
-                job.priority,
-                job.key,
-                job.unique,
-                job.state,
-                job.run_at_ms,
-                job.expires_at_ms,
-                job.attempt,
-                job.spent,
-                job.run,
-                job.finished_at_ms,
-                job.is_asked_to_stop,
-                job.outcome,
-                job.checkpoint,
-                job.result,
-            )
-            for job_id, job in self.jobs.items()
-        }
-        assert found == wanted
-
-    @invariant()
-    def counters_hold(self):
-        assert self.stores[1].describe()["stale_settlements"] == str(self.stale)
+    def estimate_holds(self):
         with self.stores[1]._database.reading() as session:
             at_most = session.value("counter", name="unfinished_at_most")
             unfinished = session.value("count_unfinished")
         assert unfinished <= at_most
 
 
-TestStoreModel = StoreMachine.TestCase
-TestStoreModel.settings = settings(max_examples=80, stateful_step_count=50)
+class PostgresMachine(StoreMachine):
+    """The model beside PostgreSQL, with the model's clock in the server's place."""
+
+    def make_store(self):
+        url = server().fresh_url()
+        self.exits.callback(server().drop, url)
+        return lambda: open_store(url, clock=self.clock)
+
+
+class TwinMachine(StoreMachine):
+    """The model beside both, each of whose answers must be the other's."""
+
+    def make_store(self):
+        open_left = super().make_store()
+        open_right = PostgresMachine.make_store(self)
+        names = Names()
+        return lambda: Twins(open_left(), open_right(), names)
+
+    def teardown(self):
+        try:
+            for job in self.stores[0].find(Filter(), 10**6):
+                self.stores[0].get(job.id)
+                self.stores[0].payload(job.id)
+                self.stores[0].attempts(job.id)
+        finally:
+            super().teardown()
+
+    @invariant()
+    def people_see_the_same(self):
+        store = self.stores[0]
+        store.groups(Filter())
+        store.stats()
+        store.figures()
+        store.waiting()
+        store.paused()
+        store.open_runs()
+        store.due(KINDS, 3)
+
+
+TestSqliteModel = SqliteMachine.TestCase
+TestSqliteModel.settings = settings(max_examples=80, stateful_step_count=50)
+TestPostgresModel = PostgresMachine.TestCase
+TestPostgresModel.settings = settings(max_examples=30, stateful_step_count=50)
+TestTwins = TwinMachine.TestCase
+TestTwins.settings = settings(max_examples=20, stateful_step_count=40)

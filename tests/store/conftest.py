@@ -1,11 +1,15 @@
 """One store of each sort for every test: the conformance suite's subject."""
 
+import itertools
 import sqlite3
 
 import pytest
 
 from jobpool.store import open_store
+from postgres_server import server
 from storing import ManualClock, begin_run
+
+ENGINES = ["sqlite", "postgres"]
 
 
 @pytest.fixture
@@ -13,9 +17,36 @@ def clock():
     return ManualClock()
 
 
-@pytest.fixture(params=["sqlite"])
-def store_url(request, tmp_path):
-    return f"sqlite:///{tmp_path}/jobs.db"
+def pytest_generate_tests(metafunc):
+    """Every store holds to the protocol; test_<engine>_*.py is about one of them."""
+    if "new_store_url" in metafunc.fixturenames:
+        words = metafunc.module.__name__.rpartition(".")[2].split("_")
+        engines = [words[1]] if words[1] in ENGINES else ENGINES
+        metafunc.parametrize("new_store_url", engines, indirect=True)
+
+
+@pytest.fixture
+def new_store_url(request, tmp_path):
+    """Make URLs of stores that nobody has used, all of the same sort."""
+    numbers = itertools.count(1)
+    if request.param == "sqlite":
+        yield lambda: f"sqlite:///{tmp_path}/jobs{next(numbers)}.db"
+        return
+    made = []
+
+    def make():
+        made.append(server().fresh_url())
+        return made[-1]
+
+    yield make
+    for url in made:
+        server().drop(url)
+
+
+@pytest.fixture
+def store_url(new_store_url, database_path):
+    url = new_store_url()
+    return f"sqlite:///{database_path}" if url.startswith("sqlite") else url
 
 
 @pytest.fixture

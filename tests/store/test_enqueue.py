@@ -4,7 +4,7 @@ import pytest
 
 from jobpool.core.job import TIME_MAX_MS, JobState
 from jobpool.errors import KeyConflict, QueueFull, UsageError
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from storing import begin_run, lease, lease_one, new_job, succeeded
 
 EVERYTHING = Filter()

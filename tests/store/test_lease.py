@@ -113,11 +113,11 @@ def test_tokens_only_grow(store):
     assert all(0 < token < 2**63 for token in tokens)
 
 
-def test_tokens_of_a_restored_backup_are_others(store_factory, tmp_path):
+def test_tokens_of_a_restored_backup_are_others(new_store_url):
     """The counter starts again where the backup was; the random bits do not."""
     tokens = set()
-    for copy in range(20):
-        store = open_store(f"sqlite:///{tmp_path}/copy{copy}.db")
+    for _ in range(20):
+        store = open_store(new_store_url())
         begin_run(store)
         store.enqueue([new_job()])
         tokens.add(lease_one(store).token)

@@ -7,7 +7,7 @@ from jobpool.core.job import FINISHED, UNFINISHED, JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.errors import UsageError
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from storing import begin_run, counters, ended, lease, lease_one, new_job, succeeded
 
 DAY_S = 86400

@@ -6,7 +6,7 @@ import pytest
 from jobpool.core.job import Evidence, JobState, Progress, Settlement
 from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.core.policy import Policy, RetryRule
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from storing import (
     begin_run,
     counters,

@@ -16,9 +16,10 @@ from jobpool.errors import (
     StoreUnavailable,
 )
 from jobpool.store import open_store
-from jobpool.store.base import Filter
-from jobpool.store.sqlite import depth
+from jobpool.store.records import Filter
+
 from jobpool.store.sqlite.faults import explain
+from jobpool.store.sqlite.session import Session
 from jobpool.store.sqlite.store import wal_reset_verdict
 from storing import begin_run, lease, new_job, succeeded
 
@@ -205,7 +206,7 @@ def test_a_full_queue_is_not_counted_at_every_refusal(
     store = store_factory(queue_depth_max=2)
     store.enqueue([new_job()] * 2)
     counts = []
-    plain = depth.Session.value
+    plain = Session.value
 
     def slow(session, name, /, **parameters):
         if name == "count_unfinished":
@@ -213,7 +214,7 @@ def test_a_full_queue_is_not_counted_at_every_refusal(
             clock.advance(0.5)
         return plain(session, name, **parameters)
 
-    monkeypatch.setattr(depth.Session, "value", slow)
+    monkeypatch.setattr(Session, "value", slow)
     for _ in range(20):
         with pytest.raises(QueueFull, match="2 unfinished jobs of at most 2"):
             store.enqueue([new_job()])

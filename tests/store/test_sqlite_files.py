@@ -17,7 +17,7 @@ from jobpool.errors import (
     StoreUnavailable,
 )
 from jobpool.store import open_store, run_root
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from jobpool.store.sqlite import connecting, place
 from storing import begin_run, lease, new_job
 

@@ -4,7 +4,7 @@ import pytest
 
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from storing import ended, lease, lease_one, new_job
 
 EVERYTHING = Filter()

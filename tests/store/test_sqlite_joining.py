@@ -8,7 +8,7 @@ import pytest
 
 from jobpool.core.job import JobState
 from jobpool.errors import KeyConflict, StoreUnavailable, UsageError
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from storing import lease_one, new_job, succeeded
 
 EVERYTHING = Filter()

@@ -13,7 +13,7 @@ import pytest
 
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store import open_store
-from jobpool.store.base import Filter
+from jobpool.store.records import Filter
 from jobpool.store.sqlite import connecting, recordlock, writers
 from storing import begin_run, lease, new_job, succeeded
 from waiting import wait_until

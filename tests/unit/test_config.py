@@ -408,3 +408,23 @@ def test_the_shipped_file_as_it_is_sets_nothing():
         build().settings
     )
     assert math.isfinite(build().settings.lease_ttl_s)
+
+
+@pytest.mark.parametrize(
+    ("store", "ttl", "good"),
+    [
+        ("postgresql://db/shop", "5s", True),
+        ("postgresql://db/shop", "4900ms", False),
+        ("sqlite:////tmp/x.db", "1s", True),
+    ],
+)
+def test_a_shared_lease_is_long_enough_to_be_renewed(store, ttl, good):
+    """Flags win over the environment; below 5 s a shared lease is refused."""
+    flags = {"store": store, "lease_ttl": ttl}
+    if not good:
+        with pytest.raises(ConfigError, match=r"--lease-ttl.*at least 5s"):
+            build(flags=flags)
+        return
+    found = build(flags=flags, env={"JOBPOOL_LEASE_TTL": "9s"})
+    assert found.values["lease_ttl"].origin == "flag --lease-ttl"
+    assert found.settings.lease_ttl_s == float(ttl[:-1])

@@ -13,7 +13,7 @@ from jobpool.cli.demo.view import verdict
 from jobpool.cli.demo.watching import Contained, Look, PoolView, by_pool
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
-from jobpool.store.base import StatRow
+from jobpool.store.records import StatRow
 
 
 def material(modules, packages):

@@ -1,9 +1,30 @@
-"""The store thread's inbox: what is merged, and what may wait for company."""
+"""The store thread: what may wait, what is written, and what an answer means."""
 
 from __future__ import annotations
 
-from jobpool.core.job import JobState, Progress, Settlement
-from jobpool.supervisor.storethread import FULL_BATCH, Inbox, newest_beats
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.core.clock import SystemClock
+from jobpool.core.eventlines import human_line
+from jobpool.core.job import JobState, Lease, Progress, Settlement
+from jobpool.core.outcome import Outcome
+from jobpool.errors import OutcomeUnknown, StoreUnavailable
+from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.storethread import (
+    FULL_BATCH,
+    Inbox,
+    StoreThread,
+    newest_beats,
+)
+from waiting import wait_until
+
+PATIENCE_S = 10.0
 
 
 def test_beats_that_pile_up_are_merged() -> None:
@@ -38,3 +59,206 @@ def test_an_empty_inbox_is_false() -> None:
     assert not Inbox()
     assert Inbox(wanted={})
     assert Inbox(starts=[(1, 1, "cpu/0")])
+
+
+class FakeStore:
+    """A store in memory that can be told what to answer."""
+
+    one_host = False
+    run_root = Path("/nowhere")
+
+    def __init__(self) -> None:
+        self.receipts: dict[int, list[Receipt]] = {}
+        self.settled: list[Settlement] = []
+        self.failures: list[Exception] = []
+        self.held: list[Lease] = []
+        self.grants: list[Lease] = []
+        self.rings = 0
+        self.closed = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
+        self.settled += settlements
+        tokens = {s.token for s in settlements}
+        self.held = [lease for lease in self.held if lease.token not in tokens]
+        return [
+            (self.receipts.get(s.token) or [Receipt.ACCEPTED]).pop(0)
+            for s in settlements
+        ]
+
+    def lease(self, *_args: object) -> LeaseBatch:
+        granted, self.grants = tuple(self.grants), []
+        self.held += granted
+        return LeaseBatch(leases=granted)
+
+    def enqueue(self, _jobs: object) -> list[object]:
+        return []
+
+    def leases_of(self, _run_id: str) -> list[Lease]:
+        return list(self.held)
+
+    def ring(self) -> None:
+        self.rings += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Rig:
+    """A store thread over a fake store, and what it posted."""
+
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.posted: list[object] = []
+        self.thread = StoreThread(
+            lambda: self.store, "run", self.posted.append, SystemClock()
+        )
+        self.thread.start()
+        self.thread.opened.wait(PATIENCE_S)
+
+    def settle(self, *tokens: int, **fields: object) -> None:
+        """Leave settlements."""
+        for token in tokens:
+            settlement = Settlement(
+                id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
+            )
+            self.thread.leave(m.Settle(settlement))
+        self.thread.wake()
+
+    def wait_settled(self, count: int) -> list[m.Settled]:
+        """Wait until so many settlements have left the outbox."""
+
+        def enough() -> list[m.Settled] | None:
+            found = self.of(m.Settled)
+            return found if sum(e.count for e in found) >= count else None
+
+        return wait_until(enough, PATIENCE_S, f"{count} settled")
+
+    def wait_for(self, kind: type) -> object:
+        """Wait for something of a class and return it."""
+        return wait_until(lambda: self.of(kind), PATIENCE_S, kind.__name__)[-1]
+
+    def of(self, kind: type) -> list:
+        """Return what was posted of a class."""
+        return [one for one in list(self.posted) if isinstance(one, kind)]
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.thread.close(PATIENCE_S)
+    assert not rig.thread.is_alive()
+    assert rig.store.closed
+
+
+def leased(token: int) -> Lease:
+    """Return a lease."""
+    return Lease(id=token, token=token, kind="k", pool="cpu", attempt=1, payload=b"{}")
+
+
+def test_a_job_that_is_held_waits_in_the_outbox_while_others_go_on(rig: Rig) -> None:
+    """LATER is tried again until it is written; only what is written is counted."""
+    rig.store.receipts[1] = [Receipt.LATER, Receipt.LATER, Receipt.ACCEPTED]
+    rig.settle(1, 2)
+    assert rig.wait_settled(1)[0] == m.Settled(1)
+    rig.settle(3)
+    events = rig.wait_settled(3)
+    assert sum(event.count for event in events) == 3
+    assert [s.token for s in rig.store.settled].count(1) == 3
+    assert not rig.of(ev.StaleSettlement)
+
+
+def test_what_is_held_at_the_end_is_tried_once_more() -> None:
+    """A close does not wait for another's transaction, nor for the next moment."""
+    rig = Rig()
+    rig.store.receipts[1] = [Receipt.LATER] * 1000
+    rig.settle(1)
+    wait_until(lambda: rig.store.settled, PATIENCE_S, "a try")
+    rig.thread.close(PATIENCE_S)
+    assert not rig.thread.is_alive()
+
+
+def test_a_stale_settlement_leaves_the_outbox_and_is_said(rig: Rig) -> None:
+    """A superseded token is refused, counted and named."""
+    rig.store.receipts[1] = [Receipt.STALE]
+    rig.settle(1, 2)
+    assert rig.wait_settled(2) == [m.Settled(2, stale=(1,))]
+    assert rig.wait_for(ev.StaleSettlement).token == 1
+
+
+def test_a_completion_that_stands_is_said_of_a_bad_end(rig: Rig) -> None:
+    """Whoever read that the attempt crashed reads that its job succeeded."""
+    rig.store.receipts[1] = [Receipt.COMPLETED]
+    rig.settle(1, state=JobState.PENDING, outcome=Outcome.CRASHED)
+    assert rig.wait_settled(1) == [m.Settled(1, completed=(1,))]
+    event = rig.wait_for(ev.JobCompleted)
+    assert (event.id, event.outcome) == (1, Outcome.CRASHED)
+    assert "its own transaction had completed it" in human_line(event)
+
+
+def test_a_claimed_completion_is_reported_to_the_loop(rig: Rig) -> None:
+    """The loop, which has held back its words, learns whether it stands."""
+    claim = {"state": JobState.PENDING, "outcome": Outcome.FAILED, "completed": True}
+    rig.store.receipts[1] = [Receipt.COMPLETED]
+    rig.settle(1, 2, **claim)
+    events = rig.wait_settled(2)
+    assert [token for e in events for token in e.completed] == [1]
+    assert [token for e in events for token in e.unfinished] == [2]
+    assert not rig.of(ev.JobCompleted)
+
+
+def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:
+    """A settlement that was written by the lost commit is no superseded one."""
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.store.receipts[1] = [Receipt.ACCEPTED, Receipt.STALE]
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.wait_for(ev.StoreTrouble)
+    assert not rig.of(ev.StaleSettlement)
+
+
+def test_an_unknown_outcome_answers_who_asked(rig: Rig) -> None:
+    """A handler's enqueue and a lease request both learn that nobody knows."""
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.thread.leave(m.Enqueue(0, 1, 7, []))
+    rig.thread.leave(m.Lease({"cpu": 1}))
+    rig.thread.wake()
+    assert rig.wait_for(m.Stored).answer.error_class == "OutcomeUnknown"
+    assert rig.wait_for(m.GrantFailed)
+
+
+def test_leases_that_nobody_heard_of_are_handed_back(rig: Rig) -> None:
+    """Granted by a commit whose answer was lost, they would wait for ever."""
+    rig.store.grants = [leased(1)]
+    rig.thread.leave(m.Lease({"cpu": 1}))
+    rig.thread.wake()
+    rig.wait_for(m.Granted)
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.store.grants = [leased(2)]
+    rig.thread.leave(m.Lease({"cpu": 1}))
+    rig.thread.wake()
+    rig.wait_for(m.GrantFailed)
+    assert not rig.store.settled
+    rig.store.grants = [leased(3)]
+    rig.thread.leave(m.Lease({"cpu": 1}))
+    rig.thread.wake()
+    wait_until(lambda: rig.store.settled, PATIENCE_S, "a lease handed back")
+    assert [(s.token, s.state) for s in rig.store.settled] == [(2, JobState.RUNNABLE)]
+    assert [lease.token for lease in rig.store.held] == [1, 3]
+
+
+def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:
+    """Results are written within a moment of the store's return."""
+    rig.store.failures = [StoreUnavailable("away")] * 8
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.of(ev.StoreBack)[0].away_s < 8 * 0.5 + 1.0
+    rig.thread._pause_s = 0.4
+    rig.thread._pause()
+    assert rig.thread._pause_s == 0.5

@@ -21,7 +21,8 @@ from jobpool.core.layers import nearest
 from jobpool.core.quantity import duration_s
 from jobpool.core.settings import PAYLOAD_MAX_BYTES
 from jobpool.errors import ArgumentsRejected, UnknownKind
-from jobpool.store.base import KindRecord, Store
+from jobpool.store.base import Store
+from jobpool.store.records import KindRecord
 
 _BATCH = 1000
 _STDIN = "-"

@@ -23,6 +23,7 @@ class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
     memory: str | None = None
     timeout: str | None = None
     drain: str | None = None
+    lease_ttl: str | None = None
     config: str | None = None
     burst: bool = False
     log_format: str | None = None
@@ -46,6 +47,7 @@ class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
             "memory": self.memory,
             "timeout": self.timeout,
             "drain": self.drain,
+            "lease_ttl": self.lease_ttl,
         }
 
     def over(self, weaker: LaunchFlags) -> LaunchFlags:
@@ -80,6 +82,11 @@ _LAUNCH = (
     ),
     click.option(
         "--drain", metavar="TIME", help="For running jobs at shutdown; default 25s."
+    ),
+    click.option(
+        "--lease-ttl",
+        metavar="TIME",
+        help="Shared stores: a silent host is held for dead after it; default 1m.",
     ),
     _CONFIG,
     click.option("--burst", is_flag=True, help="Work off what is due, then exit."),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from jobpool.cli.flags import LOG_FORMATS, LOG_LEVELS, LaunchFlags, launch_flags
+from jobpool.cli.lifesign import LifeSign
 from jobpool.cli.log import Both, LogWriter, renderer
 from jobpool.cli.opening import configuration_of, opened, own_sources
+from jobpool.cli.servicemanager import ServiceManager
 from jobpool.core.events import Level, Observer
 from jobpool.core.settings import Settings
 from jobpool.errors import ConfigError, StoreRefused
@@ -97,5 +100,25 @@ def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int
     """Run the supervisor; SIGHUP reads the settings again, but on a terminal."""
     from jobpool.supervisor import serve  # noqa: PLC0415 - only a start needs it
 
-    reread = None if sys.stdin.isatty() else lambda: configuration_of(flags).settings
-    return serve(settings, burst=flags.burst, observer=observer, reread=reread)
+    sign = LifeSign()
+    manager = ServiceManager.from_environment(os.environ)
+
+    def begin(directory: Path) -> Callable[[float], float]:
+        sign.begin(directory)
+        return lambda now_s: min(sign.turned(now_s), manager.turned(now_s))
+
+    def reread() -> Settings:
+        manager.reloading()
+        return configuration_of(flags).settings
+
+    try:
+        return serve(
+            settings,
+            burst=flags.burst,
+            observer=Both((observer, sign, manager)),
+            reread=None if sys.stdin.isatty() else reread,
+            alive=begin,
+        )
+    finally:
+        sign.close()
+        manager.close()

@@ -13,7 +13,8 @@ from jobpool.cli.output import ago, encodable, print_json, print_table, seconds,
 from jobpool.cli.records import job_object
 from jobpool.cli.selecting import STATES, chosen, matching
 from jobpool.core.job import Attempt, Job
-from jobpool.store.base import Filter, Store
+from jobpool.store.base import Store
+from jobpool.store.records import Filter
 
 _GROUPS = ("kind", "state", "reason")
 

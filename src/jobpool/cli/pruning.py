@@ -11,7 +11,8 @@ from jobpool.core.config import retention_of
 from jobpool.core.job import FINISHED, JobState
 from jobpool.core.quantity import duration_s
 from jobpool.core.settings import Retention
-from jobpool.store.base import Filter, Store
+from jobpool.store.base import Store
+from jobpool.store.records import Filter
 
 _BATCH = 1000
 

@@ -8,7 +8,8 @@ from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.eventlines import human_line, json_line
-from jobpool.store.base import Run, Store
+from jobpool.store.base import Store
+from jobpool.store.records import Run
 
 
 @click.command()

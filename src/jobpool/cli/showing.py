@@ -25,7 +25,8 @@ from jobpool.core.eventlines import iso_time
 from jobpool.core.job import Attempt, Job, JobState
 from jobpool.core.printable import lines
 from jobpool.errors import JobNotFound
-from jobpool.store.base import KindRecord, Store
+from jobpool.store.base import Store
+from jobpool.store.records import KindRecord
 
 _TEXT_MAX = 20_000
 

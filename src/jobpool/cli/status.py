@@ -22,7 +22,8 @@ from jobpool.cli.output import (
 )
 from jobpool.cli.selecting import RETRYABLE
 from jobpool.core.job import JobState
-from jobpool.store.base import FigureRow, Run, StatRow, Store, WaitingRow
+from jobpool.store.base import Store
+from jobpool.store.records import FigureRow, Run, StatRow, WaitingRow
 
 _SHOWN_STATES = tuple(state.value for state in JobState)
 

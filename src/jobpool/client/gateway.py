@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jobpool.client.opening import LazyStore
+from jobpool.client.opening import LazyStore, find_store
 from jobpool.core.job import Enqueued, NewJob
-from jobpool.core.running import channel
+from jobpool.core.running import Channel, channel
 from jobpool.errors import UsageError
+from jobpool.store import connections, joining
 from jobpool.store.base import Store
 
 RUN_MARKER = "JOBPOOL_RUN"
@@ -45,21 +46,45 @@ class Gateway:
         """Store jobs; errors as of `Store.enqueue`, or UsageError in a wrong place."""
         way = channel()
         if way is not None:
-            if connection is not None:
-                raise UsageError(
-                    "connection= cannot be used inside a handler: there the supervisor "
-                    "stores jobs, not your transaction; nothing was enqueued. Commit "
-                    "first, then enqueue without it, with key= against doubles"
-                )
-            return way.enqueue(jobs)
+            if connection is None:
+                return way.enqueue(jobs)
+            return self._enqueue_beside(way, jobs, connection)
         self._refuse_in_started_process("enqueue")
+        store = self._lazy.get()
         if connection is None:
             self.refuse_in_transaction("enqueue")
-        store = self._lazy.get()
-        stored = store.enqueue(jobs, connection)
-        if connection is None or not connection.in_transaction:
+            stored = store.enqueue(jobs)
+        else:
+            connection = connections.unwrap(connection)
+            stored = store.enqueue(jobs, connection)
+        if connection is None or not connections.has_transaction(connection):
             store.ring()  # else it is too early: nothing is committed yet
         return stored
+
+    async def enqueue_async(
+        self, jobs: Sequence[NewJob], connection: Any = None
+    ) -> list[Enqueued]:
+        """Store jobs without blocking the event loop; otherwise as `enqueue`."""
+        return await connections.call_async(
+            connection, lambda stand_in: self.enqueue(jobs, stand_in)
+        )
+
+    def _enqueue_beside(
+        self, way: Channel, jobs: Sequence[NewJob], connection: Any
+    ) -> list[Enqueued]:
+        """Store jobs in the transaction of a handler."""
+        claim = way.claim()
+        url = find_store(self.argument) if claim is None else claim.store_url
+        if not url.startswith("postgres"):
+            raise UsageError(
+                "connection= cannot be used inside a handler with a SQLite store: "
+                "there the supervisor stores jobs, not your transaction; nothing was "
+                "enqueued. Commit first, then enqueue without it, with key= against "
+                "doubles"
+            )
+        if claim is None:
+            return way.enqueue(jobs)
+        return joining.enqueue(connections.unwrap(connection), claim, jobs)
 
     def store(self, what: str) -> Store:
         """Return the store for reading or for an operator's step.

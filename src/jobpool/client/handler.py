@@ -13,7 +13,7 @@ from jobpool.client.handle import Job
 from jobpool.client.options import DEFAULT, Options, read_options
 from jobpool.client.results import Results
 from jobpool.core.handler import HandlerSpec
-from jobpool.core.job import NewJob
+from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.quantity import DurationLike, SizeLike
 
 P = ParamSpec("P")
@@ -113,6 +113,16 @@ class Handler(Generic[P, R]):
         """
         return self._enqueue(DEFAULT, args, kwargs)
 
+    @overload
+    async def enqueue_async(
+        self: Handler[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Job[T]: ...
+    @overload
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+        """Make a job of this call without blocking the event loop; as `enqueue`."""
+        return await self._enqueue_async(DEFAULT, args, kwargs)
+
     def options(
         self,
         *,
@@ -142,7 +152,9 @@ class Handler(Generic[P, R]):
             timeout: instead of the handler's, up to the pool's maximum.
             memory: instead of the handler's, up to the pool's maximum.
             connection: the caller's own connection to the same database; the job
-                belongs to its transaction, and commits or vanishes with it.
+                belongs to its transaction, and commits or vanishes with it. Of
+                sqlite3, psycopg, psycopg2, SQLAlchemy or Django; an asynchronous one
+                for ``enqueue_async``.
 
         Raises:
             UsageError: a value is out of range, or run_in and run_at are both given.
@@ -176,10 +188,24 @@ class Handler(Generic[P, R]):
     def _enqueue(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Job[Any]:
+        jobs = [self._called(options, args, kwargs)]
+        (stored,) = self._gateway.enqueue(jobs, options.connection)
+        return self._job(stored)
+
+    async def _enqueue_async(
+        self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Job[Any]:
+        jobs = [self._called(options, args, kwargs)]
+        (stored,) = await self._gateway.enqueue_async(jobs, options.connection)
+        return self._job(stored)
+
+    def _called(
+        self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> NewJob:
         payload = self.arguments.encode_call(args, kwargs, self._payload_max_bytes)
-        (stored,) = self._gateway.enqueue(
-            [options.new_job(self._spec, payload)], options.connection
-        )
+        return options.new_job(self._spec, payload)
+
+    def _job(self, stored: Enqueued) -> Job[Any]:
         return Job(
             stored.id,
             self.kind,
@@ -214,3 +240,20 @@ class BoundHandler(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Make a job of this call with these options; as `Handler.enqueue`."""
         return self.handler._enqueue(self.options, args, kwargs)  # noqa: SLF001 - its other half
+
+    @overload
+    async def enqueue_async(
+        self: BoundHandler[P, Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Job[T]: ...
+    @overload
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+        """Make a job without blocking the event loop; as `Handler.enqueue`.
+
+        The one way to use an asynchronous ``connection``: psycopg's AsyncConnection,
+        or SQLAlchemy's AsyncConnection or AsyncSession over psycopg.
+        """
+        handler = self.handler
+        return await handler._enqueue_async(self.options, args, kwargs)  # noqa: SLF001 - its other half

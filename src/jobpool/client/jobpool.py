@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from jobpool.client.bulk import enqueue_many
+from jobpool.client.completing import Completing
 from jobpool.client.ending import read_job
 from jobpool.client.gateway import Gateway
 from jobpool.client.handle import Job, cancel
@@ -14,6 +15,7 @@ from jobpool.client.handler import BoundHandler, Handler
 from jobpool.client.registration import Registration
 from jobpool.core.job import JobState
 from jobpool.core.quantity import DurationLike, SizeLike, size_bytes
+from jobpool.core.running import offer
 from jobpool.core.settings import PAYLOAD_MAX_BYTES
 from jobpool.errors import UsageError
 
@@ -40,6 +42,7 @@ class JobPool(Registration):
         self, store: str | None = None, *, payload_max: SizeLike = PAYLOAD_MAX_BYTES
     ) -> None:
         super().__init__(Gateway(store), size_bytes(payload_max, "payload_max"))
+        offer(Completing())
 
     def enqueue_many(
         self,
@@ -68,14 +71,15 @@ class JobPool(Registration):
         return enqueue_many(self._gateway, handler, items)
 
     def transaction(self, connection: Any) -> AbstractContextManager[None]:
-        """Begin a transaction on the caller's own connection, waiting in turn.
+        """Begin a transaction on the caller's own connection, and end it.
 
-        Takes the writers' lock, then begins; commits at the end of the block, rolls
-        back if it raises. Within it, ``handler.options(connection=connection)``
-        enqueues jobs that commit or vanish with the caller's own rows.
+        Commits at the end of the block and wakes the supervisors; rolls back if it
+        raises. Within it, ``handler.options(connection=connection)`` enqueues jobs
+        that commit or vanish with the caller's own rows. On SQLite it takes the
+        writers' lock first, and so waits in turn.
 
         Args:
-            connection: a sqlite3 connection to the store's database file.
+            connection: the caller's own connection to the store's database.
 
         Raises:
             UsageError: the connection is closed, is to another database, or is in a

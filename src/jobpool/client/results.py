@@ -34,20 +34,7 @@ class Results:
             TypeError: it cannot be said in JSON.
             ValueError: it is longer than *max_bytes*.
         """
-        try:
-            encoded = encode(value)
-        except NotJson as exc:
-            raise TypeError(
-                f"the result of {self._kind} cannot be stored: {exc}; return JSON "
-                "values, or store it elsewhere and return where it is"
-            ) from None
-        if len(encoded) > max_bytes:
-            raise ValueError(
-                f"the result of {self._kind} takes {len(encoded):,} bytes as JSON, "
-                f"allowed are {max_bytes:,} ({show_size(max_bytes)}); store it "
-                "elsewhere and return where it is, or raise result_max"
-            )
-        return encoded
+        return encode_result(value, self._kind, max_bytes)
 
     def decode(self, encoded: bytes | None) -> Any:
         """Return a stored result, as its annotation says where it fits that.
@@ -67,6 +54,24 @@ class Results:
             return msgspec.json.Decoder(annotation, dec_hook=from_plain)
         except (ConfigError, TypeError):
             return None
+
+
+def encode_result(value: Any, kind: str, max_bytes: int) -> bytes:
+    """Return a result of a handler of this kind as JSON; as `Results.encode`."""
+    try:
+        encoded = encode(value)
+    except NotJson as exc:
+        raise TypeError(
+            f"the result of {kind} cannot be stored: {exc}; return JSON "
+            "values, or store it elsewhere and return where it is"
+        ) from None
+    if len(encoded) > max_bytes:
+        raise ValueError(
+            f"the result of {kind} takes {len(encoded):,} bytes as JSON, "
+            f"allowed are {max_bytes:,} ({show_size(max_bytes)}); store it "
+            "elsewhere and return where it is, or raise result_max"
+        )
+    return encoded
 
 
 def decode_plain(encoded: bytes | None) -> Any:

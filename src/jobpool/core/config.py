@@ -15,12 +15,14 @@ from jobpool.core.configfile import ConfigFile
 from jobpool.core.layers import lookup
 from jobpool.core.limitconfig import kinds_of, named_pools, pools_of
 from jobpool.core.options import RETENTION, TOP
+from jobpool.core.quantity import show_duration
 from jobpool.core.sources import (
     Machine,
     Sources,
     Value,
     field_of,
     read_sources,
+    said,
     top_value,
     value_of,
 )
@@ -98,6 +100,7 @@ def configure(
     values |= below
     for key, value in _retention(sources).items():
         values[f"retention.{key}"] = value
+    _refuse_short_lease(values)
     rest = {field_of(st.Settings, key): values[key].value for key in _PLAIN}
     settings = st.Settings(
         store=values["store"].value,
@@ -115,6 +118,21 @@ def configure(
         **rest,
     )
     return Configuration(settings=settings, values=values, file=sources.file)
+
+
+def _refuse_short_lease(values: Mapping[str, Value]) -> None:
+    """Refuse a lease that ends before a supervisor in good order can renew it.
+
+    On one host no lease ends by time, so that any TTL will do.
+    """
+    ttl = values["lease_ttl"]
+    on_one_host = values["store"].value.startswith("sqlite:")
+    if not on_one_host and ttl.value < st.LEASE_TTL_MIN_S:
+        raise ConfigError(
+            f"{said(ttl.origin)}: {ttl.shown} is out of range; expected at least "
+            f"{show_duration(st.LEASE_TTL_MIN_S)} for a store that several hosts "
+            "share: supervisors need that long to renew their leases"
+        )
 
 
 def _app(sources: Sources, *, has_jobs_file: bool) -> Value:

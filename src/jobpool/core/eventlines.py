@@ -88,6 +88,11 @@ def _parts(event: ev.Event) -> Iterator[str]:
     match event:
         case ev.JobSucceeded() | ev.JobEnded():
             yield from _attempt_parts(event)
+        case ev.JobCompleted():
+            yield f"job {event.id} succeeded"
+            yield "its own transaction had completed it"
+            if event.outcome is not None:
+                yield f"its attempt {event.outcome} afterwards, charged to nobody"
         case ev.JobDead():
             yield f"job {event.id} dead"
             yield event.kind
@@ -163,7 +168,8 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
             yield "alarm"
             yield event.text
         case ev.RunReclaimed():
-            yield f"supervisor {event.pid} had died"
+            how = "was not heard of for its lease" if event.presumed else "had died"
+            yield f"supervisor {event.pid} {how}"
             yield f"{event.handed_back} jobs handed back, {event.lost} lost"
             yield f"{event.killed} processes killed"
             yield f"host {event.host}"
@@ -177,6 +183,8 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
         case ev.StaleSettlement():
             yield f"job {event.id} stale"
             yield f"{event.outcome or 'hand-back'} refused: its lease was superseded"
+        case ev.LeaseFenced() | ev.LeaseRegained() | ev.StoreConcern():
+            yield from _lease_parts(event)
         case ev.UnknownKinds():
             yield "unknown kinds wait"
             yield _unknown(event.kinds)
@@ -185,6 +193,29 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
             yield f"log … {event.lines} lines dropped"
         case _:
             yield from _pool_parts(event)
+
+
+def _lease_parts(
+    event: ev.LeaseFenced | ev.LeaseRegained | ev.StoreConcern,
+) -> Iterator[str]:
+    match event:
+        case ev.LeaseFenced():
+            silent = show_duration(round(event.silent_s, 1))
+            ended = f"{event.ended} jobs ended, {event.handed_back} handed back"
+            if event.lapsed:
+                yield "lease had run out"
+                yield f"{ended}: other hosts may have taken them"
+                yield f"last renewed {silent} ago"
+            else:
+                yield "lease not renewed"
+                yield f"could not renew for {silent}"
+                yield f"{ended}, so that no other host runs them twice"
+        case ev.LeaseRegained():
+            yield "lease renewed again"
+            yield f"jobs are taken after {show_duration(round(event.away_s, 1))}"
+        case ev.StoreConcern():
+            yield "store"
+            yield event.text
 
 
 def _pool_parts(event: ev.Event) -> Iterator[str]:

@@ -109,6 +109,8 @@ class RunReclaimed(Event, frozen=True, kw_only=True):
     """Attempts that were running; nobody saw their end."""
     killed: int
     """Processes of the dead run that were still alive."""
+    presumed: bool = False
+    """Nobody has seen it dead, but its leases had run out."""
 
 
 class StoreTrouble(Event, frozen=True, kw_only=True):
@@ -139,6 +141,41 @@ class StaleSettlement(Event, frozen=True, kw_only=True):
     id: int
     token: int
     outcome: Outcome | None
+
+
+class LeaseFenced(Event, frozen=True, kw_only=True):
+    """Jobs were ended because their leases may be another supervisor's by now."""
+
+    name = "lease_fenced"
+    level = Level.ERROR
+
+    silent_s: float
+    """So long ago the last renewal that succeeded was sent."""
+    ended: int
+    """Attempts that ran."""
+    handed_back: int
+    """Leases whose attempt had not begun."""
+    lapsed: bool = False
+    """The leases had run out before it was noticed: others may have taken some."""
+
+
+class LeaseRegained(Event, frozen=True, kw_only=True):
+    """A renewal succeeded again: jobs are being taken."""
+
+    name = "lease_regained"
+    level = Level.WARNING
+
+    away_s: float
+    """For so long none was taken."""
+
+
+class StoreConcern(Event, frozen=True, kw_only=True):
+    """The database works, but an operator should look at it."""
+
+    name = "store_concern"
+    level = Level.WARNING
+
+    text: str
 
 
 class UnknownKind(msgspec.Struct, frozen=True):
@@ -250,6 +287,17 @@ class JobEnded(Event, frozen=True, kw_only=True):
     error_class: str | None = None
     duration_s: float | None = None
     peak_rss_bytes: int | None = None
+
+
+class JobCompleted(Event, frozen=True, kw_only=True):
+    """A job's own transaction had completed it: however its attempt ended."""
+
+    name = "job_completed"
+
+    id: int
+    token: int
+    outcome: Outcome | None = None
+    """How the attempt ended, uncharged; None: as it should, with its completion."""
 
 
 class JobDead(Event, frozen=True, kw_only=True):

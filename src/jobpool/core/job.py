@@ -148,6 +148,9 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None
     rule: str | None = None
     evidence: Evidence = Evidence()
+    completed: bool = False
+    """The handler has called `complete`: if its transaction was committed, that
+    stands, and this settlement, an unsuccessful one, is charged to nobody."""
     followup: NewJob | None = None
     """A hook's job, stored in the same transaction if the settlement is accepted."""
 

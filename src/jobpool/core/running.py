@@ -6,11 +6,36 @@ neither imports the other: outside of a child `channel()` is None.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.errors import UsageError
+
+T = TypeVar("T")
+
+
+class Claim(NamedTuple):
+    """What a completion names: an attempt, and the store that granted it."""
+
+    store_url: str
+    """Without a password: nothing is opened by it."""
+    job_id: int
+    kind: str
+    token: int
+    result_max_bytes: int
+
+
+class Completer(Protocol):
+    """What knows connections: the client, once a JobPool was made."""
+
+    def complete(self, connection: Any, claim: Claim, result: Any) -> None:
+        """Settle a claimed attempt on a handler's connection, in its transaction."""
+        ...
+
+    async def call_async(self, connection: Any, function: Callable[[Any], T]) -> T:
+        """Call a function with a synchronous stand-in for an async connection."""
+        ...
 
 
 class Channel(Protocol):
@@ -22,6 +47,14 @@ class Channel(Protocol):
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Report that the handler is alive; None leaves a value as it was."""
+        ...
+
+    def complete(self, connection: Any, result: Any) -> None:
+        """Settle the attempt as succeeded in the connection's transaction."""
+        ...
+
+    def claim(self) -> Claim | None:
+        """Name the attempt, for what is written beside it; None: it is a rehearsal."""
         ...
 
     def stopping(self) -> bool:
@@ -88,12 +121,49 @@ class Current:
         """
         self._channel.beat(progress, checkpoint)
 
+    def complete(self, connection: Any, result: Any = None) -> None:
+        """Settle this job as succeeded within the handler's own transaction.
+
+        The job is done exactly when that transaction commits, so that what the
+        handler wrote in it happened exactly once. Call it last, then commit and
+        return; what the handler returns afterwards is not stored. If the transaction
+        is rolled back, the attempt has failed and the job is tried again.
+
+        Args:
+            connection: the handler's own connection to the store's database, with
+                its transaction open: psycopg, psycopg2, SQLAlchemy, Django, sqlite3.
+            result: JSON value, as a handler would return it.
+
+        Raises:
+            Superseded: the lease was taken back: somebody else runs the job. Let the
+                transaction fail; on PostgreSQL it can no longer be committed.
+            UsageError: the connection cannot be used for this, or it was called
+                before in this attempt. Nothing was written.
+            TypeError: the result cannot be said in JSON; nothing was written.
+            ValueError: the result is too large; nothing was written.
+            StoreError: the statement failed; nothing was written.
+        """
+        self._channel.complete(connection, result)
+
+    async def complete_async(self, connection: Any, result: Any = None) -> None:
+        """Do as `complete`, on an asynchronous connection, in an ``async`` handler.
+
+        Args:
+            connection: psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or
+                AsyncSession.
+            result: as for `complete`, which also says what is raised.
+        """
+        await completer().call_async(
+            connection, lambda stand_in: self._channel.complete(stand_in, result)
+        )
+
 
 class _State:
     """One per process; a class so that it is changed without ``global``."""
 
     channel: Channel | None = None
     current: Current | None = None
+    completer: Completer | None = None
 
 
 def channel() -> Channel | None:
@@ -120,3 +190,22 @@ def enter(channel: Channel | None, current: Current | None) -> None:
     """Set what this process runs; the child's and the testing tools' only."""
     _State.channel = channel
     _State.current = current
+
+
+def offer(completer: Completer) -> None:
+    """Say how attempts are completed; the client does, when a JobPool is made."""
+    _State.completer = completer
+
+
+def completer() -> Completer:
+    """Return how attempts are completed.
+
+    Raises:
+        UsageError: no JobPool was made in this process.
+    """
+    if _State.completer is None:
+        raise UsageError(
+            "complete() needs a jobpool.JobPool in this process, which knows how to "
+            "use connections; this application has none"
+        )
+    return _State.completer

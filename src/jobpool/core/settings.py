@@ -30,6 +30,9 @@ SENDABLE_MAX_BYTES = 8 * MIB
 """No cap on payloads or results may be set higher: they travel in one frame."""
 QUEUE_DEPTH_MAX = 10_000_000
 DRAIN_S = 25.0
+LEASE_TTL_S = 60.0
+LEASE_TTL_MIN_S = 5.0
+"""Of stores that several hosts share: a renewal needs its time."""
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,4 +97,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth_max: int = QUEUE_DEPTH_MAX
     app_timeout_s: float = 60.0
     """Loading the application takes at most so long."""
-    lease_ttl_s: float = 60.0
+    lease_ttl_s: float = LEASE_TTL_S
+    """Held for dead after so long without a renewal, by supervisors of other hosts."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from jobpool import errors
+from jobpool.core import running
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.errors import (
     ArgumentsRejected,
@@ -37,15 +38,32 @@ class AttemptChannel:
 
     Args:
         link: the child's way to its supervisor.
-        token: the attempt's.
+        claim: names the attempt.
         checkpoint_max_bytes: a longer checkpoint is refused.
+
+    Attributes:
+        completed: `complete` has written; the transaction may be open still.
     """
 
-    __slots__ = ("_beat_s", "_checkpoint_max", "_link", "_pid", "_token")
+    __slots__ = (
+        "_beat_s",
+        "_checkpoint_max",
+        "_claim",
+        "_completing",
+        "_link",
+        "_pid",
+        "_token",
+        "completed",
+    )
 
-    def __init__(self, link: Link, token: int, checkpoint_max_bytes: int) -> None:
+    def __init__(
+        self, link: Link, claim: running.Claim, checkpoint_max_bytes: int
+    ) -> None:
+        self.completed = False
+        self._completing = False
         self._link = link
-        self._token: int | None = token
+        self._claim = claim
+        self._token: int | None = claim.token
         self._checkpoint_max = checkpoint_max_bytes
         self._pid = os.getpid()
         self._beat_s = 0.0
@@ -94,7 +112,9 @@ class AttemptChannel:
             _json("progress", progress, PROGRESS_MAX_BYTES),
             _json("checkpoint", checkpoint, self._checkpoint_max),
         )
-        if early and checkpoint is None:
+        if self.completed:  # a sign of life; the job's row is the handler's now
+            message = Beat(token, None, None)
+        if early and (checkpoint is None or self.completed):
             return
         self._beat_s = now_s
         try:
@@ -102,6 +122,39 @@ class AttemptChannel:
                 self._link.send(message)
         except OSError as exc:
             raise _supervisor_gone() from exc
+
+    def complete(self, connection: Any, result: Any) -> None:
+        """Settle the attempt as succeeded in the connection's transaction.
+
+        Raises:
+            Superseded: the token is valid no longer; the transaction must fail.
+            UsageError: called twice, after the attempt's end, by a forked process, or
+                with a connection that cannot be used; nothing was written.
+            TypeError: the result cannot be said in JSON; nothing was written.
+            ValueError: the result is too large; nothing was written.
+            StoreError: the statement failed; nothing was written.
+        """
+        claim = self.claim()
+        if self._completing:
+            raise UsageError(
+                "complete() was called before in this attempt; call it once, as the "
+                "last thing before the commit"
+            )
+        self._completing = True
+        try:
+            running.completer().complete(connection, claim, result)
+            self.completed = True
+        finally:
+            self._completing = self.completed
+
+    def claim(self) -> running.Claim:
+        """Name the attempt.
+
+        Raises:
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        self._speaker()
+        return self._claim
 
     def stopping(self) -> bool:
         """Say whether the supervisor has begun to drain."""
@@ -159,6 +212,23 @@ class ClosedChannel:
             UsageError: always.
         """
         del progress, checkpoint
+        raise UsageError(f"no attempt is running: {self._reason}")
+
+    def complete(self, connection: Any, result: Any) -> None:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        del connection, result
+        raise UsageError(f"no attempt is running: {self._reason}")
+
+    def claim(self) -> running.Claim:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
         raise UsageError(f"no attempt is running: {self._reason}")
 
     def stopping(self) -> bool:

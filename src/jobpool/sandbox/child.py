@@ -187,7 +187,9 @@ class Child:
             self._link.take_in(wait=True)
 
     def _attempt(self, application: Application, job: RunJob) -> Done:
-        channel = AttemptChannel(self._link, job.token, self._go.checkpoint_max_bytes)
+        channel = AttemptChannel(
+            self._link, self._claim(job), self._go.checkpoint_max_bytes
+        )
         begun_s = time.perf_counter()
         result, error = self._handle(application, job, channel)
         duration_s = time.perf_counter() - begun_s
@@ -213,6 +215,13 @@ class Child:
             output=output,
             surprise=surprise,
             error=error,
+            completed=channel.completed,
+        )
+
+    def _claim(self, job: RunJob) -> running.Claim:
+        go = self._go
+        return running.Claim(
+            go.store_url, job.id, job.kind, job.token, go.result_max_bytes
         )
 
     def _handle(

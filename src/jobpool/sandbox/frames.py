@@ -97,6 +97,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     checkpoint_max_bytes: int
     tmp_root: str
     """The child's temporary directory is below it; "": it gets none of its own."""
+    store_url: str = ""
+    """Without a password: what a handler's connection must be to, for `complete`."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True):
@@ -165,6 +167,8 @@ class Done(msgspec.Struct, tag="done", array_like=True):
     surprise: str = ""
     """What it left behind; a child with a surprise is replaced."""
     error: Raised | None = None
+    completed: bool = False
+    """The handler called `complete`; the store knows whether it was committed."""
 
 
 class Raised(msgspec.Struct, tag="raised", array_like=True):

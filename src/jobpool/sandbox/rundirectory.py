@@ -228,6 +228,7 @@ def _header(run_id: str, tmp_root: Path) -> Header:
 
 
 def _make_root(root: Path) -> None:
+    root.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     root.mkdir(mode=0o700, exist_ok=True)
     if root.is_symlink() or root.stat().st_uid != os.geteuid():
         raise ConfigError(

@@ -71,6 +71,8 @@ FAULT_SIGNALS = frozenset(
 )
 """A program brings these on itself, whatever else happens on the host."""
 
+NOT_COMMITTED = "complete() was called, but its transaction was never committed"
+
 OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
     KillReason.TIMEOUT: Outcome.TIMED_OUT,
     KillReason.MEMORY: Outcome.OUT_OF_MEMORY,
@@ -84,6 +86,9 @@ OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
 
 def verdict_of_done(done: Done, slot: str) -> Ending:
     """Judge an attempt by what its child said at its end.
+
+    One that called `complete` is judged as if its transaction had not been committed:
+    if it was, the store knows, and passes over this ending.
 
     Args:
         done: the child's message, its sequence number and token checked.
@@ -101,7 +106,7 @@ def verdict_of_done(done: Done, slot: str) -> Ending:
         output=_text(done.output),
         slot=slot,
     )
-    if done.ok:
+    if done.ok and not done.completed:
         return Ending(outcome=Outcome.SUCCEEDED, evidence=evidence, result=done.result)
     soft = error is not None and error.soft_timeout
     return Ending(
@@ -220,7 +225,7 @@ def signal_name(signum: int) -> str:
 
 def _reason_of_done(done: Done) -> str | None:
     if done.ok:
-        return None
+        return NOT_COMMITTED if done.completed else None
     error: Raised | None = done.error
     if error is None:
         return "its child reported a failure without an error"

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
-
-import msgspec
+from pathlib import Path
+from typing import Any, Protocol, TypeGuard
 
 from jobpool.core.job import (
     Attempt,
@@ -27,107 +26,18 @@ from jobpool.core.job import (
     Settlement,
 )
 from jobpool.core.settings import Retention
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of one supervisor, from its start to its end."""
-
-    id: str
-    """A fresh UUID for every start."""
-    host: str
-    boot_id: str
-    pid: int
-    pid_namespace: int
-    version: str
-    pools: Mapping[str, str] = {}
-    """Pool names and sizes as written: ``{"cpu": "2..8"}``."""
-    started_at_ms: int = 0
-    heartbeat_at_ms: int = 0
-    lease_until_ms: int = 0
-    ended_at_ms: int | None = None
-
-
-class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind that some supervisor's application knows, as published."""
-
-    kind: str
-    pool: str
-    schema: bytes
-    """JSON Schema of its arguments object."""
-    timeout_s: float
-    memory_bytes: int
-    max_attempts: int
-    max_crashes: int
-    updated_at_ms: int = 0
-
-
-class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call of `Store.lease` granted."""
-
-    leases: tuple[Lease, ...] = ()
-    next_due_in_s: float | None = None
-    """Seconds until the next pending job falls due; None: there is none."""
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs an operator means; every given part must hold."""
-
-    ids: tuple[int, ...] | None = None
-    states: tuple[JobState, ...] | None = None
-    kind: str | None = None
-    pool: str | None = None
-    tenant: str | None = None
-    since_ms: int | None = None
-    """Finished (or, unfinished, created) at this moment or later."""
-
-
-class StatRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts and means of one pool, kind and state."""
-
-    pool: str
-    kind: str
-    state: str
-    jobs: int
-    mean_wait_s: float | None
-    mean_run_s: float | None
-
-
-class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Observed use of one kind beside its limits, over its newest 1,000 attempts."""
-
-    kind: str
-    pool: str
-    attempts: int
-    rss_p50_bytes: int | None
-    rss_p99_bytes: int | None
-    rss_max_bytes: int | None
-    memory_bytes: int | None
-    """The limit as published by a supervisor; None: no supervisor knows the kind."""
-    duration_p50_s: float | None
-    duration_p99_s: float | None
-    duration_max_s: float | None
-    timeout_s: float | None
-
-
-class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Runnable jobs of one kind."""
-
-    pool: str
-    kind: str
-    jobs: int
-    oldest_age_s: float
-    known: bool
-    """A supervisor has published this kind."""
-    paused: bool
-
-
-class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that share a kind, state and reason."""
-
-    kind: str
-    state: str
-    reason: str | None
-    jobs: int
+from jobpool.store.records import (
+    FigureRow,
+    Filter,
+    GroupRow,
+    KindRecord,
+    LeaseBatch,
+    Receipt,
+    Renewal,
+    Run,
+    StatRow,
+    WaitingRow,
+)
 
 
 class Store(Protocol):
@@ -143,6 +53,11 @@ class Store(Protocol):
         """Whether everybody who uses this store is on one host, by its nature."""
         ...
 
+    @property
+    def run_root(self) -> Path:
+        """The directory in which this host's supervisors keep their run directories."""
+        ...
+
     def close(self) -> None:
         """Give the connection back; the store object is unusable afterwards."""
         ...
@@ -152,6 +67,8 @@ class Store(Protocol):
 
         Raises:
             StoreUnavailable: on leaving, the commit failed; nothing happened.
+            OutcomeUnknown: its answer was lost, and nobody could be asked: it may or
+                may not have happened.
         """
         ...
 
@@ -200,8 +117,8 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, run_id: str, ttl_s: float) -> bool:
-        """Extend all leases of a run; False: the run has ended.
+    def renew(self, run_id: str, ttl_s: float) -> Renewal:
+        """Extend all leases of a run to *ttl_s* from now.
 
         Raises:
             StoreRefused: the run is unknown here: this is not the database in which
@@ -215,6 +132,18 @@ class Store(Protocol):
 
     def open_runs(self) -> list[Run]:
         """Return the runs that have not ended, oldest first."""
+        ...
+
+    def expired_runs(self) -> list[Run]:
+        """Return the open runs whose leases ran out and who still hold some."""
+        ...
+
+    def seize(self, run_id: str) -> bool:
+        """Within a transaction: keep an expired run from renewing until its end.
+
+        Returns:
+            False: it has renewed or ended meanwhile; its leases must be left alone.
+        """
         ...
 
     def lease(
@@ -239,13 +168,8 @@ class Store(Protocol):
         """
         ...
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write the ends of leases, each once, under its token.
-
-        Returns:
-            For each, whether it was accepted; False: its token was superseded,
-            and nothing was changed.
-        """
+    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
+        """Write the ends of leases, each once, under its token."""
         ...
 
     def record(self, beats: Sequence[Progress]) -> None:
@@ -292,6 +216,10 @@ class Store(Protocol):
         sqlite_version, wal_reset_bug, journal_mode, synchronous, schema_version and
         stale_settlements.
         """
+        ...
+
+    def concerns(self) -> list[str]:
+        """Return what an operator should hear of the database's health; cheap."""
         ...
 
     def get(self, job_id: int) -> Job | None:
@@ -371,3 +299,21 @@ class Store(Protocol):
     def paused(self) -> list[tuple[str, str]]:
         """Return what is paused: ``("pool" | "kind", name)``."""
         ...
+
+
+class SharedStore(Store, Protocol):
+    """A store that several hosts can use: its leases expire by its own clock."""
+
+    def hear(self, timeout_s: float) -> bool:
+        """Wait until somebody rings, at most so long.
+
+        Returns:
+            Whether anybody rang. Where no ring can be heard (behind a pooler) it is
+            False after the time: polling remains.
+        """
+        ...
+
+
+def is_shared(store: Store) -> TypeGuard[SharedStore]:
+    """Say whether other hosts may use the store, so that leases expire by time."""
+    return not store.one_host

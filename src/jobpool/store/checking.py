@@ -18,6 +18,7 @@ TEXT_MAX = 255
 """Longest key, unique text or tenant, in characters."""
 COUNT_MAX = 2**31 - 1
 """Highest attempt or budget counter of a job; there it stays."""
+ID_MAX = 2**63 - 1
 MAX_ATTEMPTS_MAX = 2**31
 MEMORY_MAX_BYTES = 2**60
 _CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
@@ -105,6 +106,11 @@ def _is_text(value: object) -> bool:
         and 0 < len(value) <= TEXT_MAX
         and clean_text(value) == value
     )
+
+
+def is_id(job_id: int) -> bool:
+    """Say whether a job may have this id."""
+    return 0 < job_id <= ID_MAX
 
 
 def clean_text(text: str | None) -> str | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.settings import QUEUE_DEPTH_MAX
-from jobpool.errors import ConfigError, StoreRefused
+from jobpool.errors import ConfigError
 from jobpool.store.base import Store
+from jobpool.store.postgres.place import run_base
 from jobpool.store.sqlite.store import SqliteStore, run_directory
 
 _SQLITE = "sqlite:///"
@@ -22,22 +24,32 @@ def open_store(
     create: bool = True,
     queue_depth_max: int = QUEUE_DEPTH_MAX,
     force_network: bool = False,
+    patience_s: float | None = None,
 ) -> Store:
     """Open a store, and bring its schema up to date.
 
     Args:
-        url: ``sqlite:///relative.db`` (to the working directory) or
-            ``sqlite:////absolute.db``.
-        clock: decides what is due; None: the machine's.
+        url: ``sqlite:///relative.db`` (to the working directory),
+            ``sqlite:////absolute.db`` or ``postgresql://user@host/database``.
+        clock: decides what is due; None: the machine's, or the server's own.
         create: make the file and its tables if they are not there.
         queue_depth_max: most unfinished jobs; more are refused.
         force_network: accept a network file system (one machine only may use it).
+        patience_s: longest wait for a server's answer; None: 30 s.
 
     Raises:
         ConfigError: not a URL of a store; nothing was opened.
         StoreRefused: the database must not be used as it is; nothing was changed.
         StoreUnavailable: it cannot be used now; nothing was changed.
     """
+    if _is_postgres(url):
+        return _open_postgres(
+            url,
+            clock=clock,
+            create=create,
+            queue_depth_max=queue_depth_max,
+            patience_s=30.0 if patience_s is None else patience_s,
+        )
     return SqliteStore(
         _sqlite_path(url),
         clock=SystemClock() if clock is None else clock,
@@ -48,30 +60,45 @@ def open_store(
 
 
 def run_root(url: str) -> Path:
-    """Return the directory in which supervisors keep their run directories.
+    """Return the directory below which supervisors keep their run directories.
 
     Args:
-        url: as for `open_store`; the database need not exist.
+        url: of a store, which need not exist. A PostgreSQL store's directories stand
+            in a folder that only the database can name, below this one.
 
     Raises:
-        ConfigError: not a URL of a store.
+        ConfigError: not such a URL.
     """
+    if _is_postgres(url):
+        return run_base(os.environ)
     return run_directory(os.path.realpath(_sqlite_path(url)))
+
+
+def _is_postgres(url: str) -> bool:
+    scheme, colon, _ = url.partition(":")
+    return bool(colon) and scheme in {"postgresql", "postgres"}
+
+
+def _open_postgres(url: str, **options: Any) -> Store:
+    try:
+        from jobpool.store.postgres.store import (  # noqa: PLC0415 - an extra
+            PostgresStore,
+        )
+    except ImportError as error:
+        raise ConfigError(
+            "store: PostgreSQL needs the library psycopg, which cannot be imported "
+            f"({error}); install it with `pip install 'jobpool[postgres]'`"
+        ) from error
+    return PostgresStore(url, **options)
 
 
 def _sqlite_path(url: str) -> str:
     """Return the path that a SQLite URL names."""
-    scheme, colon, _ = url.partition(":")
-    if colon and scheme in {"postgresql", "postgres"}:
-        raise StoreRefused(
-            "the store is a PostgreSQL database, which this version of jobpool cannot "
-            f"use yet; name a SQLite file, {_EXAMPLES}"
-        )
     path = url.removeprefix(_SQLITE)
     if path == url:
         raise ConfigError(
             f"store: {_without_secret(url)!r} is not the URL of a store; expected "
-            f"sqlite:/// and a path, {_EXAMPLES}"
+            f"sqlite:/// and a path, {_EXAMPLES}; or postgresql://user@host/database"
         )
     if path in {"", "/", ":memory:"} or path.endswith("/"):
         raise ConfigError(

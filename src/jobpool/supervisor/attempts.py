@@ -21,6 +21,7 @@ from jobpool.sandbox.frames import Ask, Beat, Done, Retire, RunJob
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_death, verdict_of_done
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices
+from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import (
     NOTE_AFTER_S,
@@ -66,6 +67,7 @@ class Attempts:
         self._pools = pools
         self._rest_with = rest
         self._freed = freed
+        self.claims = Claims(desk)
 
     def assign(self, slot: Slot, job: Assigned) -> None:
         """Send a job to an idle slot, or ahead to a busy one."""
@@ -223,24 +225,23 @@ class Attempts:
         self, slot: Slot, job: Assigned, ending: Ending, done: Done | None
     ) -> None:
         """Account for an attempt and give its settlement out."""
+        desk, lease = self._desk, job.lease
         if ending.outcome is not Outcome.SUCCEEDED:
-            self._desk.write_progress(job)
-        now_ms = job.lease.leased_at_ms + round(
-            (self._desk.now_s - job.leased_s) * 1000
-        )
-        settlement = account(job.lease, job.policy, ending, now_ms=now_ms)
-        self._pools[slot.pool].took(job.lease.kind, ending.evidence.duration_s or 0.0)
-        self._desk.settle(job.lease, settlement)
+            desk.write_progress(job)
+        now_ms = lease.leased_at_ms + round((desk.now_s - job.leased_s) * 1000)
+        settlement = account(lease, job.policy, ending, now_ms=now_ms)
+        claimed = done is not None and done.completed
+        if claimed:
+            settlement = self.claims.hold(job, slot.name, settlement)
+        self._pools[slot.pool].took(lease.kind, ending.evidence.duration_s or 0.0)
+        desk.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
-            due_s = self._desk.now_s + settlement.delay_ms / 1000
+            due_s = desk.now_s + settlement.delay_ms / 1000
             self._pools[slot.pool].pace.expect(due_s)
-        output = (
-            done.output.decode("utf-8", "replace") if done else ending.evidence.output
-        )
-        desk = self._desk
-        if output:
-            desk.say(notices.job_output(desk.now_ms, job.lease, slot.name, output))
-        desk.say(notices.attempt_ended(desk.now_ms, job, slot.name, settlement))
+        if output := ending.evidence.output:
+            desk.say(notices.job_output(desk.now_ms, lease, slot.name, output))
+        if not claimed:
+            desk.say(notices.attempt_ended(desk.now_ms, job, slot.name, settlement))
 
     # -- ends of a child -----------------------------------------------------------
 

@@ -16,6 +16,7 @@ import selectors
 from collections.abc import Sequence
 
 from jobpool.core import events as ev
+from jobpool.core.storeurl import without_password
 from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
@@ -121,6 +122,7 @@ class Children:
                 result_max_bytes=settings.result_max_bytes,
                 checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
                 tmp_root=str(self._run.tmp_root),
+                store_url=without_password(settings.store),
             )
         )
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))

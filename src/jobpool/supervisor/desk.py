@@ -28,6 +28,10 @@ class Desk:
         """Nobody waits for a moment before this one."""
         self.ending = False
         """A drain or stop has begun."""
+        self.fenced = False
+        """Nothing is begun until the leases, which may not be ours now, are renewed."""
+        self.epoch = 0
+        """Counts the moments from which on earlier leases are not trusted any more."""
         self.unsettled = 0
         """Settlements given out and not yet answered."""
         self.interrupted = 0

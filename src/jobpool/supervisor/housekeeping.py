@@ -6,9 +6,11 @@ own only watches the clock.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import psutil
 
@@ -16,11 +18,12 @@ from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.settings import Settings
 from jobpool.store.base import Store
+from jobpool.store.records import Renewal
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.storethread import Chore, StoreThread
 
 RENEW_SHARE = 3
-"""A lease is renewed so many times within its TTL."""
+"""A lease is renewed so many times within its TTL, where no pulse does it."""
 CANCELS_EVERY_S = 0.5
 HOST_EVERY_S = 1.0
 PRUNE_EVERY_S = 30.0
@@ -28,6 +31,10 @@ PRUNE_BATCH = 1000
 PRUNE_BATCHES_MAX = 20
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
+CONCERNS_EVERY_S = 60.0
+CONCERN_AGAIN_S = 600.0
+"""The same concern is not said more often."""
+_FIGURES = re.compile(r"\d+")
 Said = Sequence[m.SupervisorEvent | ev.Event]
 
 
@@ -46,7 +53,7 @@ class Housekeeping(threading.Thread):
     Args:
         settings: retention and lease time.
         run_id: this supervisor's run.
-        store: does the chores.
+        store: does the chores; must have been opened.
         clock: for durations and the times of events.
     """
 
@@ -61,12 +68,16 @@ class Housekeeping(threading.Thread):
         self._closing = threading.Event()
         self._cancels_left = False
         """The store thread has the chore already: rings may come in swarms."""
+        self._concern_said_s: dict[str, float] = {}
         self._turns = [
-            self._turn(self._renew, settings.lease_ttl_s / RENEW_SHARE),
             self._turn(self._cancels, CANCELS_EVERY_S),
             self._turn(self._prune, PRUNE_EVERY_S),
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
+            self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
         ]
+        if not store.shared:
+            every_s = settings.lease_ttl_s / RENEW_SHARE
+            self._turns.insert(0, self._turn(self._renew, every_s))
         if any(pool.size_min != pool.size_max for pool in settings.pools):
             psutil.cpu_percent()  # the first call only sets its starting point
             self._turns.append(self._turn(self._host, HOST_EVERY_S))
@@ -99,7 +110,7 @@ class Housekeeping(threading.Thread):
         return _Turn(chore, every_s, self._clock.monotonic_s() + first_s)
 
     def _renew(self, store: Store) -> Said:
-        if store.renew(self._run_id, self.settings.lease_ttl_s):
+        if store.renew(self._run_id, self.settings.lease_ttl_s) is not Renewal.ENDED:
             return ()
         return (
             m.Stop("its run was ended by somebody else"),
@@ -131,6 +142,17 @@ class Housekeeping(threading.Thread):
         if not unknown:
             return ()
         return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
+
+    def _concerns(self, store: Store) -> Said:
+        now_s = self._clock.monotonic_s()
+        said = []
+        for text in store.concerns():
+            # Its figures change from look to look: it is the same concern.
+            about = _FIGURES.sub("#", text)
+            if now_s - self._concern_said_s.get(about, -inf) >= CONCERN_AGAIN_S:
+                self._concern_said_s[about] = now_s
+                said.append(ev.StoreConcern(at_ms=self._clock.utc_ms(), text=text))
+        return said
 
     def _host(self, store: Store) -> Said:
         return (

@@ -3,6 +3,7 @@
 A pool asks for no more than it can use: one job for each free slot, and, while its
 jobs end within 2 ms, enough to keep its children from waiting. What was leased and
 finds no slot within a second is handed back, so that another supervisor may run it.
+What was asked for before a fence (`fencing`) is handed back wherever it turns up.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Leasing:
         self.waiting = False
         """A request is with the store."""
         self._is_open = False
+        self._asked_epoch = 0
+        """The desk's epoch at the last request."""
         self._dry: set[str] = set()
         """Idle pools whose last request came back empty, with no hint since."""
 
@@ -59,7 +62,7 @@ class Leasing:
     def ask(self) -> None:
         """Ask for as many jobs as the pools can use, one request at a time."""
         desk = self._desk
-        if self.waiting or desk.ending or not self._is_open:
+        if self.waiting or desk.ending or desk.fenced or not self._is_open:
             return
         wanted = {
             pool.name: room
@@ -71,11 +74,13 @@ class Leasing:
         for name, room in wanted.items():
             self._pools[name].asked = room
         self.waiting = True
+        self._asked_epoch = desk.epoch
         desk.out.append(m.Lease(wanted))
 
     def next_s(self) -> float:
         """Return when a pool should ask."""
-        if self.waiting or self._desk.ending or not self._is_open:
+        desk = self._desk
+        if self.waiting or desk.ending or desk.fenced or not self._is_open:
             return NEVER_S
         moments = [p.pace.next_s for p in self._pools.values() if p.capacity() > 0]
         return min(moments, default=NEVER_S)
@@ -111,6 +116,7 @@ class Leasing:
 
     def dispatch(self, pool: Pool) -> None:
         """Give waiting jobs to idle slots, then ahead to busy ones."""
+        self._drop_distrusted(pool)
         if not pool.backlog:
             return
         room = max(pool.size - pool.busy, 0)
@@ -156,7 +162,8 @@ class Leasing:
     def _accept(self, lease: Lease) -> None:
         """Put a granted job in line; once the end has begun, hand it back."""
         desk = self._desk
-        if desk.registry is None or desk.ending or not desk.registry.knows(lease.kind):
+        unwanted = desk.ending or desk.fenced or self._asked_epoch != desk.epoch
+        if unwanted or desk.registry is None or not desk.registry.knows(lease.kind):
             desk.hand_back([lease])
             return
         size = len(lease.payload) + len(lease.checkpoint or b"")
@@ -175,9 +182,19 @@ class Leasing:
             policy=desk.registry.policy(lease.kind),
             limits=desk.registry.limits(lease),
             leased_s=desk.now_s,
+            epoch=desk.epoch,
         )
         self._pools[lease.pool].backlog.append(job)
         desk.wake_at(desk.now_s + HOLD_S)
+
+    def _drop_distrusted(self, pool: Pool) -> None:
+        """Hand back what came back from a child after a fence.
+
+        Such jobs are always first in line, and so are looked at before any other.
+        """
+        backlog, epoch = pool.backlog, self._desk.epoch
+        while backlog and backlog[0].epoch != epoch:
+            self._desk.hand_back([backlog.popleft().lease])
 
     def _send_ahead(self, pool: Pool) -> None:
         """Spread what is left over the busy slots, the emptiest first."""

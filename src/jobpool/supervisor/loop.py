@@ -19,9 +19,24 @@ from jobpool.supervisor.zygotes import Zygotes
 
 _FOR_STORE = frozenset((m.Settle, m.Record, m.NoteStart, m.Enqueue, m.Lease))
 
+Alive = Callable[[float], float]
+"""Told the time by a loop that turns; returns when it wants to be told again at the
+latest. Must neither block nor raise."""
+
 
 class Loop:
-    """The supervisor's main loop; everything it needs is made by `serve`."""
+    """The supervisor's main loop; everything it needs is made by `serve`.
+
+    Args:
+        machine: decides.
+        reactor: waits.
+        store: executes what is the store's.
+        children: execute what is a child's.
+        zygotes: execute what is a zygote's.
+        observer: told of events.
+        alive: told that the loop turns, so that somebody outside can tell when it
+            does not.
+    """
 
     def __init__(
         self,
@@ -32,12 +47,15 @@ class Loop:
         children: Children,
         zygotes: Zygotes,
         observer: Observer,
+        alive: Alive | None = None,
     ) -> None:
         self._machine = machine
         self._reactor = reactor
         self._store = store
         self._children = children
         self._zygotes = zygotes
+        self._alive = alive or _nobody
+        self._alive_s = 0.0
         self._finish: m.Finish | None = None
         self._left = False
         """Something was left with the store thread in this turn."""
@@ -72,9 +90,16 @@ class Loop:
     def _turn(self) -> None:
         machine, children, zygotes = self._machine, self._children, self._zygotes
         now_s = self._reactor.now_s()
-        until_s = min(machine.next_deadline_s(), children.next_s(), zygotes.next_s())
+        until_s = min(
+            machine.next_deadline_s(),
+            children.next_s(),
+            zygotes.next_s(),
+            self._alive_s,
+        )
         self._reactor.wait(now_s if len(self._reactor) else until_s)
         now_s = self._reactor.now_s()
+        if now_s >= self._alive_s:
+            self._alive_s = self._alive(now_s)
         children.look(now_s)
         zygotes.look(now_s)
         if now_s >= machine.next_deadline_s():
@@ -103,3 +128,8 @@ class Loop:
 
     def _finished(self, command: m.Finish) -> None:
         self._finish = command
+
+
+def _nobody(_now_s: float) -> float:
+    """Tell nobody."""
+    return float("inf")

@@ -26,6 +26,7 @@ from jobpool.sandbox.frames import (
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.fencing import LAPSED, UNRENEWED, Fencing
 from jobpool.supervisor.leasing import Leasing
 from jobpool.supervisor.loading import Loading
 from jobpool.supervisor.pool import Pool
@@ -85,6 +86,7 @@ class Machine:
             self._desk, self.pools, rest=self._starts.rest, freed=self._freed
         )
         self._leasing = Leasing(self._desk, self.pools, self._attempts)
+        self._fencing = Fencing(self._desk, self.pools, self._leasing)
         self._sizing = Sizing(self._desk, self.pools, self._starts, self._attempts)
         self._loading = Loading(
             self._desk,
@@ -119,6 +121,8 @@ class Machine:
             m.Granted: self._granted,
             m.GrantFailed: lambda _e: self._leasing.failed(),
             m.Entered: lambda _e: self._leasing.open(),
+            m.Renewed: self._fencing.renewed,
+            m.Lapsed: lambda _e: self._fence(self._fencing.lapse(), LAPSED),
             m.Settled: self._settled,
             m.Stored: self._stored,
             m.CancelAsked: self._cancel_asked,
@@ -162,7 +166,11 @@ class Machine:
             What is to be done, in order.
         """
         self._set_time(now_s, now_ms)
+        if self._fencing.is_due and not isinstance(event, m.Renewed):
+            self._fence(self._fencing.close(), UNRENEWED)
         self._handlers[type(event)](event)
+        if self._fencing.is_due:
+            self._fence(self._fencing.close(), UNRENEWED)
         if now_s >= self._desk.earliest_s:
             self._deadlines()
         self._leasing.ask()
@@ -244,6 +252,15 @@ class Machine:
 
     def _settled(self, event: m.Settled) -> None:
         self._desk.unsettled -= event.count
+        if event.stale or event.completed or event.unfinished:
+            self._attempts.claims.settled(
+                event.completed, event.unfinished, event.stale
+            )
+
+    def _fence(self, slots: list[Slot], reason: str) -> None:
+        """End what runs under leases that may be somebody else's."""
+        for slot in slots:
+            self._handle(slot, SlotEvent.STOP, reason)
 
     # -- the end -------------------------------------------------------------------
 
@@ -321,6 +338,8 @@ class Machine:
             desk.wake_at(slot.deadline_s)
         for pool in self.pools.values():
             self._pool_deadlines(pool, now_s)
+        if not desk.fenced:
+            desk.wake_at(self._fencing.at_s)
         if self._shutdown.mode is Mode.STOPPING and self._give_up_s > now_s:
             desk.wake_at(self._give_up_s)
 

@@ -18,7 +18,7 @@ from jobpool.core.settings import Settings
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.frames import Answer, FromChild, RunJob, ToChild
 from jobpool.sandbox.verdict import Exit
-from jobpool.store.base import LeaseBatch
+from jobpool.store.records import LeaseBatch
 
 # -- events --------------------------------------------------------------------------
 
@@ -123,11 +123,29 @@ class Entered(msgspec.Struct, frozen=True):
     """The run and its kinds are in the store: jobs may be leased."""
 
 
+class Renewed(msgspec.Struct, frozen=True):
+    """The store has extended our leases, or we know better how long they hold."""
+
+    until_s: float
+    """Monotonic time at which they end: that of the request, and the TTL."""
+    ttl_s: float
+    """For how long they were extended."""
+
+
+class Lapsed(msgspec.Struct, frozen=True):
+    """Our leases had run out: others may have taken what we hold."""
+
+
 class Settled(msgspec.Struct, frozen=True):
-    """Settlements are durable; the tokens of the refused ones are named."""
+    """Settlements are durable; the tokens of those that were not written are named."""
 
     count: int
     stale: tuple[int, ...] = ()
+    """Refused: superseded."""
+    completed: tuple[int, ...] = ()
+    """The handler's own transaction had completed them, and that stands."""
+    unfinished: tuple[int, ...] = ()
+    """The handler had called `complete`, but its transaction was never committed."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -186,6 +204,8 @@ SupervisorEvent = (
     | Granted
     | GrantFailed
     | Entered
+    | Renewed
+    | Lapsed
     | Settled
     | Stored
     | CancelAsked

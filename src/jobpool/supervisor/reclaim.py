@@ -7,6 +7,12 @@ its record is gone, and no process carries its marker; survivors are killed firs
 settled as lost, and the others handed back, under their old tokens: a late word of
 anybody else changes nothing. What cannot be proven stays leased, with an alarm.
 
+In a store that several hosts share, that is the rule for the runs whose directory is
+here, and the only one. A run of another host cannot be proven anything: it is presumed
+dead when its leases have run out by the store's clock, for a living one has ended its
+own jobs by then (`fencing`). Its jobs are taken, but it stays open: it may come back.
+Not so after an outage of the store, when the leases of the living ran out as well.
+
 Run directories that no open run owns (their supervisor died while it tidied up) are
 removed once they, too, are proven dead.
 """
@@ -15,7 +21,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
@@ -24,13 +32,19 @@ from jobpool.core.lifecycle import Ending, account, hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.sandbox.identity import DeadRun, Unproven, prove_dead, remove_run
-from jobpool.store.base import Run, Store
+from jobpool.store.base import Store
+from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.storethread import StoreThread
 
+T = TypeVar("T")
 EVERY_S = 1.0
+EXPIRED_EVERY_S = 0.25
+"""Between two looks for runs of other hosts whose leases have run out."""
+FORGOTTEN_MS = 86_400_000
+"""An open run that has been expired for so long, and holds nothing, is ended."""
 ALARM_EVERY_S = 60.0
 TIDY_EVERY = 60
 """Looks between two searches for directories that nobody owns."""
@@ -41,8 +55,9 @@ class Reclaimer(threading.Thread):
 
     Args:
         run: this supervisor's own.
-        root: where the run directories of the store are.
-        store: does what is the store's.
+        store: does what is the store's; must have been opened.
+        may_take: whether runs that seem to have expired really have; asked in the
+            store thread.
         registry: the kinds' policies.
         post: takes events.
         clock: for the times of events.
@@ -51,17 +66,18 @@ class Reclaimer(threading.Thread):
     def __init__(
         self,
         run: Run,
-        root: Path,
         *,
         store: StoreThread,
+        may_take: Callable[[], bool],
         registry: Callable[[], Registry | None],
         post: Callable[[m.SupervisorEvent | ev.Event], None],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-reclaim", daemon=True)
         self._own = run
-        self._root = root
+        self._root = store.run_root
         self._store = store
+        self._may_take = may_take
         self._registry = registry
         self._post = post
         self._clock = clock
@@ -70,37 +86,34 @@ class Reclaimer(threading.Thread):
 
     def run(self) -> None:
         """Look, prove, reclaim, until closed."""
+        shared = self._store.shared
+        every_s = EXPIRED_EVERY_S if shared else EVERY_S
+        full_every = round(EVERY_S / every_s)
         looks = 0
         while not self._closing.is_set():
             try:
-                runs = self._open_runs()
-                for run in runs or ():
-                    self._consider(run)
-                if runs is not None and looks % TIDY_EVERY == 0:
-                    self._tidy({run.id for run in runs})
+                if looks % full_every == 0:
+                    self._look_for_dead(tidy=looks % (full_every * TIDY_EVERY) == 0)
+                if shared:
+                    self._look_for_expired()
             except (OSError, ValueError) as exc:
                 text = f"looking for dead runs failed: {exc!r}; trying again"
                 self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
             looks += 1
-            self._closing.wait(EVERY_S)
+            self._closing.wait(every_s)
 
     def close(self) -> None:
         """Look no more."""
         self._closing.set()
 
-    def _open_runs(self) -> list[Run] | None:
-        """Ask the store thread for the open runs of this host; None: no answer."""
-        answer: list[list[Run]] = []
+    def _ask(self, question: Callable[[Store], T]) -> T | None:
+        """Ask the store thread; None: no answer."""
+        answer: list[T] = []
         answered = threading.Event()
 
         def chore(store: Store) -> Sequence[ev.Event]:
             try:
-                runs = store.open_runs()
-                # Host names change, with every container for one: only a store that
-                # several hosts can share may go by them.
-                answer.append(
-                    [r for r in runs if store.one_host or r.host == self._own.host]
-                )
+                answer.append(question(store))
             finally:
                 answered.set()
             return ()
@@ -111,9 +124,30 @@ class Reclaimer(threading.Thread):
                 return None
         return answer[0] if answer else None
 
-    def _consider(self, run: Run) -> None:
-        if run.id == self._own.id:
+    # -- runs of this host ---------------------------------------------------------
+
+    def _look_for_dead(self, *, tidy: bool) -> None:
+        runs = self._ask(lambda store: store.open_runs())
+        if runs is None:
             return
+        for run in runs:
+            if run.id == self._own.id:
+                continue
+            if self._is_provable(run):
+                self._consider(run)
+            elif run.lease_until_ms + FORGOTTEN_MS < self._clock.utc_ms():
+                self._store.chore(partial(_forget, run_id=run.id))
+        if tidy:
+            self._tidy({run.id for run in runs})
+
+    def _is_provable(self, run: Run) -> bool:
+        """Say whether a run is dead when it is proven dead, and only then."""
+        if not self._store.shared:
+            # Host names change, with every container for one; here all are of one.
+            return True
+        return run.boot_id == self._own.boot_id and Path(self._root, run.id).is_dir()
+
+    def _consider(self, run: Run) -> None:
         same_boot = run.boot_id == self._own.boot_id
         proof = prove_dead(self._root, run.id, same_boot=same_boot)
         if isinstance(proof, DeadRun):
@@ -145,16 +179,66 @@ class Reclaimer(threading.Thread):
 
     def _reclaim(self, store: Store, run: Run, proof: DeadRun) -> Sequence[ev.Event]:
         """Take a dead run's jobs back; runs in the store thread."""
-        said = reclaim(
+        taken = _take_back(
             store,
             run,
             running=proof.running_tokens,
-            killed=proof.killed,
             registry=self._registry(),
             now_ms=self._clock.utc_ms(),
         )
-        remove_run(self._root, run.id)
-        return said
+        if taken.later == 0:
+            remove_run(self._root, run.id)
+        return taken.said(run, self._clock.utc_ms(), killed=proof.killed)
+
+    # -- runs of other hosts -------------------------------------------------------
+
+    def _look_for_expired(self) -> None:
+        for run in self._ask(lambda store: store.expired_runs()) or ():
+            if run.id != self._own.id and not self._is_provable(run):
+                self._store.chore(partial(self._take_expired, run=run))
+
+    def _take_expired(self, store: Store, run: Run) -> Sequence[ev.Event]:
+        """Take the jobs of a run that is presumed dead; runs in the store thread."""
+        if not self._may_take():
+            return ()
+        now_ms = self._clock.utc_ms()
+        with store.transaction():
+            if not store.seize(run.id):
+                return ()
+            taken = _settle_all(
+                store, run, running=None, registry=self._registry(), now_ms=now_ms
+            )
+        store.ring()
+        return taken.said(run, now_ms, presumed=True)
+
+
+class _Taken(NamedTuple):
+    """What became of a run's leases."""
+
+    lost: int
+    handed_back: int
+    later: int
+    """Held by somebody's open transaction: they are still the run's."""
+    set_aside: list[ev.Event]
+
+    def said(
+        self, run: Run, at_ms: int, *, killed: int = 0, presumed: bool = False
+    ) -> list[ev.Event]:
+        """Return what is to be said of it; nothing of what waits for the next look."""
+        waits = self.later > 0 or presumed
+        if waits and self.lost + self.handed_back == 0:
+            return []
+        event = ev.RunReclaimed(
+            at_ms=at_ms,
+            run_id=run.id,
+            host=run.host,
+            pid=run.pid,
+            handed_back=self.handed_back,
+            lost=self.lost,
+            killed=killed,
+            presumed=presumed,
+        )
+        return [*self.set_aside, event]
 
 
 def reclaim(
@@ -162,7 +246,6 @@ def reclaim(
     run: Run,
     *,
     running: frozenset[int] | None,
-    killed: int = 0,
     registry: Registry | None = None,
     now_ms: int,
 ) -> list[ev.Event]:
@@ -172,7 +255,6 @@ def reclaim(
         store: where its jobs are.
         run: the run; nothing of it may be alive.
         running: tokens of the attempts that were really running; None: all may be.
-        killed: survivors that had to be killed, for the report.
         registry: the kinds' policies; None: the defaults.
         now_ms: the store's clock.
 
@@ -182,32 +264,66 @@ def reclaim(
     Raises:
         StoreUnavailable: nothing was changed.
     """
-    with store.transaction():
-        leases = store.leases_of(run.id)
-        settlements = [_verdict(lease, running, registry, now_ms) for lease in leases]
-        store.settle(settlements)
-        store.end_run(run.id)
-    store.ring()
-    said: list[ev.Event] = []
-    lost = [
-        (lease, settlement)
-        for lease, settlement in zip(leases, settlements, strict=True)
-        if settlement.outcome is not None
-    ]
-    for lease, settlement in lost:
-        said += notices.job_set_aside(now_ms, lease, settlement)
-    said.append(
-        ev.RunReclaimed(
-            at_ms=now_ms,
-            run_id=run.id,
-            host=run.host,
-            pid=run.pid,
-            handed_back=len(leases) - len(lost),
-            lost=len(lost),
-            killed=killed,
+    taken = _take_back(store, run, running=running, registry=registry, now_ms=now_ms)
+    said = taken.said(run, now_ms)
+    if taken.later:
+        text = (
+            f"{taken.later} jobs of run {run.id} are held by an open transaction and "
+            "stay leased; reclaim it again once that has ended"
         )
-    )
+        said.append(ev.Alarm(at_ms=now_ms, text=text))
     return said
+
+
+def _take_back(
+    store: Store,
+    run: Run,
+    *,
+    running: frozenset[int] | None,
+    registry: Registry | None,
+    now_ms: int,
+) -> _Taken:
+    """Settle what a dead run holds; end the run if that was all."""
+    with store.transaction():
+        taken = _settle_all(
+            store, run, running=running, registry=registry, now_ms=now_ms
+        )
+        if taken.later == 0:
+            store.end_run(run.id)
+    store.ring()
+    return taken
+
+
+def _settle_all(
+    store: Store,
+    run: Run,
+    *,
+    running: frozenset[int] | None,
+    registry: Registry | None,
+    now_ms: int,
+) -> _Taken:
+    leases = store.leases_of(run.id)
+    settlements = [_verdict(lease, running, registry, now_ms) for lease in leases]
+    receipts = store.settle(settlements)
+    set_aside: list[ev.Event] = []
+    lost = handed_back = 0
+    for lease, settlement, receipt in zip(leases, settlements, receipts, strict=True):
+        if receipt is not Receipt.ACCEPTED:
+            continue
+        if settlement.outcome is None:
+            handed_back += 1
+        else:
+            lost += 1
+            set_aside += notices.job_set_aside(now_ms, lease, settlement)
+    return _Taken(lost, handed_back, receipts.count(Receipt.LATER), set_aside)
+
+
+def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
+    """End a run that nobody has heard of for a day; runs in the store thread."""
+    with store.transaction():
+        if store.seize(run_id) and not store.leases_of(run_id):
+            store.end_run(run_id)
+    return ()
 
 
 def _verdict(

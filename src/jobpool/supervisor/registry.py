@@ -23,7 +23,7 @@ from jobpool.core.quantity import show_size
 from jobpool.core.settings import KindSettings, Settings
 from jobpool.core.storeurl import refuse_other_store
 from jobpool.errors import ConfigError
-from jobpool.store.base import KindRecord
+from jobpool.store.records import KindRecord
 
 _HOOKS = {JobState.QUARANTINED: HOOK_QUARANTINED, JobState.DEAD: HOOK_DEAD}
 MEMORY_HEADROOM_BYTES = 8 * 2**20

@@ -7,6 +7,10 @@ jobs leased. The order of an end: no more leases, children gone, settlements
 durable, the run ended in the store, zygotes gone, the run directory removed. A
 supervisor that is killed anywhere in between leaves an open run, whose jobs the
 next one takes back once it has proven it dead.
+
+In a store that several hosts share, the run's leases end by time: a pulse renews them
+from the moment that the run is entered until it is about to end, and hears the rings
+that a FIFO carries on one host.
 """
 
 from __future__ import annotations
@@ -18,20 +22,25 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.settings import PoolSettings, Settings
-from jobpool.errors import JobpoolError, StoreUnavailable
+from jobpool.core.storeurl import without_password
+from jobpool.errors import JobpoolError, OutcomeUnknown, StoreUnavailable
 from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
 from jobpool.sandbox.tree import become_subreaper
-from jobpool.store import open_store, run_root
-from jobpool.store.base import Run, Store
+from jobpool.store import open_store
+from jobpool.store.base import Store
+from jobpool.store.records import Run
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.children import Children
+from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.housekeeping import Housekeeping
-from jobpool.supervisor.loop import Loop
+from jobpool.supervisor.loop import Alive, Loop
 from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.pulse import Pulse
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.registry import Registry
@@ -43,6 +52,10 @@ from jobpool.supervisor.zygotes import Zygotes
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop may keep the store thread from the interpreter's lock."""
 CLOSE_S = 10.0
+STORE_PATIENCE_S = 20.0
+"""Longest wait for one answer of a store's server."""
+PULSE_TRIES = 5
+"""So many renewals without an answer fit into a lease."""
 EXIT_FAILED = 1
 
 
@@ -53,6 +66,7 @@ def serve(
     burst: bool = False,
     reread: Callable[[], Settings] | None = None,
     clock: Clock | None = None,
+    alive: Callable[[Path], Alive] | None = None,
 ) -> int:
     """Run a supervisor until it is told to end; call it in the main thread.
 
@@ -63,6 +77,8 @@ def serve(
         reread: reads the settings again when SIGHUP asks for it; None: SIGHUP
             drains.
         clock: the machine's clocks; tests bring their own.
+        alive: called with the run directory once there is one; returns whom the loop
+            tells that it turns. None: nobody.
 
     Returns:
         The exit code: 0 after a drain or stop in good order, 1 when some ends
@@ -75,7 +91,12 @@ def serve(
         (With each of them, nothing was leased.)
     """
     return _Supervisor(
-        settings, observer, clock or SystemClock(), burst=burst, reread=reread
+        settings,
+        observer,
+        clock,
+        burst=burst,
+        reread=reread,
+        alive=alive,
     ).run()
 
 
@@ -86,15 +107,19 @@ class _Supervisor:
         self,
         settings: Settings,
         observer: ev.Observer,
-        clock: Clock,
+        store_clock: Clock | None,
         *,
         burst: bool,
         reread: Callable[[], Settings] | None,
+        alive: Callable[[Path], Alive] | None,
     ) -> None:
         self._reread = reread
+        self._alive = alive
         self._settings = settings
         self._observer = observer
-        self._clock = clock
+        self._clock = clock = store_clock or SystemClock()
+        self._store_clock = store_clock
+        """None: a store that hosts share goes by its own clock."""
         self._own = Run(
             id=uuid.uuid4().hex,
             host=socket.gethostname(),
@@ -111,16 +136,12 @@ class _Supervisor:
         self._store = StoreThread(self._open, self._own.id, self._reactor.post, clock)
         self._is_open = False
         """The run is open in the store: its directory must outlive it."""
-        self._root = run_root(settings.store)
-        self._housekeeping = Housekeeping(
-            settings, self._own.id, store=self._store, clock=clock
-        )
-        self._reclaimer = Reclaimer(
-            self._own,
-            self._root,
-            store=self._store,
-            registry=lambda: self._machine.registry,
+        self._pulse = Pulse(
+            self._own.id,
+            settings.lease_ttl_s,
+            opener=self._open_for_pulse,
             post=self._reactor.post,
+            rung=self._heard,
             clock=clock,
         )
 
@@ -134,16 +155,32 @@ class _Supervisor:
         try:
             if self._store.error is not None:
                 raise self._store.error
-            with RunDirectory.create(self._root, self._own.id) as directory:
+            self._make_keepers()
+            root = self._store.run_root
+            with RunDirectory.create(root, self._own.id) as directory:
                 return self._run_in(directory)
         finally:
             self._store.close(CLOSE_S)
             self._reactor.close()
             sys.setswitchinterval(switch_interval_s)
 
+    def _make_keepers(self) -> None:
+        """Make what depends on which kind of store this is."""
+        self._housekeeping = Housekeeping(
+            self._settings, self._own.id, store=self._store, clock=self._clock
+        )
+        self._reclaimer = Reclaimer(
+            self._own,
+            store=self._store,
+            may_take=self._pulse.may_take,
+            registry=lambda: self._machine.registry,
+            post=self._reactor.post,
+            clock=self._clock,
+        )
+
     def _run_in(self, directory: RunDirectory) -> int:
-        settings, reactor = self._settings, self._reactor
-        zygotes = Zygotes(reactor, settings, self._own.id)
+        reactor = self._reactor
+        zygotes = Zygotes(reactor, self._settings, self._own.id)
         children = Children(
             reactor,
             zygotes,
@@ -158,15 +195,19 @@ class _Supervisor:
             children=children,
             zygotes=zygotes,
             observer=self._observer,
+            alive=self._alive(directory.path) if self._alive else None,
         )
-        wake_fd = directory.open_wake()
-        reactor.watch(wake_fd, lambda _mask: self._rung(wake_fd))
+        if not self._store.shared:
+            wake_fd = directory.open_wake()
+            reactor.watch(wake_fd, lambda _mask: self._rung(wake_fd))
         reactor.on_signals(self._signal_actions())
         try:
             finish = loop.run()
+            self._pulse.close()
             if finish.error is None:
                 self._leave(finish)
         finally:
+            self._pulse.close()
             self._housekeeping.close()
             self._reclaimer.close()
             zygotes.close()
@@ -180,14 +221,19 @@ class _Supervisor:
 
     # -- the store -----------------------------------------------------------------
 
-    def _open(self) -> Store:
+    def _open(self, patience_s: float = STORE_PATIENCE_S) -> Store:
         settings = self._settings
         return open_store(
             settings.store,
-            clock=self._clock,
+            clock=self._store_clock,
             queue_depth_max=settings.queue_depth_max,
             force_network=os.environ.get("JOBPOOL_ALLOW_NETWORK_FS") == "1",
+            patience_s=patience_s,
         )
+
+    def _open_for_pulse(self) -> Store:
+        """Open it so that a renewal without an answer leaves time for others."""
+        return self._open(max(1.0, self._settings.lease_ttl_s / PULSE_TRIES))
 
     def _enter(self, registry: Registry) -> None:
         """Every zygote is up: enter the run in the store, then take jobs."""
@@ -195,8 +241,14 @@ class _Supervisor:
         self._store.kinds = registry.kinds
 
         def enter(store: Store) -> Sequence[m.SupervisorEvent | ev.Event]:
-            store.begin_run(self._own, registry.records(), self._settings.lease_ttl_s)
+            shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
+            sent_s = self._clock.monotonic_s()
+            lease_s = published_ttl_s(ttl_s) if shared else ttl_s
+            store.begin_run(self._own, registry.records(), lease_s)
+            begins = shared and not self._is_open
             self._is_open = True
+            if begins:
+                return (self._pulse.begin(sent_s), m.Entered())
             return (m.Entered(),)
 
         self._store.chore(self._again(enter))
@@ -213,7 +265,7 @@ class _Supervisor:
         def try_it(store: Store) -> Sequence[m.SupervisorEvent | ev.Event]:
             try:
                 return chore(store)
-            except StoreUnavailable:
+            except (StoreUnavailable, OutcomeUnknown):
                 if self._machine.mode is Mode.RUNNING:
                     self._store.chore(try_it)
                 raise
@@ -226,7 +278,7 @@ class _Supervisor:
             pid=self._own.pid,
             run_id=self._own.id,
             pools=self._own.pools,
-            store=self._settings.store,
+            store=without_password(self._settings.store),
             app=self._settings.app,
             version=self._own.version,
         )
@@ -258,6 +310,11 @@ class _Supervisor:
         self._reactor.feed(m.Rung())
         self._housekeeping.look_for_cancels()
 
+    def _heard(self) -> None:
+        """Somebody rang a store that several hosts share; called by the pulse."""
+        self._reactor.post(m.Rung())
+        self._housekeeping.look_for_cancels()
+
     def _reload(self) -> None:
         """Read the settings again and load the application anew, if that can be."""
         if self._reread is None:
@@ -277,6 +334,7 @@ class _Supervisor:
             return
         self._settings = self._zygotes.settings = settings
         self._housekeeping.settings = settings
+        self._pulse.ttl_s = settings.lease_ttl_s
         self._reactor.feed(m.Reload(settings))
 
     def _signal_actions(self) -> dict[int, Callable[[], None]]:

@@ -148,6 +148,8 @@ class Assigned:
     limits: Effective
     leased_s: float
     """Monotonic time of the grant."""
+    epoch: int = 0
+    """The desk's, when it was asked for."""
     seq: int = 0
     started_s: float | None = None
     """Monotonic time at which it became its child's first; None: still behind."""

@@ -6,13 +6,18 @@ commits it together, then posts what came of it back to the loop. A settlement
 stays in the outbox until its commit is known to have happened; everything else
 is answered with its failure. The thread touches no process, so a commit that
 takes seconds makes no kill late.
+
+A store in trouble is left alone for ever longer pauses; one that several hosts share
+never for long, and at random, so that they do not all come back at once.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
@@ -20,16 +25,20 @@ from jobpool.core.job import Progress, Settlement
 from jobpool.errors import (
     JobpoolError,
     KeyConflict,
+    OutcomeUnknown,
     StoreError,
     StoreRefused,
     UsageError,
 )
 from jobpool.sandbox.frames import Answer
-from jobpool.store.base import LeaseBatch, Store
+from jobpool.store.base import Store, is_shared
+from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.outbox import Outbox
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
+RETRY_SHARED_S = 0.5
 BUSY_BATCH = 8
 """After a commit of so many settlements, the next one waits for company."""
 LINGER_S = 0.002
@@ -93,7 +102,7 @@ class StoreThread(threading.Thread):
         self._post = post
         self._clock = clock
         self._inbox = Inbox()
-        self._outbox: list[Settlement] = []
+        self._outbox = Outbox(run_id, post, clock)
         self._changed = threading.Condition()
         self._closing = False
         self._busy = False
@@ -101,6 +110,10 @@ class StoreThread(threading.Thread):
         """The outbox had its last chance after the close."""
         self._trouble_since_s: float | None = None
         self._pause_s = RETRY_FIRST_S
+        self.shared = False
+        """Other hosts may use the store; known once it is opened."""
+        self.run_root = Path()
+        """Where this host's run directories are; known once it is opened."""
         self.kinds: Mapping[str, Sequence[str]] = {}
         """Kinds that may be leased, by pool; set before the first lease."""
         self.opened = threading.Event()
@@ -156,6 +169,8 @@ class StoreThread(threading.Thread):
             self.error = exc
             self.opened.set()
             return
+        self.shared = is_shared(store)
+        self.run_root = store.run_root
         self.opened.set()
         try:
             while (batch := self._next()) is not None:
@@ -171,10 +186,10 @@ class StoreThread(threading.Thread):
         """Wait for something to do; None: closed, and everything is done."""
         with self._changed:
             while not self._inbox and not self._closing:
-                if self._outbox:
-                    self._changed.wait(self._pause_s)
+                wait_s = self._outbox.wait_s()
+                self._changed.wait(wait_s)
+                if wait_s is not None:
                     break
-                self._changed.wait()
             if self._closing and not self._inbox:
                 if not self._outbox or self._tried_last:
                     return None
@@ -189,15 +204,18 @@ class StoreThread(threading.Thread):
         return self._closing or not self._inbox.can_wait
 
     def _serve(self, store: Store, batch: Inbox) -> None:
-        self._outbox += batch.settlements
+        self._outbox.add(batch.settlements)
+        due = self._outbox.due(last=self._closing)
         if (
-            self._outbox
+            due
             or batch.beats
             or batch.starts
             or batch.asks
             or (batch.wanted is not None)
         ):
-            self._commit(store, batch)
+            self._commit(store, batch, due)
+            if self._outbox.in_doubt and self._trouble_since_s is None:
+                self._reconcile(store)
         for chore in batch.chores:
             try:
                 said = chore(store)
@@ -214,19 +232,19 @@ class StoreThread(threading.Thread):
             for event in said:
                 self._post(event)
 
-    def _commit(self, store: Store, batch: Inbox) -> None:
+    def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> None:
         """Write everything in one transaction, or nothing."""
         answers: list[m.Stored] = []
         grant: LeaseBatch | None = None
-        accepted: list[bool] = []
+        receipts: list[Receipt] = []
         try:
             with store.transaction():
                 if batch.starts:
                     store.begin_attempts(batch.starts)
                 if batch.beats:
                     store.record(batch.beats)
-                if self._outbox:
-                    accepted = store.settle(self._outbox)
+                if due:
+                    receipts = store.settle(due)
                 answers = [self._store_asked(store, ask) for ask in batch.asks]
                 if batch.wanted is not None:
                     grant = store.lease(self._run_id, batch.wanted, self.kinds)
@@ -236,13 +254,22 @@ class StoreThread(threading.Thread):
                 self._refused(exc)
             return
         self._well()
-        self._report_settled(accepted)
+        self._outbox.answered(receipts)
         for answer in answers:
             self._post(answer)
         if grant is not None and batch.wanted is not None:
+            self._outbox.granted(grant.leases)
             self._post(m.Granted(batch.wanted, grant))
         if answers:
             store.ring()
+
+    def _reconcile(self, store: Store) -> None:
+        """Settle what a lost answer has left in doubt."""
+        try:
+            self._outbox.reconcile(store)
+        except StoreError as exc:
+            self._trouble(exc)
+            self._pause()
 
     def _store_asked(self, store: Store, ask: m.Enqueue) -> m.Stored:
         """Store a handler's jobs; its own mistakes are its answer."""
@@ -254,26 +281,10 @@ class StoreThread(threading.Thread):
             answer = _refusal(ask.ask, exc)
         return m.Stored(ask.slot, ask.child, answer)
 
-    def _report_settled(self, accepted: Sequence[bool]) -> None:
-        if not accepted:
-            return
-        stale = []
-        for settlement, good in zip(self._outbox, accepted, strict=True):
-            if not good:
-                stale.append(settlement.token)
-                self._post(
-                    ev.StaleSettlement(
-                        at_ms=self._clock.utc_ms(),
-                        id=settlement.id,
-                        token=settlement.token,
-                        outcome=settlement.outcome,
-                    )
-                )
-        self._outbox.clear()
-        self._post(m.Settled(len(accepted), tuple(stale)))
-
     def _failed(self, batch: Inbox, error: StoreError) -> None:
-        """Nothing was written: keep the settlements, answer the rest."""
+        """Nothing is known to be written: keep the settlements, answer the rest."""
+        if isinstance(error, OutcomeUnknown):
+            self._outbox.doubt()
         for ask in batch.asks:
             self._post(m.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
         if batch.wanted is not None:
@@ -291,9 +302,13 @@ class StoreThread(threading.Thread):
 
     def _pause(self) -> None:
         """Leave a store in trouble alone for a while, ever longer."""
+        pause_s, last_s = self._pause_s, RETRY_LAST_S
+        if self.shared:
+            pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - apart, not secret
+            last_s = RETRY_SHARED_S
         with self._changed:
-            self._changed.wait_for(lambda: self._closing, self._pause_s)
-        self._pause_s = min(self._pause_s * 2, RETRY_LAST_S)
+            self._changed.wait_for(lambda: self._closing, pause_s)
+        self._pause_s = min(self._pause_s * 2, last_s)
 
     def _trouble(self, error: StoreError) -> None:
         """Say it once, until the store is back."""

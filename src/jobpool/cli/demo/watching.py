@@ -9,7 +9,8 @@ import msgspec
 from jobpool.cli.demo.setting import Setting
 from jobpool.core.job import FINISHED, Attempt, Job, JobState
 from jobpool.core.outcome import Outcome
-from jobpool.store.base import Filter, StatRow, Store
+from jobpool.store.base import Store
+from jobpool.store.records import Filter, StatRow
 
 _PAGE = 1000
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 
 from jobpool.core.clock import Clock
 from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable, UsageError
+from jobpool.store.methods import session as methods
 from jobpool.store.sqlite.connecting import (
     connect,
     migrate,
@@ -83,6 +84,11 @@ class Database:
     def identity(self) -> Identity | None:
         """Which file is open, by device and inode."""
         return self._identity
+
+    def now_ms(self, session: methods.Session) -> int:
+        """Return the store's clock: this machine's, since all its users are here."""
+        del session
+        return self.clock.utc_ms()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from jobpool.core.clock import Clock
 from jobpool.errors import QueueFull
-from jobpool.store.sqlite.session import Session
+from jobpool.store.methods.session import Session
 
 _PATIENCE = 9.0
 
@@ -45,6 +45,10 @@ class DepthGuard:
             ended_s = self._clock.monotonic_s()
             self._count_again_s = ended_s + _PATIENCE * (ended_s - began_s)
             raise self._full(jobs)
+
+    def add(self, session: Session, jobs: int) -> None:
+        """Take note of jobs that are not refused whatever the depth."""
+        session.run("add_room", jobs=jobs)
 
     def _full(self, jobs: int) -> QueueFull:
         return QueueFull(

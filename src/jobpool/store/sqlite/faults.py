@@ -76,6 +76,8 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
         ),
     ),
 }
+MOVED = "jobpool: this queue was moved to "
+"""What the triggers of a queue that was moved away say, before the new address."""
 REOPEN_AFTER = frozenset(
     {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 )
@@ -105,6 +107,12 @@ def explain(
     where = f"{path}, table {table}," if table else path
     if isinstance(error, OverflowError):
         return StoreRefused(f"the store {where} could not be used: {_RANGE}")
+    if str(error).startswith(MOVED):
+        return StoreRefused(
+            f"the store {path} takes nothing in: {str(error).removeprefix('jobpool: ')}"
+            "; use that URL, or give an unfinished move up with `jobpool move --from "
+            f"sqlite:///{path} --abandon`"
+        )
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     known = _REASONS.get(primary_code(error))
     if known is None and str(error) == "database or disk is full":
@@ -116,11 +124,3 @@ def explain(
         )
     kind, remedy = known
     return kind(f"the store {where} could not be used ({name}): {remedy}")
-
-
-def unreadable(path: str, table: str) -> StoreRefused:
-    """Return the error for a row that is not as jobpool has written it."""
-    return StoreRefused(
-        f"the store {path}, table {table}, has a row that cannot be read; somebody "
-        "else has written it. Put it right or delete it, or restore a backup"
-    )

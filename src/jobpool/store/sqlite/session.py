@@ -29,6 +29,11 @@ class Session:
         self.connection = connection
         self.path = path
 
+    @property
+    def place(self) -> str:
+        """See `methods.session.Session`."""
+        return self.path
+
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run a query and fetch all of its rows.
 

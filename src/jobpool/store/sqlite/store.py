@@ -5,28 +5,39 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from jobpool.core.clock import Clock
+from jobpool.core.job import Enqueued, NewJob, Settlement
+from jobpool.store.methods.keeping import Keeping
+from jobpool.store.methods.leasing import Leasing
+from jobpool.store.methods.operating import Operating
+from jobpool.store.methods.session import Session
+from jobpool.store.methods.settling import Settling
+from jobpool.store.methods.watching import Watching
+from jobpool.store.sqlite import granting
 from jobpool.store.sqlite.connecting import check_library
 from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.depth import DepthGuard
-from jobpool.store.sqlite.keeping import Keeping
-from jobpool.store.sqlite.leasing import Leasing
-from jobpool.store.sqlite.operating import Operating
+from jobpool.store.sqlite.joining import caller_transaction, joined
 from jobpool.store.sqlite.place import filesystem_of, prepare
-from jobpool.store.sqlite.producing import Producing
-from jobpool.store.sqlite.settling import Settling
-from jobpool.store.sqlite.watching import Watching
 from jobpool.store.wake import Bell
 
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
-class SqliteStore(Producing, Leasing, Settling, Keeping, Watching, Operating):
+class SqliteStore(Leasing, Settling, Keeping, Watching, Operating):
     """A store in one file. Thread-safe; opens itself again after a fork."""
+
+    _DELETIONS = (
+        "delete_payloads",
+        "delete_results",
+        "delete_attempts",
+        "delete_jobs",
+    )
 
     def __init__(
         self,
@@ -42,34 +53,60 @@ class SqliteStore(Producing, Leasing, Settling, Keeping, Watching, Operating):
         prepare(path, create=create, force_network=force_network)
         self._depth = DepthGuard(queue_depth_max, clock)
         self._bell = Bell(run_directory(path))
-        self._database = Database(path, clock)
+        self._database = self._file = Database(path, clock)
         self._seen: int | None = None
         try:
-            self._database.start(create=create)
+            self._file.start(create=create)
         except BaseException:
-            self._database.close()
+            self._file.close()
             raise
 
     @property
     def url(self) -> str:
         """See `Store.url`."""
-        return f"sqlite:///{self._database.path}"
+        return f"sqlite:///{self._file.path}"
 
     @property
     def one_host(self) -> bool:
         """See `Store.one_host`: WAL needs shared memory."""
         return True
 
+    @property
+    def run_root(self) -> Path:
+        """See `Store.run_root`."""
+        return run_directory(self._file.path)
+
     def close(self) -> None:
         """See `Store.close`."""
         self._bell.close()
-        self._database.close()
+        self._file.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """See `Store.transaction`."""
         with self._database.writing():
             yield
+
+    @contextmanager
+    def caller_transaction(self, connection: Any) -> Iterator[None]:
+        """See `Store.caller_transaction`."""
+        with caller_transaction(self._file, connection):
+            yield
+        self._bell.ring()
+
+    def _joined(self, connection: Any) -> AbstractContextManager[Session]:
+        return joined(self._file, connection)
+
+    def _insert(
+        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+    ) -> list[Enqueued | None]:
+        return granting.insert(session, jobs, now_ms)
+
+    def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
+        granting.store_results(session, accepted)
+
+    def _take_tokens(self, session: Session, count: int) -> list[int]:
+        return granting.take_tokens(session, count)
 
     def changed(self) -> bool:
         """See `Store.changed`."""
@@ -83,9 +120,13 @@ class SqliteStore(Producing, Leasing, Settling, Keeping, Watching, Operating):
         """See `Store.ring`."""
         self._bell.ring()
 
+    def concerns(self) -> list[str]:
+        """See `Store.concerns`: none that `describe` does not tell."""
+        return []
+
     def describe(self) -> dict[str, str]:
         """See `Store.describe`."""
-        path = self._database.path
+        path = self._file.path
         with self._database.reading() as session:
             synchronous = session.value("synchronous")
             journal = session.value("journal_mode")

@@ -45,6 +45,27 @@ SELECT
   :now_ms
 FROM json_each(:rows)
 
+-- name: lease_until
+-- Of a run that has not ended.
+SELECT lease_until_ms FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NULL
+
+-- name: seize
+-- As lease_until; this transaction writes, so nobody can renew until it has ended.
+SELECT lease_until_ms FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NULL
+
+-- name: expired_runs
+-- Whose leases have run out, and who hold some.
+SELECT
+  id, host, boot_id, pid, pid_namespace, version, pools,
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+FROM jobpool_runs AS r
+WHERE ended_at_ms IS NULL
+  AND lease_until_ms <= :now_ms
+  AND EXISTS (
+    SELECT 1 FROM jobpool_jobs AS j WHERE j.state = 'leased' AND j.supervisor = r.id
+  )
+ORDER BY started_at_ms, id
+
 -- name: renew
 -- One row is the lease of everything that the run holds.
 UPDATE jobpool_runs

@@ -1,5 +1,67 @@
 -- Leases that end or go on: every statement is guarded by the token.
 
+-- name: hold_leases
+-- :rows holds [id, token]. Which of these may be settled (1), and which their own
+-- handler's transaction has completed already (2); the others are stale.
+SELECT j.id, iif(+j.state = 'leased', 1, 2)
+FROM json_each(:rows) AS wanted
+CROSS JOIN jobpool_jobs AS j
+WHERE j.id = json_extract(wanted.value, '$[0]')
+  AND (
+    (
+      +j.state = 'leased'
+      AND j.token = json_extract(wanted.value, '$[1]')
+    )
+    OR (
+      +j.state = 'succeeded'
+      AND j.completed_token = json_extract(wanted.value, '$[1]')
+    )
+  )
+
+-- name: note_completed
+-- The figures of an attempt whose handler has completed its job itself.
+UPDATE jobpool_jobs
+SET
+  peak_rss_bytes = ended.peak_rss_bytes,
+  cpu_s = ended.cpu_s,
+  duration_s = ended.duration_s,
+  slot = coalesce(ended.slot, jobpool_jobs.slot)
+FROM (
+  SELECT
+    json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS token,
+    json_extract(value, '$[12]') AS peak_rss_bytes,
+    json_extract(value, '$[13]') AS cpu_s,
+    json_extract(value, '$[14]') AS duration_s,
+    json_extract(value, '$[15]') AS slot
+  FROM json_each(:rows)
+) AS ended
+WHERE jobpool_jobs.id = ended.id
+  AND jobpool_jobs.completed_token = ended.token
+
+-- name: complete_job
+-- On a handler's own connection, within its transaction; no row: superseded.
+UPDATE jobpool_jobs
+SET
+  state = 'succeeded',
+  outcome = 'succeeded',
+  completed_token = token,
+  finished_at_ms = :now_ms,
+  started_at_ms = coalesce(started_at_ms, leased_at_ms),
+  reason = NULL,
+  error_class = NULL,
+  error = NULL,
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = 0
+WHERE id = :id AND token = :token AND +state = 'leased'
+RETURNING +id
+
+-- name: complete_result
+-- Its result, unless it is null.
+INSERT OR REPLACE INTO jobpool_results (job_id, result) VALUES (:id, :result)
+
 -- name: insert_attempts
 -- Before settle_jobs, while the jobs still say who held them.
 INSERT INTO jobpool_attempts (

@@ -1,4 +1,4 @@
-"""Rows of SQLite as records. A row that a hand has spoilt is told apart."""
+"""Rows as records. A row that a hand has spoilt is told apart."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import msgspec
 from msgspec import Meta
 
 from jobpool.core.job import TIME_MAX_MS, Attempt, Job, Lease, PastAttempt
-from jobpool.store.base import KindRecord, Run
+from jobpool.errors import StoreRefused
 from jobpool.store.checking import COUNT_MAX, MAX_ATTEMPTS_MAX, MEMORY_MAX_BYTES
-from jobpool.store.sqlite.faults import unreadable
-from jobpool.store.sqlite.session import Row
+from jobpool.store.methods.session import Row
+from jobpool.store.records import KindRecord, Run
 
 T = TypeVar("T")
 _Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 
 def convert(values: Any, kind: type[T]) -> T:
-    """Return values of SQLite as a record or records.
+    """Return values of a database as a record or records.
 
     Strictly: without ``builtin_types`` msgspec would take a text for base64 where
     bytes belong.
@@ -146,33 +146,33 @@ def _readable(value: Any, kind: Any) -> Any:
     return next(iter(kind))
 
 
-def run_from(row: Row, path: str) -> Run:
+def run_from(row: Row, place: str) -> Run:
     """Return a row of open_runs as a record.
 
     Raises:
-        StoreRefused: it cannot be read; *path* is named.
+        StoreRefused: it cannot be read; *place* is named.
     """
     values = dict(zip(Run.__struct_fields__, row, strict=True))
     try:
         values["pools"] = json.loads(values["pools"])
         run: Run = convert(values, Run)
     except (TypeError, ValueError) as error:
-        raise unreadable(path, "jobpool_runs") from error
+        raise _unreadable(place, "runs") from error
     return run
 
 
-def kind_from(row: Row, path: str) -> KindRecord:
+def kind_from(row: Row, place: str) -> KindRecord:
     """Return a row of get_kinds as a record.
 
     Raises:
-        StoreRefused: it cannot be read; *path* is named.
+        StoreRefused: it cannot be read; *place* is named.
     """
     values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
     try:
         schema = convert(values["schema"], str)
         kind: KindRecord = convert({**values, "schema": schema.encode()}, KindRecord)
     except ValueError as error:
-        raise unreadable(path, "jobpool_kinds") from error
+        raise _unreadable(place, "kinds") from error
     return kind
 
 
@@ -180,3 +180,11 @@ def records(record: type[T], rows: Iterable[Row]) -> list[T]:
     """Return rows whose columns are a record's fields, in order."""
     fields = record.__struct_fields__  # type: ignore[attr-defined]
     return [convert(dict(zip(fields, row, strict=True)), record) for row in rows]
+
+
+def _unreadable(place: str, table: str) -> StoreRefused:
+    """Return the error for a row that is not as jobpool has written it."""
+    return StoreRefused(
+        f"the store {place}, table {table}, has a row that cannot be read; somebody "
+        "else has written it. Put it right or delete it, or restore a backup"
+    )

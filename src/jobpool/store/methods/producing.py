@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from jobpool.core.job import Enqueued, JobState, NewJob
-from jobpool.errors import JobpoolBug, KeyConflict
-from jobpool.store.batching import Blobs, as_json, chunks
+from jobpool.errors import JobpoolBug, KeyConflict, StoreUnavailable
+from jobpool.store.batching import as_json, chunks
 from jobpool.store.checking import check_new_jobs
-from jobpool.store.sqlite.database import Database
-from jobpool.store.sqlite.depth import DepthGuard
-from jobpool.store.sqlite.joining import caller_transaction, joined
-from jobpool.store.sqlite.session import Session
-from jobpool.store.wake import Bell
+from jobpool.store.methods.session import Database, Depth, Session
 
 
 class _Holder(NamedTuple):
@@ -25,47 +22,72 @@ class _Holder(NamedTuple):
     place: int = -1
 
 
-class Producing:
+_TRIES = 5
+"""So often a job that another producer has just stored is looked for again."""
+
+
+class Producing(ABC):
     """The producers' part of the store."""
 
     _database: Database
-    _depth: DepthGuard
-    _bell: Bell
+    _depth: Depth
 
     def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
         """See `Store.enqueue`."""
-        now_ms = self._database.clock.utc_ms()
-        check_new_jobs(jobs, now_ms)
         if not jobs:
             return []
-        place: AbstractContextManager[Session] = (
-            self._database.writing()
-            if connection is None
-            else joined(self._database, connection)
+        place = (
+            self._database.writing() if connection is None else self._joined(connection)
         )
         with place as session:
+            now_ms = self._database.now_ms(session)
+            check_new_jobs(jobs, now_ms)
             return [
                 answer
                 for chunk in chunks(jobs)
                 for answer in self._store_chunk(session, chunk, now_ms)
             ]
 
-    @contextmanager
-    def caller_transaction(self, connection: Any) -> Iterator[None]:
-        """See `Store.caller_transaction`."""
-        with caller_transaction(self._database, connection):
-            yield
-        self._bell.ring()
+    @abstractmethod
+    def _joined(self, connection: Any) -> AbstractContextManager[Session]:
+        """Use a caller's connection, within its transaction."""
+
+    @abstractmethod
+    def _insert(
+        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+    ) -> list[Enqueued | None]:
+        """Store checked jobs, in order.
+
+        Returns:
+            For each what became of it; None: another producer has just stored a job
+            with its key or unique text, and this one is not stored.
+        """
 
     def _store_chunk(
-        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+        self,
+        session: Session,
+        jobs: Sequence[NewJob],
+        now_ms: int,
+        tries: int = _TRIES,
     ) -> list[Enqueued]:
         answers = _held(session, jobs)
         fresh = [job for job, held in zip(jobs, answers, strict=True) if held is None]
         if not fresh:
             return [_stored(answer) for answer in answers if answer is not None]
         self._depth.reserve(session, len(fresh))
-        created = iter(insert(session, fresh, now_ms))
+        inserted = self._insert(session, fresh, now_ms)
+        beaten = [job for job, one in zip(fresh, inserted, strict=True) if one is None]
+        if beaten and not tries:
+            raise StoreUnavailable(
+                f"{len(beaten)} jobs met others with their key or unique text that "
+                "came and went too fast; nothing was enqueued. Try again"
+            )
+        again = (
+            iter(self._store_chunk(session, beaten, now_ms, tries - 1))
+            if beaten
+            else iter(())
+        )
+        created = (next(again) if one is None else one for one in inserted)
         merged: list[Enqueued] = []
         for answer in answers:
             if answer is None:
@@ -145,8 +167,10 @@ def _conflict(job: NewJob, holder: _Holder) -> KeyConflict:
     )
 
 
-def insert(session: Session, jobs: Sequence[NewJob], now_ms: int) -> list[Enqueued]:
-    """Store checked jobs that nothing stands against, in order."""
+def job_rows(
+    jobs: Sequence[NewJob], now_ms: int
+) -> tuple[list[tuple[Any, ...]], list[JobState]]:
+    """Return the rows of new jobs as `insert_jobs` takes them, and their states."""
     rows, states = [], []
     for job in jobs:
         run_at_ms = now_ms + job.delay_ms if job.run_at_ms is None else job.run_at_ms
@@ -169,14 +193,4 @@ def insert(session: Session, jobs: Sequence[NewJob], now_ms: int) -> list[Enqueu
                 None if expires_in_ms is None else now_ms + expires_in_ms,
             )
         )
-    stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
-    ids = sorted(job_id for (job_id,) in stored)
-    blobs = Blobs()
-    places = [
-        (job_id, *blobs.add(job.payload)) for job_id, job in zip(ids, jobs, strict=True)
-    ]
-    session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
-    return [
-        Enqueued(job_id, created=True, state=state)
-        for job_id, state in zip(ids, states, strict=True)
-    ]
+    return rows, states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -11,19 +11,14 @@ import msgspec
 
 from jobpool.core.job import Lease, PastAttempt
 from jobpool.errors import JobpoolBug, StoreRefused
-from jobpool.store.base import LeaseBatch
 from jobpool.store.batching import as_json
 from jobpool.store.checking import COUNT_MAX
-from jobpool.store.queries import load_queries
-from jobpool.store.sqlite.database import Database
-from jobpool.store.sqlite.rows import LeaseRow, convert, make_lease, read_leases
-from jobpool.store.sqlite.session import Session
+from jobpool.store.methods.rows import LeaseRow, convert, make_lease, read_leases
+from jobpool.store.methods.session import Database, Session
+from jobpool.store.records import LeaseBatch
 
 STEP_JOBS = 1000
 """So many jobs are expired and promoted in one call, at most."""
-_RANDOM_BITS = 20
-_TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
-_TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
 _UNREADABLE = (
     "its row in the database cannot be read (a value is of the wrong type or out of "
     "range); somebody else has written it"
@@ -32,27 +27,35 @@ _UNREADABLE = (
 _History = dict[int, tuple[PastAttempt, ...]]
 
 
-class Leasing:
+class Leasing(ABC):
     """The part of the store that grants leases."""
 
     _database: Database
+
+    @abstractmethod
+    def _take_tokens(self, session: Session, count: int) -> list[int]:
+        """Return so many fresh tokens; they only ever grow.
+
+        Raises:
+            StoreRefused: where they come from is spoilt; nothing was leased.
+        """
 
     def lease(
         self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self._database.writing() as session:
-            now_ms = self._database.clock.utc_ms()
+            now_ms = self._database.now_ms(session)
             if has_ended(session, run_id):
                 raise StoreRefused(
-                    f"run {run_id} has ended in the store {session.path} and gets no "
+                    f"run {run_id} has ended in the store {session.place} and gets no "
                     "leases; restart jobpool"
                 )
             expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
             _expire(session, [job_id for (job_id,) in expired], now_ms)
             session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
             candidates, is_short = _candidates(session, wanted, kinds, now_ms)
-            leases = _grant(session, run_id, candidates, now_ms)
+            leases = self._grant(session, run_id, candidates, now_ms)
             due_ms = now_ms if is_short else session.value("next_due")
         next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
         return LeaseBatch(leases=leases, next_due_in_s=next_due_in_s)
@@ -60,7 +63,7 @@ class Leasing:
     def leases_of(self, run_id: str) -> list[Lease]:
         """See `Store.leases_of`."""
         with self._database.writing() as session:
-            now_ms = self._database.clock.utc_ms()
+            now_ms = self._database.now_ms(session)
             rows, unreadable = read_leases(session.rows("leases_of", run_id=run_id))
             history, spoilt = _history(session, rows)
             _bury(session, [*unreadable, *spoilt], now_ms)
@@ -80,9 +83,9 @@ class Leasing:
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
         """See `Store.due`."""
-        now_ms = self._database.clock.utc_ms()
         counts: dict[str, int] = {}
         with self._database.reading() as session:
+            now_ms = self._database.now_ms(session)
             for pool, names in kinds.items():
                 known = as_json(set(names))
                 count: int = session.value(
@@ -99,6 +102,39 @@ class Leasing:
                 counts[pool] = min(count, limit)
         return counts
 
+    def _grant(
+        self, session: Session, run_id: str, rows: Sequence[LeaseRow], now_ms: int
+    ) -> tuple[Lease, ...]:
+        history, spoilt = _history(session, rows)
+        _bury(session, spoilt, now_ms)
+        rows = [row for row in rows if row.id not in spoilt]
+        if not rows:
+            return ()
+        tokens = self._take_tokens(session, len(rows))
+        granted = session.run(
+            "lease_jobs",
+            rows=as_json(
+                (row.id, token) for row, token in zip(rows, tokens, strict=True)
+            ),
+            run_id=run_id,
+            now_ms=now_ms,
+        )
+        if granted != len(rows):
+            raise JobpoolBug(
+                f"{granted} of {len(rows)} chosen jobs could be leased; please "
+                "report this"
+            )
+        return tuple(
+            make_lease(
+                row,
+                token=token,
+                attempt=min(row.attempt + 1, COUNT_MAX),
+                leased_at_ms=now_ms,
+                history=history.get(row.id, ()),
+            )
+            for row, token in zip(rows, tokens, strict=True)
+        )
+
 
 def has_ended(session: Session, run_id: str) -> bool:
     """Say whether a run has ended.
@@ -109,7 +145,7 @@ def has_ended(session: Session, run_id: str) -> bool:
     ended: int | None = session.value("run_has_ended", run_id=run_id)
     if ended is None:
         raise StoreRefused(
-            f"the store {session.path} does not know run {run_id}: the database was "
+            f"the store {session.place} does not know run {run_id}: the database was "
             "made anew or restored while it ran; restart jobpool"
         )
     return bool(ended)
@@ -144,67 +180,31 @@ def _candidates(
         late = {row.id for row in rows if _is_expired(row, now_ms)}
         _expire(session, late, now_ms)
         chosen += [row for row in rows if row.id not in late]
-        is_short = is_short or bool(unreadable or late)
+        is_short = (
+            is_short
+            or bool(unreadable or late)
+            or (len(found) < limit and _others_hold(session, pool, kinds, len(found)))
+        )
     return chosen, is_short
+
+
+def _others_hold(
+    session: Session, pool: str, kinds: Mapping[str, Sequence[str]], found: int
+) -> bool:
+    """Say whether there are runnable jobs beyond those found: others hold them now.
+
+    They may roll back; whoever is told that nothing is due would not look again.
+    """
+    known = as_json(set(kinds[pool]))
+    count: int = session.value(
+        "count_runnable", pool=pool, kinds=known, limit=found + 1
+    )
+    return count > found
 
 
 def _is_expired(row: LeaseRow, now_ms: int) -> bool:
     expires_at_ms = row.expires_at_ms
     return expires_at_ms is not None and expires_at_ms <= now_ms and not row.attempt
-
-
-def _grant(
-    session: Session, run_id: str, rows: Sequence[LeaseRow], now_ms: int
-) -> tuple[Lease, ...]:
-    history, spoilt = _history(session, rows)
-    _bury(session, spoilt, now_ms)
-    rows = [row for row in rows if row.id not in spoilt]
-    if not rows:
-        return ()
-    tokens = _take_tokens(session, len(rows))
-    granted = session.run(
-        "lease_jobs",
-        rows=as_json((row.id, token) for row, token in zip(rows, tokens, strict=True)),
-        run_id=run_id,
-        now_ms=now_ms,
-    )
-    if granted != len(rows):
-        raise JobpoolBug(
-            f"{granted} of {len(rows)} chosen jobs could be leased; please report this"
-        )
-    return tuple(
-        make_lease(
-            row,
-            token=token,
-            attempt=min(row.attempt + 1, COUNT_MAX),
-            leased_at_ms=now_ms,
-            history=history.get(row.id, ()),
-        )
-        for row, token in zip(rows, tokens, strict=True)
-    )
-
-
-def _take_tokens(session: Session, count: int) -> list[int]:
-    """Return fresh tokens: a counter, and random bits below it.
-
-    The counter makes them grow; the random bits keep a token of a store that was
-    restored from a backup from being granted a second time.
-
-    Raises:
-        StoreRefused: the counter is not one that jobpool has written.
-    """
-    last: int | None = session.value("take_tokens", leases=count, most=_TOKENS_MAX)
-    if last is None:
-        raise StoreRefused(
-            f"the counter 'tokens' in table jobpool_meta of {session.path} is missing "
-            f"or out of range (expected 0 to {_TOKENS_MAX}); nothing was leased. Stop "
-            "every supervisor, then restore a backup, or set it above the number of "
-            f"leases ever granted: `{_TOKENS_REMEDY}`"
-        )
-    return [
-        number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
-        for number in range(last - count + 1, last + 1)
-    ]
 
 
 def _history(

@@ -16,34 +16,65 @@ from jobpool.store.checking import (
     fit_duration_s,
     fit_memory_bytes,
 )
-from jobpool.store.sqlite.database import Database
-from jobpool.store.sqlite.producing import insert
-from jobpool.store.sqlite.session import Session
+from jobpool.store.methods.producing import Producing
+from jobpool.store.methods.session import Database, Session
+from jobpool.store.records import Receipt
 
 _NULL = b"null"
 
 
-class Settling:
+class Settling(Producing):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: Database
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         """See `Store.settle`."""
-        now_ms = self._database.clock.utc_ms()
-        check_new_jobs([s.followup for s in settlements if s.followup], now_ms)
-        accepted = [False] * len(settlements)
         if not settlements:
-            return accepted
+            return []
+        receipts = [Receipt.STALE] * len(settlements)
         with self._database.writing() as session:
+            now_ms = self._database.now_ms(session)
+            check_new_jobs([s.followup for s in settlements if s.followup], now_ms)
             for places in _rounds(settlements):
                 batch = [settlements[place] for place in places]
-                won = _settle_round(session, batch, now_ms)
+                known = self._settle_round(session, batch, now_ms)
                 for place, settlement in zip(places, batch, strict=True):
-                    accepted[place] = settlement.id in won
-            if stale := accepted.count(False):
+                    receipts[place] = known.get(settlement.id, Receipt.STALE)
+            if stale := receipts.count(Receipt.STALE):
                 session.run("count_stale", stale=stale)
-        return accepted
+        return receipts
+
+    def _settle_round(
+        self, session: Session, settlements: Sequence[Settlement], now_ms: int
+    ) -> dict[int, Receipt]:
+        """Settle jobs, each named once; return the receipts that are not stale."""
+        held = session.rows("hold_leases", rows=as_json(map(_identity, settlements)))
+        known = {job_id: Receipt(receipt) for job_id, receipt in held}
+        won = [s for s in settlements if known.get(s.id) is Receipt.ACCEPTED]
+        done = [s for s in settlements if known.get(s.id) is Receipt.COMPLETED]
+        ended = [
+            _attempt_row(s)
+            for s in won
+            if s.outcome is not None and s.outcome is not Outcome.SUCCEEDED
+        ]
+        if ended:
+            session.run("insert_attempts", rows=as_json(ended), now_ms=now_ms)
+        if won:
+            rows, blobs = _settled_rows(won)
+            session.run("settle_jobs", rows=as_json(rows), blobs=blobs, now_ms=now_ms)
+        if done:
+            session.run("note_completed", rows=as_json(map(_job_row, done)))
+        self._store_results(session, won)
+        hooks = [s.followup for s in won if s.followup]
+        if hooks:
+            # Never refused for the depth of the queue: the settlement would be, too.
+            self._depth.add(session, len(hooks))
+            self._insert(session, hooks, now_ms)
+        return known
+
+    def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
+        """Store results that `settle_jobs` has not stored itself."""
 
     def record(self, beats: Sequence[Progress]) -> None:
         """See `Store.record`."""
@@ -66,7 +97,7 @@ class Settling:
                 "record_beats",
                 rows=as_json(rows),
                 blobs=blobs.joined(),
-                now_ms=self._database.clock.utc_ms(),
+                now_ms=self._database.now_ms(session),
             )
 
     def begin_attempts(self, starts: Sequence[tuple[int, int, str]]) -> None:
@@ -77,7 +108,7 @@ class Settling:
             session.run(
                 "begin_attempts",
                 rows=as_json(starts),
-                now_ms=self._database.clock.utc_ms(),
+                now_ms=self._database.now_ms(session),
             )
 
 
@@ -100,39 +131,25 @@ def _rounds(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
         left = later
 
 
-def _settle_round(
-    session: Session, settlements: Sequence[Settlement], now_ms: int
-) -> set[int]:
-    """Settle jobs, each named once; return the ids of those accepted."""
-    ended = [
-        _attempt_row(s)
-        for s in settlements
-        if s.outcome is not None and s.outcome is not Outcome.SUCCEEDED
-    ]
-    if ended:
-        session.run("insert_attempts", rows=as_json(ended), now_ms=now_ms)
-    rows = as_json([_job_row(s) for s in settlements])
-    won = {
-        job_id for (job_id,) in session.rows("settle_jobs", rows=rows, now_ms=now_ms)
-    }
-    _store_results(session, [s for s in settlements if s.id in won])
-    hooks = [s.followup for s in settlements if s.followup and s.id in won]
-    if hooks:
-        # Never refused for the depth of the queue: the settlement would be, too.
-        session.run("add_room", jobs=len(hooks))
-        insert(session, hooks, now_ms)
-    return won
+def _identity(s: Settlement) -> tuple[int, int]:
+    return s.id, s.token
 
 
-def _store_results(session: Session, accepted: Sequence[Settlement]) -> None:
+def _settled_rows(
+    accepted: Sequence[Settlement],
+) -> tuple[list[tuple[Any, ...]], bytes]:
+    """Return rows for `settle_jobs`, and the results that they point into."""
     blobs = Blobs()
     rows = [
-        (s.id, *blobs.add(s.result))
+        (*_job_row(s), *blobs.add(s.result if has_result(s) else None))
         for s in accepted
-        if s.state is JobState.SUCCEEDED and s.result not in (None, _NULL)
     ]
-    if rows:
-        session.run("insert_results", rows=as_json(rows), blobs=blobs.joined())
+    return rows, blobs.joined()
+
+
+def has_result(s: Settlement) -> bool:
+    """Say whether a settlement brings a result to be stored; null is none."""
+    return s.state is JobState.SUCCEEDED and s.result not in {None, _NULL}
 
 
 def _job_row(s: Settlement) -> tuple[Any, ...]:
@@ -142,10 +159,10 @@ def _job_row(s: Settlement) -> tuple[Any, ...]:
         s.token,
         s.state,
         s.outcome,
-        charge.failure,
-        charge.crash,
-        charge.interruption,
-        charge.recovery,
+        int(charge.failure),
+        int(charge.crash),
+        int(charge.interruption),
+        int(charge.recovery),
         fit_delay_ms(s.delay_ms),
         clean_text(evidence.reason),
         clean_text(evidence.error_class),

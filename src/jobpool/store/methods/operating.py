@@ -7,30 +7,35 @@ from collections.abc import Iterable, Sequence
 from jobpool.core.job import JobState
 from jobpool.errors import UsageError
 from jobpool.store.batching import as_json
-from jobpool.store.sqlite.database import Database
+from jobpool.store.checking import is_id
+from jobpool.store.methods.session import Database, Depth
 
 
 class Operating:
     """The operators' part of the store."""
 
     _database: Database
+    _depth: Depth
 
     def cancel(self, ids: Iterable[int]) -> int:
         """See `Store.cancel`."""
-        wanted = as_json(ids)
-        now_ms = self._database.clock.utc_ms()
+        wanted = as_json(job_id for job_id in ids if is_id(job_id))
         with self._database.writing() as session:
+            now_ms = self._database.now_ms(session)
             ended = session.run("cancel_waiting", ids=wanted, now_ms=now_ms)
             return ended + session.run("request_cancel", ids=wanted)
 
     def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
         """See `Store.revive`."""
-        now_ms = self._database.clock.utc_ms()
         with self._database.writing() as session:
+            now_ms = self._database.now_ms(session)
             revived = session.run(
-                "revive_jobs", ids=as_json(ids), states=as_json(states), now_ms=now_ms
+                "revive_jobs",
+                ids=as_json(job_id for job_id in ids if is_id(job_id)),
+                states=as_json(states),
+                now_ms=now_ms,
             )
-            session.run("add_room", jobs=revived)
+            self._depth.add(session, revived)
         return revived
 
     def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
 from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolBug, UsageError
-from jobpool.store.base import KindRecord, Run
 from jobpool.store.batching import as_json
 from jobpool.store.checking import clean_text
-from jobpool.store.sqlite.database import Database
-from jobpool.store.sqlite.leasing import has_ended
-from jobpool.store.sqlite.rows import run_from
-from jobpool.store.sqlite.session import Session
+from jobpool.store.methods.leasing import has_ended
+from jobpool.store.methods.rows import run_from
+from jobpool.store.methods.session import Database, Session
+from jobpool.store.records import KindRecord, Renewal, Run
 
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
@@ -24,10 +24,11 @@ class Keeping:
     """The part of the store that knows supervisors, and prunes."""
 
     _database: Database
+    _DELETIONS: ClassVar[tuple[str, ...]]
+    """The queries that delete jobs with all that is theirs, in order."""
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
         """See `Store.begin_run`."""
-        now_ms = self._database.clock.utc_ms()
         rows = [
             (
                 kind.kind,
@@ -41,6 +42,7 @@ class Keeping:
             for kind in {kind.kind: kind for kind in kinds}.values()
         ]
         with self._database.writing() as session:
+            now_ms = self._database.now_ms(session)
             begun = session.rows(
                 "begin_run",
                 id=run.id,
@@ -63,17 +65,21 @@ class Keeping:
                 "publish_kinds", run_id=run.id, rows=as_json(rows), now_ms=now_ms
             )
 
-    def renew(self, run_id: str, ttl_s: float) -> bool:
+    def renew(self, run_id: str, ttl_s: float) -> Renewal:
         """See `Store.renew`."""
-        now_ms = self._database.clock.utc_ms()
         with self._database.writing() as session:
-            renewed = session.run(
+            until_ms: int | None = session.value("lease_until", run_id=run_id)
+            if until_ms is None:
+                has_ended(session, run_id)  # Refuses a run that is unknown here.
+                return Renewal.ENDED
+            now_ms = self._database.now_ms(session)
+            session.run(
                 "renew",
                 run_id=run_id,
                 now_ms=now_ms,
                 lease_until_ms=now_ms + round(ttl_s * 1000),
             )
-            return bool(renewed) or not has_ended(session, run_id)
+        return Renewal.HELD if until_ms > now_ms else Renewal.LAPSED
 
     def end_run(self, run_id: str) -> None:
         """See `Store.end_run`."""
@@ -83,12 +89,24 @@ class Keeping:
                     f"run {run_id} ends while it holds {held} leases; settle them "
                     "first. Please report this"
                 )
-            session.run("end_run", run_id=run_id, now_ms=self._database.clock.utc_ms())
+            session.run("end_run", run_id=run_id, now_ms=self._database.now_ms(session))
 
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""
         with self._database.reading() as session:
-            return [run_from(row, session.path) for row in session.rows("open_runs")]
+            return [run_from(row, session.place) for row in session.rows("open_runs")]
+
+    def expired_runs(self) -> list[Run]:
+        """See `Store.expired_runs`."""
+        with self._database.reading() as session:
+            rows = session.rows("expired_runs", now_ms=self._database.now_ms(session))
+            return [run_from(row, session.place) for row in rows]
+
+    def seize(self, run_id: str) -> bool:
+        """See `Store.seize`."""
+        with self._database.writing() as session:
+            until_ms: int | None = session.value("seize", run_id=run_id)
+            return until_ms is not None and until_ms <= self._database.now_ms(session)
 
     def cancel_requests(self, run_id: str) -> list[int]:
         """See `Store.cancel_requests`."""
@@ -98,15 +116,13 @@ class Keeping:
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
         """See `Store.prune`."""
-        now_ms = self._database.clock.utc_ms()
         with self._database.writing() as session:
+            now_ms = self._database.now_ms(session)
             old = _old_jobs(session, retention, now_ms, limit)
             if old:
                 ids = as_json(old)
-                session.run("delete_payloads", ids=ids)
-                session.run("delete_results", ids=ids)
-                session.run("delete_attempts", ids=ids)
-                session.run("delete_jobs", ids=ids)
+                for name in self._DELETIONS:
+                    session.run(name, ids=ids)
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
         return len(old)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from jobpool.core.job import Attempt, Job
-from jobpool.store.base import (
+from jobpool.store.batching import as_json
+from jobpool.store.checking import ID_MAX, is_id
+from jobpool.store.methods.rows import attempt_from, job_from, kind_from, records
+from jobpool.store.methods.session import Database
+from jobpool.store.records import (
     FigureRow,
     Filter,
     GroupRow,
@@ -13,11 +17,6 @@ from jobpool.store.base import (
     StatRow,
     WaitingRow,
 )
-from jobpool.store.batching import as_json
-from jobpool.store.sqlite.database import Database
-from jobpool.store.sqlite.rows import attempt_from, job_from, kind_from, records
-
-_ID_MAX = 2**63 - 1
 
 
 class Watching:
@@ -75,9 +74,8 @@ class Watching:
 
     def waiting(self) -> list[WaitingRow]:
         """See `Store.waiting`."""
-        now_ms = self._database.clock.utc_ms()
         with self._database.reading() as session:
-            rows = session.rows("get_waiting", now_ms=now_ms)
+            rows = session.rows("get_waiting", now_ms=self._database.now_ms(session))
         return records(
             WaitingRow,
             ((*row, bool(known), bool(paused)) for *row, known, paused in rows),
@@ -86,7 +84,7 @@ class Watching:
     def kinds(self) -> list[KindRecord]:
         """See `Store.kinds`."""
         with self._database.reading() as session:
-            return [kind_from(row, session.path) for row in session.rows("get_kinds")]
+            return [kind_from(row, session.place) for row in session.rows("get_kinds")]
 
     def paused(self) -> list[tuple[str, str]]:
         """See `Store.paused`."""
@@ -96,14 +94,14 @@ class Watching:
 
 def _storable(job_id: int) -> int:
     """Return an id that a job may have; no job has 0."""
-    return job_id if 0 < job_id <= _ID_MAX else 0
+    return job_id if is_id(job_id) else 0
 
 
 def _parameters(which: Filter, before_id: int | None = None) -> dict[str, Any]:
     ids, states = which.ids, which.states
     if ids is not None:
         ids = tuple(job_id for job_id in ids if _storable(job_id))
-    last_id = _ID_MAX if before_id is None else _storable(before_id - 1)
+    last_id = ID_MAX if before_id is None else _storable(before_id - 1)
     return {
         "first_id": 0 if ids is None else min(ids, default=0),
         "last_id": last_id if ids is None else min(last_id, max(ids, default=0)),

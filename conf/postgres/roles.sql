@@ -1,0 +1,127 @@
+-- Least rights for a jobpool queue in PostgreSQL: four group roles that nobody logs
+-- in as.
+--
+--   psql "$ADMIN_URL" -f conf/postgres/roles.sql                   schema jobpool
+--   psql "$ADMIN_URL" -v schema=shop -f conf/postgres/roles.sql    ?schema=shop
+--
+-- Run it after `jobpool migrate`, and again after each later one: a second run changes
+-- only what is new. As a superuser, or as a role with CREATEROLE that owns the schema,
+-- is a member of jobpool_owner and may CREATE in the database.
+--
+-- Then let your own login roles inherit from them:
+--
+--   CREATE ROLE shop_worker LOGIN PASSWORD '…' IN ROLE jobpool_supervisor;
+--   CREATE ROLE shop_web    LOGIN PASSWORD '…' IN ROLE jobpool_producer;
+--   CREATE ROLE shop_eyes   LOGIN PASSWORD '…' IN ROLE jobpool_viewer;
+
+-- Stop at the first error; what was done until then is undone.
+\set ON_ERROR_STOP on
+\if :{?schema}
+\else
+\set schema jobpool
+\endif
+
+BEGIN;
+
+-- The roles belong to the whole server, so another database may have made them.
+SELECT format('CREATE ROLE %I NOLOGIN', name)
+FROM unnest(ARRAY[
+  'jobpool_owner',       -- owns the schema and its tables; migrates; runs nothing
+  'jobpool_supervisor',  -- the command `jobpool`; handlers that call complete()
+  'jobpool_producer',    -- applications: enqueue, look, wait, cancel
+  'jobpool_viewer'       -- people and dashboards: only look
+]) AS wanted (name)
+WHERE NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name)
+\gexec
+
+-- -- The owner ----------------------------------------------------------------------
+
+-- The schema, should `jobpool migrate` not have been run yet.
+CREATE SCHEMA IF NOT EXISTS :"schema";
+
+-- Whoever migrated owns what was made: hand it over. A sequence that belongs to a
+-- column goes with its table.
+ALTER SCHEMA :"schema" OWNER TO jobpool_owner;
+SELECT format('ALTER TABLE %s OWNER TO jobpool_owner', c.oid::regclass)
+FROM pg_class AS c
+WHERE c.relnamespace = to_regnamespace(quote_ident(:'schema'))
+  AND c.relkind IN ('r', 'v', 'S')
+  AND c.relowner <> 'jobpool_owner'::regrole
+  AND NOT EXISTS (
+    SELECT 1
+    FROM pg_depend AS d
+    WHERE d.classid = 'pg_class'::regclass
+      AND d.objid = c.oid
+      AND d.deptype IN ('a', 'i')
+      AND c.relkind = 'S'
+  )
+\gexec
+
+-- -- Everybody else -----------------------------------------------------------------
+
+-- To name what is in the schema; not to make anything there.
+GRANT USAGE ON SCHEMA :"schema"
+TO jobpool_supervisor, jobpool_producer, jobpool_viewer;
+
+-- To read every table and view: arguments and results, too. Put secrets in neither.
+GRANT SELECT ON ALL TABLES IN SCHEMA :"schema"
+TO jobpool_supervisor, jobpool_viewer;
+
+-- -- Supervisors --------------------------------------------------------------------
+
+-- Lease, settle, renew, take back, prune. No TRUNCATE, no triggers, no DDL.
+GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA :"schema" TO jobpool_supervisor;
+
+-- The numbers of jobs, tokens and attempts; USAGE is nextval, but never setval.
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA :"schema" TO jobpool_supervisor;
+
+-- -- What later migrations make -----------------------------------------------------
+
+-- Tables that jobpool_owner makes in this schema; for those that another role makes,
+-- run this file again.
+ALTER DEFAULT PRIVILEGES FOR ROLE jobpool_owner IN SCHEMA :"schema"
+GRANT SELECT ON TABLES TO jobpool_supervisor, jobpool_viewer;
+ALTER DEFAULT PRIVILEGES FOR ROLE jobpool_owner IN SCHEMA :"schema"
+GRANT INSERT, UPDATE, DELETE ON TABLES TO jobpool_supervisor;
+ALTER DEFAULT PRIVILEGES FOR ROLE jobpool_owner IN SCHEMA :"schema"
+GRANT USAGE ON SEQUENCES TO jobpool_supervisor;
+
+-- -- Producers ----------------------------------------------------------------------
+
+-- What follows names tables: without them there is nothing to grant yet.
+SELECT to_regclass(format('%I.jobs', :'schema')) IS NOT NULL AS has_tables
+\gset
+\if :has_tables
+
+-- To look: the queue itself, what supervisors know, the schema's version; and the
+-- views that `jobpool status` and `jobpool list` read.
+GRANT SELECT ON
+  :"schema".jobs, :"schema".job_records, :"schema".attempts,
+  :"schema".kinds, :"schema".newest_kinds, :"schema".meta,
+  :"schema".runs, :"schema".pauses,
+  :"schema".stats, :"schema".figures, :"schema".oldest_runnable
+TO jobpool_producer;
+
+-- To enqueue: the columns of a new job. Not its lease, nor a result.
+GRANT INSERT (
+  id, kind, pool, state, priority, key, unique_text, tenant,
+  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
+  payload
+) ON :"schema".jobs TO jobpool_producer;
+
+-- Its number.
+GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;
+
+-- To cancel. Leave this out if applications must not; the columns cannot be told from
+-- those by which a job could be declared dead.
+GRANT UPDATE (state, finished_at_ms, reason, cancel_requested)
+ON :"schema".jobs TO jobpool_producer;
+
+\endif
+
+COMMIT;
+
+-- So that `jobpool doctor` and the log can name other roles' long transactions, which
+-- keep dead rows from being removed. Last, because not every managed server lets its
+-- administrator grant this; all else is done by now.
+GRANT pg_read_all_stats TO jobpool_supervisor, jobpool_viewer;

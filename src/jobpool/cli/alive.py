@@ -1,0 +1,126 @@
+"""`jobpool alive`: a probe that asks neither the store nor the application.
+
+A database that is away must not make anybody kill the supervisor: its jobs go on.
+So this looks only at what a supervisor leaves on this machine: a lock that it holds
+as long as it lives, and its sign of life (`lifesign`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from jobpool.cli.exits import Exit
+from jobpool.cli.flags import store_flags
+from jobpool.cli.lifesign import Sign, Stage, read_sign
+from jobpool.cli.opening import own_sources
+from jobpool.core.clock import SystemClock
+from jobpool.core.config import store_of
+from jobpool.core.quantity import duration_s, show_duration
+from jobpool.sandbox.procfs import pid_namespace
+from jobpool.sandbox.rundirectory import read_header
+from jobpool.store.opening import run_root
+
+WITHIN = "30s"
+RUN_DIR_VARIABLE = "JOBPOOL_RUN_DIR"
+_FLOCK = struct.Struct("hhqqi")
+"""``struct flock`` as the C library lays it out: type, whence, start, length, pid."""
+_NOT_READY = {
+    Stage.LOADING: "it is loading the application",
+    Stage.ENDING: "it is ending and takes no more jobs",
+}
+
+
+@click.command()
+@click.option(
+    "--within",
+    metavar="TIME",
+    default=WITHIN,
+    show_default=True,
+    help="Its loop must have turned within so long.",
+)
+@click.option("--ready", is_flag=True, help="It must be taking jobs as well.")
+@store_flags
+def alive(*, within: str, ready: bool, store: str | None, config: str | None) -> None:
+    """Say whether a supervisor runs here and its loop turns; exit 0 if so, else 1.
+
+    For liveness probes: it needs no database, so that an outage of the database
+    makes nobody kill running jobs.
+    """
+    within_s = duration_s(within, "--within")
+    problem = "no supervisor runs here: nobody holds the lock of a run directory"
+    for folder in _run_directories(store, config):
+        pid = _holder(folder)
+        if pid is None:
+            continue
+        sign = _sign(folder)
+        if sign is None:
+            problem = f"supervisor {pid} has given no sign of life yet"
+        elif (age_s := _age_s(sign)) > within_s:
+            problem = (
+                f"supervisor {pid} hangs: its loop turned {show_duration(age_s)} ago, "
+                f"expected within {show_duration(within_s)}"
+            )
+        elif ready and sign.stage is not Stage.READY:
+            problem = f"supervisor {pid} is not ready: {_NOT_READY[sign.stage]}"
+        else:
+            click.echo(
+                f"supervisor {pid} is {sign.stage.value}; its loop turned "
+                f"{show_duration(age_s)} ago"
+            )
+            return
+    click.echo(problem)
+    raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _run_directories(store: str | None, config: str | None) -> Iterator[Path]:
+    """Yield where a supervisor of this machine may have left something.
+
+    The variable is looked at first, and no configuration is read if that is enough: a
+    configuration that somebody has just broken is no reason to kill what runs.
+    """
+    if RUN_DIR_VARIABLE in os.environ:
+        yield from _below(Path(os.environ[RUN_DIR_VARIABLE]))
+    yield from _below(run_root(store_of(own_sources(store, config)).value))
+
+
+def _below(root: Path) -> Iterator[Path]:
+    """Yield the run directories in a root, or in each root that is in it."""
+    for pattern in ("*/lock", "*/*/lock"):
+        for lock in root.glob(pattern):
+            yield lock.parent
+
+
+def _holder(folder: Path) -> int | None:
+    """Return the pid of the supervisor that lives in a run directory, if any does.
+
+    The lock is only looked at: to take it, even for a moment, could make a start or
+    a proof of death fail.
+    """
+    with suppress(OSError, ValueError):
+        header = read_header(folder)
+        if header.pid_namespace != pid_namespace():
+            return None  # of another container that shares the directory
+        with (folder / "lock").open("rb") as lock:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            answer = fcntl.fcntl(lock, fcntl.F_GETLK, asked)
+        if _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK:
+            return header.pid
+    return None
+
+
+def _sign(folder: Path) -> Sign | None:
+    """Return a run's sign of life; None when there is none that can be read."""
+    with suppress(OSError, ValueError):
+        return read_sign(folder)
+    return None
+
+
+def _age_s(sign: Sign) -> float:
+    return max(0.0, SystemClock().monotonic_s() - sign.turned_s)

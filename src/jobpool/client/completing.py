@@ -1,0 +1,33 @@
+"""How `jobpool.current().complete` writes: offered to `core.running` by the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from jobpool.client.results import encode_result
+from jobpool.core.running import Claim
+from jobpool.store import connections, joining
+
+T = TypeVar("T")
+
+
+class Completing:
+    """Completes attempts on their handlers' connections."""
+
+    def complete(self, connection: Any, claim: Claim, result: Any) -> None:
+        """Settle a claimed attempt in the connection's transaction.
+
+        Raises:
+            Superseded: its token is valid no longer.
+            UsageError: the connection cannot be used for this; nothing was written.
+            TypeError: the result cannot be said in JSON; nothing was written.
+            ValueError: the result is too large; nothing was written.
+            StoreError: the statement failed; nothing was written.
+        """
+        encoded = encode_result(result, claim.kind, claim.result_max_bytes)
+        joining.complete(connection, claim, encoded)
+
+    async def call_async(self, connection: Any, function: Callable[[Any], T]) -> T:
+        """Call a function in a thread, with a stand-in for an async connection."""
+        return await connections.call_async(connection, function)

@@ -1,0 +1,61 @@
+"""What the methods need of a database: named queries, and transactions around them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+Row = tuple[Any, ...]
+
+
+class Session(Protocol):
+    """Runs named queries on one connection. Every error is one of jobpool's own."""
+
+    @property
+    def place(self) -> str:
+        """The database, for messages: without a password."""
+        ...
+
+    def rows(self, name: str, /, **parameters: Any) -> list[Row]:
+        """Run a query and fetch all of its rows."""
+        ...
+
+    def run(self, name: str, /, **parameters: Any) -> int:
+        """Run a statement; return how many rows it changed."""
+        ...
+
+    def value(self, name: str, /, **parameters: Any) -> Any:
+        """Run a query; return the first column of its first row, or None."""
+        ...
+
+
+class Database(Protocol):
+    """One connection, and who may use it when."""
+
+    def reading(self) -> AbstractContextManager[Session]:
+        """Use the connection for queries."""
+        ...
+
+    def writing(self) -> AbstractContextManager[Session]:
+        """Use the connection in a transaction, a new one or the one that is open."""
+        ...
+
+    def now_ms(self, session: Session) -> int:
+        """Return the store's clock: milliseconds since 1970, UTC."""
+        ...
+
+
+class Depth(Protocol):
+    """The cap on unfinished jobs."""
+
+    def reserve(self, session: Session, jobs: int) -> None:
+        """Make room for jobs, within a transaction.
+
+        Raises:
+            QueueFull: there is none; nothing was changed.
+        """
+        ...
+
+    def add(self, session: Session, jobs: int) -> None:
+        """Take note of jobs that are not refused whatever the depth."""
+        ...

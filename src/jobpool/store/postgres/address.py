@@ -1,0 +1,66 @@
+"""A PostgreSQL URL: what is libpq's, what is jobpool's, and what may be shown."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from jobpool.core.storeurl import without_password
+from jobpool.errors import ConfigError
+
+DEFAULT_SCHEMA = "jobpool"
+_SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
+_EXAMPLE = "such as postgresql://user@db.example.com/shop?schema=jobpool"
+
+
+class Address(NamedTuple):
+    """Where a queue is."""
+
+    conninfo: str
+    """For libpq, with the password if the URL has one."""
+    schema: str
+    shown: str
+    """The URL without a password."""
+
+
+def read_address(url: str) -> Address:
+    """Take a URL apart.
+
+    Args:
+        url: ``postgresql://user:password@host:port/database?schema=name&option=value``;
+            every option but ``schema`` is libpq's.
+
+    Raises:
+        ConfigError: it is not such a URL; nothing was opened.
+    """
+    shown = without_password(url)
+    if "\0" in url:
+        raise ConfigError(f"store: {shown!r} holds a NUL; write the URL without it")
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=False)
+    except ValueError as error:
+        raise ConfigError(
+            f"store: {shown!r} is not a URL ({error}); expected one {_EXAMPLE}"
+        ) from error
+    schemas = [value for name, value in options if name == "schema"]
+    schema = schemas[-1] if schemas else DEFAULT_SCHEMA
+    if not _SCHEMA.fullmatch(schema):
+        raise ConfigError(
+            f"store: schema={schema[:80]!r} cannot be used; expected a lower-case name "
+            "of letters, digits and _, at most 63, that does not begin with pg_"
+        )
+    rest = urlencode([item for item in options if item[0] != "schema"])
+    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+    try:
+        conninfo_to_dict(conninfo)
+    except psycopg.Error as error:
+        raise ConfigError(
+            f"store: {shown!r} is not understood by libpq ({str(error).strip()}); "
+            f"expected a URL {_EXAMPLE}"
+        ) from error
+    return Address(conninfo, schema, shown)

@@ -1,0 +1,39 @@
+"""Where this host's supervisors of a PostgreSQL store keep their run directories.
+
+The database is elsewhere, so the directories need a place of their own that two
+supervisors of one user on one host find alike, and that outlives a restart of the
+service: only then can one prove the other dead at once instead of waiting for its
+lease to run out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+BASE_VARIABLE = "JOBPOOL_RUN_DIR"
+
+
+def run_base(env: Mapping[str, str]) -> Path:
+    """Return the directory for all stores.
+
+    Args:
+        env: the environment. In this order: ``JOBPOOL_RUN_DIR``; systemd's
+            ``STATE_DIRECTORY``; ``XDG_STATE_HOME``; ``HOME``; else ``/var/tmp``.
+    """
+    if own := env.get(BASE_VARIABLE):
+        return Path(own)
+    if state := env.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return Path(state, "run")
+    if xdg := env.get("XDG_STATE_HOME"):
+        return Path(xdg, "jobpool")
+    if home := env.get("HOME"):
+        return Path(home, ".local", "state", "jobpool")
+    # Not /tmp: what is long untouched there may be cleaned away under a living run.
+    return Path("/var/tmp", f"jobpool-{os.getuid()}")  # noqa: S108 - its own, by uid
+
+
+def run_root_of(store_id: int, env: Mapping[str, str]) -> Path:
+    """Return the directory for one store, by the id that its database carries."""
+    return run_base(env) / f"{store_id:015x}.run"

@@ -1,0 +1,176 @@
+"""PostgresStore: the whole Store protocol on one schema of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from jobpool.core.clock import Clock
+from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.settings import Retention
+from jobpool.errors import StoreError
+from jobpool.store.batching import Blobs, as_json
+from jobpool.store.methods.keeping import Keeping
+from jobpool.store.methods.leasing import Leasing
+from jobpool.store.methods.operating import Operating
+from jobpool.store.methods.producing import job_rows
+from jobpool.store.methods.session import Session
+from jobpool.store.methods.settling import Settling
+from jobpool.store.methods.watching import Watching
+from jobpool.store.postgres.address import read_address
+from jobpool.store.postgres.database import Database
+from jobpool.store.postgres.depth import DepthGuard
+from jobpool.store.postgres.health import concerns, describe
+from jobpool.store.postgres.joining import caller_transaction, joined
+from jobpool.store.postgres.place import run_root_of
+
+PATIENCE_S = 30.0
+RING_EVERY_S = 0.05
+"""A process rings no more often: a ring makes all commits of the database queue."""
+_RANDOM_BITS = 20
+_LAPSED_KEPT_MS = 86_400_000
+
+
+class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
+    """A store that several hosts share. Thread-safe; connects again after a fork."""
+
+    _DELETIONS = ("delete_attempts", "delete_jobs")
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock | None,
+        create: bool,
+        queue_depth_max: int,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._depth = DepthGuard(queue_depth_max)
+        self._server = Database(read_address(url), clock, patience_s)
+        self._database = self._server
+        self._rung_s = float("-inf")
+        self._seen: str | None = None
+        self._listening: object = None
+        """The connection that listens; another one does not, yet."""
+        try:
+            self._server.start(create=create)
+        except BaseException:
+            self._server.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """See `Store.url`."""
+        return self._server.address.shown
+
+    @property
+    def one_host(self) -> bool:
+        """See `Store.one_host`: a server can be reached from anywhere."""
+        return False
+
+    @property
+    def run_root(self) -> Path:
+        """See `Store.run_root`."""
+        return run_root_of(self._server.store_id, os.environ)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._server.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See `Store.transaction`."""
+        with self._server.writing():
+            yield
+
+    @contextmanager
+    def caller_transaction(self, connection: Any) -> Iterator[None]:
+        """See `Store.caller_transaction`."""
+        with caller_transaction(self._server, connection):
+            yield
+        self.ring()
+
+    def changed(self) -> bool:
+        """See `Store.changed`: any commit of the cluster counts, our own too."""
+        with self._server.reading() as session:
+            snapshot: str = session.value("snapshot")
+        is_new = snapshot != self._seen
+        self._seen = snapshot
+        return is_new
+
+    def ring(self) -> None:
+        """See `Store.ring`: a hint; a ring that cannot be sent is no error."""
+        now_s = time.monotonic()
+        if now_s - self._rung_s < RING_EVERY_S or self._server.is_writing:
+            return
+        self._rung_s = now_s
+        try:
+            with self._server.reading() as session:
+                session.run("ring")
+        except StoreError:
+            return  # Supervisors poll.
+
+    def hear(self, timeout_s: float) -> bool:
+        """See `SharedStore.hear`."""
+        with self._server.reading() as session:
+            if self._server.is_pooled:
+                threading.Event().wait(timeout_s)
+                return False
+            connection = session.connection
+            if self._listening is not connection:
+                session.run("listen")
+                self._listening = connection
+                return True  # What was rung before is not heard: look.
+            return self._server.heard(session, timeout_s)
+
+    def concerns(self) -> list[str]:
+        """See `Store.concerns`."""
+        with self._server.reading() as session:
+            return concerns(session)
+
+    def describe(self) -> dict[str, str]:
+        """See `Store.describe`."""
+        with self._server.reading() as session:
+            return describe(session, is_pooled=self._server.is_pooled)
+
+    def prune(self, retention: Retention, limit: int = 1000) -> int:
+        """See `Store.prune`; runs that were presumed dead long ago end as well."""
+        with self._server.writing() as session:
+            now_ms = self._server.now_ms(session)
+            session.run(
+                "end_lapsed_runs", now_ms=now_ms, before_ms=now_ms - _LAPSED_KEPT_MS
+            )
+            return super().prune(retention, limit)
+
+    def _joined(self, connection: Any) -> AbstractContextManager[Session]:
+        return joined(self._server, connection)
+
+    def _insert(
+        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+    ) -> list[Enqueued | None]:
+        rows, states = job_rows(jobs, now_ms)
+        blobs = Blobs()
+        given = [
+            (*row, *blobs.add(job.payload)) for row, job in zip(rows, jobs, strict=True)
+        ]
+        stored = session.rows(
+            "insert_jobs", rows=as_json(given), blobs=blobs.joined(), now_ms=now_ms
+        )
+        answers: list[Enqueued | None] = [None] * len(jobs)
+        for place, job_id in stored:
+            answers[place] = Enqueued(job_id, created=True, state=states[place])
+        return answers
+
+    def _take_tokens(self, session: Session, count: int) -> list[int]:
+        # A promoted standby may have missed the last numbers: the random bits keep a
+        # token from being granted twice all the same.
+        return [
+            number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+            for (number,) in session.rows("take_tokens", leases=count)
+        ]

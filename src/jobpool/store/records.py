@@ -1,0 +1,136 @@
+"""The records that go in and out of a store, beside those of `core.job`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+import msgspec
+
+from jobpool.core.job import JobState, Lease
+
+
+class Renewal(IntEnum):
+    """What became of a run's leases when it asked to extend them."""
+
+    ENDED = 0
+    """The run has ended: nothing was extended, and nothing of it is its own."""
+    HELD = 1
+    """They had not run out, and are extended."""
+    LAPSED = 2
+    """They had run out and are extended now, but others may have taken some."""
+
+
+class Receipt(IntEnum):
+    """What became of one settlement."""
+
+    STALE = 0
+    """Its token was superseded; nothing was changed, and it was counted."""
+    ACCEPTED = 1
+    """It is written."""
+    COMPLETED = 2
+    """The handler's own transaction had completed the job under this token: that
+    stands, and nothing was charged; only the attempt's figures were added."""
+    LATER = 3
+    """Somebody's open transaction holds the job; nothing was changed: settle again."""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of one supervisor, from its start to its end."""
+
+    id: str
+    """A fresh UUID for every start."""
+    host: str
+    boot_id: str
+    pid: int
+    pid_namespace: int
+    version: str
+    pools: Mapping[str, str] = {}
+    """Pool names and sizes as written: ``{"cpu": "2..8"}``."""
+    started_at_ms: int = 0
+    heartbeat_at_ms: int = 0
+    lease_until_ms: int = 0
+    ended_at_ms: int | None = None
+
+
+class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that some supervisor's application knows, as published."""
+
+    kind: str
+    pool: str
+    schema: bytes
+    """JSON Schema of its arguments object."""
+    timeout_s: float
+    memory_bytes: int
+    max_attempts: int
+    max_crashes: int
+    updated_at_ms: int = 0
+
+
+class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of `Store.lease` granted."""
+
+    leases: tuple[Lease, ...] = ()
+    next_due_in_s: float | None = None
+    """Seconds until the next pending job falls due; None: there is none."""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs an operator means; every given part must hold."""
+
+    ids: tuple[int, ...] | None = None
+    states: tuple[JobState, ...] | None = None
+    kind: str | None = None
+    pool: str | None = None
+    tenant: str | None = None
+    since_ms: int | None = None
+    """Finished (or, unfinished, created) at this moment or later."""
+
+
+class StatRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts and means of one pool, kind and state."""
+
+    pool: str
+    kind: str
+    state: str
+    jobs: int
+    mean_wait_s: float | None
+    mean_run_s: float | None
+
+
+class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Observed use of one kind beside its limits, over its newest 1,000 attempts."""
+
+    kind: str
+    pool: str
+    attempts: int
+    rss_p50_bytes: int | None
+    rss_p99_bytes: int | None
+    rss_max_bytes: int | None
+    memory_bytes: int | None
+    """The limit as published by a supervisor; None: no supervisor knows the kind."""
+    duration_p50_s: float | None
+    duration_p99_s: float | None
+    duration_max_s: float | None
+    timeout_s: float | None
+
+
+class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Runnable jobs of one kind."""
+
+    pool: str
+    kind: str
+    jobs: int
+    oldest_age_s: float
+    known: bool
+    """A supervisor has published this kind."""
+    paused: bool
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that share a kind, state and reason."""
+
+    kind: str
+    state: str
+    reason: str | None
+    jobs: int

@@ -1,0 +1,138 @@
+-- Connections, transactions, and what the database says about itself.
+
+-- name: about
+-- What this server and session are, before anything is done with them.
+SELECT
+  current_setting('server_version_num')::integer,
+  pg_is_in_recovery(),
+  current_setting('transaction_read_only') = 'on',
+  current_setting('server_encoding'),
+  pg_backend_pid()
+
+-- name: now
+-- The store's clock: now() would stand still within a transaction.
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+
+-- name: begin
+-- In one round trip, with the store's clock. Bounds for this transaction only: a
+-- setting of the session would go astray behind a pooler.
+BEGIN;
+SET LOCAL statement_timeout = '20s';
+SET LOCAL lock_timeout = '3s';
+SET LOCAL idle_in_transaction_session_timeout = '30s';
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+
+-- name: listen
+-- The channel carries the schema's name: another queue's rings are not ours.
+LISTEN "jobpool.wake"
+
+-- name: savepoint
+-- One method within a transaction.
+SAVEPOINT jobpool_step
+
+-- name: release
+-- The method has succeeded.
+RELEASE SAVEPOINT jobpool_step
+
+-- name: rollback_to
+-- The method has failed: it has changed nothing.
+ROLLBACK TO SAVEPOINT jobpool_step
+
+-- name: commit
+-- The only point where anything becomes true.
+COMMIT
+
+-- name: rollback
+-- Nothing happened.
+ROLLBACK
+
+-- name: own_transaction
+-- Its number, if it has written anything: by this the outcome of a commit whose
+-- answer was lost is found out.
+SELECT pg_current_xact_id_if_assigned()::text, pg_walfile_name(pg_current_wal_lsn())
+
+-- name: outcome_of
+-- Of a transaction whose commit was not answered, and the timeline now.
+SELECT pg_xact_status(%(xid)s::text::xid8), pg_walfile_name(pg_current_wal_lsn())
+
+-- name: has_schema
+-- Whether the schema is there, and whether it has jobpool's tables.
+SELECT
+  to_regnamespace(%(schema)s::text) IS NOT NULL,
+  to_regclass(%(meta)s::text) IS NOT NULL
+
+-- name: create_schema
+-- Only where it is missing, which needs CREATE on the database.
+CREATE SCHEMA IF NOT EXISTS jobpool
+
+-- name: migration_lock
+-- One migration at a time in this database; gone with the transaction.
+SELECT pg_advisory_xact_lock(1785684592, hashtext(%(schema)s::text))
+
+-- name: schema_version
+-- The migrations that have been run.
+SELECT value FROM jobpool.meta WHERE name = 'schema_version'
+
+-- name: set_schema_version
+-- In the same transaction as the migration.
+INSERT INTO jobpool.meta (name, value) VALUES ('schema_version', %(version)s)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- name: counter
+-- One of jobpool.meta's counters.
+SELECT value FROM jobpool.meta WHERE name = %(name)s
+
+-- name: ring
+-- Outside of any transaction: it takes a lock of the whole database at commit.
+NOTIFY "jobpool.wake"
+
+-- name: snapshot
+-- Another text once anybody has committed anything in this cluster.
+SELECT pg_current_snapshot()::text
+
+-- name: describe
+-- For an operator.
+SELECT
+  current_setting('server_version'),
+  current_database()::text,
+  current_user::text,
+  current_setting('synchronous_commit'),
+  current_setting('fsync'),
+  current_setting('autovacuum'),
+  current_setting('max_connections'),
+  pg_size_pretty(pg_database_size(current_database()))
+
+-- name: table_health
+-- Live and dead row versions of the jobs as the statistics know them, and their size.
+SELECT
+  coalesce(n_live_tup, 0),
+  coalesce(n_dead_tup, 0),
+  pg_size_pretty(pg_total_relation_size('jobpool.jobs'))
+FROM pg_stat_all_tables
+WHERE relid = 'jobpool.jobs'::regclass
+
+-- name: long_snapshots
+-- Who keeps dead row versions from being removed for more than a minute: sessions,
+-- prepared transactions, replication slots.
+SELECT
+  'session',
+  format(
+    'pid %%s (%%s, user %%s, application %%s)', pid, state, usename, application_name
+  ),
+  extract(epoch FROM clock_timestamp() - xact_start)::double precision
+FROM pg_stat_activity
+WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+  AND backend_type = 'client backend'
+  AND pid <> pg_backend_pid()
+  AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND xact_start < clock_timestamp() - make_interval(secs => %(patience_s)s)
+UNION ALL
+SELECT
+  'prepared transaction',
+  gid,
+  extract(epoch FROM clock_timestamp() - prepared)::double precision
+FROM pg_prepared_xacts
+WHERE database = current_database()
+  AND prepared < clock_timestamp() - make_interval(secs => %(patience_s)s)
+ORDER BY 3 DESC
+LIMIT 5

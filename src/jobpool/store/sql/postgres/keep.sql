@@ -1,0 +1,183 @@
+-- Runs of supervisors, what they publish, and the deletion of what is old.
+
+-- name: begin_run
+-- Again by a living run: it replaces what it said.
+INSERT INTO jobpool.runs (
+  id, host, boot_id, pid, pid_namespace, version, pools,
+  started_at_ms, heartbeat_at_ms, lease_until_ms
+)
+VALUES (
+  %(id)s, %(host)s, %(boot_id)s, %(pid)s, %(pid_namespace)s, %(version)s, %(pools)s,
+  %(now_ms)s, %(now_ms)s, %(lease_until_ms)s
+)
+ON CONFLICT (id) DO UPDATE
+SET
+  host = excluded.host,
+  boot_id = excluded.boot_id,
+  pid = excluded.pid,
+  pid_namespace = excluded.pid_namespace,
+  version = excluded.version,
+  pools = excluded.pools,
+  heartbeat_at_ms = excluded.heartbeat_at_ms,
+  lease_until_ms = excluded.lease_until_ms
+WHERE jobpool.runs.ended_at_ms IS NULL
+RETURNING id
+
+-- name: withdraw_kinds
+-- What a run published before.
+DELETE FROM jobpool.kinds WHERE run_id = %(run_id)s
+
+-- name: publish_kinds
+-- What its application knows now.
+INSERT INTO jobpool.kinds (
+  kind, run_id, pool, schema,
+  timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms
+)
+SELECT
+  value ->> 0,
+  %(run_id)s,
+  value ->> 1,
+  value ->> 2,
+  (value ->> 3)::double precision,
+  (value ->> 4)::bigint,
+  (value ->> 5)::bigint,
+  (value ->> 6)::bigint,
+  %(now_ms)s
+FROM jsonb_array_elements(%(rows)s::jsonb)
+
+-- name: lease_until
+-- Of a run that has not ended; it is renewed in this transaction.
+SELECT lease_until_ms
+FROM jobpool.runs
+WHERE id = %(run_id)s AND ended_at_ms IS NULL
+FOR NO KEY UPDATE
+
+-- name: seize
+-- As lease_until; nobody can renew, or lease for it, until this transaction has ended.
+SELECT lease_until_ms
+FROM jobpool.runs
+WHERE id = %(run_id)s AND ended_at_ms IS NULL
+FOR UPDATE
+
+-- name: expired_runs
+-- Whose leases have run out, and who hold some.
+SELECT
+  id, host, boot_id, pid, pid_namespace, version, pools,
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+FROM jobpool.runs AS r
+WHERE ended_at_ms IS NULL
+  AND lease_until_ms <= %(now_ms)s
+  AND EXISTS (
+    SELECT 1 FROM jobpool.jobs AS j WHERE j.state = 'leased' AND j.supervisor = r.id
+  )
+ORDER BY started_at_ms, id
+
+-- name: renew
+-- One row is the lease of everything that the run holds.
+UPDATE jobpool.runs
+SET heartbeat_at_ms = %(now_ms)s, lease_until_ms = %(lease_until_ms)s
+WHERE id = %(run_id)s AND ended_at_ms IS NULL
+
+-- name: count_leases
+-- What a run holds.
+SELECT count(*) FROM jobpool.jobs WHERE state = 'leased' AND supervisor = %(run_id)s
+
+-- name: end_run
+-- Its heartbeat stays, for people.
+UPDATE jobpool.runs
+SET ended_at_ms = %(now_ms)s
+WHERE id = %(run_id)s AND ended_at_ms IS NULL
+
+-- name: open_runs
+-- Oldest first.
+SELECT
+  id, host, boot_id, pid, pid_namespace, version, pools,
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+FROM jobpool.runs
+WHERE ended_at_ms IS NULL
+ORDER BY started_at_ms, id
+
+-- name: cancel_requests
+-- Tokens of a run's leases that somebody wants to end.
+SELECT token
+FROM jobpool.jobs
+WHERE cancel_requested AND supervisor = %(run_id)s
+ORDER BY token
+
+-- name: old_succeeded
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool.jobs
+WHERE state = 'succeeded' AND finished_at_ms < %(before_ms)s
+ORDER BY finished_at_ms
+LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: old_canceled
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool.jobs
+WHERE state = 'canceled' AND finished_at_ms < %(before_ms)s
+ORDER BY finished_at_ms
+LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: old_dead
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool.jobs
+WHERE state = 'dead' AND finished_at_ms < %(before_ms)s
+ORDER BY finished_at_ms
+LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: old_quarantined
+-- Finished longer ago than they are kept.
+SELECT id
+FROM jobpool.jobs
+WHERE state = 'quarantined' AND finished_at_ms < %(before_ms)s
+ORDER BY finished_at_ms
+LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: delete_attempts
+-- Of pruned jobs.
+DELETE FROM jobpool.attempts WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
+-- name: delete_jobs
+-- Last, so that nothing is left without its job.
+DELETE FROM jobpool.jobs WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
+-- name: prune_kinds
+-- Of runs that ended long ago, where a newer run has published the kind again.
+DELETE FROM jobpool.kinds
+WHERE run_id IN (
+    SELECT id FROM jobpool.runs WHERE ended_at_ms < %(before_ms)s
+  )
+  AND EXISTS (
+    SELECT 1
+    FROM jobpool.kinds AS newer
+    WHERE newer.kind = jobpool.kinds.kind
+      AND newer.run_id <> jobpool.kinds.run_id
+      AND newer.updated_at_ms > jobpool.kinds.updated_at_ms
+  )
+
+-- name: prune_runs
+-- Runs that ended long ago and whose kinds somebody else has published since.
+DELETE FROM jobpool.runs
+WHERE ended_at_ms < %(before_ms)s
+  AND NOT EXISTS (
+    SELECT 1 FROM jobpool.kinds AS k WHERE k.run_id = jobpool.runs.id
+  )
+
+-- name: end_lapsed_runs
+-- Whose leases ran out long ago and were all taken: nobody else will end them.
+UPDATE jobpool.runs
+SET ended_at_ms = %(now_ms)s
+WHERE ended_at_ms IS NULL
+  AND lease_until_ms < %(before_ms)s
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool.jobs AS j
+    WHERE j.state = 'leased' AND j.supervisor = jobpool.runs.id
+  )

@@ -1,0 +1,190 @@
+-- Leasing: one statement a step, whatever the size of the batch. Rows that another
+-- transaction holds are passed over (SKIP LOCKED), so supervisors never wait for each
+-- other. The choice is a MATERIALIZED CTE: a sub-select with LIMIT … FOR UPDATE may be
+-- run again for every outer row, and then locks more than its limit.
+
+-- name: run_has_ended
+-- No row: the run is unknown. The lock keeps others from taking it for expired until
+-- this transaction has ended.
+SELECT ended_at_ms IS NOT NULL
+FROM jobpool.runs
+WHERE id = %(run_id)s
+FOR KEY SHARE
+
+-- name: expired_jobs
+-- Jobs that no attempt began in time.
+SELECT id
+FROM jobpool.jobs
+WHERE expires_at_ms IS NOT NULL AND attempt = 0 AND finished_at_ms IS NULL
+  AND expires_at_ms <= %(now_ms)s
+ORDER BY expires_at_ms
+LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: expire_jobs
+-- They are canceled.
+UPDATE jobpool.jobs
+SET
+  state = 'canceled',
+  finished_at_ms = %(now_ms)s,
+  reason = 'expired before an attempt began'
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND attempt = 0 AND finished_at_ms IS NULL
+
+-- name: promote_due
+-- Pending jobs that are due, a bounded number at a time.
+WITH due AS MATERIALIZED (
+  SELECT id
+  FROM jobpool.jobs
+  WHERE state = 'pending' AND run_at_ms <= %(now_ms)s
+  ORDER BY run_at_ms
+  LIMIT %(limit)s
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE jobpool.jobs AS j
+SET state = 'runnable'
+FROM due
+WHERE j.id = due.id
+
+-- name: lease_candidates
+-- The best of each kind from its own stretch of the index, then the best of these:
+-- a backlog of unknown or paused kinds is never looked at. Four times as many are
+-- looked at as are wanted, because others may hold the first ones.
+WITH known AS MATERIALIZED (
+  SELECT k.kind
+  FROM jsonb_array_elements_text(%(kinds)s::jsonb) AS k (kind)
+  WHERE NOT EXISTS (
+    SELECT 1
+    FROM jobpool.pauses AS p
+    WHERE (p.what = 'kind' AND p.name = k.kind)
+      OR (p.what = 'pool' AND p.name = %(pool)s::text)
+  )
+),
+best AS MATERIALIZED (
+  SELECT c.id, c.priority, c.run_at_ms
+  FROM known
+  CROSS JOIN LATERAL (
+    SELECT r.id, r.priority, r.run_at_ms
+    FROM jobpool.jobs AS r
+    WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
+    ORDER BY r.priority DESC, r.run_at_ms, r.id
+    LIMIT %(limit)s::bigint * 4
+  ) AS c
+  ORDER BY c.priority DESC, c.run_at_ms, c.id
+  LIMIT %(limit)s::bigint * 4
+)
+SELECT
+  j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
+  j.max_attempts, j.timeout_s, j.memory_bytes,
+  j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+FROM best
+JOIN jobpool.jobs AS j ON j.id = best.id
+WHERE j.state = 'runnable'
+ORDER BY best.priority DESC, best.run_at_ms, best.id
+LIMIT %(limit)s::bigint
+FOR UPDATE OF j SKIP LOCKED
+
+-- name: take_tokens
+-- The sequence moves at once and never back, whatever becomes of the transaction.
+SELECT nextval('jobpool.tokens') FROM generate_series(1, %(leases)s)
+
+-- name: lease_jobs
+-- :rows holds [id, token]. The attempt's number ends at 2^31 - 1.
+UPDATE jobpool.jobs AS j
+SET
+  state = 'leased',
+  token = granted.token,
+  supervisor = %(run_id)s,
+  leased_at_ms = %(now_ms)s,
+  attempt = least(j.attempt::bigint + 1, 2147483647)::integer,
+  slot = NULL,
+  started_at_ms = NULL,
+  last_heartbeat_at_ms = NULL,
+  progress = NULL
+FROM (
+  SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+) AS granted
+WHERE j.id = granted.id AND j.state = 'runnable'
+
+-- name: bury_unreadable
+-- A row that cannot be read would stop every later lease.
+UPDATE jobpool.jobs
+SET
+  state = 'dead',
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = false,
+  finished_at_ms = %(now_ms)s,
+  reason = %(reason)s
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND state IN ('runnable', 'leased')
+
+-- name: next_due
+-- When the first pending job falls due.
+SELECT min(run_at_ms) FROM jobpool.jobs WHERE state = 'pending'
+
+-- name: history_of
+-- :rows holds [job, attempts before the last reset]. Newest 1,000 of each job.
+SELECT a.job_id, a.outcome, a.rule, a.finished_at_ms
+FROM (
+  SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS behind
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+) AS wanted
+CROSS JOIN LATERAL (
+  SELECT past.job_id, past.id, past.outcome, past.rule, past.finished_at_ms
+  FROM jobpool.attempts AS past
+  WHERE past.job_id = wanted.id AND past.attempt > wanted.behind
+  ORDER BY past.id DESC
+  LIMIT 1000
+) AS a
+ORDER BY a.job_id, a.id
+
+-- name: leases_of
+-- As lease_candidates, for what a run holds already.
+SELECT
+  j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
+  j.max_attempts, j.timeout_s, j.memory_bytes,
+  j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+FROM jobpool.jobs AS j
+WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
+ORDER BY j.id
+
+-- name: count_runnable
+-- Of these kinds, up to a limit.
+SELECT count(*)
+FROM (
+  SELECT 1
+  FROM jsonb_array_elements_text(%(kinds)s::jsonb) AS known (kind)
+  CROSS JOIN jobpool.jobs AS r
+  WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
+    AND NOT EXISTS (
+      SELECT 1
+      FROM jobpool.pauses AS p
+      WHERE (p.what = 'kind' AND p.name = known.kind)
+        OR (p.what = 'pool' AND p.name = %(pool)s::text)
+    )
+  LIMIT %(limit)s
+) AS found
+
+-- name: count_due
+-- Of these kinds among the pending jobs that the next lease would promote.
+SELECT count(*)
+FROM (
+  SELECT pool, kind
+  FROM jobpool.jobs
+  WHERE state = 'pending' AND run_at_ms <= %(now_ms)s
+  ORDER BY run_at_ms
+  LIMIT %(promoted)s
+) AS soon
+WHERE soon.pool = %(pool)s::text
+  AND soon.kind IN (SELECT value FROM jsonb_array_elements_text(%(kinds)s::jsonb))
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool.pauses AS p
+    WHERE (p.what = 'kind' AND p.name = soon.kind)
+      OR (p.what = 'pool' AND p.name = %(pool)s::text)
+  )

@@ -1,0 +1,205 @@
+-- Taking in a queue that moves here: staged in chunks, then visible all at once.
+
+-- name: move_unbounded
+-- The last transaction may be long; its locks may not be waited for for long.
+SELECT
+  set_config('statement_timeout', '0', true),
+  set_config('idle_in_transaction_session_timeout', '0', true)
+
+-- name: move_stage_notes
+-- Whose jobs are staged.
+CREATE TABLE IF NOT EXISTS jobpool.moving (id bigint NOT NULL, source text NOT NULL)
+
+-- name: move_stage_jobs
+-- Without indexes and defaults.
+CREATE TABLE IF NOT EXISTS jobpool.moving_jobs (LIKE jobpool.jobs)
+
+-- name: move_stage_attempts
+-- The id is the source's.
+CREATE TABLE IF NOT EXISTS jobpool.moving_attempts (LIKE jobpool.attempts)
+
+-- name: move_note
+-- Whose jobs are staged.
+SELECT id, source FROM jobpool.moving
+
+-- name: move_write_note
+-- Once, when staging begins.
+INSERT INTO jobpool.moving (id, source) VALUES (%(id)s, %(source)s)
+
+-- name: move_unstage
+-- The move has ended or was given up.
+DROP TABLE IF EXISTS jobpool.moving, jobpool.moving_jobs, jobpool.moving_attempts
+
+-- name: move_lock
+-- One move at a time into a schema; gone with the transaction.
+SELECT pg_advisory_xact_lock(1785684593, hashtext(%(schema)s::text))
+
+-- name: move_staged_to
+-- Where to go on.
+SELECT coalesce(max(id), 0) FROM jobpool.moving_jobs
+
+-- name: move_stage_job
+-- One row of a chunk.
+INSERT INTO jobpool.moving_jobs (
+  cancel_requested,
+  id, kind, pool, state, priority, key, unique_text, tenant, payload, max_attempts,
+  timeout_s, memory_bytes, attempt, reset_attempt, failures, crashes,
+  interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
+  finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
+  outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
+  checkpoint, result
+)
+VALUES (
+  false,
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+)
+
+-- name: move_stage_attempt
+-- One row of a chunk.
+INSERT INTO jobpool.moving_attempts (
+  id, job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
+  signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack, supervisor,
+  slot, started_at_ms, finished_at_ms
+)
+VALUES (
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+  %s
+)
+
+-- name: move_collisions
+-- Jobs of the target that have an id, a key or a unique text of a job that comes.
+SELECT count(*)
+FROM jobpool.moving_jobs AS m
+WHERE EXISTS (SELECT 1 FROM jobpool.jobs AS j WHERE j.id = m.id)
+  OR EXISTS (
+    SELECT 1 FROM jobpool.jobs AS j
+    WHERE j.key IS NOT NULL AND j.kind = m.kind AND j.key = m.key
+  )
+  OR (
+    m.finished_at_ms IS NULL
+    AND EXISTS (
+      SELECT 1 FROM jobpool.jobs AS j
+      WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
+        AND j.kind = m.kind AND j.unique_text = m.unique_text
+    )
+  )
+
+-- name: move_take_jobs
+-- All at once.
+INSERT INTO jobpool.jobs (
+  id, kind, pool, state, priority, key, unique_text, tenant, payload, max_attempts,
+  timeout_s, memory_bytes, attempt, reset_attempt, failures, crashes,
+  interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
+  finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
+  outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
+  checkpoint, result
+)
+SELECT
+  id, kind, pool, state, priority, key, unique_text, tenant, payload, max_attempts,
+  timeout_s, memory_bytes, attempt, reset_attempt, failures, crashes,
+  interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
+  finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
+  outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
+  checkpoint, result
+FROM jobpool.moving_jobs
+ORDER BY id
+
+-- name: move_take_attempts
+-- New ids, in the old order: that is a job's history.
+INSERT INTO jobpool.attempts (
+  job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
+  signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack, supervisor,
+  slot, started_at_ms, finished_at_ms
+)
+SELECT
+  job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
+  signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack, supervisor,
+  slot, started_at_ms, finished_at_ms
+FROM jobpool.moving_attempts
+ORDER BY id
+
+-- name: move_take_run
+-- One that has ended: its kinds are pruned with it.
+INSERT INTO jobpool.runs (
+  id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
+  heartbeat_at_ms, lease_until_ms, ended_at_ms
+)
+VALUES (
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+)
+ON CONFLICT DO NOTHING
+
+-- name: move_take_kind
+-- As published.
+INSERT INTO jobpool.kinds (
+  kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
+  updated_at_ms
+)
+VALUES (
+  %s, %s, %s, %s, %s, %s, %s, %s, %s
+)
+ON CONFLICT DO NOTHING
+
+-- name: move_take_pause
+-- What is paused stays so.
+INSERT INTO jobpool.pauses (what, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
+
+-- name: move_raise_ids
+-- Never back. At once, whatever becomes of the transaction.
+SELECT setval('jobpool.job_ids', %(last)s::bigint)
+FROM jobpool.job_ids
+WHERE last_value - (NOT is_called)::integer < %(last)s::bigint
+
+-- name: move_raise_tokens
+-- As move_raise_ids.
+SELECT setval('jobpool.tokens', %(last)s::bigint)
+FROM jobpool.tokens
+WHERE last_value - (NOT is_called)::integer < %(last)s::bigint
+
+-- name: move_taken_jobs
+-- As they stand in the queue now.
+SELECT
+  j.id, j.kind, j.pool, j.state, j.priority, j.key, j.unique_text, j.tenant,
+  j.payload, j.max_attempts, j.timeout_s, j.memory_bytes, j.attempt,
+  j.reset_attempt, j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.created_at_ms, j.run_at_ms, j.expires_at_ms, j.finished_at_ms,
+  j.completed_token, j.slot, j.started_at_ms, j.last_heartbeat_at_ms, j.outcome,
+  j.reason, j.error_class, j.error, j.duration_s, j.cpu_s, j.peak_rss_bytes,
+  j.progress, j.checkpoint, j.result
+FROM jobpool.jobs AS j
+JOIN jobpool.moving_jobs AS m ON m.id = j.id
+WHERE j.id > %(after)s AND j.id <= %(last)s
+ORDER BY j.id
+
+-- name: move_taken_attempts
+-- As they stand in the history now.
+SELECT
+  a.job_id, a.attempt, a.token, a.outcome, a.rule, a.reason, a.error_class,
+  a.error, a.traceback, a.signal, a.exit_code, a.peak_rss_bytes, a.cpu_s,
+  a.duration_s, a.output, a.stack, a.supervisor, a.slot, a.started_at_ms,
+  a.finished_at_ms
+FROM jobpool.attempts AS a
+JOIN jobpool.moving_jobs AS m ON m.id = a.job_id
+WHERE a.job_id > %(after)s AND a.job_id <= %(last)s
+ORDER BY a.job_id, a.id
+
+-- name: move_taken_states
+-- For the count.
+SELECT convert_to(j.state, 'UTF8'), count(*)
+FROM jobpool.jobs AS j
+JOIN jobpool.moving_jobs AS m ON m.id = j.id
+GROUP BY j.state
+ORDER BY j.state
+
+-- name: move_index_staged
+-- For the joins, with fresh statistics.
+CREATE UNIQUE INDEX IF NOT EXISTS moving_jobs_id ON jobpool.moving_jobs (id)
+
+-- name: move_analyze_staged
+-- As above.
+ANALYZE jobpool.moving_jobs
+
+-- name: move_done
+-- In the last transaction: this move needs no second one.
+INSERT INTO jobpool.meta (name, value) VALUES (%(name)s, %(jobs)s)

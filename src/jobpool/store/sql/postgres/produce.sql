@@ -1,0 +1,85 @@
+-- Producers: jobs come in. These also run on a caller's own connection.
+
+-- name: room_left
+-- A lower bound, without counting: an index entry takes 6 bytes at the least. Zero
+-- or less: count.
+SELECT %(limit)s::bigint - (
+  pg_relation_size('jobpool.jobs_runnable')
+  + pg_relation_size('jobpool.jobs_pending')
+  + pg_relation_size('jobpool.jobs_leased')
+) / 6
+
+-- name: count_unfinished
+-- Exact, and no further than the limit.
+SELECT count(*)
+FROM (
+  SELECT 1 FROM jobpool.jobs WHERE state = 'runnable'
+  UNION ALL
+  SELECT 1 FROM jobpool.jobs WHERE state = 'pending'
+  UNION ALL
+  SELECT 1 FROM jobpool.jobs WHERE state = 'leased'
+  LIMIT %(limit)s
+) AS unfinished
+
+-- name: key_holders
+-- The jobs that hold these keys: place in :rows, id, state, payload.
+SELECT (wanted.place - 1)::integer, j.id, convert_to(j.state, 'UTF8'), j.payload
+FROM jsonb_array_elements(%(rows)s::jsonb)
+  WITH ORDINALITY AS wanted (value, place)
+JOIN jobpool.jobs AS j
+  ON j.kind = wanted.value ->> 0
+  AND j.key = wanted.value ->> 1
+WHERE j.key IS NOT NULL
+
+-- name: unique_holders
+-- The unfinished jobs that hold these unique texts: place in :rows, id, state.
+SELECT (wanted.place - 1)::integer, j.id, convert_to(j.state, 'UTF8')
+FROM jsonb_array_elements(%(rows)s::jsonb)
+  WITH ORDINALITY AS wanted (value, place)
+JOIN jobpool.jobs AS j
+  ON j.kind = wanted.value ->> 0
+  AND j.unique_text = wanted.value ->> 1
+WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
+
+-- name: insert_jobs
+-- In order: ids grow with it. What another producer has just stored under the same
+-- key or unique text is left out. Returns place in :rows, and id.
+WITH fresh AS MATERIALIZED (
+  SELECT nextval('jobpool.job_ids') AS id, ordered.place, ordered.value
+  FROM (
+    SELECT place, value
+    FROM jsonb_array_elements(%(rows)s::jsonb)
+      WITH ORDINALITY AS given (value, place)
+    ORDER BY place
+  ) AS ordered
+),
+stored AS (
+  INSERT INTO jobpool.jobs (
+    id, kind, pool, state, priority, key, unique_text, tenant,
+    max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
+    payload
+  )
+  SELECT
+    id,
+    value ->> 0,
+    value ->> 1,
+    value ->> 2,
+    (value ->> 3)::integer,
+    value ->> 4,
+    value ->> 5,
+    value ->> 6,
+    (value ->> 7)::bigint,
+    (value ->> 8)::double precision,
+    (value ->> 9)::bigint,
+    %(now_ms)s,
+    (value ->> 10)::bigint,
+    (value ->> 11)::bigint,
+    substr(%(blobs)s::bytea, (value ->> 12)::integer, (value ->> 13)::integer)
+  FROM fresh
+  ORDER BY place
+  ON CONFLICT DO NOTHING
+  RETURNING id
+)
+SELECT (fresh.place - 1)::integer, stored.id
+FROM fresh
+JOIN stored ON stored.id = fresh.id

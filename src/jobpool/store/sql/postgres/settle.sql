@@ -1,0 +1,250 @@
+-- Leases that end or go on: every statement is guarded by the token.
+
+-- name: hold_leases
+-- :rows holds [id, token]. Which of these may be settled (1), which their own
+-- handler's transaction has completed already (2), and which somebody's open
+-- transaction holds (3): that one must not keep its neighbours' ends from being
+-- written. The others are stale. The locks keep the answers true until the commit.
+WITH wanted AS MATERIALIZED (
+  SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+),
+held AS MATERIALIZED (
+  SELECT j.id, j.state
+  FROM wanted
+  JOIN jobpool.jobs AS j ON j.id = wanted.id
+  WHERE (j.state = 'leased' AND j.token = wanted.token)
+    OR (j.state = 'succeeded' AND j.completed_token = wanted.token)
+  FOR UPDATE OF j SKIP LOCKED
+)
+SELECT id, CASE state WHEN 'leased' THEN 1 ELSE 2 END FROM held
+UNION ALL
+SELECT j.id, 3
+FROM wanted
+JOIN jobpool.jobs AS j ON j.id = wanted.id
+WHERE (
+    (j.state = 'leased' AND j.token = wanted.token)
+    OR (j.state = 'succeeded' AND j.completed_token = wanted.token)
+  )
+  AND NOT EXISTS (SELECT 1 FROM held WHERE held.id = j.id)
+
+-- name: note_completed
+-- The figures of an attempt whose handler has completed its job itself.
+UPDATE jobpool.jobs AS j
+SET
+  peak_rss_bytes = (ended.value ->> 12)::bigint,
+  cpu_s = (ended.value ->> 13)::double precision,
+  duration_s = (ended.value ->> 14)::double precision,
+  slot = coalesce(ended.value ->> 15, j.slot)
+FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
+WHERE j.id = (ended.value ->> 0)::bigint
+  AND j.completed_token = (ended.value ->> 1)::bigint
+
+-- name: complete_job
+-- On a handler's own connection, within its transaction; no row: superseded.
+UPDATE jobpool.jobs
+SET
+  state = 'succeeded',
+  outcome = 'succeeded',
+  completed_token = token,
+  finished_at_ms = coalesce(
+    %(now_ms)s::bigint,
+    floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+  ),
+  started_at_ms = coalesce(started_at_ms, leased_at_ms),
+  reason = NULL,
+  error_class = NULL,
+  error = NULL,
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = false
+WHERE id = %(id)s AND token = %(token)s AND state = 'leased'
+RETURNING id
+
+-- name: complete_result
+-- Its result, unless it is null.
+UPDATE jobpool.jobs SET result = %(result)s WHERE id = %(id)s
+
+-- name: insert_attempts
+-- Before settle_jobs, while the jobs still say who held them.
+INSERT INTO jobpool.attempts (
+  job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
+  signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
+  supervisor, slot, started_at_ms, finished_at_ms
+)
+SELECT
+  j.id,
+  j.attempt,
+  j.token,
+  ended.value ->> 2,
+  ended.value ->> 3,
+  ended.value ->> 4,
+  ended.value ->> 5,
+  ended.value ->> 6,
+  ended.value ->> 7,
+  (ended.value ->> 8)::integer,
+  (ended.value ->> 9)::integer,
+  (ended.value ->> 10)::bigint,
+  (ended.value ->> 11)::double precision,
+  (ended.value ->> 12)::double precision,
+  ended.value ->> 13,
+  ended.value ->> 14,
+  j.supervisor,
+  coalesce(ended.value ->> 15, j.slot),
+  coalesce(j.started_at_ms, j.leased_at_ms),
+  %(now_ms)s
+FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
+JOIN jobpool.jobs AS j ON j.id = (ended.value ->> 0)::bigint
+WHERE j.token = (ended.value ->> 1)::bigint
+  AND j.state = 'leased'
+
+-- name: settle_jobs
+-- An attempt that never began (outcome NULL) leaves no trace. A job whose
+-- cancellation was asked for does not wait for another attempt. Counters end at
+-- 2^31 - 1: whatever a hand has written there, the settlement is stored. The result,
+-- if there is one, is written with the rest: it lies in :blobs.
+UPDATE jobpool.jobs AS j
+SET
+  state = CASE
+    WHEN j.cancel_requested AND ended.state IN ('pending', 'runnable')
+      THEN 'canceled'
+    ELSE ended.state
+  END,
+  finished_at_ms = CASE
+    WHEN NOT j.cancel_requested AND ended.state IN ('pending', 'runnable')
+      THEN NULL
+    ELSE %(now_ms)s::bigint
+  END,
+  run_at_ms = CASE ended.state
+    WHEN 'pending'
+      THEN least(%(now_ms)s::bigint + ended.delay_ms, 253402300799000)
+    ELSE j.run_at_ms
+  END,
+  attempt = greatest(
+    (ended.outcome IS NOT NULL)::integer,
+    j.attempt - (ended.outcome IS NULL)::integer
+  ),
+  failures = least(j.failures::bigint + ended.failure, 2147483647)::integer,
+  crashes = least(j.crashes::bigint + ended.crash, 2147483647)::integer,
+  interruptions = least(
+    j.interruptions::bigint + ended.interruption, 2147483647
+  )::integer,
+  recoveries = least(j.recoveries::bigint + ended.recovery, 2147483647)::integer,
+  started_at_ms = CASE
+    WHEN ended.outcome IS NULL THEN j.started_at_ms
+    ELSE coalesce(j.started_at_ms, j.leased_at_ms)
+  END,
+  outcome = coalesce(ended.outcome, j.outcome),
+  reason = CASE WHEN ended.outcome IS NULL THEN j.reason ELSE ended.reason END,
+  error_class = CASE
+    WHEN ended.outcome IS NULL THEN j.error_class
+    ELSE ended.error_class
+  END,
+  error = CASE WHEN ended.outcome IS NULL THEN j.error ELSE ended.error END,
+  peak_rss_bytes = CASE
+    WHEN ended.outcome IS NULL THEN j.peak_rss_bytes
+    ELSE ended.peak_rss_bytes
+  END,
+  cpu_s = CASE WHEN ended.outcome IS NULL THEN j.cpu_s ELSE ended.cpu_s END,
+  duration_s = CASE
+    WHEN ended.outcome IS NULL THEN j.duration_s
+    ELSE ended.duration_s
+  END,
+  slot = coalesce(ended.slot, j.slot),
+  result = CASE
+    WHEN ended.result_length IS NULL THEN j.result
+    ELSE substr(%(blobs)s::bytea, ended.result_first, ended.result_length)
+  END,
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = false
+FROM (
+  SELECT
+    (value ->> 0)::bigint AS id,
+    (value ->> 1)::bigint AS token,
+    value ->> 2 AS state,
+    value ->> 3 AS outcome,
+    (value ->> 4)::bigint AS failure,
+    (value ->> 5)::bigint AS crash,
+    (value ->> 6)::bigint AS interruption,
+    (value ->> 7)::bigint AS recovery,
+    (value ->> 8)::bigint AS delay_ms,
+    value ->> 9 AS reason,
+    value ->> 10 AS error_class,
+    value ->> 11 AS error,
+    (value ->> 12)::bigint AS peak_rss_bytes,
+    (value ->> 13)::double precision AS cpu_s,
+    (value ->> 14)::double precision AS duration_s,
+    value ->> 15 AS slot,
+    (value ->> 16)::integer AS result_first,
+    (value ->> 17)::integer AS result_length
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+) AS ended
+WHERE j.id = ended.id
+  AND j.token = ended.token
+  AND j.state = 'leased'
+
+-- name: count_stale
+-- Settlements under a superseded token, up to 2^53: never a reason to refuse.
+UPDATE jobpool.meta
+SET value = least(value + %(stale)s, 9007199254740992)
+WHERE name = 'stale_settlements'
+
+-- name: record_beats
+-- :rows holds [id, token, progress first, length, checkpoint first, length]. Jobs
+-- that their handler's open transaction holds are passed over.
+WITH beat AS MATERIALIZED (
+  SELECT
+    (value ->> 0)::bigint AS id,
+    (value ->> 1)::bigint AS token,
+    (value ->> 2)::integer AS progress_first,
+    (value ->> 3)::integer AS progress_length,
+    (value ->> 4)::integer AS checkpoint_first,
+    (value ->> 5)::integer AS checkpoint_length
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+),
+held AS MATERIALIZED (
+  SELECT j.id
+  FROM beat
+  JOIN jobpool.jobs AS j ON j.id = beat.id
+  WHERE j.token = beat.token AND j.state = 'leased'
+  FOR UPDATE OF j SKIP LOCKED
+)
+UPDATE jobpool.jobs AS j
+SET
+  last_heartbeat_at_ms = %(now_ms)s,
+  progress = CASE
+    WHEN beat.progress_length IS NULL THEN j.progress
+    ELSE substr(%(blobs)s::bytea, beat.progress_first, beat.progress_length)
+  END,
+  checkpoint = CASE
+    WHEN beat.checkpoint_length IS NULL THEN j.checkpoint
+    ELSE substr(%(blobs)s::bytea, beat.checkpoint_first, beat.checkpoint_length)
+  END
+FROM held
+JOIN beat ON beat.id = held.id
+WHERE j.id = held.id
+
+-- name: begin_attempts
+-- :rows holds [id, token, slot].
+WITH begun AS MATERIALIZED (
+  SELECT
+    (value ->> 0)::bigint AS id,
+    (value ->> 1)::bigint AS token,
+    value ->> 2 AS slot
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+),
+held AS MATERIALIZED (
+  SELECT j.id
+  FROM begun
+  JOIN jobpool.jobs AS j ON j.id = begun.id
+  WHERE j.token = begun.token AND j.state = 'leased'
+  FOR UPDATE OF j SKIP LOCKED
+)
+UPDATE jobpool.jobs AS j
+SET started_at_ms = %(now_ms)s, slot = begun.slot
+FROM held
+JOIN begun ON begun.id = held.id
+WHERE j.id = held.id

@@ -1,0 +1,190 @@
+-- People and programs that watch or operate. A filter's absent parts are NULL.
+
+-- name: get_job
+-- One job.
+SELECT * FROM jobpool.job_records WHERE id = %(id)s
+
+-- name: get_payload
+-- Its arguments.
+SELECT payload FROM jobpool.jobs WHERE id = %(id)s
+
+-- name: get_attempts
+-- Its unsuccessful attempts, oldest first.
+SELECT
+  attempt, token, outcome, reason, error_class, error, traceback,
+  signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
+  supervisor, slot, started_at_ms, finished_at_ms
+FROM jobpool.attempts
+WHERE job_id = %(id)s
+ORDER BY id
+
+-- name: find_jobs
+-- Newest first. The range of ids keeps a search for a few from walking the table.
+SELECT *
+FROM jobpool.job_records
+WHERE id BETWEEN %(first_id)s AND %(last_id)s
+  AND (
+    %(ids)s::jsonb IS NULL
+    OR id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
+  AND (
+    %(states)s::jsonb IS NULL
+    OR state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
+  )
+  AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(pool)s::text IS NULL OR pool = %(pool)s::text)
+  AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s::text)
+  AND (
+    %(since_ms)s::bigint IS NULL
+    OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
+  )
+ORDER BY id DESC
+LIMIT %(limit)s
+
+-- name: count_jobs
+-- As find_jobs.
+SELECT count(*)
+FROM jobpool.jobs
+WHERE id BETWEEN %(first_id)s AND %(last_id)s
+  AND (
+    %(ids)s::jsonb IS NULL
+    OR id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
+  AND (
+    %(states)s::jsonb IS NULL
+    OR state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
+  )
+  AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(pool)s::text IS NULL OR pool = %(pool)s::text)
+  AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s::text)
+  AND (
+    %(since_ms)s::bigint IS NULL
+    OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
+  )
+
+-- name: group_jobs
+-- As find_jobs, most first.
+SELECT kind, state, reason, count(*) AS jobs
+FROM jobpool.jobs
+WHERE id BETWEEN %(first_id)s AND %(last_id)s
+  AND (
+    %(ids)s::jsonb IS NULL
+    OR id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
+  AND (
+    %(states)s::jsonb IS NULL
+    OR state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
+  )
+  AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND (%(pool)s::text IS NULL OR pool = %(pool)s::text)
+  AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s::text)
+  AND (
+    %(since_ms)s::bigint IS NULL
+    OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
+  )
+GROUP BY kind, state, reason
+ORDER BY jobs DESC, kind, state, reason
+
+-- name: get_stats
+-- The view, in order.
+SELECT pool, kind, state, jobs, mean_wait_s, mean_run_s
+FROM jobpool.stats
+ORDER BY pool, kind, state
+
+-- name: get_figures
+-- The view, in order.
+SELECT
+  kind, pool, attempts, rss_p50_bytes, rss_p99_bytes, rss_max_bytes, memory_bytes,
+  duration_p50_s, duration_p99_s, duration_max_s, timeout_s
+FROM jobpool.figures
+ORDER BY kind, pool
+
+-- name: get_waiting
+-- The view by the store's clock, in order.
+SELECT
+  pool, kind, jobs, greatest(0, %(now_ms)s - oldest_run_at_ms)::double precision / 1000, known, paused
+FROM jobpool.oldest_runnable
+ORDER BY pool, kind
+
+-- name: get_kinds
+-- The view, in order.
+SELECT
+  kind, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
+  updated_at_ms
+FROM jobpool.newest_kinds
+ORDER BY kind
+
+-- name: cancel_waiting
+-- Nothing of them runs: they end here.
+UPDATE jobpool.jobs
+SET
+  state = 'canceled',
+  finished_at_ms = %(now_ms)s,
+  reason = coalesce(reason, 'canceled on request')
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND state IN ('pending', 'runnable', 'quarantined')
+
+-- name: request_cancel
+-- They run, or may: whoever holds the lease ends them.
+UPDATE jobpool.jobs
+SET cancel_requested = true
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND state = 'leased'
+
+-- name: revive_jobs
+-- A job whose unique text is held by another stays as it is.
+WITH wanted AS MATERIALIZED (
+  SELECT j.id, j.kind, j.unique_text, j.finished_at_ms
+  FROM jobpool.jobs AS j
+  WHERE j.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+    AND j.state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
+    AND j.state IN ('pending', 'dead', 'quarantined', 'canceled')
+  ORDER BY j.id
+  FOR UPDATE
+),
+ranked AS (
+  SELECT
+    *,
+    row_number() OVER (PARTITION BY kind, unique_text ORDER BY id) AS place
+  FROM wanted
+)
+UPDATE jobpool.jobs AS j
+SET
+  state = 'runnable',
+  run_at_ms = %(now_ms)s,
+  finished_at_ms = NULL,
+  expires_at_ms = NULL,
+  failures = 0,
+  crashes = 0,
+  interruptions = 0,
+  recoveries = 0,
+  reset_attempt = j.attempt
+FROM ranked
+WHERE j.id = ranked.id
+  AND (
+    ranked.unique_text IS NULL
+    OR ranked.finished_at_ms IS NULL
+    OR (
+      ranked.place = 1
+      AND NOT EXISTS (
+        SELECT 1
+        FROM jobpool.jobs AS other
+        WHERE other.kind = ranked.kind
+          AND other.unique_text = ranked.unique_text
+          AND other.finished_at_ms IS NULL
+      )
+    )
+  )
+
+-- name: pause
+-- Nothing, if it is paused already.
+INSERT INTO jobpool.pauses (what, name) VALUES (%(what)s, %(name)s)
+ON CONFLICT DO NOTHING
+
+-- name: resume
+-- Nothing, if it is not paused.
+DELETE FROM jobpool.pauses WHERE what = %(what)s AND name = %(name)s
+
+-- name: paused
+-- In order.
+SELECT what, name FROM jobpool.pauses ORDER BY what, name

@@ -1,0 +1,132 @@
+-- Moving a queue away: the source is closed for good, then read in chunks.
+
+-- name: move_leased
+-- Jobs that somebody holds.
+SELECT count(*) FROM jobpool_jobs WHERE state = 'leased'
+
+-- name: move_has_note
+-- Whether a move has begun.
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'jobpool_moved'
+
+-- name: move_make_note
+-- step: 0 while it copies, 1 from just before its commit, 2 when it is done.
+CREATE TABLE jobpool_moved (
+  id INTEGER NOT NULL,
+  address TEXT NOT NULL,
+  step INTEGER NOT NULL
+)
+
+-- name: move_note
+-- Of the one move that has begun.
+SELECT id, address, step FROM jobpool_moved
+
+-- name: move_write_note
+-- With the triggers, in one transaction.
+INSERT INTO jobpool_moved (id, address, step) VALUES (:id, :address, 0)
+
+-- name: move_step
+-- No row: somebody has given the move up meanwhile.
+UPDATE jobpool_moved SET step = :step WHERE id = :id
+
+-- name: move_open_enqueue
+-- The move was given up.
+DROP TRIGGER jobpool_moved_enqueue
+
+-- name: move_open_change
+-- The move was given up.
+DROP TRIGGER jobpool_moved_change
+
+-- name: move_open_prune
+-- The move was given up.
+DROP TRIGGER jobpool_moved_prune
+
+-- name: move_open_run
+-- The move was given up.
+DROP TRIGGER jobpool_moved_run
+
+-- name: move_open_pause
+-- The move was given up.
+DROP TRIGGER jobpool_moved_pause
+
+-- name: move_open_resume
+-- The move was given up.
+DROP TRIGGER jobpool_moved_resume
+
+-- name: move_drop_note
+-- The move was given up.
+DROP TABLE jobpool_moved
+
+-- name: move_chunk_end
+-- The last id of the next chunk: 1,000 jobs, or 32 MiB, or one job larger than that.
+SELECT max(id)
+FROM (
+  SELECT
+    id,
+    row_number() OVER (ORDER BY id) AS place,
+    sum(bytes) OVER (ORDER BY id) AS bytes
+  FROM (
+    SELECT
+      j.id,
+      coalesce(length(p.payload), 0)
+      + coalesce(length(r.result), 0)
+      + coalesce(length(j.checkpoint), 0)
+      + coalesce(length(j.progress), 0) AS bytes
+    FROM jobpool_jobs AS j
+    LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
+    LEFT JOIN jobpool_results AS r ON r.job_id = j.id
+    WHERE j.id > :after
+    ORDER BY j.id
+    LIMIT :limit
+  )
+)
+WHERE place = 1 OR bytes <= 33554432
+
+-- name: move_jobs
+-- No lease is open: its columns are NULL.
+SELECT
+  j.id, j.kind, j.pool, j.state, j.priority, j.key, j.unique_text, j.tenant,
+  p.payload, j.max_attempts, j.timeout_s, j.memory_bytes, j.attempt,
+  j.reset_attempt, j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.created_at_ms, j.run_at_ms, j.expires_at_ms, j.finished_at_ms,
+  j.completed_token, j.slot, j.started_at_ms, j.last_heartbeat_at_ms, j.outcome,
+  j.reason, j.error_class, j.error, j.duration_s, j.cpu_s, j.peak_rss_bytes,
+  j.progress, j.checkpoint, r.result
+FROM jobpool_jobs AS j
+LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
+LEFT JOIN jobpool_results AS r ON r.job_id = j.id
+WHERE j.id > :after AND j.id <= :last
+ORDER BY j.id
+
+-- name: move_attempts
+-- Of these jobs.
+SELECT
+  a.id, a.job_id, a.attempt, a.token, a.outcome, a.rule, a.reason, a.error_class,
+  a.error, a.traceback, a.signal, a.exit_code, a.peak_rss_bytes, a.cpu_s,
+  a.duration_s, a.output, a.stack, a.supervisor, a.slot, a.started_at_ms,
+  a.finished_at_ms
+FROM jobpool_jobs AS j
+CROSS JOIN jobpool_attempts AS a ON a.job_id = j.id
+WHERE j.id > :after AND j.id <= :last
+ORDER BY a.job_id, a.id
+
+-- name: move_runs
+-- All of them have ended.
+SELECT
+  id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
+  heartbeat_at_ms, lease_until_ms, ended_at_ms
+FROM jobpool_runs
+
+-- name: move_kinds
+-- As published.
+SELECT
+  kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
+  updated_at_ms
+FROM jobpool_kinds
+
+-- name: move_states
+-- For the count.
+SELECT state, count(*) FROM jobpool_jobs GROUP BY state ORDER BY state
+
+-- name: move_last_id
+-- The highest id ever given; no row: none was.
+SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'

@@ -1,0 +1,32 @@
+-- A queue that was moved away takes nothing in any more: whoever has the old URL is
+-- told the new one. ADDRESS is replaced, as a text literal's inside.
+
+CREATE TRIGGER jobpool_moved_enqueue BEFORE INSERT ON jobpool_jobs
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END
+
+CREATE TRIGGER jobpool_moved_change BEFORE UPDATE ON jobpool_jobs
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END
+
+CREATE TRIGGER jobpool_moved_prune BEFORE DELETE ON jobpool_jobs
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END
+
+CREATE TRIGGER jobpool_moved_run BEFORE INSERT ON jobpool_runs
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END
+
+CREATE TRIGGER jobpool_moved_pause BEFORE INSERT ON jobpool_pauses
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END
+
+CREATE TRIGGER jobpool_moved_resume BEFORE DELETE ON jobpool_pauses
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END

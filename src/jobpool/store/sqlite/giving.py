@@ -1,0 +1,172 @@
+"""The source of a move: a queue in a file that is closed for good, then read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from importlib import resources
+from typing import NamedTuple
+
+from jobpool.core.clock import SystemClock
+from jobpool.errors import StoreRefused
+from jobpool.store.methods.session import Row
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.session import Session
+
+CHUNK = 1000
+"""Jobs that are staged in one transaction."""
+COPYING, COMMITTING, DONE = range(3)
+_OPENINGS = (
+    "move_open_enqueue",
+    "move_open_change",
+    "move_open_prune",
+    "move_open_run",
+    "move_open_pause",
+    "move_open_resume",
+    "move_drop_note",
+)
+
+
+class Note(NamedTuple):
+    """What the source says of its move."""
+
+    id: int
+    address: str
+    step: int
+
+
+class Source:
+    """A SQLite queue that moves away.
+
+    Args:
+        path: the file; it exists and holds a queue.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.url = f"sqlite:///{path}"
+        self._file = Database(path, SystemClock())
+        self._file.start(create=False)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._file.close()
+
+    def note(self) -> Note | None:
+        """Return what the source says of its move; None: none has begun."""
+        with self._file.reading() as session:
+            return _note(session)
+
+    def shut(self, address: str) -> Note:
+        """Close the queue for everybody, unless it is closed already.
+
+        Args:
+            address: the new one, without a password.
+
+        Raises:
+            StoreRefused: a run is open, a job is leased, or the queue moves elsewhere.
+        """
+        with self._file.writing() as session:
+            note = _note(session)
+            if note is None:
+                self._check_idle(session)
+                session.run("move_make_note")
+                session.run("move_write_note", id=secrets.randbits(62), address=address)
+                for statement in _closings(address):
+                    session.connection.execute(statement)
+                note = _note(session)
+        if note is None or note.address != address:
+            raise StoreRefused(
+                f"the queue {self.url} is being moved to {note and note.address}, not "
+                f"to {address}; go on with that, or give it up first with `jobpool "
+                f"move --from {self.url} --abandon`"
+            )
+        return note
+
+    def step(self, note: Note, step: int) -> None:
+        """Note how far the move has come.
+
+        Raises:
+            StoreRefused: somebody has given it up.
+        """
+        with self._file.writing() as session:
+            if _note(session) is None or not session.run(
+                "move_step", id=note.id, step=step
+            ):
+                raise StoreRefused(
+                    f"the move of {self.url} was given up meanwhile; start it again"
+                )
+
+    def reopen(self) -> None:
+        """Take jobs in again: the move was given up."""
+        with self._file.writing() as session:
+            for name in _OPENINGS:
+                session.run(name)
+
+    def chunks(self, after: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield stretches of ids, each without its first and with its last."""
+        while True:
+            with self._file.reading() as session:
+                last = session.value("move_chunk_end", after=after, limit=CHUNK)
+            if last is None:
+                return
+            yield after, last
+            after = last
+
+    def jobs(self, after: int, last: int) -> list[Row]:
+        """Return the jobs of a stretch."""
+        with self._file.reading() as session:
+            return session.rows("move_jobs", after=after, last=last)
+
+    def attempts(self, after: int, last: int) -> list[Row]:
+        """Return the history of a stretch; first their ids."""
+        with self._file.reading() as session:
+            return session.rows("move_attempts", after=after, last=last)
+
+    def states(self) -> dict[str, int]:
+        """Count the jobs by state."""
+        with self._file.reading() as session:
+            return dict(session.rows("move_states"))
+
+    def surroundings(self) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return runs, kinds and pauses."""
+        with self._file.reading() as session:
+            return (
+                session.rows("move_runs"),
+                session.rows("move_kinds"),
+                session.rows("paused"),
+            )
+
+    def counters(self) -> tuple[int, int, int]:
+        """Return the last id, the last token, and the stale settlements seen."""
+        with self._file.reading() as session:
+            return (
+                session.value("move_last_id") or 0,
+                session.value("counter", name="tokens") or 0,
+                session.value("counter", name="stale_settlements") or 0,
+            )
+
+    def _check_idle(self, session: Session) -> None:
+        if runs := session.rows("open_runs"):
+            raise StoreRefused(
+                f"run {runs[0][0]} (pid {runs[0][3]} on {runs[0][1]}) is open in "
+                f"{self.url}; stop that supervisor first, or, if it is dead, run "
+                f"`jobpool reclaim {runs[0][0]}`"
+            )
+        if held := session.value("move_leased"):
+            raise StoreRefused(
+                f"{held} jobs of {self.url} are leased although no run is open; start "
+                "a supervisor there once, so that it takes them back, and stop it"
+            )
+
+
+def _note(session: Session) -> Note | None:
+    if not session.value("move_has_note"):
+        return None
+    return next((Note(*row) for row in session.rows("move_note")), None)
+
+
+def _closings(address: str) -> list[str]:
+    folder = resources.files("jobpool.store").joinpath("sql", "sqlite", "moved")
+    text = folder.joinpath("close.sql").read_text("utf-8")
+    _, *statements = text.replace("ADDRESS", address.replace("'", "''")).split("\n\n")
+    return statements

@@ -1,0 +1,67 @@
+"""New rows and new tokens: numbers that SQLite's only writer can give out itself."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from jobpool.core.job import Enqueued, NewJob, Settlement
+from jobpool.errors import StoreRefused
+from jobpool.store.batching import Blobs, as_json
+from jobpool.store.methods.producing import job_rows
+from jobpool.store.methods.session import Session
+from jobpool.store.methods.settling import has_result
+from jobpool.store.queries import load_queries
+
+_RANDOM_BITS = 20
+_TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
+_TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
+
+
+def insert(
+    session: Session, jobs: Sequence[NewJob], now_ms: int
+) -> list[Enqueued | None]:
+    """Store checked jobs that nothing stands against, in order."""
+    rows, states = job_rows(jobs, now_ms)
+    stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
+    ids = sorted(job_id for (job_id,) in stored)
+    blobs = Blobs()
+    places = [
+        (job_id, *blobs.add(job.payload)) for job_id, job in zip(ids, jobs, strict=True)
+    ]
+    session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
+    return [
+        Enqueued(job_id, created=True, state=state)
+        for job_id, state in zip(ids, states, strict=True)
+    ]
+
+
+def take_tokens(session: Session, count: int) -> list[int]:
+    """Return fresh tokens: a counter, and random bits below it.
+
+    The counter makes them grow; the random bits keep a token of a store that was
+    restored from a backup from being granted a second time.
+
+    Raises:
+        StoreRefused: the counter is not one that jobpool has written.
+    """
+    last: int | None = session.value("take_tokens", leases=count, most=_TOKENS_MAX)
+    if last is None:
+        raise StoreRefused(
+            f"the counter 'tokens' in table jobpool_meta of {session.place} is missing "
+            f"or out of range (expected 0 to {_TOKENS_MAX}); nothing was leased. Stop "
+            "every supervisor, then restore a backup, or set it above the number of "
+            f"leases ever granted: `{_TOKENS_REMEDY}`"
+        )
+    return [
+        number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+        for number in range(last - count + 1, last + 1)
+    ]
+
+
+def store_results(session: Session, accepted: Sequence[Settlement]) -> None:
+    """Store results in a table of their own: a row of a job stays small."""
+    blobs = Blobs()
+    rows = [(s.id, *blobs.add(s.result)) for s in accepted if has_result(s)]
+    if rows:
+        session.run("insert_results", rows=as_json(rows), blobs=blobs.joined())

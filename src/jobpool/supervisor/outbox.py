@@ -1,0 +1,163 @@
+"""The outbox: what was to be written stays here until it is known to be written.
+
+Theory of operation. A settlement leaves the outbox when the store has given a receipt
+for it. One whose job is held by somebody's open transaction is tried again shortly,
+apart from the others. When the answer to a commit was lost, everything that was in it
+is in doubt: the settlements are sent once more (a stale receipt then means that the
+first time counted), and once the store answers again, leases that it has granted to
+this run without anybody here having heard of them are handed back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.core.job import Lease, Settlement
+from jobpool.core.lifecycle import hand_back
+from jobpool.core.outcome import Outcome
+from jobpool.store.base import Store
+from jobpool.store.records import Receipt
+from jobpool.supervisor import messages as m
+
+LATER_S = 0.05
+"""A job that is held by an open transaction is settled again after so long."""
+
+
+class Outbox:
+    """Settlements that are not known to be written, and leases that are not settled.
+
+    Args:
+        run_id: the run that holds the leases.
+        post: takes what came of the settlements.
+        clock: for the pace, and the times of events.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        post: Callable[[m.SupervisorEvent | ev.Event], None],
+        clock: Clock,
+    ) -> None:
+        self._run_id = run_id
+        self._post = post
+        self._clock = clock
+        self._waiting: list[Settlement] = []
+        self._later: list[Settlement] = []
+        self._later_s = 0.0
+        """When those are tried again."""
+        self._granted: set[int] = set()
+        """Tokens of leases that this supervisor knows and has not settled."""
+        self._doubtful: set[int] = set()
+        """Tokens of settlements that may have been written already."""
+        self.in_doubt = False
+        """The store may hold leases for us that nobody here knows."""
+
+    def __bool__(self) -> bool:
+        """Say whether anything is not known to be written."""
+        return bool(self._waiting or self._later)
+
+    def add(self, settlements: Iterable[Settlement]) -> None:
+        """Take what is to be written."""
+        self._waiting += settlements
+
+    def due(self, *, last: bool = False) -> list[Settlement]:
+        """Return what is to be written now, in order.
+
+        Args:
+            last: there will be no later.
+        """
+        if self._later and (last or self._later_s <= self._clock.monotonic_s()):
+            self._waiting += self._later
+            self._later.clear()
+        return self._waiting
+
+    def wait_s(self) -> float | None:
+        """Return when to write again if nothing is added; None: there is nothing."""
+        if self._waiting:
+            return 0.0  # a store in trouble was left alone already
+        if self._later:
+            return max(0.0, self._later_s - self._clock.monotonic_s())
+        return None
+
+    def granted(self, leases: Iterable[Lease]) -> None:
+        """Note leases that the loop is told of."""
+        self._granted.update(lease.token for lease in leases)
+
+    def doubt(self) -> None:
+        """The answer to a commit was lost."""
+        self._doubtful.update(settlement.token for settlement in self._waiting)
+        self.in_doubt = True
+
+    def answered(self, receipts: Sequence[Receipt]) -> None:
+        """The store has answered for everything that was due."""
+        by: dict[Receipt, list[Settlement]] = {receipt: [] for receipt in Receipt}
+        for settlement, receipt in zip(self._waiting, receipts, strict=True):
+            by[receipt].append(settlement)
+        self._waiting.clear()
+        if by[Receipt.LATER]:
+            self._later += by.pop(Receipt.LATER)
+            self._later_s = self._clock.monotonic_s() + LATER_S
+        left = [settlement for group in by.values() for settlement in group]
+        if not left:
+            return
+        for settlement in by[Receipt.STALE]:
+            self._say_stale(settlement)
+        for settlement in by[Receipt.COMPLETED]:
+            self._say_completed(settlement)
+        tokens = {settlement.token for settlement in left}
+        self._granted -= tokens
+        self._doubtful -= tokens
+        self._post(
+            m.Settled(
+                len(left),
+                stale=_tokens(by[Receipt.STALE]),
+                completed=_tokens(by[Receipt.COMPLETED]),
+                unfinished=_tokens(s for s in by[Receipt.ACCEPTED] if s.completed),
+            )
+        )
+
+    def reconcile(self, store: Store) -> None:
+        """Hand back what was granted without our knowledge.
+
+        Raises:
+            StoreError: it is not known whether there is anything; ask again.
+        """
+        with store.transaction():
+            held = store.leases_of(self._run_id)
+            strays = [lease for lease in held if lease.token not in self._granted]
+            if strays:
+                store.settle([hand_back(lease) for lease in strays])
+        self.in_doubt = False
+        if strays:
+            store.ring()
+
+    def _say_stale(self, settlement: Settlement) -> None:
+        if settlement.token in self._doubtful:
+            return  # it was written the first time
+        self._post(
+            ev.StaleSettlement(
+                at_ms=self._clock.utc_ms(),
+                id=settlement.id,
+                token=settlement.token,
+                outcome=settlement.outcome,
+            )
+        )
+
+    def _say_completed(self, settlement: Settlement) -> None:
+        """Correct what was said of an attempt that had completed its job before."""
+        if settlement.completed or settlement.outcome in (None, Outcome.SUCCEEDED):
+            return
+        self._post(
+            ev.JobCompleted(
+                at_ms=self._clock.utc_ms(),
+                id=settlement.id,
+                token=settlement.token,
+                outcome=settlement.outcome,
+            )
+        )
+
+
+def _tokens(settlements: Iterable[Settlement]) -> tuple[int, ...]:
+    return tuple(settlement.token for settlement in settlements)

@@ -1,0 +1,291 @@
+"""Moving house: all or nothing, each value, and an old door that says where to."""
+
+import pytest
+
+from jobpool.core.job import FINISHED, JobState, Progress
+from jobpool.core.outcome import Outcome
+from jobpool.core.policy import Policy
+from jobpool.errors import ConfigError, StoreRefused
+from jobpool.store import moving, open_store
+from jobpool.store.records import Filter
+from postgres_server import server
+from storing import begin_run, ended, kind_record, lease_one, new_job, succeeded
+
+
+class Interrupted(BaseException):
+    """What a kill is to the code that it meets."""
+
+
+@pytest.fixture
+def source_url(database_path):
+    return f"sqlite:///{database_path}"
+
+
+@pytest.fixture
+def target_url():
+    url = server().fresh_url()
+    yield url
+    server().drop(url)
+
+
+@pytest.fixture
+def source(source_url, clock):
+    store = open_store(source_url, clock=clock)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def open_target(target_url):
+    stores = []
+
+    def make():
+        stores.append(open_store(target_url))
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        store.close()
+
+
+def furnish(store):
+    """Put a job of every state that does not need a supervisor into a queue."""
+    begin_run(store, kinds=[kind_record()])
+    store.enqueue([new_job(payload=b'{"n":1}', key="k", tenant="t", priority=7)])
+    granted = lease_one(store)
+    beat = Progress(id=granted.id, token=granted.token, checkpoint=b'{"at":3}')
+    store.record([beat])
+    store.settle([succeeded(granted, b'{"ok":"\xc3\xa4"}', cpu_s=0.1)])
+    store.enqueue([new_job(max_attempts=1)])
+    store.settle([ended(lease_one(store), policy=Policy(max_attempts=1))])
+    store.enqueue([new_job()])
+    store.settle(
+        [ended(lease_one(store), Outcome.CRASHED, policy=Policy(max_crashes=1))]
+    )
+    store.enqueue([new_job()])
+    store.settle([ended(lease_one(store))])
+    ids = store.enqueue([new_job(), new_job(unique_text="u"), new_job(delay_s=3600)])
+    store.cancel([ids[0].id])
+    store.pause(kind="shop.fetch")
+    store.end_run("run-1")
+
+
+def everything(store):
+    """Return what a store tells of all of its jobs."""
+    jobs = store.find(Filter(), limit=10_000)
+    return [
+        (job, store.payload(job.id), store.attempts(job.id)) for job in reversed(jobs)
+    ]
+
+
+def test_every_value_arrives(source, source_url, target_url, open_target):
+    """States, ids, payloads, results, checkpoints, history, pauses and kinds."""
+    furnish(source)
+    states = {job.state for job, _, _ in everything(source)}
+    assert states >= {*FINISHED, JobState.RUNNABLE, JobState.PENDING}
+    moved = moving.move(source_url, target_url)
+    target = open_target()
+    assert everything(target) == everything(source)
+    assert (target.paused(), target.kinds()) == (source.paused(), source.kinds())
+    assert moved.jobs == len(everything(source)) == sum(moved.states.values())
+
+
+@pytest.mark.parametrize("jobs", [0, 1, 2500])
+def test_any_number_of_jobs_arrives(source, source_url, target_url, open_target, jobs):
+    """Of none, of one, and of several chunks; the next id is a higher one."""
+    given = source.enqueue([new_job()] * jobs)
+    moving.move(source_url, target_url)
+    target = open_target()
+    assert target.count(Filter()) == jobs
+    (fresh,) = target.enqueue([new_job()])
+    assert fresh.id == (given[-1].id if given else 0) + 1
+
+
+def test_a_pruned_id_is_not_given_again(source, source_url, target_url, open_target):
+    """And a token of the target is above every one of the source."""
+    furnish(source)
+    begin_run(source, "run-2")
+    source.enqueue([new_job(priority=100)])
+    granted = lease_one(source, "run-2")
+    source.settle([succeeded(granted)])
+    source.end_run("run-2")
+    with source._database.writing() as session:
+        session.run("delete_jobs", ids=f"[{granted.id}]")
+    moving.move(source_url, target_url)
+    target = open_target()
+    (fresh,) = target.enqueue([new_job(priority=100)])
+    assert fresh.id > granted.id
+    begin_run(target, "run-3")
+    assert lease_one(target, "run-3").token > granted.token
+
+
+def test_an_interrupted_move_goes_on(source, source_url, target_url, open_target):
+    """Nothing is visible until all is; what is staged is not staged again."""
+    source.enqueue([new_job()] * 2500)
+    told = []
+
+    def interrupt(staged, total):
+        told.append((staged, total))
+        raise Interrupted
+
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            moving.move(source_url, target_url, interrupt)
+    target = open_target()
+    assert target.count(Filter()) == 0
+    moving.move(source_url, target_url, lambda *seen: told.append(seen))
+    assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
+    assert everything(target) == everything(source)
+
+
+def test_an_interrupted_last_step_shows_nothing(
+    source, source_url, target_url, open_target, monkeypatch
+):
+    """And the next call does it."""
+    furnish(source)
+    verify = moving._verify
+
+    def interrupt(*given):
+        verify(*given)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving, "_verify", interrupt)
+        with pytest.raises(Interrupted):
+            moving.move(source_url, target_url)
+    target = open_target()
+    assert target.count(Filter()) == 0
+    with pytest.raises(StoreRefused, match="in its last step: say --to"):
+        moving.abandon(source_url)
+    moving.move(source_url, target_url)
+    assert everything(target) == everything(source)
+
+
+def test_a_lost_answer_is_found_out(source, source_url, target_url, monkeypatch):
+    """Committed, but its caller died before it could note so: it is done."""
+    furnish(source)
+    appear = moving._appear
+
+    def interrupt(*given):
+        appear(*given)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving, "_appear", interrupt)
+        with pytest.raises(Interrupted):
+            moving.move(source_url, target_url)
+    with pytest.raises(StoreRefused, match="is done"):
+        moving.abandon(source_url, target_url)
+    assert moving.move(source_url, target_url).checksum is None
+
+
+def test_a_second_call_says_that_it_is_done(source, source_url, target_url):
+    """And leaves nothing of the staging behind."""
+    furnish(source)
+    assert moving.move(source_url, target_url).checksum
+    assert moving.move(source_url, target_url).checksum is None
+    with server().connect() as connection:
+        found = connection.execute(
+            "SELECT count(*) FROM pg_tables WHERE schemaname = %s "
+            "AND tablename LIKE 'moving%%'",
+            [target_url.rpartition("schema=")[2]],
+        ).fetchone()
+    assert found == (0,)
+    with pytest.raises(StoreRefused, match="is done: both would run"):
+        moving.abandon(source_url)
+
+
+def test_changed_values_are_found(source, source_url, target_url, open_target):
+    """A row that differs in the target keeps all of them from appearing."""
+    source.enqueue([new_job()] * 1500)
+    schema = target_url.rpartition("schema=")[2]
+
+    def spoil(staged, _total):
+        if staged == 1500:
+            with server().connect() as connection:
+                connection.execute(
+                    f"UPDATE {schema}.moving_jobs SET payload = '' WHERE id = 7"
+                )
+
+    with pytest.raises(StoreRefused, match="is not what .* holds"):
+        moving.move(source_url, target_url, spoil)
+    assert open_target().count(Filter()) == 0
+    assert moving.abandon(source_url) == source_url
+    moving.move(source_url, target_url)
+    assert everything(open_target()) == everything(source)
+
+
+def test_an_old_producer_is_told_the_new_address(source, source_url, target_url):
+    """So is an old supervisor, and whoever retries or cancels there."""
+    (job,) = source.enqueue([new_job()])
+    moved = moving.move(source_url, target_url)
+    for attempt in (
+        lambda: source.enqueue([new_job()]),
+        lambda: source.cancel([job.id]),
+        lambda: source.pause(pool="cpu"),
+        lambda: begin_run(source, "late"),
+    ):
+        with pytest.raises(StoreRefused) as caught:
+            attempt()
+        assert f"this queue was moved to {moved.target};" in str(caught.value)
+
+
+def test_a_source_in_use_is_refused(source, source_url, target_url):
+    """It stays open, and the remedy is named."""
+    begin_run(source)
+    source.enqueue([new_job()])
+    with pytest.raises(StoreRefused, match="jobpool reclaim run-1"):
+        moving.move(source_url, target_url)
+    lease_one(source)
+    source.end_run("run-1")
+    with pytest.raises(StoreRefused, match="1 jobs of .* are leased"):
+        moving.move(source_url, target_url)
+    source.enqueue([new_job()])
+
+
+def test_jobs_with_such_ids_are_refused(source, source_url, target_url, open_target):
+    """Nothing is mixed; the move can be given up, and the source goes on."""
+    target = open_target()
+    target.enqueue([new_job()] * 3)
+    furnish(source)
+    with pytest.raises(StoreRefused, match="3 jobs have ids or keys"):
+        moving.move(source_url, target_url)
+    assert target.count(Filter()) == 3
+    moving.abandon(source_url, target_url)
+    source.enqueue([new_job()])
+
+
+def test_another_sources_staging_is_refused(
+    source, source_url, target_url, tmp_path, open_target
+):
+    """Two queues do not become one by accident."""
+    other = f"sqlite:///{tmp_path}/other.db"
+    open_store(other).close()
+    target = open_target()
+    target.enqueue([new_job()])
+    source.enqueue([new_job()])
+    with pytest.raises(StoreRefused, match="1 jobs have ids"):
+        moving.move(source_url, target_url)
+    with pytest.raises(StoreRefused, match=f"a move from {source_url} to .* has begun"):
+        moving.move(other, target_url)
+
+
+def test_one_move_has_one_target(source, source_url, target_url):
+    """Another address is refused until the first move is given up."""
+    source.enqueue([new_job()])
+    moving.move(source_url, target_url)
+    other = server().fresh_url()
+    try:
+        with pytest.raises(StoreRefused, match="is being moved to .*, not to"):
+            moving.move(source_url, other)
+    finally:
+        server().drop(other)
+
+
+def test_only_sqlite_moves(target_url, source_url, source):
+    """And only what has begun can be given up."""
+    with pytest.raises(ConfigError, match="--from: only a SQLite queue"):
+        moving.move(target_url, target_url)
+    with pytest.raises(StoreRefused, match="nothing to give up"):
+        moving.abandon(source_url)
+    source.enqueue([new_job()])

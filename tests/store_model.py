@@ -1,0 +1,93 @@
+"""A store as a dict of jobs: the words in which the property tests think of it."""
+
+import dataclasses
+
+from hypothesis import strategies as st
+
+from jobpool.core.job import JobState
+from jobpool.core.outcome import Outcome
+from jobpool.core.policy import Policy
+
+S = JobState
+KINDS = {"cpu": ("a", "b"), "io": ("c",)}
+POOL_OF = {"a": "cpu", "b": "cpu", "c": "io", "unknown": "cpu"}
+POLICY = Policy(max_attempts=3, max_crashes=2, max_lost=2)
+REVIVABLE = (S.PENDING, S.DEAD, S.QUARANTINED, S.CANCELED)
+
+
+@dataclasses.dataclass
+class ModelJob:
+    kind: str
+    payload: bytes
+    priority: int
+    key: str | None
+    unique: str | None
+    state: JobState
+    run_at_ms: int
+    expires_at_ms: int | None
+    attempt: int = 0
+    spent: tuple[int, int, int, int] = (0, 0, 0, 0)
+    past: int = 0
+    token: int | None = None
+    run: str | None = None
+    finished_at_ms: int | None = None
+    is_asked_to_stop: bool = False
+    outcome: Outcome | None = None
+    checkpoint: bytes | None = None
+    result: bytes | None = None
+
+    def finish(self, state, now_ms):
+        self.state, self.finished_at_ms = state, now_ms
+
+    def fields(self):
+        """Return what the store must say of it."""
+        return (
+            self.kind,
+            self.priority,
+            self.key,
+            self.unique,
+            self.state,
+            self.run_at_ms,
+            self.expires_at_ms,
+            self.attempt,
+            self.spent,
+            self.run,
+            self.finished_at_ms,
+            self.is_asked_to_stop,
+            self.outcome,
+            self.checkpoint,
+            self.result,
+        )
+
+
+NEW_JOBS = st.builds(
+    dict,
+    kind=st.sampled_from(sorted(POOL_OF)),
+    payload=st.sampled_from([b"1", b"2"]),
+    priority=st.integers(-1, 1),
+    delay_ms=st.sampled_from([0, 0, 0, 1000, 60_000]),
+    expires_in_ms=st.sampled_from([None, None, 1, 5000]),
+    key=st.sampled_from([None, None, None, "k", "l"]),
+    unique=st.sampled_from([None, None, None, "u"]),
+)
+
+
+def fields_of(job):
+    """Return what a job of the store says, in the model's words."""
+    return (
+        job.kind,
+        job.priority,
+        job.key,
+        job.unique,
+        job.state,
+        job.run_at_ms,
+        job.expires_at_ms,
+        job.attempt,
+        (job.failures, job.crashes, job.interruptions, job.recoveries),
+        job.supervisor,
+        job.finished_at_ms,
+        job.cancel_requested,
+        job.outcome,
+        job.checkpoint,
+        job.result,
+    )

@@ -1,0 +1,95 @@
+"""Two stores that are asked the same, and must say the same but for their numbers."""
+
+import contextlib
+
+import msgspec
+
+from jobpool.errors import JobpoolError
+from jobpool.store.records import LeaseBatch
+
+ABOUT_ITSELF = {"close", "describe", "ring", "changed"}
+
+
+class Names:
+    """What the right store calls the jobs and tokens of the left one."""
+
+    def __init__(self):
+        self.ids = {}
+        self.tokens = {}
+
+    def learn(self, left, right):
+        """Take the numbers of two answers that must mean the same."""
+        for mine, other in zip(records_in(left), records_in(right), strict=True):
+            if hasattr(mine, "id"):
+                self.ids.setdefault(mine.id, other.id)
+            if hasattr(mine, "token"):
+                self.tokens.setdefault(mine.token, other.token)
+
+    def translate(self, value):
+        """Return what the left store says, or is told, in the right one's words."""
+        if isinstance(value, msgspec.Struct):
+            found = {
+                field: self.translate(getattr(value, field))
+                for field in value.__struct_fields__
+            }
+            if isinstance(found.get("id"), int):  # a run's is a text
+                found["id"] = self.ids.get(value.id, value.id)
+            if "token" in found:
+                found["token"] = self.tokens.get(value.token, value.token)
+            return type(value)(**found)
+        if isinstance(value, list | tuple):
+            return type(value)(self.translate(item) for item in value)
+        return value
+
+
+class Twins:
+    """A store that is two, of different sorts, and answers as the left one does."""
+
+    def __init__(self, left, right, names):
+        self.left, self.right, self.names = left, right, names
+
+    def __getattr__(self, method):
+        def ask(*arguments, **options):
+            mine = answer(getattr(self.left, method), arguments, options)
+            if method in {"cancel", "revive"}:
+                told = [[self.names.ids.get(one, one) for one in arguments[0]]]
+                told += arguments[1:]
+            elif method in {"get", "payload", "attempts"}:
+                told = [self.names.ids.get(one, one) for one in arguments]
+            else:
+                told = self.names.translate(list(arguments))
+            other = answer(getattr(self.right, method), told, options)
+            if method in {"enqueue", "lease"} and type(mine) is type(other):
+                self.names.learn(mine, other)
+            if method not in ABOUT_ITSELF:
+                assert said(other) == said(self.names.translate(mine)), method
+            if isinstance(mine, Exception):
+                raise mine
+            return mine
+
+        return ask
+
+    def transaction(self):
+        """Open one on both sides."""
+        exits = contextlib.ExitStack()
+        exits.enter_context(self.left.transaction())
+        exits.enter_context(self.right.transaction())
+        return exits
+
+
+def answer(method, arguments, options):
+    """Return what a method returns, or the error that it raises."""
+    try:
+        return method(*arguments, **options)
+    except JobpoolError as error:
+        return error
+
+
+def said(value):
+    """Return an answer as it is compared: an error by its sort."""
+    return type(value) if isinstance(value, Exception) else value
+
+
+def records_in(value):
+    """Return the records of an answer, in order."""
+    return value.leases if isinstance(value, LeaseBatch) else value

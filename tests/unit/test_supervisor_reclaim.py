@@ -1,0 +1,196 @@
+"""Whose jobs are taken, and when: runs of other hosts, and what must stay leased."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.core.clock import SystemClock
+from jobpool.core.job import JobState, Lease, Settlement
+from jobpool.core.outcome import Outcome
+from jobpool.core.settings import Settings
+from jobpool.store.records import Receipt, Run
+from jobpool.supervisor import reclaim as rc
+from jobpool.supervisor.housekeeping import Housekeeping
+from jobpool.supervisor.storethread import StoreThread
+
+
+def run_of(run_id: str = "theirs", **fields: object) -> Run:
+    """Return a run."""
+    facts = {"host": "h", "boot_id": "other", "pid": 1, "pid_namespace": 1}
+    return Run(id=run_id, version="0", **(facts | fields))  # type: ignore[arg-type]
+
+
+class FakeStore:
+    """A store with one run that holds two leases."""
+
+    one_host = False
+
+    def __init__(self) -> None:
+        self.seizable = True
+        self.receipts = [Receipt.ACCEPTED, Receipt.ACCEPTED]
+        self.leases = [
+            Lease(id=n, token=n, kind="k", pool="cpu", attempt=1, payload=b"{}")
+            for n in (1, 2)
+        ]
+        self.settled: list[Settlement] = []
+        self.ended: list[str] = []
+        self.worries: list[str] = []
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield
+
+    def seize(self, _run_id: str) -> bool:
+        return self.seizable
+
+    def leases_of(self, _run_id: str) -> list[Lease]:
+        return self.leases
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
+        self.settled += settlements
+        return self.receipts[: len(settlements)]
+
+    def end_run(self, run_id: str) -> None:
+        self.ended.append(run_id)
+
+    def ring(self) -> None:
+        """Wake nobody."""
+
+    def concerns(self) -> list[str]:
+        return self.worries
+
+
+class Rig:
+    """A reclaimer that was never started, and its store."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = FakeStore()
+        self.steady = True
+        thread = StoreThread(
+            lambda: self.store, "own", lambda _event: None, SystemClock()
+        )
+        thread.shared, thread.run_root = True, root
+        self.reclaimer = rc.Reclaimer(
+            run_of("own", boot_id="this"),
+            store=thread,
+            may_take=lambda: self.steady,
+            registry=lambda: None,
+            post=lambda _event: None,
+            clock=SystemClock(),
+        )
+        self.thread = thread
+
+    def take(self) -> Sequence[ev.Event]:
+        """Find their run among the expired ones."""
+        return self.reclaimer._take_expired(self.store, run_of())
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_an_expired_run_loses_its_jobs_but_stays_open(rig: Rig) -> None:
+    """It is presumed dead, not proven: it may come back, with a late word."""
+    (event,) = rig.take()
+    assert [s.outcome for s in rig.store.settled] == [Outcome.LOST] * 2
+    assert (event.lost, event.presumed) == (2, True)
+    assert rig.store.ended == []
+
+
+def test_after_our_own_outage_nobody_is_presumed_dead(rig: Rig) -> None:
+    """The leases of the living ran out as well."""
+    rig.steady = False
+    assert not rig.take()
+    assert rig.store.settled == []
+
+
+def test_a_run_that_has_renewed_is_left_alone(rig: Rig) -> None:
+    """Between the look and the transaction it came back."""
+    rig.store.seizable = False
+    assert not rig.take()
+    assert rig.store.settled == []
+
+
+def test_what_an_open_transaction_holds_is_left_for_the_next_look(rig: Rig) -> None:
+    """Only what was written is said; nothing written, nothing said."""
+    rig.store.receipts = [Receipt.ACCEPTED, Receipt.LATER]
+    (event,) = rig.take()
+    assert event.lost == 1
+    rig.store.receipts = [Receipt.LATER, Receipt.LATER]
+    assert not rig.take()
+
+
+def test_a_dead_run_is_ended_only_when_nothing_of_it_is_held(rig: Rig) -> None:
+    """An operator's reclaim says what it could not take."""
+    rig.store.receipts = [Receipt.ACCEPTED, Receipt.LATER]
+    said = rc.reclaim(rig.store, run_of(), running=frozenset({1}), now_ms=0)
+    assert rig.store.ended == []
+    assert [s.state for s in rig.store.settled] == [
+        JobState.PENDING,
+        JobState.RUNNABLE,
+    ]
+    assert any(isinstance(e, ev.Alarm) and "open transaction" in e.text for e in said)
+    rig.store.receipts = [Receipt.ACCEPTED, Receipt.ACCEPTED]
+    rc.reclaim(rig.store, run_of(), running=None, now_ms=0)
+    assert rig.store.ended == ["theirs"]
+
+
+@pytest.mark.parametrize(
+    ("boot", "visible", "provable"),
+    [
+        ("this", True, True),
+        ("this", False, False),
+        ("other", True, False),
+        ("other", False, False),
+    ],
+)
+def test_a_run_is_proven_dead_only_where_it_can_be(
+    rig: Rig, tmp_path: Path, boot: str, visible: bool, provable: bool
+) -> None:
+    """Of this boot, and its directory in sight: by proof alone. Else by its lease."""
+    if visible:
+        (tmp_path / "theirs").mkdir()
+    assert rig.reclaimer._is_provable(run_of(boot_id=boot)) == provable
+    rig.thread.shared = False
+    assert rig.reclaimer._is_provable(run_of(boot_id=boot))
+
+
+def test_a_forgotten_run_is_ended_once_it_holds_nothing(rig: Rig) -> None:
+    """A run that is expired for a day is no run, unless it has just come back."""
+    rc._forget(rig.store, "theirs")
+    assert rig.store.ended == []
+    rig.store.leases = []
+    rig.store.seizable = False
+    rc._forget(rig.store, "theirs")
+    assert rig.store.ended == []
+    rig.store.seizable = True
+    rc._forget(rig.store, "theirs")
+    assert rig.store.ended == ["theirs"]
+
+
+def test_a_concern_is_said_once_in_ten_minutes(rig: Rig) -> None:
+    """The same concern with other figures is the same concern."""
+
+    class Clock(SystemClock):
+        now_s = 1000.0
+
+        def monotonic_s(self) -> float:
+            return self.now_s
+
+    clock = Clock()
+    settings = Settings(store="x", app="x", app_directory="/", pools=())
+    keeper = Housekeeping(settings, "own", store=rig.thread, clock=clock)
+    rig.store.worries = ["a transaction is open for 60 s", "the disk is nearly full"]
+    first = keeper._concerns(rig.store)
+    assert [event.text for event in first] == rig.store.worries
+    clock.now_s += 60.0
+    rig.store.worries[0] = "a transaction is open for 120 s"
+    assert not keeper._concerns(rig.store)
+    clock.now_s += 600.0
+    assert len(keeper._concerns(rig.store)) == 2
