@@ -5,8 +5,8 @@
 --   psql "$ADMIN_URL" -v schema=shop -f conf/postgres/roles.sql    ?schema=shop
 --
 -- Run it after `jobpool migrate`, and again after each later one: a second run changes
--- only what is new. As a superuser, or as a role with CREATEROLE that owns the schema,
--- is a member of jobpool_owner and may CREATE in the database.
+-- only what is new. As a superuser, or as the database's owner with CREATEROLE, who then
+-- becomes a member of jobpool_owner.
 --
 -- Then let your own login roles inherit from them:
 --
@@ -32,6 +32,11 @@ FROM unnest(ARRAY[
   'jobpool_viewer'       -- people and dashboards: only look
 ]) AS wanted (name)
 WHERE NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name)
+\gexec
+
+-- A superuser may hand over to anybody; others only to a role that they are in.
+SELECT 'GRANT jobpool_owner TO CURRENT_USER'
+WHERE NOT pg_has_role('jobpool_owner', 'USAGE')
 \gexec
 
 -- -- The owner ----------------------------------------------------------------------

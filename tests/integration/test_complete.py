@@ -75,6 +75,15 @@ def twice():
             Path(HERE / "twice").write_text(str(error))
 
 
+@jobs.job("cpu", kind="asynchronous", max_attempts=1)
+async def asynchronous():
+    import psycopg
+
+    async with await psycopg.AsyncConnection.connect(DATABASE) as connection:
+        await sale.options(connection=connection).enqueue_async()
+        await current().complete_async(connection, "done")
+
+
 @jobs.job("cpu", kind="fanout", max_attempts=1)
 def fanout(end: str = ""):
     with shop() as connection:
@@ -201,3 +210,10 @@ def test_jobs_made_beside_it_commit_with_it(site):
     undone = site.finish(site.add("fanout", {"end": "rolled back"}))
     assert undone.state == "dead"
     assert site.store.get(undone.id + 1) is None
+
+
+@pytest.mark.parametrize("site", ["postgres"], indirect=True)
+def test_an_async_handler_completes_on_an_async_connection(site):
+    """Awaited, with the same meaning."""
+    start(site)
+    assert site.result(site.add("asynchronous")) == "done"

@@ -17,7 +17,6 @@ from jobpool.errors import (
 )
 from jobpool.store import open_store
 from jobpool.store.records import Filter
-
 from jobpool.store.sqlite.faults import explain
 from jobpool.store.sqlite.session import Session
 from jobpool.store.sqlite.store import wal_reset_verdict

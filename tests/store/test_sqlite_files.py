@@ -126,12 +126,6 @@ def test_what_is_no_store(url, told):
     assert "hunter2" not in str(refused.value)
 
 
-def test_postgresql_is_not_there_yet():
-    """It is understood, and refused."""
-    with pytest.raises(StoreRefused, match="cannot use yet"):
-        open_store("postgresql://me:secret@host/jobs")
-
-
 def test_a_missing_directory_is_refused(tmp_path):
     """Nothing is made; the remedy is named."""
     with pytest.raises(StoreRefused, match="create it"):

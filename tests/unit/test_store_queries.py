@@ -33,23 +33,43 @@ def names_run(path):
     }
 
 
-MODULES = sorted((SOURCES / "sqlite").glob("*.py"))
+SHARED = [SOURCES / "moving.py", SOURCES / "joining.py"]
+SHARED += sorted((SOURCES / "methods").glob("*.py"))
+MODULES = {
+    database: [
+        *(path for path in SHARED if path.exists()),
+        *sorted((SOURCES / database).glob("*.py")),
+    ]
+    for database in ("sqlite", "postgres")
+}
 
 
-def test_every_query_is_used():
+@pytest.mark.parametrize("database", MODULES)
+def test_every_query_is_used(database):
     """None is left over from a change."""
-    used = set().union(*map(strings_of, MODULES))
-    assert set(load_queries("sqlite")) - used == set()
+    used = set().union(*map(strings_of, MODULES[database]))
+    assert set(load_queries(database)) - used == set()
 
 
-def test_every_query_that_is_used_exists():
+@pytest.mark.parametrize("database", MODULES)
+def test_every_query_that_is_used_exists(database):
     """A misspelt name is found here, not in production."""
-    wanted = set().union(*map(names_run, MODULES))
+    own = [path for path in MODULES[database] if path not in SHARED[:2]]
+    wanted = set().union(*map(names_run, own))
     assert len(wanted) > 50
-    assert wanted - set(load_queries("sqlite")) == set()
+    assert wanted - set(load_queries(database)) == set()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_every_query_of_both_databases_at_once_exists():
+    """What has to do with two databases names queries of either."""
+    known = {*load_queries("sqlite"), *load_queries("postgres")}
+    between = [path for path in SHARED[:2] if path.exists()]
+    assert set().union(*map(names_run, between)) - known == set()
+
+
+@pytest.mark.parametrize(
+    "path", sorted({*MODULES["sqlite"], *MODULES["postgres"]}), ids=str
+)
 def test_no_statement_stands_in_python(path):
     """SQL is in its files, where it can be read and explained."""
     verbs = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "PRAGMA ", "BEGIN")
@@ -67,7 +87,7 @@ def test_every_query_is_one_statement(name):
 
 def test_every_query_says_what_it_is_for():
     """A comment line follows each name."""
-    for file in (SOURCES / "sql" / "sqlite").glob("*.sql"):
+    for file in (SOURCES / "sql").glob("*/*.sql"):
         lines = file.read_text().splitlines()
         for place, line in enumerate(lines):
             if line.startswith("-- name: "):

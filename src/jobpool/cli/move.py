@@ -65,8 +65,8 @@ def _moving() -> ModuleType:
         from jobpool.store import moving  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
-            f"PostgreSQL needs the library psycopg, which cannot be imported ({error}); "
-            "install it with `pip install 'jobpool[postgres]'`"
+            "PostgreSQL needs the library psycopg, which cannot be imported "
+            f"({error}); install it with `pip install 'jobpool[postgres]'`"
         ) from error
     return moving
 

@@ -42,6 +42,8 @@ def read_address(url: str) -> Address:
         raise ConfigError(f"store: {shown!r} holds a NUL; write the URL without it")
     try:
         parts = urlsplit(url)
+        if "," not in parts.netloc:
+            parts.port  # noqa: B018 - raises ValueError if it is not a number
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=False)
     except ValueError as error:
         raise ConfigError(

@@ -192,7 +192,7 @@ class Database:
         try:
             session.run("commit")
         except StoreError as error:
-            if xid is None or not session.connection.closed:
+            if xid is None or _has_answered(session, error):
                 raise  # Nothing was written, or the server itself has refused.
             self._find_outcome(xid, file[_TIMELINE], error)
 
@@ -204,6 +204,7 @@ class Database:
             OutcomeUnknown: nobody can say.
         """
         self._drop()
+        self._owner = None  # The transaction is over: a new connection may be had.
         deadline_s = time.monotonic() + DOUBT_S
         waiting = threading.Event()
         while time.monotonic() < deadline_s:
@@ -293,6 +294,12 @@ class Database:
         self._session = None
         self._lock = threading.RLock()
         self._owner = None
+
+
+def _has_answered(session: Session, error: StoreError) -> bool:
+    """Say whether the server itself has said that a commit failed."""
+    state = getattr(error.__cause__, "sqlstate", None)
+    return state is not None and not session.connection.closed
 
 
 _OPEN: weakref.WeakSet[Database] = weakref.WeakSet()

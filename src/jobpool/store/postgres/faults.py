@@ -15,8 +15,8 @@ from jobpool.errors import (
 _Known = tuple[type[StoreError], str]
 _AGAIN = "nothing was changed; try again"
 _RIGHTS = (
-    "this user lacks a right there; grant the role that it needs: see "
-    "conf/postgres/roles.sql"
+    "this user lacks a right there; grant the role that it needs (see "
+    "conf/postgres/roles.sql), or let the owner run `jobpool migrate`"
 )
 _DATA = (
     "a value violates the table's own rules; somebody else has written there. Put it "
@@ -45,6 +45,10 @@ _STATES: dict[str, _Known] = {
             "a table of jobpool's is missing: the schema was dropped or is another's; "
             "name the right schema in the URL (?schema=…), or run `jobpool migrate`"
         ),
+    ),
+    "42703": (
+        StoreRefused,
+        "a table there is not as jobpool made it; name another schema (?schema=…)",
     ),
     "3F000": (
         StoreRefused,

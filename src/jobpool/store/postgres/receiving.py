@@ -16,8 +16,6 @@ from jobpool.store.postgres.session import Session, queries_of
 
 PATIENCE_S = 3600.0
 """The last transaction is one long statement after another."""
-_RANDOM_BITS = 20
-"""Of a token, below the counter."""
 
 
 class Target:
@@ -84,7 +82,8 @@ class Target:
                 session.run("move_write_note", id=move_id, source=source)
             if last_id:
                 session.run("move_raise_ids", last=last_id)
-            session.run("move_raise_tokens", last=(tokens >> _RANDOM_BITS) + 1)
+            if tokens:  # Both count what stands above a token's random bits.
+                session.run("move_raise_tokens", last=tokens)
         return True
 
     def staged_to(self, session: Session, move_id: int) -> int:

@@ -154,8 +154,8 @@ class Source:
             )
         if held := session.value("move_leased"):
             raise StoreRefused(
-                f"{held} jobs of {self.url} are leased although no run is open; start "
-                "a supervisor there once, so that it takes them back, and stop it"
+                f"{held} jobs of {self.url} are leased although no run is open: "
+                "somebody else has written there; put that right, or restore a backup"
             )
 
 
