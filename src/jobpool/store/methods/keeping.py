@@ -72,7 +72,7 @@ class Keeping:
             if until_ms is None:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
-            now_ms = self._database.now_ms(session)
+            now_ms = self._database.now_ms(session, fresh=True)
             session.run(
                 "renew",
                 run_id=run_id,

@@ -40,8 +40,13 @@ class Database(Protocol):
         """Use the connection in a transaction, a new one or the one that is open."""
         ...
 
-    def now_ms(self, session: Session) -> int:
-        """Return the store's clock: milliseconds since 1970, UTC."""
+    def now_ms(self, session: Session, *, fresh: bool = False) -> int:
+        """Return the store's clock: milliseconds since 1970, UTC.
+
+        Args:
+            session: what to ask.
+            fresh: not as of the transaction's beginning: a lock was waited for since.
+        """
         ...
 
 

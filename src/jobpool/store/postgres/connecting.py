@@ -194,9 +194,7 @@ def migrate(session: Session) -> None:
 
 
 def _presence(session: Session) -> tuple[bool, bool]:
-    ((has_schema, has_meta),) = session.rows(
-        "has_schema", schema=session.schema, meta=f"{session.schema}.meta"
-    )
+    ((has_schema, has_meta),) = session.rows("has_schema", schema=session.schema)
     return has_schema, has_meta
 
 

@@ -102,12 +102,14 @@ class Database:
             migrate(session)
             self.store_id = session.value("counter", name="store_id") or 0
 
-    def now_ms(self, session: methods.Session) -> int:
+    def now_ms(self, session: methods.Session, *, fresh: bool = False) -> int:
         """Return the store's clock: the server's, as of the transaction's beginning."""
         if self._clock is not None:
             return self._clock.utc_ms()
         begun_ms: int | None = getattr(session, "begun_ms", None)
-        now_ms: int = session.value("now") if begun_ms is None else begun_ms
+        if begun_ms is not None and not fresh:
+            return begun_ms
+        now_ms: int = session.value("now")
         return now_ms
 
     @contextmanager

@@ -85,9 +85,9 @@ class Database:
         """Which file is open, by device and inode."""
         return self._identity
 
-    def now_ms(self, session: methods.Session) -> int:
+    def now_ms(self, session: methods.Session, *, fresh: bool = False) -> int:
         """Return the store's clock: this machine's, since all its users are here."""
-        del session
+        del session, fresh
         return self.clock.utc_ms()
 
     @contextmanager

@@ -56,10 +56,18 @@ SELECT pg_current_xact_id_if_assigned()::text, pg_walfile_name(pg_current_wal_ls
 SELECT pg_xact_status(%(xid)s::text::xid8), pg_walfile_name(pg_current_wal_lsn())
 
 -- name: has_schema
--- Whether the schema is there, and whether it has jobpool's tables.
+-- Whether the schema is there, and whether it has jobpool's tables. From the catalog
+-- itself: what to_regclass() remembers may be older than a lock that was waited for.
 SELECT
-  to_regnamespace(%(schema)s::text) IS NOT NULL,
-  to_regclass(%(meta)s::text) IS NOT NULL
+  EXISTS (
+    SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s::text
+  ),
+  EXISTS (
+    SELECT 1
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s::text AND c.relname = 'meta'
+  )
 
 -- name: create_schema
 -- Only where it is missing, which needs CREATE on the database.
@@ -67,7 +75,7 @@ CREATE SCHEMA IF NOT EXISTS jobpool
 
 -- name: migration_lock
 -- One migration at a time in this database; gone with the transaction.
-SELECT pg_advisory_xact_lock(1785684592, hashtext(%(schema)s::text))
+SELECT set_config('lock_timeout', '20s', true), pg_advisory_xact_lock(1785684592, hashtext(%(schema)s::text))
 
 -- name: schema_version
 -- The migrations that have been run.
