@@ -34,7 +34,8 @@ PATIENCE_S = 30.0
 RING_EVERY_S = 0.05
 """A process rings no more often: a ring makes all commits of the database queue."""
 _RANDOM_BITS = 20
-_LAPSED_KEPT_MS = 86_400_000
+_LAPSED_KEPT_MS = 30 * 86_400_000
+"""A run whose leases ran out so long ago does not come back."""
 
 
 class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
