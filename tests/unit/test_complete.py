@@ -130,7 +130,7 @@ def test_a_connection_to_another_file_is_refused(leased, tmp_path):
         connection.close()
     with pytest.raises(UsageError, match="cannot be used here"):
         joining.complete(connection, claim, b"null")
-    with pytest.raises(UsageError, match="expected a connection"):
+    with pytest.raises(UsageError, match="expected a sqlite3.Connection"):
         joining.complete(object(), claim, b"null")
 
 

@@ -6,21 +6,15 @@ and all that is used is the connection that the handler brings.
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from jobpool.core.clock import SystemClock
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.running import Claim
-from jobpool.errors import JobpoolError, Superseded, UsageError
+from jobpool.errors import Superseded
 from jobpool.store.connections import unwrap
-from jobpool.store.sqlite.place import identity_of
-from jobpool.store.sqlite.session import Session
 
 _SQLITE = "sqlite:///"
-_NULL = b"null"
 
 
 def complete(connection: Any, claim: Claim, result: bytes) -> None:
@@ -40,7 +34,9 @@ def complete(connection: Any, claim: Claim, result: bytes) -> None:
     """
     raw = unwrap(connection)
     if claim.store_url.startswith(_SQLITE):
-        _complete_sqlite(raw, claim, result)
+        from jobpool.store.sqlite import guest as file_guest  # noqa: PLC0415 - a circle
+
+        file_guest.complete(raw, claim, result, claim.store_url.removeprefix(_SQLITE))
         return
     from jobpool.store.postgres import guest  # noqa: PLC0415 - psycopg is optional
 
@@ -71,62 +67,3 @@ def superseded(claim: Claim) -> Superseded:
         f"(token {claim.token}) was taken back, or the connection is not to its store "
         f"{claim.store_url}. Nothing of this transaction is kept; end the handler"
     )
-
-
-def _complete_sqlite(connection: Any, claim: Claim, result: bytes) -> None:
-    session = _checked_session(connection, claim.store_url.removeprefix(_SQLITE))
-    if not connection.in_transaction:
-        if _autocommits(connection):
-            raise UsageError(
-                "complete(): no transaction is open on this connection, and it commits "
-                "each statement by itself; execute BEGIN, then write, complete, COMMIT"
-            )
-        session.run("begin_deferred")
-    session.run("savepoint")
-    try:
-        done = session.rows(
-            "complete_job",
-            id=claim.job_id,
-            token=claim.token,
-            now_ms=SystemClock().utc_ms(),
-        )
-        if done and result != _NULL:
-            session.run("complete_result", id=claim.job_id, result=result)
-    except BaseException:
-        if connection.in_transaction:
-            session.run("rollback_to")
-            session.run("release")
-        raise
-    if not done:
-        session.run("rollback")  # all of it: a handler may swallow the error
-        raise superseded(claim)
-    session.run("release")
-
-
-def _checked_session(connection: Any, path: str) -> Session:
-    if not isinstance(connection, sqlite3.Connection):
-        raise UsageError(
-            f"complete(): expected a connection to the store's file {path}, got "
-            f"{type(connection).__module__}.{type(connection).__name__}"
-        )
-    session = Session(connection, path)
-    try:
-        file: bytes = session.value("main_file")
-    except JobpoolError as error:
-        raise UsageError(
-            f"complete(): the connection cannot be used here ({error.__cause__}); pass "
-            "an open one, from the thread that made it"
-        ) from error
-    theirs = os.fsdecode(file or b"")
-    if not theirs or identity_of(theirs) != identity_of(path):
-        raise UsageError(
-            f"complete(): the connection is to {theirs or 'a database in memory'}, but "
-            f"the job is in {path}; it can only be completed in a transaction there"
-        )
-    return session
-
-
-def _autocommits(connection: sqlite3.Connection) -> bool:
-    # Python 3.12 has the attribute autocommit; -1 there means isolation_level counts.
-    mode = getattr(connection, "autocommit", -1)
-    return connection.isolation_level is None if mode == -1 else bool(mode)

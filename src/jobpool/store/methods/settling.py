@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jobpool.core.job import JobState, Progress, Settlement
 from jobpool.core.outcome import Outcome
@@ -27,6 +27,8 @@ class Settling(Producing):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: Database
+    _HELD_ELSEWHERE: ClassVar[str | None] = None
+    """The query for leases that another open transaction holds, where one can."""
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         """See `Store.settle`."""
@@ -49,8 +51,7 @@ class Settling(Producing):
         self, session: Session, settlements: Sequence[Settlement], now_ms: int
     ) -> dict[int, Receipt]:
         """Settle jobs, each named once; return the receipts that are not stale."""
-        held = session.rows("hold_leases", rows=as_json(map(_identity, settlements)))
-        known = {job_id: Receipt(receipt) for job_id, receipt in held}
+        known = self._hold(session, settlements)
         won = [s for s in settlements if known.get(s.id) is Receipt.ACCEPTED]
         done = [s for s in settlements if known.get(s.id) is Receipt.COMPLETED]
         ended = [
@@ -71,6 +72,18 @@ class Settling(Producing):
             # Never refused for the depth of the queue: the settlement would be, too.
             self._depth.add(session, len(hooks))
             self._insert(session, hooks, now_ms)
+        return known
+
+    def _hold(
+        self, session: Session, settlements: Sequence[Settlement]
+    ) -> dict[int, Receipt]:
+        """Find out which leases still hold, and keep it so until the commit."""
+        held = session.rows("hold_leases", rows=as_json(map(_identity, settlements)))
+        known = {job_id: Receipt(receipt) for job_id, receipt in held}
+        missing = [_identity(s) for s in settlements if s.id not in known]
+        if missing and self._HELD_ELSEWHERE:
+            for (job_id,) in session.rows(self._HELD_ELSEWHERE, rows=as_json(missing)):
+                known[job_id] = Receipt.LATER
         return known
 
     def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:

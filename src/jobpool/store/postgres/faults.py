@@ -127,11 +127,6 @@ def explain(error: psycopg.Error, place: str) -> StoreError | JobpoolBug:
     return kind(f"the store {place} could not be used ({state}): {remedy}")
 
 
-def is_refused(error: psycopg.Error) -> bool:
-    """Say whether a failed connection attempt will fail again."""
-    return (error.sqlstate or "")[:2] in {"28", "3D", "42"}
-
-
 def _line(error: psycopg.Error) -> str:
     """Return the first line of an error's text: what follows may hold values."""
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__

@@ -42,6 +42,7 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
     """A store that several hosts share. Thread-safe; connects again after a fork."""
 
     _DELETIONS = ("delete_attempts", "delete_jobs")
+    _HELD_ELSEWHERE = "held_elsewhere"
 
     def __init__(
         self,

@@ -20,12 +20,20 @@ from jobpool.errors import JobpoolError, UsageError
 from jobpool.store.sqlite.connecting import replaced
 from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.faults import primary_code
-from jobpool.store.sqlite.place import identity_of
+from jobpool.store.sqlite.place import Identity, identity_of
 from jobpool.store.sqlite.session import Session
 
 
-def checked_session(database: Database, connection: Any) -> Session:
-    """Return a session on a caller's connection.
+def session_on(
+    connection: Any, path: str, identity: Identity | None, what: str
+) -> Session:
+    """Return a session on a caller's connection to a file.
+
+    Args:
+        connection: the caller's.
+        path: of the store's file.
+        identity: of that file.
+        what: the call or argument that it was given to, for the error.
 
     Raises:
         UsageError: it is not an sqlite3 connection, is closed, belongs to another
@@ -33,25 +41,30 @@ def checked_session(database: Database, connection: Any) -> Session:
     """
     if not isinstance(connection, sqlite3.Connection):
         raise UsageError(
-            f"connection: expected a sqlite3.Connection to {database.path}, got "
+            f"{what}: expected a sqlite3.Connection to {path}, got "
             f"{type(connection).__module__}.{type(connection).__name__}; with an ORM "
             "pass the connection below it"
         )
-    session = Session(connection, database.path)
+    session = Session(connection, path)
     try:
         file: bytes = session.value("main_file")
     except JobpoolError as error:
         raise UsageError(
-            f"connection: it cannot be used here ({error.__cause__}); pass an open "
-            "connection, from the thread that made it"
+            f"{what}: the connection cannot be used here ({error.__cause__}); pass an "
+            "open connection, from the thread that made it"
         ) from error
-    path = os.fsdecode(file or b"")
-    if not path or identity_of(path) != database.identity:
+    theirs = os.fsdecode(file or b"")
+    if not theirs or identity_of(theirs) != identity:
         raise UsageError(
-            f"connection: it is to {path or 'a database in memory'}, but the store is "
-            f"{database.path}; only a connection to the same file can hold its jobs"
+            f"{what}: the connection is to {theirs or 'a database in memory'}, but "
+            f"the store is {path}; only a connection to the same file can be used"
         )
     return session
+
+
+def checked_session(database: Database, connection: Any) -> Session:
+    """Return a session on a caller's connection to an open database; as above."""
+    return session_on(connection, database.path, database.identity, "connection")
 
 
 @contextmanager
@@ -67,11 +80,11 @@ def joined(database: Database, connection: Any) -> Iterator[Session]:
     session = checked_session(database, connection)
     is_ours = not connection.in_transaction
     if is_ours:
-        session.run("begin" if _autocommits(connection) else "begin_deferred")
+        session.run("begin" if autocommits(connection) else "begin_deferred")
     try:
-        with _step(session):
+        with step(session):
             yield session
-        if is_ours and _autocommits(connection):
+        if is_ours and autocommits(connection):
             _commit(database, session)
     except BaseException as error:
         if is_ours and connection.in_transaction:
@@ -84,7 +97,8 @@ def joined(database: Database, connection: Any) -> Iterator[Session]:
 
 
 @contextmanager
-def _step(session: Session) -> Iterator[None]:
+def step(session: Session) -> Iterator[None]:
+    """Do something within a transaction such that all of it happens or nothing."""
     session.run("savepoint")
     try:
         yield
@@ -107,7 +121,8 @@ def _require_same_file(database: Database) -> None:
         raise replaced(database.path)
 
 
-def _autocommits(connection: sqlite3.Connection) -> bool:
+def autocommits(connection: sqlite3.Connection) -> bool:
+    """Say whether a statement commits by itself while no transaction is open."""
     # Python 3.12 has the attribute autocommit; -1 there means isolation_level counts.
     mode = getattr(connection, "autocommit", -1)
     return connection.isolation_level is None if mode == -1 else bool(mode)

@@ -1,7 +1,8 @@
 -- Leasing: one statement a step, whatever the size of the batch. Rows that another
 -- transaction holds are passed over (SKIP LOCKED), so supervisors never wait for each
 -- other. The choice is a MATERIALIZED CTE: a sub-select with LIMIT … FOR UPDATE may be
--- run again for every outer row, and then locks more than its limit.
+-- run again for every outer row, and then locks more than its limit. What has been
+-- chosen is found by its id: `state || ''` is a guard that no index answers (settle.sql).
 
 -- name: run_has_ended
 -- No row: the run is unknown. The lock keeps others from taking it for expired until
@@ -80,7 +81,7 @@ SELECT
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
 FROM best
 JOIN jobpool.jobs AS j ON j.id = best.id
-WHERE j.state = 'runnable'
+WHERE j.state || '' = 'runnable'
 ORDER BY best.priority DESC, best.run_at_ms, best.id
 LIMIT %(limit)s::bigint
 FOR UPDATE OF j SKIP LOCKED
@@ -106,7 +107,7 @@ FROM (
   SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ) AS granted
-WHERE j.id = granted.id AND j.state = 'runnable'
+WHERE j.id = granted.id AND j.state || '' = 'runnable'
 
 -- name: bury_unreadable
 -- A row that cannot be read would stop every later lease.

@@ -1,32 +1,33 @@
--- Leases that end or go on: every statement is guarded by the token.
+-- Leases that end or go on: every statement is guarded by the token. Rows are found by
+-- their id: `state || ''` keeps the guard from being an invitation to walk the index of
+-- everything in that state, which stale statistics may hold for empty.
 
 -- name: hold_leases
--- :rows holds [id, token]. Which of these may be settled (1), which their own
--- handler's transaction has completed already (2), and which somebody's open
--- transaction holds (3): that one must not keep its neighbours' ends from being
--- written. The others are stale. The locks keep the answers true until the commit.
-WITH wanted AS MATERIALIZED (
+-- :rows holds [id, token]. Which of these may be settled (1), and which their own
+-- handler's transaction has completed already (2). The locks keep the answers true
+-- until the commit. The others are stale, or somebody's open transaction holds them.
+SELECT j.id, CASE WHEN j.token = wanted.token THEN 1 ELSE 2 END
+FROM (
   SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
   FROM jsonb_array_elements(%(rows)s::jsonb)
-),
-held AS MATERIALIZED (
-  SELECT j.id, j.state
-  FROM wanted
-  JOIN jobpool.jobs AS j ON j.id = wanted.id
-  WHERE (j.state = 'leased' AND j.token = wanted.token)
-    OR (j.state = 'succeeded' AND j.completed_token = wanted.token)
-  FOR UPDATE OF j SKIP LOCKED
-)
-SELECT id, CASE state WHEN 'leased' THEN 1 ELSE 2 END FROM held
-UNION ALL
-SELECT j.id, 3
-FROM wanted
+) AS wanted
 JOIN jobpool.jobs AS j ON j.id = wanted.id
-WHERE (
-    (j.state = 'leased' AND j.token = wanted.token)
-    OR (j.state = 'succeeded' AND j.completed_token = wanted.token)
-  )
-  AND NOT EXISTS (SELECT 1 FROM held WHERE held.id = j.id)
+WHERE (j.state || '' = 'leased' AND j.token = wanted.token)
+  OR (j.state || '' = 'succeeded' AND j.completed_token = wanted.token)
+FOR UPDATE OF j SKIP LOCKED
+
+-- name: held_elsewhere
+-- :rows holds [id, token] of what hold_leases did not return. Which of these somebody's
+-- open transaction holds: that one must not keep its neighbours' ends from being
+-- written.
+SELECT j.id
+FROM (
+  SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+) AS wanted
+JOIN jobpool.jobs AS j ON j.id = wanted.id
+WHERE (j.state || '' = 'leased' AND j.token = wanted.token)
+  OR (j.state || '' = 'succeeded' AND j.completed_token = wanted.token)
 
 -- name: note_completed
 -- The figures of an attempt whose handler has completed its job itself.
@@ -59,7 +60,7 @@ SET
   supervisor = NULL,
   leased_at_ms = NULL,
   cancel_requested = false
-WHERE id = %(id)s AND token = %(token)s AND state = 'leased'
+WHERE id = %(id)s AND token = %(token)s AND state || '' = 'leased'
 RETURNING id
 
 -- name: complete_result
@@ -97,7 +98,7 @@ SELECT
 FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
 JOIN jobpool.jobs AS j ON j.id = (ended.value ->> 0)::bigint
 WHERE j.token = (ended.value ->> 1)::bigint
-  AND j.state = 'leased'
+  AND j.state || '' = 'leased'
 
 -- name: settle_jobs
 -- An attempt that never began (outcome NULL) leaves no trace. A job whose
@@ -184,7 +185,7 @@ FROM (
 ) AS ended
 WHERE j.id = ended.id
   AND j.token = ended.token
-  AND j.state = 'leased'
+  AND j.state || '' = 'leased'
 
 -- name: count_stale
 -- Settlements under a superseded token, up to 2^53: never a reason to refuse.
@@ -209,7 +210,7 @@ held AS MATERIALIZED (
   SELECT j.id
   FROM beat
   JOIN jobpool.jobs AS j ON j.id = beat.id
-  WHERE j.token = beat.token AND j.state = 'leased'
+  WHERE j.token = beat.token AND j.state || '' = 'leased'
   FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE jobpool.jobs AS j
@@ -240,7 +241,7 @@ held AS MATERIALIZED (
   SELECT j.id
   FROM begun
   JOIN jobpool.jobs AS j ON j.id = begun.id
-  WHERE j.token = begun.token AND j.state = 'leased'
+  WHERE j.token = begun.token AND j.state || '' = 'leased'
   FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE jobpool.jobs AS j

@@ -129,7 +129,7 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 UPDATE jobpool.jobs
 SET cancel_requested = true
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
-  AND state = 'leased'
+  AND state || '' = 'leased'
 
 -- name: revive_jobs
 -- A job whose unique text is held by another stays as it is.
