@@ -213,6 +213,16 @@ def test_jobs_made_beside_it_commit_with_it(site):
 
 
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
+def test_the_queue_takes_no_more_beside_an_attempt_either(site):
+    """The cap that the supervisor was given holds on a handler's connection too."""
+    configuration = site.folder / "few.toml"
+    configuration.write_text("queue_depth_max = 1\n")
+    site.start("cpu=2", "--config", configuration, env=site.extra)
+    job = site.finish(site.add("fanout"))
+    assert (job.state, job.error_class) == ("dead", "jobpool.errors.QueueFull")
+
+
+@pytest.mark.parametrize("site", ["postgres"], indirect=True)
 def test_an_async_handler_completes_on_an_async_connection(site):
     """Awaited, with the same meaning."""
     start(site)

@@ -4,6 +4,7 @@ import pytest
 
 from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
+from jobpool.store.records import Renewal
 from storing import begin_run, handed_back, kind_record, lease_one, new_job
 
 DAY_S = 86400
@@ -68,6 +69,18 @@ def test_an_ended_run_cannot_begin_again(store):
     store.end_run("run-1")
     with pytest.raises(UsageError, match="fresh id"):
         begin_run(store)
+
+
+def test_a_reload_does_not_hide_that_the_lease_had_run_out(store, clock):
+    """The next renewal tells: others may have taken jobs meanwhile."""
+    clock.advance(59)
+    begin_run(store)
+    clock.advance(59)
+    assert store.renew("run-1", 60) is Renewal.HELD
+    clock.advance(61)
+    begin_run(store)
+    assert store.renew("run-1", 60) is Renewal.LAPSED
+    assert store.renew("run-1", 60) is Renewal.HELD
 
 
 def test_published_kinds_read_back(store_factory, clock):

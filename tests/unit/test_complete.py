@@ -91,7 +91,7 @@ def leased(tmp_path):
     begin_run(store)
     store.enqueue([new_job()])
     lease = lease_one(store)
-    yield Claim(url, lease.id, lease.kind, lease.token, 1000), tmp_path / "jobs.db"
+    yield Claim(url, lease.id, lease.kind, lease.token, 1000, 1000), tmp_path / "jobs.db"
     store.close()
 
 
@@ -130,7 +130,7 @@ def test_a_connection_to_another_file_is_refused(leased, tmp_path):
         connection.close()
     with pytest.raises(UsageError, match="cannot be used here"):
         joining.complete(connection, claim, b"null")
-    with pytest.raises(UsageError, match="expected a sqlite3.Connection"):
+    with pytest.raises(UsageError, match=r"expected a sqlite3\.Connection"):
         joining.complete(object(), claim, b"null")
 
 

@@ -24,6 +24,7 @@ class Claim(NamedTuple):
     kind: str
     token: int
     result_max_bytes: int
+    queue_depth_max: int
 
 
 class Completer(Protocol):

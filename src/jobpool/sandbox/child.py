@@ -221,7 +221,12 @@ class Child:
     def _claim(self, job: RunJob) -> running.Claim:
         go = self._go
         return running.Claim(
-            go.store_url, job.id, job.kind, job.token, go.result_max_bytes
+            store_url=go.store_url,
+            job_id=job.id,
+            kind=job.kind,
+            token=job.token,
+            result_max_bytes=go.result_max_bytes,
+            queue_depth_max=go.queue_depth_max,
         )
 
     def _handle(

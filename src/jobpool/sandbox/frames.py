@@ -14,6 +14,7 @@ import msgspec
 
 from jobpool.core.handler import AppReport
 from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.settings import QUEUE_DEPTH_MAX
 
 FRAME_MAX_BYTES = 16 * 2**20
 """Longer than any honest message: two capped payloads, output and tracebacks."""
@@ -99,6 +100,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """The child's temporary directory is below it; "": it gets none of its own."""
     store_url: str = ""
     """Without a password: what a handler's connection must be to, for `complete`."""
+    queue_depth_max: int = QUEUE_DEPTH_MAX
+    """For jobs that a handler enqueues on its own connection."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True):

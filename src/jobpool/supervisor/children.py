@@ -123,6 +123,7 @@ class Children:
                 checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
                 tmp_root=str(self._run.tmp_root),
                 store_url=without_password(settings.store),
+                queue_depth_max=settings.queue_depth_max,
             )
         )
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))

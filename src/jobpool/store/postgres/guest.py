@@ -14,7 +14,6 @@ from typing import Any
 
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.running import Claim
-from jobpool.core.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import StoreError, UsageError
 from jobpool.store.joining import superseded
 from jobpool.store.postgres.address import read_address
@@ -31,10 +30,11 @@ class Guest(PostgresStore):
 
     Args:
         url: the store's, without a password.
+        queue_depth_max: cap on unfinished jobs.
     """
 
-    def __init__(self, url: str) -> None:
-        self._depth = DepthGuard(QUEUE_DEPTH_MAX)
+    def __init__(self, url: str, queue_depth_max: int) -> None:
+        self._depth = DepthGuard(queue_depth_max)
         self._server = Database(read_address(url), None, 0.0)
         self._database = self._server
 
@@ -52,7 +52,7 @@ def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enque
         is_attempt = session.value("is_attempt", id=claim.job_id, token=claim.token)
     if not is_attempt:
         fail(session, claim)
-    return Guest(claim.store_url).enqueue(jobs, connection)
+    return Guest(claim.store_url, claim.queue_depth_max).enqueue(jobs, connection)
 
 
 def complete(connection: Any, claim: Claim, result: bytes) -> None:

@@ -29,10 +29,13 @@ from jobpool.store.postgres.depth import DepthGuard
 from jobpool.store.postgres.health import concerns, describe
 from jobpool.store.postgres.joining import caller_transaction, joined
 from jobpool.store.postgres.place import run_root_of
+from jobpool.store.postgres.ratelimit import RateLimit
 
 PATIENCE_S = 30.0
-RING_EVERY_S = 0.05
-"""A process rings no more often: a ring makes all commits of the database queue."""
+RINGS_PER_S = 20.0
+"""A process rings no more often: a ring makes all commits of the database queue. Who
+was rung for looks again a few times, ever more rarely."""
+RINGS_AT_ONCE = 20
 _RANDOM_BITS = 20
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out so long ago does not come back."""
@@ -56,7 +59,7 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
         self._depth = DepthGuard(queue_depth_max)
         self._server = Database(read_address(url), clock, patience_s)
         self._database = self._server
-        self._rung_s = float("-inf")
+        self._rings = RateLimit(RINGS_PER_S, RINGS_AT_ONCE)
         self._seen: str | None = None
         self._listening: object = None
         """The connection that listens; another one does not, yet."""
@@ -108,10 +111,8 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
 
     def ring(self) -> None:
         """See `Store.ring`: a hint; a ring that cannot be sent is no error."""
-        now_s = time.monotonic()
-        if now_s - self._rung_s < RING_EVERY_S or self._server.is_writing:
+        if self._server.is_writing or not self._rings.take(time.monotonic()):
             return
-        self._rung_s = now_s
         try:
             with self._server.reading() as session:
                 session.run("ring")

@@ -1,7 +1,8 @@
 -- Runs of supervisors, what they publish, and the deletion of what is old.
 
 -- name: begin_run
--- Again by a living run: it replaces what it said.
+-- Again by a living run: it replaces what it said. A lease that has run out stays so:
+-- that is for its next renewal to find.
 INSERT INTO jobpool_runs (
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms
@@ -19,7 +20,10 @@ SET
   version = excluded.version,
   pools = excluded.pools,
   heartbeat_at_ms = excluded.heartbeat_at_ms,
-  lease_until_ms = excluded.lease_until_ms
+  lease_until_ms = CASE
+    WHEN jobpool_runs.lease_until_ms > :now_ms THEN excluded.lease_until_ms
+    ELSE jobpool_runs.lease_until_ms
+  END
 WHERE ended_at_ms IS NULL
 RETURNING id
 
