@@ -24,6 +24,7 @@ def thumbnail(path: str, width: int = 256) -> str:
 
 @jobs.job("io")
 async def fetch(url: str) -> bytes:
+    await current().complete_async(None, {"url": url})
     return url.encode()
 
 
@@ -53,5 +54,13 @@ def uses() -> None:
     thumbnail.options(priority=1).enqueue()  # type: ignore[call-arg]
     thumbnail.options(prio=1)  # type: ignore[call-arg]
     fetch.enqueue(5)  # type: ignore[call-overload]
+    current().complete(None, 1)
     with suppress(SoftTimeout):
         current().heartbeat(progress=0.5)
+
+
+async def uses_async() -> None:
+    job = await thumbnail.options(connection=None).enqueue_async("a", width=3)
+    assert_type(job, Job[str])
+    assert_type(await fetch.enqueue_async("u"), Job[bytes])
+    await thumbnail.enqueue_async(5)  # type: ignore[arg-type]
