@@ -7,6 +7,10 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
+from jobpool.core.isolation import plan
+from jobpool.core.limits import PoolLimits
+from jobpool.core.settings import PoolSettings
+from jobpool.sandbox.features import lacking
 from jobpool.sandbox.frames import Done, Forked, Go, Loaded, Ready, RunJob
 from jobpool.sandbox.identity import process_start_time
 from jobpool.sandbox.process import ChildProcess
@@ -16,6 +20,21 @@ from waiting import wait_until
 
 APPS = str(Path(__file__).parent / "integration" / "apps")
 PATIENCE_S = 30.0
+
+
+def lockdown_of(**options):
+    """Return what children of a pool with these options do to themselves here."""
+    pool = PoolSettings(
+        name="cpu",
+        size_min=1,
+        size_max=1,
+        limits=PoolLimits(timeout_s=60, memory_bytes=2**30),
+        **options,
+    )
+    return plan(pool, lacking())[0]
+
+
+STANDARD = lockdown_of()
 
 
 class Rig:
@@ -67,6 +86,7 @@ class Rig:
             "result_max_bytes": 1 << 20,
             "checkpoint_max_bytes": 1 << 16,
             "tmp_root": str(self.directory / "tmp"),
+            "lockdown": STANDARD,
         }
         child.send(Go(**{**settings, **go}))
         if ready:

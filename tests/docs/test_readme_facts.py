@@ -16,6 +16,7 @@ from jobpool.cli.launch import run
 from jobpool.cli.opening import NETWORK_VARIABLE
 from jobpool.cli.root import cli
 from jobpool.core import events, outcome, policy
+from jobpool.core.isolation import MEASURES
 from jobpool.core.lifecycle import TRANSITIONS
 from jobpool.core.options import ENVIRONMENT
 from jobpool.core.outcome import CHARGES, Charge
@@ -92,6 +93,15 @@ def options_of(command):
         for text in parameter.opts
         if text.startswith("--")
     }
+
+
+def test_the_table_of_measures_is_the_codes():
+    """The README promises exactly what children do to themselves."""
+    rows = "\n".join(
+        f"| {one.name} | `{one.asked_by}` | {one.stops} | {one.may_break} |"
+        for one in MEASURES
+    )
+    assert f"\n|---|---|---|---|\n{rows}\n\n" in TEXT, rows
 
 
 def test_the_outcome_table_is_the_codes():

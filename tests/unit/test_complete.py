@@ -91,7 +91,8 @@ def leased(tmp_path):
     begin_run(store)
     store.enqueue([new_job()])
     lease = lease_one(store)
-    yield Claim(url, lease.id, lease.kind, lease.token, 1000, 1000), tmp_path / "jobs.db"
+    claim = Claim(url, lease.id, lease.kind, lease.token, 1000, 1000)
+    yield claim, tmp_path / "jobs.db"
     store.close()
 
 

@@ -94,6 +94,7 @@ def test_there_are_all_events_that_were_agreed():
         "alarm",
         "child_ended",
         "child_started",
+        "isolation_reduced",
         "job_completed",
         "job_dead",
         "job_ended",

@@ -12,11 +12,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from jobpool.core.isolation import MEASURES, obstacles
 from jobpool.core.quantity import show_size
+from jobpool.sandbox.features import lacking
 
 _PR_GET_CHILD_SUBREAPER = 37
-_LANDLOCK_CREATE_RULESET = 444
-_LANDLOCK_VERSION_FLAG = 1
 _FILES_FEW = 1024
 _V2_ROOT = Path("/sys/fs/cgroup")
 
@@ -52,8 +52,8 @@ def kernel_facts() -> Iterator[Fact]:
         yield _tried("child subreaper", _subreaper)
         yield _tried("memfd", _memfd)
         yield _tried("/proc/PID/statm", _statm)
-        yield _landlock()
         yield _cgroup()
+        yield from _isolation()
     yield from _limits()
 
 
@@ -88,17 +88,16 @@ def _statm() -> str:
     return f"works; this command uses {show_size(pages * resource.getpagesize())}"
 
 
-def _landlock() -> Fact:
-    """Note which version of Landlock there is; jobpool works without."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(
-        ctypes.c_long(_LANDLOCK_CREATE_RULESET),
-        None,
-        ctypes.c_size_t(0),
-        ctypes.c_uint32(_LANDLOCK_VERSION_FLAG),
-    )
-    found = f"version {version}" if version > 0 else "not available; not needed"
-    return Fact("landlock", found)
+def _isolation() -> Iterator[Fact]:
+    """Yield for each measure that keeps children in whether it can be in force."""
+    missing = lacking()
+    for measure in MEASURES:
+        name = f"sandbox: {measure.name} ({measure.asked_by})"
+        if why := obstacles(measure, missing):
+            text = f"cannot be in force: {why}; would stop: {measure.stops}"
+            yield Fact(name, text, Verdict.NOTE)
+        else:
+            yield Fact(name, f"stops: {measure.stops}. May break: {measure.may_break}")
 
 
 def _cgroup() -> Fact:

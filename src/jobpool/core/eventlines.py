@@ -229,6 +229,10 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
             yield f"pool {event.pool} resized"
             yield f"{event.size_from} to {event.size_to} children"
             yield event.reason
+        case ev.IsolationReduced():
+            yield f"pools {' '.join(event.pools)}: {event.measure} not in force"
+            yield event.why
+            yield f"children are not kept from: {event.stops}"
         case ev.PoolReloaded():
             yield f"pool {event.pool} reloaded"
             yield "its children are replaced as they fall idle"

@@ -85,6 +85,19 @@ class SupervisorStopped(Event, frozen=True, kw_only=True):
     """Leases that could not be given back; the next start reclaims them."""
 
 
+class IsolationReduced(Event, frozen=True, kw_only=True):
+    """A measure that keeps children in is wanted, and not in force here."""
+
+    name = "isolation_reduced"
+    level = Level.WARNING
+
+    pools: tuple[str, ...]
+    measure: str
+    stops: str
+    """What it would keep children from."""
+    why: str
+
+
 class Alarm(Event, frozen=True, kw_only=True):
     """Something that a person must look at."""
 

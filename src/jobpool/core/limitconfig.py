@@ -97,7 +97,7 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
         "size": sizes.get(name, (None, "")),
         "memory": (min(memory, half), memory_origin),
         "timeout": (timeout, DEFAULT),
-        "env": ("all", DEFAULT),
+        **dict.fromkeys(("env", "write", "cpus"), ("all", DEFAULT)),
     }
     for key in ("memory_max", "timeout_max", "soft_timeout", "heartbeat_timeout"):
         defaults[key] = ("none", DEFAULT)

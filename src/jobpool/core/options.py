@@ -11,7 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
-from jobpool.core.settings import MAX_ATTEMPTS_MAX, SENDABLE_MAX_BYTES, SLOTS_MAX
+from jobpool.core.settings import (
+    MAX_ATTEMPTS_MAX,
+    SENDABLE_MAX_BYTES,
+    SLOTS_MAX,
+    SandboxLevel,
+)
 from jobpool.errors import ConfigError
 
 Reader = Callable[[Any, str], Any]
@@ -41,6 +46,10 @@ class Option(NamedTuple):
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?", re.ASCII)
 _INTEGER = re.compile(r"\d{1,18}", re.ASCII)
 _BITS_MAX = 128
+_CORES = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
+_CORE_MAX = 8191
+"""The kernel's own limit."""
+_NICE_MAX = 19
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -146,6 +155,58 @@ def _names(value: Any, what: str) -> tuple[str, ...] | None:
     return tuple(value)
 
 
+def _paths(value: Any, what: str) -> tuple[str, ...] | None:
+    if value == "all":
+        return None
+    good = isinstance(value, list) and all(
+        isinstance(path, str) and path.strip() and "\0" not in path for path in value
+    )
+    if not good:
+        raise ConfigError(
+            f'{what}: expected "all" or a list of paths, such as ["/srv/pictures"] or '
+            f"[], got {_seen(value)}"
+        )
+    return tuple(value)
+
+
+def _cores(value: Any, what: str) -> tuple[int, ...] | None:
+    """Read ``"all"``, ``[0, 1]`` and ``"0-3,6"``."""
+    if value == "all":
+        return None
+    found: set[int] = set()
+    parts = value.split(",") if isinstance(value, str) else value
+    good = isinstance(parts, list) and parts
+    for part in parts if good else ():
+        match = None if isinstance(part, bool) else _CORES.fullmatch(_seen_core(part))
+        last = int(match[2] or match[1]) if match else -1
+        if not match or not int(match[1]) <= last <= _CORE_MAX:
+            good = False
+            break
+        found |= set(range(int(match[1]), last + 1))
+    if not good:
+        raise ConfigError(
+            f'{what}: expected "all" or the numbers of cores, such as "0-3,6" or '
+            f"[0, 1], got {_seen(value)}"
+        )
+    return tuple(sorted(found))
+
+
+def _seen_core(part: Any) -> str:
+    return part.strip() if isinstance(part, str) else _seen(part)
+
+
+def _level(value: Any, what: str) -> SandboxLevel:
+    if value not in set(SandboxLevel):
+        raise ConfigError(
+            f"{what}: expected {' or '.join(SandboxLevel)}, got {_seen(value)}"
+        )
+    return SandboxLevel(value)
+
+
+def _show_flag(value: bool) -> str:  # noqa: FBT001 - as every `show`
+    return "true" if value else "false"
+
+
 def _show_or(show: Callable[[Any], str], word: str) -> Callable[[Any], str]:
     return lambda value: word if value is None else show(value)
 
@@ -157,6 +218,7 @@ _DURATION_OR_NONE = Option(_or_none(_duration), _show_or(show_duration, "none"))
 _SIZE_OR_NONE = Option(_or_none(size_bytes), _show_or(show_size, "none"))
 _KEPT = Option(_or_none(duration_s, "forever"), _show_or(show_duration, "forever"))
 _TEXT = Option(_text)
+_FLAG = Option(_flag, _show_flag)
 
 TOP: Mapping[str, Option] = {
     "store": _TEXT,
@@ -181,8 +243,16 @@ POOL: Mapping[str, Option] = {
     "recycle_age": _DURATION,
     "recycle_growth": _SIZE,
     "drain": _DURATION_OR_ZERO,
-    "preload": Option(_flag, lambda value: "true" if value else "false"),
+    "preload": _FLAG,
+    "sandbox": Option(_level),
+    "write": Option(
+        _paths, _show_or(lambda paths: ", ".join(paths) or "nowhere", "all")
+    ),
+    "network": _FLAG,
+    "new_privileges": _FLAG,
     "env": Option(_names, _show_or(", ".join, "all")),
+    "nice": Option(_whole(0, _NICE_MAX)),
+    "cpus": Option(_cores, _show_or(lambda cores: ",".join(map(str, cores)), "all")),
     "idle_shrink": _DURATION,
     "output_max": _SIZE,
 }
@@ -203,9 +273,12 @@ RETENTION: Mapping[str, Option] = dict.fromkeys(
 )
 """Options of ``[retention]``."""
 
+_LISTS = {"size", "env", "write", "cpus"}
+"""Not said in one word: the pools' grammar parts at commas."""
+
 ENVIRONMENT: Mapping[str, str] = {
     **{f"JOBPOOL_{key.upper()}": key for key in TOP},
-    **{f"JOBPOOL_{key.upper()}": key for key in POOL if key not in ("size", "env")},
+    **{f"JOBPOOL_{key.upper()}": key for key in POOL if key not in _LISTS},
     "JOBPOOL_POOLS": "size",
 }
 """Variables, and the option that each one sets; those of `POOL` for every pool."""

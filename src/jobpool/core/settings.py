@@ -7,6 +7,7 @@ here is only what they are and what they mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 import msgspec
 
@@ -35,6 +36,13 @@ LEASE_TTL_MIN_S = 5.0
 """Of stores that several hosts share: a renewal needs its time."""
 
 
+class SandboxLevel(StrEnum):
+    """How much children are kept from; `core.isolation` says what that is."""
+
+    OFF = "off"
+    STANDARD = "standard"
+
+
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One pool: how many children it may have, and what each may use."""
 
@@ -53,6 +61,17 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """False: the application is imported in each child, not in the zygote."""
     env: tuple[str, ...] | None = None
     """Names of the environment that children see; None: all."""
+    sandbox: SandboxLevel = SandboxLevel.STANDARD
+    write: tuple[str, ...] | None = None
+    """Paths below which children may write, besides TMPDIR; None: anywhere."""
+    network: bool = True
+    """False: no sockets to other machines."""
+    new_privileges: bool = False
+    """True: programs such as sudo may give rights to children."""
+    nice: int = 0
+    """Added to the supervisor's."""
+    cpus: tuple[int, ...] | None = None
+    """Numbers of the cores that children run on; None: as the supervisor."""
     idle_shrink_s: float = 60.0
     """A pool with a range gives a child back after so long without need."""
     output_max_bytes: int = MIB

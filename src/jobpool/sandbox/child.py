@@ -28,7 +28,7 @@ import msgspec
 from jobpool.core import running
 from jobpool.core.app import Application
 from jobpool.errors import AppError, SoftTimeout
-from jobpool.sandbox import confine
+from jobpool.sandbox import confine, lockdown
 from jobpool.sandbox.application import load_application
 from jobpool.sandbox.channel import AttemptChannel, ClosedChannel
 from jobpool.sandbox.copies import watch_forks
@@ -155,6 +155,8 @@ class Child:
         scratch = None
         if self._go.tmp_root:
             scratch = Scratch(scratch_path(self._go.tmp_root, self._go.slot_name))
+        confine.raise_oom_score()
+        lockdown.apply(self._go.lockdown, scratch.path if scratch else None)
         application = inherited.application or load_application(
             inherited.load.app, inherited.load.directory
         )

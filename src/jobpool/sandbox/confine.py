@@ -29,7 +29,6 @@ from multiprocess import process as multiprocess_process
 
 from jobpool.sandbox.meter import backstop_bytes
 from jobpool.sandbox.procfs import data_bytes
-from jobpool.sandbox.tree import PR_SET_NO_NEW_PRIVS, prctl
 
 OOM_SCORE_RAISE = 500
 """The kernel shall take a child, and not the supervisor, when memory runs out."""
@@ -76,19 +75,22 @@ def point_output(output_fd: int) -> None:
 
 
 def set_limits(memory_bytes: int) -> None:
-    """Give up privileges to gain, core dumps, and memory without end.
+    """Give up core dumps, and memory without end.
 
     Args:
         memory_bytes: the highest memory limit that an attempt may have here; the
             bound is loosely above it. 0: no bound.
     """
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
         _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         wanted = data_bytes() + backstop_bytes(memory_bytes)
         if hard == resource.RLIM_INFINITY or wanted < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+
+def raise_oom_score() -> None:
+    """Be what the kernel ends first when the machine's memory is gone."""
     score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     raised = min(OOM_SCORE_MAX, int(os.read(score, 16)) + OOM_SCORE_RAISE)
     os.pwrite(score, b"%d" % raised, 0)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from jobpool.core.handler import AppReport
+from jobpool.core.isolation import Lockdown
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.settings import QUEUE_DEPTH_MAX
 
@@ -100,6 +101,7 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """The child's temporary directory is below it; "": it gets none of its own."""
     store_url: str = ""
     """Without a password: what a handler's connection must be to, for `complete`."""
+    lockdown: Lockdown = Lockdown()
     queue_depth_max: int = QUEUE_DEPTH_MAX
     """For jobs that a handler enqueues on its own connection."""
 

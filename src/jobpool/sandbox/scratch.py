@@ -40,6 +40,11 @@ class Scratch:
         os.environ["TMPDIR"] = self._path
         self.point_tempfile()
 
+    @property
+    def path(self) -> str:
+        """Where it is now."""
+        return self._path
+
     def point_tempfile(self) -> None:
         """Undo what the tempfile module remembers; it reads TMPDIR only once."""
         tempfile.tempdir = self._path

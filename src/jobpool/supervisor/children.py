@@ -13,9 +13,11 @@ may be that fork's, so the sweep waits.
 from __future__ import annotations
 
 import selectors
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jobpool.core import events as ev
+from jobpool.core.isolation import Lockdown
+from jobpool.core.settings import PoolSettings
 from jobpool.core.storeurl import without_password
 from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
@@ -46,6 +48,7 @@ class Children:
         zygotes: make them.
         run: the run directory.
         slots: the machine's slots; only read.
+        lockdown: says what children of a pool do to themselves.
     """
 
     def __init__(
@@ -55,11 +58,13 @@ class Children:
         run: RunDirectory,
         *,
         slots: Sequence[Slot],
+        lockdown: Callable[[PoolSettings], Lockdown],
     ) -> None:
         self._reactor = reactor
         self._zygotes = zygotes
         self._run = run
         self._slots = slots
+        self._lockdown = lockdown
         self._processes: dict[int, ChildProcess] = {}
         self._forking: dict[int, ChildProcess] = {}
         self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
@@ -123,6 +128,7 @@ class Children:
                 checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
                 tmp_root=str(self._run.tmp_root),
                 store_url=without_password(settings.store),
+                lockdown=self._lockdown(pool),
                 queue_depth_max=settings.queue_depth_max,
             )
         )

@@ -38,6 +38,7 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor.children import Children
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.housekeeping import Housekeeping
+from jobpool.supervisor.isolating import Isolation
 from jobpool.supervisor.loop import Alive, Loop
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.pulse import Pulse
@@ -134,6 +135,7 @@ class _Supervisor:
             settings, pid=os.getpid(), burst=burst, on_registry=self._enter
         )
         self._store = StoreThread(self._open, self._own.id, self._reactor.post, clock)
+        self._isolation = Isolation()
         self._is_open = False
         """The run is open in the store: its directory must outlive it."""
         self._pulse = Pulse(
@@ -147,6 +149,7 @@ class _Supervisor:
 
     def run(self) -> int:
         """Start, run, end."""
+        self._isolation.check(self._settings)
         become_subreaper()
         switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -186,6 +189,7 @@ class _Supervisor:
             zygotes,
             directory,
             slots=self._machine.slots,
+            lockdown=self._isolation.lockdown,
         )
         self._zygotes = zygotes
         loop = Loop(
@@ -255,6 +259,9 @@ class _Supervisor:
         if first:
             self._housekeeping.start()
             self._reclaimer.start()
+            now_ms = self._clock.utc_ms()
+            for event in self._isolation.reductions(self._settings, now_ms):
+                self._observer.observe(event)
             self._observer.observe(self._ready())
 
     def _again(
@@ -322,6 +329,7 @@ class _Supervisor:
         try:
             settings = self._reread()
             problem = reload_problem(self._settings, settings)
+            self._isolation.check(settings)
         except JobpoolError as exc:
             problem = str(exc)
         if problem is not None:

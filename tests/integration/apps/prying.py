@@ -1,0 +1,188 @@
+"""A handler that tries to get out of its child, one way at a time."""
+
+# Written as an intruder writes:
+# ruff: noqa: PTH123, PTH102, PTH108, PTH104
+
+import ctypes
+import multiprocessing
+import os
+import platform
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+from fake_application import FakeApplication
+
+app = FakeApplication()
+_libc = ctypes.CDLL(None, use_errno=True)
+_NUMBERS = {
+    "x86_64": {"ptrace": 101, "bpf": 321, "reboot": 169, "clone": 56, "clone3": 435},
+    "aarch64": {"ptrace": 117, "bpf": 280, "reboot": 142, "clone": 220, "clone3": 435},
+}
+CALLS = _NUMBERS[platform.machine()]
+
+
+@app.handler
+def pry(asked):
+    """Try a way; return "done", or the words for the error that came instead."""
+    way, target = asked
+    try:
+        WAYS[way](target)
+    except OSError as error:
+        return errno_name(error)
+    return "done"
+
+
+def errno_name(error):
+    return os.strerror(error.errno)
+
+
+def called(answer):
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return answer
+
+
+def system_call(name, *arguments):
+    return called(
+        _libc.syscall(ctypes.c_long(CALLS[name]), *map(ctypes.c_long, arguments))
+    )
+
+
+def signal_it(pid):
+    os.kill(pid, 0)
+
+
+def write_its_memory(pid):
+    os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR))
+
+
+def signal_own_child(_):
+    with subprocess.Popen(["sleep", "60"]) as child:
+        child.send_signal(signal.SIGKILL)
+
+
+def leave_the_tree(_):
+    called(_libc.prctl(36, 0, 0, 0, 0))
+
+
+def clone_a_sibling(_):
+    clone_parent = 0x8000
+    pid = system_call("clone", clone_parent | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+
+
+def gain_rights(_):
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":\t", 1) for line in status)
+    if lines["NoNewPrivs"].strip() == "1":
+        raise PermissionError(1, os.strerror(1))
+
+
+def write_there(path):
+    Path(path).write_text("x")
+
+
+def remove_there(path):
+    os.unlink(path)
+
+
+def truncate_there(path):
+    os.truncate(path, 0)
+
+
+def rename_there(path):
+    os.rename(path, f"{path}.moved")
+
+
+def link_out(path):
+    with tempfile.NamedTemporaryFile() as file:
+        os.link(file.name, path)
+
+
+def write_temporary(_):
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "a").write_text("a")
+        os.rename(f"{place}/a", f"{place}/b")
+        os.mkdir(f"{place}/c")
+        os.rename(f"{place}/b", f"{place}/c/b")
+
+
+def write_nothing(_):
+    Path("/dev/null").write_text("x")
+
+
+def connect_tcp(port):
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def send_udp(port):
+    with socket.socket(type=socket.SOCK_DGRAM) as plug:
+        plug.sendto(b"x", ("127.0.0.1", port))
+
+
+def talk_locally(_):
+    for plug in socket.socketpair():
+        plug.close()
+
+
+def look_up_interfaces(_):
+    socket.if_nameindex()
+
+
+def run_a_program(_):
+    subprocess.run(["true"], check=True)
+
+
+def use_multiprocessing(_):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(abs, [-1, -2]) == [1, 2]
+
+
+def use_threads(_):
+    import threading
+
+    thread = threading.Thread(target=len, args=("",))
+    thread.start()
+    thread.join()
+
+
+WAYS = {
+    "signal": signal_it,
+    "memory": write_its_memory,
+    "own child": signal_own_child,
+    "leave": leave_the_tree,
+    "sibling": clone_a_sibling,
+    "gain": gain_rights,
+    "ptrace": lambda _: system_call("ptrace", 0, 0, 0, 0),
+    "bpf": lambda _: system_call("bpf", 0, 0, 0),
+    "reboot": lambda _: system_call("reboot", 0, 0, 0, 0),
+    "clone3": lambda _: system_call("clone3", 0, 0),
+    "write": write_there,
+    "remove": remove_there,
+    "truncate": truncate_there,
+    "rename": rename_there,
+    "link": link_out,
+    "temporary": write_temporary,
+    "null": write_nothing,
+    "tcp": connect_tcp,
+    "udp": send_udp,
+    "local": talk_locally,
+    "interfaces": look_up_interfaces,
+    "program": run_a_program,
+    "multiprocessing": use_multiprocessing,
+    "threads": use_threads,
+}
+
+
+@app.handler
+def surroundings(_):
+    """Say what it runs on."""
+    return {
+        "nice": os.nice(0),
+        "cpus": sorted(os.sched_getaffinity(0)),
+    }
