@@ -27,6 +27,8 @@ class Settling(Producing):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: Database
+    _SUCCEED: ClassVar[str | None] = None
+    """The query that settles plain successes at once, where there is one."""
     _HELD_ELSEWHERE: ClassVar[str | None] = None
     """The query for leases that another open transaction holds, where one can."""
 
@@ -51,6 +53,10 @@ class Settling(Producing):
         self, session: Session, settlements: Sequence[Settlement], now_ms: int
     ) -> dict[int, Receipt]:
         """Settle jobs, each named once; return the receipts that are not stale."""
+        done_at_once = self._succeed(session, settlements, now_ms)
+        if len(done_at_once) == len(settlements):
+            return done_at_once
+        settlements = [s for s in settlements if s.id not in done_at_once]
         known = self._hold(session, settlements)
         won = [s for s in settlements if known.get(s.id) is Receipt.ACCEPTED]
         done = [s for s in settlements if known.get(s.id) is Receipt.COMPLETED]
@@ -72,7 +78,28 @@ class Settling(Producing):
             # Never refused for the depth of the queue: the settlement would be, too.
             self._depth.add(session, len(hooks))
             self._insert(session, hooks, now_ms)
-        return known
+        return done_at_once | known
+
+    def _succeed(
+        self, session: Session, settlements: Sequence[Settlement], now_ms: int
+    ) -> dict[int, Receipt]:
+        """Settle plain successes in one statement, where there is one for it.
+
+        Returns:
+            Those that it has settled; the others may be anything.
+        """
+        plain = [s for s in settlements if _is_plain(s)]
+        if not plain or self._SUCCEED is None:
+            return {}
+        blobs = Blobs()
+        rows = [
+            (*_figures_row(s), *blobs.add(s.result if has_result(s) else None))
+            for s in plain
+        ]
+        done = session.rows(
+            self._SUCCEED, rows=as_json(rows), blobs=blobs.joined(), now_ms=now_ms
+        )
+        return {job_id: Receipt.ACCEPTED for (job_id,) in done}
 
     def _hold(
         self, session: Session, settlements: Sequence[Settlement]
@@ -163,6 +190,32 @@ def _settled_rows(
 def has_result(s: Settlement) -> bool:
     """Say whether a settlement brings a result to be stored; null is none."""
     return s.state is JobState.SUCCEEDED and s.result not in {None, _NULL}
+
+
+def _is_plain(s: Settlement) -> bool:
+    """Say whether a success charges nothing, tells nothing and brings no new job."""
+    evidence = s.evidence
+    return (
+        s.state is JobState.SUCCEEDED
+        and s.outcome is Outcome.SUCCEEDED
+        and s.followup is None
+        and not any(s.charge)
+        and evidence.reason is None
+        and evidence.error is None
+        and evidence.error_class is None
+    )
+
+
+def _figures_row(s: Settlement) -> tuple[Any, ...]:
+    evidence = s.evidence
+    return (
+        s.id,
+        s.token,
+        fit_memory_bytes(evidence.peak_rss_bytes),
+        fit_duration_s(evidence.cpu_s),
+        fit_duration_s(evidence.duration_s),
+        clean_text(evidence.slot),
+    )
 
 
 def _job_row(s: Settlement) -> tuple[Any, ...]:

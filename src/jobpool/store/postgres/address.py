@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -56,7 +56,8 @@ def read_address(url: str) -> Address:
             f"store: schema={schema[:80]!r} cannot be used; expected a lower-case name "
             "of letters, digits and _, at most 63, that does not begin with pg_"
         )
-    rest = urlencode([item for item in options if item[0] != "schema"])
+    kept = [item for item in options if item[0] != "schema"]
+    rest = urlencode(kept, quote_via=quote)  # libpq does not take a + for a blank
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
     try:
         conninfo_to_dict(conninfo)

@@ -94,7 +94,7 @@ class Session:
                 cursor.execute(self._queries["begin"].encode())
                 while cursor.nextset():
                     pass
-                (self.begun_ms,) = cursor.fetchone() or (None,)
+                self.begun_ms, *_settings = cursor.fetchone() or (None,)
         except psycopg.Error as error:
             raise explain(error, self._place) from error
 
@@ -104,7 +104,12 @@ class Session:
         try:
             with self.connection.cursor(row_factory=tuple_row) as cursor:
                 cursor.execute(
-                    self._queries[name].encode(), parameters or None, binary=True
+                    self._queries[name].encode(),
+                    parameters or None,
+                    # Outside of a transaction of ours nothing keeps the planner from
+                    # plans that suit a small table for ever: it is asked each time.
+                    prepare=None if self.begun_ms is not None else False,
+                    binary=True,
                 )
                 rows = cursor.fetchall() if cursor.description else []
                 return rows, cursor.rowcount

@@ -45,6 +45,7 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
     """A store that several hosts share. Thread-safe; connects again after a fork."""
 
     _DELETIONS = ("delete_attempts", "delete_jobs")
+    _SUCCEED = "succeed_jobs"
     _HELD_ELSEWHERE = "held_elsewhere"
 
     def __init__(
@@ -162,13 +163,14 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
         given = [
             (*row, *blobs.add(job.payload)) for row, job in zip(rows, jobs, strict=True)
         ]
-        stored = session.rows(
+        ((ids, found),) = session.rows(
             "insert_jobs", rows=as_json(given), blobs=blobs.joined(), now_ms=now_ms
         )
-        answers: list[Enqueued | None] = [None] * len(jobs)
-        for place, job_id in stored:
-            answers[place] = Enqueued(job_id, created=True, state=states[place])
-        return answers
+        stored = set(found or ())
+        return [
+            Enqueued(job_id, created=True, state=state) if job_id in stored else None
+            for job_id, state in zip(ids, states, strict=True)
+        ]
 
     def _take_tokens(self, session: Session, count: int) -> list[int]:
         # A promoted standby may have missed the last numbers: the random bits keep a

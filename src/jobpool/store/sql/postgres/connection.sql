@@ -14,13 +14,20 @@ SELECT
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: begin
--- In one round trip, with the store's clock. Bounds for this transaction only: a
--- setting of the session would go astray behind a pooler.
+-- In one round trip, with the store's clock. Settings of this transaction only: those
+-- of a session would go astray behind a pooler. Our statements look rows up by an
+-- index, whatever the statistics say, and a plan that was made while the table was
+-- small must be good when it has grown: nothing else is offered to the planner.
 BEGIN;
-SET LOCAL statement_timeout = '20s';
-SET LOCAL lock_timeout = '3s';
-SET LOCAL idle_in_transaction_session_timeout = '30s';
-SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+SELECT
+  floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+  set_config('statement_timeout', '20s', true),
+  set_config('lock_timeout', '3s', true),
+  set_config('idle_in_transaction_session_timeout', '30s', true),
+  set_config('enable_seqscan', 'off', true),
+  set_config('enable_bitmapscan', 'off', true),
+  set_config('enable_hashjoin', 'off', true),
+  set_config('enable_mergejoin', 'off', true)
 
 -- name: listen
 -- The channel carries the schema's name: another queue's rings are not ours.

@@ -1,10 +1,15 @@
 -- Taking in a queue that moves here: staged in chunks, then visible all at once.
 
 -- name: move_unbounded
--- The last transaction may be long; its locks may not be waited for for long.
+-- The last transaction may be long; its locks may not be waited for for long. It goes
+-- over whole tables, which `begin` makes hard.
 SELECT
   set_config('statement_timeout', '0', true),
-  set_config('idle_in_transaction_session_timeout', '0', true)
+  set_config('idle_in_transaction_session_timeout', '0', true),
+  set_config('enable_seqscan', 'on', true),
+  set_config('enable_bitmapscan', 'on', true),
+  set_config('enable_hashjoin', 'on', true),
+  set_config('enable_mergejoin', 'on', true)
 
 -- name: move_stage_notes
 -- Whose jobs are staged.

@@ -43,7 +43,7 @@ WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
 
 -- name: insert_jobs
 -- In order: ids grow with it. What another producer has just stored under the same
--- key or unique text is left out. Returns place in :rows, and id.
+-- key or unique text is left out. Returns the ids in order of :rows, and those stored.
 WITH fresh AS MATERIALIZED (
   SELECT nextval('jobpool.job_ids') AS id, ordered.place, ordered.value
   FROM (
@@ -80,6 +80,6 @@ stored AS (
   ON CONFLICT DO NOTHING
   RETURNING id
 )
-SELECT (fresh.place - 1)::integer, stored.id
-FROM fresh
-JOIN stored ON stored.id = fresh.id
+SELECT
+  (SELECT array_agg(id ORDER BY place) FROM fresh),
+  (SELECT array_agg(id) FROM stored)

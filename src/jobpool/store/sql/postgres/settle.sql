@@ -2,6 +2,49 @@
 -- their id: `state || ''` keeps the guard from being an invitation to walk the index of
 -- everything in that state, which stale statistics may hold for empty.
 
+-- name: succeed_jobs
+-- The usual end, in one statement: nothing is charged, and there is nothing to tell.
+-- :rows holds [id, token, peak RSS, CPU, duration, slot, result first, length].
+-- Returns the ids of those that it has settled; the others need a closer look.
+WITH held AS MATERIALIZED (
+  SELECT
+    j.id,
+    (ended.value ->> 2)::bigint AS peak_rss_bytes,
+    (ended.value ->> 3)::double precision AS cpu_s,
+    (ended.value ->> 4)::double precision AS duration_s,
+    ended.value ->> 5 AS slot,
+    (ended.value ->> 6)::integer AS result_first,
+    (ended.value ->> 7)::integer AS result_length
+  FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
+  JOIN jobpool.jobs AS j ON j.id = (ended.value ->> 0)::bigint
+  WHERE j.state || '' = 'leased' AND j.token = (ended.value ->> 1)::bigint
+  FOR UPDATE OF j SKIP LOCKED
+)
+UPDATE jobpool.jobs AS j
+SET
+  state = 'succeeded',
+  outcome = 'succeeded',
+  finished_at_ms = %(now_ms)s,
+  started_at_ms = coalesce(j.started_at_ms, j.leased_at_ms),
+  reason = NULL,
+  error_class = NULL,
+  error = NULL,
+  peak_rss_bytes = held.peak_rss_bytes,
+  cpu_s = held.cpu_s,
+  duration_s = held.duration_s,
+  slot = coalesce(held.slot, j.slot),
+  result = CASE
+    WHEN held.result_length IS NULL THEN j.result
+    ELSE substr(%(blobs)s::bytea, held.result_first, held.result_length)
+  END,
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = false
+FROM held
+WHERE j.id = held.id
+RETURNING j.id
+
 -- name: hold_leases
 -- :rows holds [id, token]. Which of these may be settled (1), and which their own
 -- handler's transaction has completed already (2). The locks keep the answers true
@@ -207,7 +250,7 @@ WITH beat AS MATERIALIZED (
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ),
 held AS MATERIALIZED (
-  SELECT j.id
+  SELECT beat.*
   FROM beat
   JOIN jobpool.jobs AS j ON j.id = beat.id
   WHERE j.token = beat.token AND j.state || '' = 'leased'
@@ -217,15 +260,14 @@ UPDATE jobpool.jobs AS j
 SET
   last_heartbeat_at_ms = %(now_ms)s,
   progress = CASE
-    WHEN beat.progress_length IS NULL THEN j.progress
-    ELSE substr(%(blobs)s::bytea, beat.progress_first, beat.progress_length)
+    WHEN held.progress_length IS NULL THEN j.progress
+    ELSE substr(%(blobs)s::bytea, held.progress_first, held.progress_length)
   END,
   checkpoint = CASE
-    WHEN beat.checkpoint_length IS NULL THEN j.checkpoint
-    ELSE substr(%(blobs)s::bytea, beat.checkpoint_first, beat.checkpoint_length)
+    WHEN held.checkpoint_length IS NULL THEN j.checkpoint
+    ELSE substr(%(blobs)s::bytea, held.checkpoint_first, held.checkpoint_length)
   END
 FROM held
-JOIN beat ON beat.id = held.id
 WHERE j.id = held.id
 
 -- name: begin_attempts
@@ -238,14 +280,13 @@ WITH begun AS MATERIALIZED (
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ),
 held AS MATERIALIZED (
-  SELECT j.id
+  SELECT begun.*
   FROM begun
   JOIN jobpool.jobs AS j ON j.id = begun.id
   WHERE j.token = begun.token AND j.state || '' = 'leased'
   FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE jobpool.jobs AS j
-SET started_at_ms = %(now_ms)s, slot = begun.slot
+SET started_at_ms = %(now_ms)s, slot = held.slot
 FROM held
-JOIN begun ON begun.id = held.id
 WHERE j.id = held.id
