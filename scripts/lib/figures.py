@@ -2,7 +2,8 @@
 
 Every figure is taken from what handlers and the kernel recorded, not from what the
 supervisor believes: handlers write CLOCK_MONOTONIC to a file, the store has the
-kernel's own figures for memory. Run it on an otherwise idle machine.
+kernel's own figures for memory. Run it on an otherwise idle machine. PostgreSQL is a
+server of its own that commits to the disk, or the one that JOBPOOL_TEST_POSTGRES names.
 """
 
 from __future__ import annotations
@@ -13,37 +14,57 @@ import json
 import math
 import os
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 APP = Path(__file__).with_name("figures_app.py")
 MIB = 2**20
+PICK_UP_EVERY_S = 0.1
+"""No store's limit on wake-ups is met, and the supervisor is idle again."""
 KINDS_OF_HANG = ("busy", "gil", "deaf", "stopped")
+
+
+class Ground(NamedTuple):
+    """Where a section measures."""
+
+    directory: Path
+    """Empty, and gone after the section."""
+    fresh_store: Callable[[Path], AbstractContextManager[str]]
+    """Makes an empty store, perhaps in that directory; yields its URL."""
+    read: Callable[[str, str, str], list[dict[str, object]]]
+    """Takes a store's URL, a query and a kind: see `Application.rows`."""
+
+
+Section = Callable[[Ground, argparse.Namespace], dict[str, object]]
 
 
 def main() -> None:
     """Measure the sections that were asked for and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="kills of each kind")
-    parser.add_argument("--jobs", type=int, default=30_000, help="no-op jobs")
-    parser.add_argument("--idle", type=float, default=10.0, help="seconds of idling")
-    parser.add_argument("--only", choices=sorted(SECTIONS), action="append")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
+    import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
+
+    stores = {
+        "sqlite": (SECTIONS, sqlite_store, read_sqlite),
+        "postgresql": (postgres.SECTIONS, postgres.fresh_store, postgres.read),
+    }
+    options = arguments({store: parts[0] for store, parts in stores.items()})
+    sections, fresh_store, read = stores[options.store]
     found: dict[str, object] = {}
-    for name in options.only or SECTIONS:
+    for name in options.only or sections:
         if not options.json:
             print(f"measuring {name} …", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="jobpool-figures-") as directory:
-            found |= SECTIONS[name](Path(directory), options)
+            ground = Ground(Path(directory), fresh_store, read)
+            found |= sections[name](ground, options)
     if options.json:
         print(json.dumps(found))
         return
@@ -51,10 +72,44 @@ def main() -> None:
         print(f"{what:<58} {figure}")
 
 
-def kill_lateness(directory: Path, options: argparse.Namespace) -> dict[str, object]:
+def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
+    """Read the command line, given the sections of each store."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/figures",
+        description=__doc__,
+        epilog="Sections: "
+        + "; ".join(f"{store}: {', '.join(of)}" for store, of in sections.items()),
+    )
+    parser.add_argument("--store", choices=sections, default="sqlite")
+    parser.add_argument("--only", metavar="SECTION", action="append", help="see below")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--kills", type=int, default=100, help="kills of each kind")
+    parser.add_argument("--jobs", type=int, default=30_000, help="no-op jobs")
+    parser.add_argument("--idle", type=float, default=10.0, help="seconds of idling")
+    group = parser.add_argument_group("PostgreSQL only")
+    group.add_argument(
+        "--cycle", type=int, default=50_000, help="jobs in a round of the cycle"
+    )
+    group.add_argument("--calls", type=int, default=2000, help="single enqueues")
+    group.add_argument(
+        "--rows", type=int, default=1_000_000, help="backlog, and finished jobs"
+    )
+    group.add_argument(
+        "--hold", type=float, default=75.0, help="seconds of an idle transaction"
+    )
+    options = parser.parse_args()
+    if unknown := set(options.only or ()) - set(sections[options.store]):
+        parser.error(
+            f"--only: {options.store} has no section {', '.join(sorted(unknown))}; "
+            f"it has {', '.join(sections[options.store])}"
+        )
+    return options
+
+
+def kill_lateness(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
     """How long after its hard limit an attempt was over, process tree and all."""
     found: dict[str, object] = {}
-    with application(directory) as app, supervisor(directory, "cpu=2"):
+    with application(ground) as app, supervisor(ground.directory, "cpu=2"):
         app.warm()
         for kind in KINDS_OF_HANG:
             app.enqueue(kind, options.kills)
@@ -66,11 +121,11 @@ def kill_lateness(directory: Path, options: argparse.Namespace) -> dict[str, obj
     return found
 
 
-def memory_overshoot(directory: Path, options: argparse.Namespace) -> dict[str, object]:
+def memory_overshoot(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
     """The kernel's peak of a full-speed allocator under a limit of 256 MiB."""
     found: dict[str, object] = {}
     count = max(10, options.kills // 5)
-    with application(directory) as app, supervisor(directory, "cpu=1"):
+    with application(ground) as app, supervisor(ground.directory, "cpu=1"):
         app.warm()
         for kind in ("hog_small", "hog_large"):
             app.enqueue(kind, count)
@@ -84,9 +139,9 @@ def memory_overshoot(directory: Path, options: argparse.Namespace) -> dict[str, 
     return found
 
 
-def slot_recovery(directory: Path, options: argparse.Namespace) -> dict[str, object]:
+def slot_recovery(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
     """From a segfault to the start of the next job in the same slot."""
-    with application(directory) as app, supervisor(directory, "cpu=1"):
+    with application(ground) as app, supervisor(ground.directory, "cpu=1"):
         app.warm()
         for _ in range(options.kills):
             app.enqueue("crash", 1)
@@ -102,13 +157,13 @@ def slot_recovery(directory: Path, options: argparse.Namespace) -> dict[str, obj
     return {"child death to the slot working: p50 / p99 / max ms": spread(gaps)}
 
 
-def pick_up(directory: Path, options: argparse.Namespace) -> dict[str, object]:
+def pick_up(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
     """From the call of enqueue() in another process to the handler's first line."""
     asked: list[float] = []
-    with application(directory) as app, supervisor(directory, "cpu=2"):
+    with application(ground) as app, supervisor(ground.directory, "cpu=2"):
         app.warm()
         for _ in range(3 * options.kills):
-            time.sleep(0.02)
+            time.sleep(PICK_UP_EVERY_S)
             asked.append(time.monotonic())
             app.enqueue("stamp", 1)
         app.ended("stamp", len(asked), timeout_s=60)
@@ -117,23 +172,26 @@ def pick_up(directory: Path, options: argparse.Namespace) -> dict[str, object]:
     return {"pick-up, idle: p50 / p99 / max ms": spread(delays)}
 
 
-def throughput(directory: Path, options: argparse.Namespace) -> dict[str, object]:
+def throughput(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
     """No-op jobs a second, durable, through two children."""
-    with application(directory) as app:
+    with application(ground) as app:
         began = time.monotonic()
         app.enqueue("noop", options.jobs)
         enqueued = options.jobs / (time.monotonic() - began)
-        with supervisor(directory, "cpu=2"):
-            rows = app.span("noop", options.jobs, timeout_s=300)
+        with supervisor(ground.directory, "cpu=2"):
+            span_s = app.span_s("noop", options.jobs, timeout_s=300)
     return {
         "bulk enqueue: jobs/s": round(enqueued),
-        "no-op jobs, 2 children, durable: jobs/s": round(options.jobs / rows),
+        "no-op jobs, 2 children, durable: jobs/s": round(options.jobs / span_s),
     }
 
 
-def idle_cost(directory: Path, options: argparse.Namespace) -> dict[str, object]:
+def idle_cost(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
     """The supervisor's own CPU while nothing is to be done."""
-    with application(directory) as app, supervisor(directory, "cpu=4,io=16") as process:
+    with (
+        application(ground) as app,
+        supervisor(ground.directory, "cpu=4,io=16") as process,
+    ):
         app.warm()
         time.sleep(2.0)
         watched = psutil.Process(process.pid)
@@ -149,7 +207,7 @@ def idle_cost(directory: Path, options: argparse.Namespace) -> dict[str, object]
     }
 
 
-SECTIONS: dict[str, Callable[[Path, argparse.Namespace], dict[str, object]]] = {
+SECTIONS: dict[str, Section] = {
     "kills": kill_lateness,
     "memory": memory_overshoot,
     "recovery": slot_recovery,
@@ -162,17 +220,21 @@ SECTIONS: dict[str, Callable[[Path, argparse.Namespace], dict[str, object]]] = {
 class Application:
     """The figures' handlers, seen from the enqueuing side."""
 
-    def __init__(self, directory: Path) -> None:
-        os.environ["FIGURES_DIRECTORY"] = str(directory)
-        os.environ["JOBPOOL_STORE"] = f"sqlite:///{directory / 'jobs.db'}"
+    def __init__(self, ground: Ground, url: str) -> None:
+        os.environ["FIGURES_DIRECTORY"] = str(ground.directory)
+        os.environ["JOBPOOL_STORE"] = url
+        os.environ["JOBPOOL_RUN_DIR"] = str(ground.directory / "run")
         sys.modules.pop("figures_app", None)
-        sys.path.insert(0, str(APP.parent))
         import figures_app  # noqa: PLC0415 - reads the environment that was just set
 
         self._app = figures_app
-        self._directory = directory
+        self._ground = ground
+        self._url = url
         self.LIMIT_S: float = figures_app.LIMIT_S
-        self._store = f"sqlite:///{directory / 'jobs.db'}"
+
+    def close(self) -> None:
+        """Give the connection to the store back."""
+        self._app.jobs.close()
 
     def enqueue(self, kind: str, count: int) -> None:
         """Enqueue *count* jobs of a kind."""
@@ -187,56 +249,74 @@ class Application:
         self.enqueue("warm_up", 1)
         self.ended("warm_up", 1, timeout_s=30)
 
-    def rows(self, sql: str, *parameters: object) -> list[dict[str, object]]:
-        """Read the store as an operator would."""
-        import sqlite3  # noqa: PLC0415 - beside the library, for reading only
-
-        connection = sqlite3.connect(self._directory / "jobs.db")
-        connection.row_factory = sqlite3.Row
-        try:
-            return [dict(row) for row in connection.execute(sql, parameters)]
-        finally:
-            connection.close()
+    def rows(self, sql: str, kind: str) -> list[dict[str, object]]:
+        """Read the store as an operator would; {jobs} is the table, {kind} the kind."""
+        return self._ground.read(self._url, sql, kind)
 
     def ended(self, kind: str, count: int, timeout_s: float) -> list[dict[str, object]]:
         """Wait until *count* jobs of a kind have ended; return their figures."""
-        until = time.monotonic() + timeout_s
-        while True:
-            rows = self.rows(
-                "SELECT outcome, duration_s, peak_rss_bytes FROM jobpool_jobs "
-                "WHERE kind = ? AND finished_at_ms IS NOT NULL",
-                kind,
-            )
-            if len(rows) >= count:
-                return rows
-            check(time.monotonic() < until, f"{len(rows)} of {count} {kind} ended")
-            time.sleep(0.05)
-
-    def span(self, kind: str, count: int, timeout_s: float) -> float:
-        """Return the seconds from the first end to the last."""
-        self.ended(kind, count, timeout_s)
-        (row,) = self.rows(
-            "SELECT (max(finished_at_ms) - min(finished_at_ms)) / 1000.0 AS span "
-            "FROM jobpool_jobs WHERE kind = ?",
+        self._wait(kind, count, timeout_s, look_every_s=0.05)
+        return self.rows(
+            "SELECT outcome, duration_s, peak_rss_bytes FROM {jobs} "
+            "WHERE kind = {kind} AND finished_at_ms IS NOT NULL",
             kind,
         )
-        return float(row["span"])  # type: ignore[arg-type]
+
+    def span_s(self, kind: str, count: int, timeout_s: float) -> float:
+        """Wait for *count* ends; return the seconds from the first to the last."""
+        # Seldom: every look takes time from what is measured.
+        self._wait(kind, count, timeout_s, look_every_s=0.5)
+        (row,) = self.rows(
+            "SELECT (max(finished_at_ms) - min(finished_at_ms)) AS span_ms "
+            "FROM {jobs} WHERE kind = {kind}",
+            kind,
+        )
+        return float(row["span_ms"]) / 1000  # type: ignore[arg-type]
+
+    def _wait(
+        self, kind: str, count: int, timeout_s: float, look_every_s: float
+    ) -> None:
+        until = time.monotonic() + timeout_s
+        while True:
+            (row,) = self.rows(
+                "SELECT count(finished_at_ms) AS ended FROM {jobs} WHERE kind = {kind}",
+                kind,
+            )
+            ended: int = row["ended"]  # type: ignore[assignment]
+            if ended >= count:
+                return
+            check(time.monotonic() < until, f"{ended} of {count} {kind} ended")
+            time.sleep(look_every_s)
 
     def stamps(self) -> list[tuple[str, float]]:
         """Return what the handlers noted, in order of time."""
-        lines = (self._directory / "stamps").read_text().splitlines()
+        lines = (self._ground.directory / "stamps").read_text().splitlines()
         marks = [(name, float(at)) for name, at in map(str.split, lines)]
         return sorted(marks, key=lambda mark: mark[1])
 
 
 @contextmanager
-def application(directory: Path) -> Iterator[Application]:
+def application(ground: Ground) -> Iterator[Application]:
     """Import the figures' handlers against a fresh store."""
-    app = Application(directory)
-    try:
+    with (
+        ground.fresh_store(ground.directory) as url,
+        closing(Application(ground, url)) as app,
+    ):
         yield app
-    finally:
-        sys.path.remove(str(APP.parent))
+
+
+@contextmanager
+def sqlite_store(directory: Path) -> Iterator[str]:
+    """Name a database in a directory that is removed by others."""
+    yield f"sqlite:///{directory / 'jobs.db'}"
+
+
+def read_sqlite(url: str, sql: str, kind: str) -> list[dict[str, object]]:
+    """Read a SQLite store beside the library."""
+    query = sql.format(jobs="jobpool_jobs", kind=":kind")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute(query, {"kind": kind})]
 
 
 @contextmanager
@@ -276,7 +356,3 @@ def check(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads as asser
     """End with a message when something is not as it must be."""
     if not holds:
         sys.exit(f"figures: {otherwise}")
-
-
-if __name__ == "__main__":
-    main()
