@@ -1,10 +1,13 @@
 """Waiting for something real, by name and with an end: no test sleeps blindly."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+
+from jobpool.errors import JobpoolError
 
 T = TypeVar("T")
 
@@ -32,3 +35,17 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str) -> T:
             pytest.fail(f"{what}: not within {timeout_s:g} s")
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, POLL_S_MAX)
+
+
+def in_thread(act):
+    """Call in a thread; return a list that gets what it returns or raises."""
+    end = []
+
+    def work():
+        try:
+            end.append(act())
+        except JobpoolError as error:
+            end.append(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return end

@@ -4,6 +4,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cutting_proxy import CuttingProxy
@@ -114,7 +115,7 @@ def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
 
 
 def test_on_the_same_host_a_silent_run_is_left_alone(site):
-    """A stopped supervisor's children live on: its expired lease proves nothing."""
+    """Here it can be proven dead, and is not: nobody else begins its jobs."""
     stopped = site.start_on("a")
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -128,6 +129,26 @@ def test_on_the_same_host_a_silent_run_is_left_alone(site):
     stopped.send(signal.SIGCONT)
     event = stopped.wait_event("lease_fenced")
     assert event["ended"] == 1
+
+
+def test_a_stopped_supervisor_runs_nothing_beside_another(site):
+    """It cannot end its jobs itself: its zygote does, before another host begins them.
+
+    When it goes on, nobody is to blame for that: the job was lost once, no more.
+    """
+    stopped = site.start_on("a")
+    job = site.add("held", {"gate": "open"})
+    first = site.wait_begun(job)
+    other = site.start_on("b")
+    stopped.send(signal.SIGSTOP)
+    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+    assert psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE
+    stopped.send(signal.SIGCONT)
+    stopped.wait_event("lease_fenced")
+    site.open_gate("open")
+    done = site.finish(job)
+    assert (done.state, done.recoveries, done.crashes) == ("succeeded", 1, 0)
+    assert [one.stop() for one in (stopped, other)] == [0, 0]
 
 
 def test_who_cannot_renew_ends_its_jobs_before_another_host_begins_them(site, proxied):

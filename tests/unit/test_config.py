@@ -7,6 +7,7 @@ import pytest
 
 from jobpool.core.config import Machine, configure, locate_store, read_sources
 from jobpool.core.settings import GIB, MIB, Retention
+from jobpool.core.storeurl import without_password
 from jobpool.errors import ConfigError
 
 HERE = "/srv/shop"
@@ -350,11 +351,36 @@ def test_the_store_is_found_by_one_rule(argument, env, files, expected):
     assert built.settings.store == expected
 
 
-def test_a_password_is_not_shown():
-    """What people see of a store's URL holds no password."""
-    url = "postgresql://me:secret@db/shop?password=secret&x=1"
-    shown = build({"store": url}).values["store"].shown
-    assert shown == "postgresql://me:***@db/shop?password=***&x=1"
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "postgresql://me:secret@db/shop?password=secret&sslmode=require",
+            "postgresql://me:***@db/shop?password=***&sslmode=require",
+        ),
+        ("postgresql://db?password=secret", "postgresql://db?password=***"),
+        ("postgresql://me:sec/ret@db/shop", "postgresql://me:***@db/shop"),
+        ("postgresql://me:sec?ret@db/shop", "postgresql://me:***@db/shop"),
+        ("postgresql://me:sec@ret@db/shop", "postgresql://me:***@db/shop"),
+        ("postgres:me:secret@db", "postgres:me:***@db"),
+        (
+            "postgresql://db/shop?pass%77ord=secret&sslpassword=secret&schema=x",
+            "postgresql://db/shop?pass%77ord=***&sslpassword=***&schema=x",
+        ),
+        (
+            "postgresql://db/shop?password=secret&application_name=a@b",
+            "postgresql://db/shop?password=***&application_name=a@b",
+        ),
+        (
+            "postgresql://me@a,b:5/shop?host=/run",
+            "postgresql://me@a,b:5/shop?host=/run",
+        ),
+    ],
+)
+def test_a_password_is_not_shown(url, shown):
+    """Of a store's URL people see the harmless options, and no password."""
+    assert build({"store": url}).values["store"].shown == shown
+    assert "secret" not in without_password(url)
 
 
 # -- conf/jobpool.toml -------------------------------------------------------------

@@ -253,6 +253,28 @@ def test_others_are_taken_only_after_steady_renewals(rig: Rig) -> None:
     assert rig.pulse.may_take()
 
 
+def test_a_lower_ttl_counts_before_it_is_published(rig: Rig) -> None:
+    """Its answer may be lost while the store goes by it already."""
+    rig.begin()
+    rig.wait_renewed()
+    rig.store.failing = StoreUnavailable("away")
+    before = len(rig.of(m.Renewed))
+    rig.pulse.ttl_s = 2.0
+    wait_until(lambda: len(rig.of(m.Renewed)) > before, PATIENCE_S, "told of it")
+    told = rig.of(m.Renewed)[-1]
+    assert told.until_s <= rig.clocks.monotonic_s() + 2.0 + LEASE_EXTRA_S
+    assert told.ttl_s == 2.0 + LEASE_EXTRA_S
+
+
+def test_who_has_lapsed_judges_nobody_for_a_while(rig: Rig) -> None:
+    """Perhaps the server's clock has jumped, and everybody's lease with it."""
+    rig.begin()
+    assert rig.pulse.may_take()
+    rig.store.answers = [Renewal.LAPSED]
+    rig.wait_posted(m.Lapsed)
+    assert not rig.pulse.may_take()
+
+
 def test_a_short_trouble_is_no_outage(rig: Rig) -> None:
     """A cut that cannot have ended anybody's lease delays nobody's recovery."""
     rig.begin()

@@ -11,9 +11,9 @@ import pytest
 from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
 from jobpool.core.eventlines import human_line
-from jobpool.core.job import JobState, Lease, Progress, Settlement
+from jobpool.core.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.outcome import Outcome
-from jobpool.errors import OutcomeUnknown, StoreUnavailable
+from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.storethread import (
@@ -73,6 +73,7 @@ class FakeStore:
         self.failures: list[Exception] = []
         self.held: list[Lease] = []
         self.grants: list[Lease] = []
+        self.refused: Exception | None = None
         self.rings = 0
         self.closed = False
 
@@ -84,12 +85,17 @@ class FakeStore:
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         self.settled += settlements
-        tokens = {s.token for s in settlements}
-        self.held = [lease for lease in self.held if lease.token not in tokens]
-        return [
+        receipts = [
             (self.receipts.get(s.token) or [Receipt.ACCEPTED]).pop(0)
             for s in settlements
         ]
+        gone = {
+            s.token
+            for s, receipt in zip(settlements, receipts, strict=True)
+            if receipt is not Receipt.LATER
+        }
+        self.held = [lease for lease in self.held if lease.token not in gone]
+        return receipts
 
     def lease(self, *_args: object) -> LeaseBatch:
         granted, self.grants = tuple(self.grants), []
@@ -97,6 +103,8 @@ class FakeStore:
         return LeaseBatch(leases=granted)
 
     def enqueue(self, _jobs: object) -> list[object]:
+        if self.refused is not None:
+            raise self.refused
         return []
 
     def leases_of(self, _run_id: str) -> list[Lease]:
@@ -251,6 +259,43 @@ def test_leases_that_nobody_heard_of_are_handed_back(rig: Rig) -> None:
     wait_until(lambda: rig.store.settled, PATIENCE_S, "a lease handed back")
     assert [(s.token, s.state) for s in rig.store.settled] == [(2, JobState.RUNNABLE)]
     assert [lease.token for lease in rig.store.held] == [1, 3]
+
+
+def test_what_is_held_leaves_the_doubt(rig: Rig) -> None:
+    """A lease nobody heard of that cannot be handed back yet is handed back later."""
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.store.grants = [leased(2)]
+    rig.store.receipts[2] = [Receipt.LATER, Receipt.ACCEPTED]
+    rig.thread.leave(m.Lease({"cpu": 1}))
+    rig.thread.wake()
+    rig.wait_for(m.GrantFailed)
+    for count in (1, 2):
+        rig.thread.leave(m.Lease({"cpu": 1}))
+        rig.thread.wake()
+        wait_until(lambda n=count: len(rig.store.settled) == n, PATIENCE_S, "a try")
+    rig.thread.leave(m.Lease({"cpu": 1}))
+    rig.thread.wake()
+    wait_until(lambda: len(rig.of(m.Granted)) == 3, PATIENCE_S, "the last grant")
+    assert [s.token for s in rig.store.settled] == [2, 2]
+
+
+def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> None:
+    """Jobs with a key come after the commit, each by itself; their failure is theirs."""
+    rig.store.refused = StoreUnavailable("somebody holds that key")
+    keyed = NewJob(kind="k", pool="cpu", payload=b"{}", key="order-7")
+    rig.thread.leave(m.Enqueue(0, 1, 7, [keyed]))
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.wait_for(m.Stored).answer.error_class == "StoreUnavailable"
+    assert not rig.of(ev.StoreTrouble)
+
+
+def test_a_store_that_refuses_is_kept_as_the_reason(rig: Rig) -> None:
+    """The command ends with its exit code, and not as if all were well."""
+    rig.store.failures = [StoreRefused("this queue has moved")]
+    rig.settle(1)
+    rig.wait_for(m.Stop)
+    assert str(rig.thread.refusal) == "this queue has moved"
 
 
 def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:

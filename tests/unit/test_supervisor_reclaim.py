@@ -39,13 +39,17 @@ class FakeStore:
         ]
         self.settled: list[Settlement] = []
         self.ended: list[str] = []
+        self.seized_by: list[tuple[str | None, float]] = []
         self.worries: list[str] = []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         yield
 
-    def seize(self, _run_id: str) -> bool:
+    def seize(
+        self, _run_id: str, *, by: str | None = None, lapsed_s: float = 0.0
+    ) -> bool:
+        self.seized_by.append((by, lapsed_s))
         return self.seizable
 
     def leases_of(self, _run_id: str) -> list[Lease]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 from jobpool.core.configfile import ReadFile
 from jobpool.core.settings import DEFAULT_STORE, Settings
@@ -12,7 +12,38 @@ from jobpool.core.sources import Sources, Value, read_sources, top_value
 from jobpool.errors import ConfigError
 
 _SQLITE = "sqlite:///"
-_PASSWORD = re.compile(r"([?&]password=)[^&]*")
+_HARMLESS = frozenset(
+    {
+        "application_name",
+        "channel_binding",
+        "client_encoding",
+        "connect_timeout",
+        "dbname",
+        "gssencmode",
+        "host",
+        "hostaddr",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "load_balance_hosts",
+        "options",
+        "passfile",
+        "port",
+        "require_auth",
+        "schema",
+        "service",
+        "sslcert",
+        "sslkey",
+        "sslmode",
+        "sslnegotiation",
+        "sslrootcert",
+        "target_session_attrs",
+        "tcp_user_timeout",
+        "user",
+    }
+)
+"""Options of a URL that are no secrets."""
 
 
 def locate_store(
@@ -99,10 +130,22 @@ def absolute_store(url: str, base: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return a URL fit for logs."""
-    scheme, slashes, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    user, at, host = authority.rpartition("@")
-    name, colon, _ = user.partition(":")
-    path = _PASSWORD.sub(r"\1***", path)
-    return f"{scheme}{slashes}{name}{colon and ':***'}{at}{host}{slash}{path}"
+    """Return a URL fit for logs: of its options only the harmless ones are shown."""
+    scheme, colon, rest = url.partition(":")
+    if scheme == "sqlite" or not colon:
+        return url
+    slashes = "//" if rest.startswith("//") else ""
+    rest = rest.removeprefix("//")
+    # A password may hold anything, unescaped as well: up to the last @ it is one.
+    before, at, after = rest.rpartition("@")
+    user, has_password, _ = before.partition(":")
+    if at and "?" not in user:
+        rest = f"{user}{has_password and ':***'}@{after}"
+    place, question, options = rest.partition("?")
+    shown = "&".join(map(_without_secret, options.split("&")))
+    return f"{scheme}:{slashes}{place}{question}{shown}"
+
+
+def _without_secret(option: str) -> str:
+    name, equals, _ = option.partition("=")
+    return option if unquote(name) in _HARMLESS else f"{name}{equals and '=***'}"

@@ -36,6 +36,8 @@ class Load(msgspec.Struct, tag="load", array_like=True):
     directory: str
     preload: bool
     """False: the zygote stays empty, and every child loads the application."""
+    fence: str = ""
+    """File that says until when the children may live; "": no end is set to them."""
 
 
 class Fork(msgspec.Struct, tag="fork", array_like=True):

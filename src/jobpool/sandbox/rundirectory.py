@@ -128,6 +128,10 @@ class RunDirectory:
         """Return the path of a slot's mark file."""
         return str(self.path / f"mark.{slot}")
 
+    def fence_path(self) -> str:
+        """Return the file that says until when children may live."""
+        return str(self.path / "fence")
+
     def write_slot(self, slot: int, pid: int, start_time: int) -> None:
         """Put a slot's child on record; pid 0: it has none.
 

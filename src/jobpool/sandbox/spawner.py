@@ -95,6 +95,7 @@ class Zygote:
         directory: str,
         preload: bool,
         env: tuple[str, ...] | None = None,
+        fence: str = "",
     ) -> Zygote:
         """Start a zygote and tell it to load the application.
 
@@ -108,6 +109,7 @@ class Zygote:
             directory: absolute; its working directory.
             preload: False: each child loads the application itself.
             env: names of the environment that it keeps; None: all.
+            fence: file by which its children end; "": there is none.
 
         Raises:
             JobpoolError: the platform lacks something; nothing was started.
@@ -127,7 +129,7 @@ class Zygote:
                 process.start()
             ours.setblocking(False)
             zygote = cls(pool, process, ours)
-            zygote._socket.send(encode(Load(app, directory, preload)))
+            zygote._socket.send(encode(Load(app, directory, preload, fence)))
         except BaseException:
             ours.close()
             raise

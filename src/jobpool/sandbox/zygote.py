@@ -11,7 +11,8 @@ matter, and both were seen to fail otherwise:
 2. The child does nothing that is tied to its parent before the supervisor's `Go`.
 
 When the supervisor dies, the zygote reads the end of its socket and kills the trees
-of all its children. When the zygote dies, its children are unharmed: they are the
+of all its children; likewise when it is stopped for longer than their leases hold
+(`fence`). When the zygote dies, its children are unharmed: they are the
 supervisor's, who starts another zygote.
 """
 
@@ -42,6 +43,7 @@ from jobpool.sandbox.application import load_application
 from jobpool.sandbox.channel import ClosedChannel
 from jobpool.sandbox.child import ChildFds, Inheritance, child_main
 from jobpool.sandbox.confine import close_fds, ignore_signal
+from jobpool.sandbox.fence import Fence
 from jobpool.sandbox.forksafety import check_fork_safety
 from jobpool.sandbox.frames import (
     Decoder,
@@ -58,6 +60,9 @@ from jobpool.sandbox.frames import (
 from jobpool.sandbox.procfs import process_start_time, resident_bytes
 from jobpool.sandbox.tree import end_with, kill_tree, outlive_parent
 
+FENCE_LOOK_MIN_S = 0.05
+FENCE_LOOK_MAX_S = 0.5
+"""So often the fence is looked at: it moves while the supervisor is well."""
 _RECEIVE_BYTES = 64 * 1024
 _FDS_MAX = 250
 """Just under SCM_MAX_FD: most descriptors that one message can bring."""
@@ -97,6 +102,7 @@ class Zygote:
         self._supervisor = parent_process().pid
         self._ours = frozenset(_open_fds()) - frozenset(_STANDARD_FDS)
         self._load: Load | None = None
+        self._fence: Fence | None = None
         self._application: Application | None = None
         self._sockets: tuple[int, ...] = ()
         self._children: dict[int, int] = {}
@@ -106,6 +112,7 @@ class Zygote:
         """Do what the supervisor asks until it dies; then end what it leaves."""
         decoder = Decoder(ToZygote)
         while True:
+            self._watch_the_fence()
             data, fds = self._receive()
             if not data:
                 break
@@ -120,6 +127,17 @@ class Zygote:
                     del fds[:_CHILD_FDS]
             close_fds(fds)
         self._end_children()
+
+    def _watch_the_fence(self) -> None:
+        """Wait for an order while children live, and end them once they must not."""
+        while self._fence is not None and self._children:
+            left_s = self._fence.left_s()
+            if left_s <= 0:
+                self._end_children()
+                self._forget_dead()
+            wait_s = min(max(left_s, FENCE_LOOK_MIN_S), FENCE_LOOK_MAX_S)
+            if select.select([self._control], (), (), wait_s)[0]:
+                return
 
     def _receive(self) -> tuple[bytes, list[int]]:
         fds = array.array("i")
@@ -146,6 +164,8 @@ class Zygote:
     def _load_application(self, load: Load) -> bool:
         """Load, and report; False: it failed, and the zygote is to end."""
         self._load = load
+        if load.fence:
+            self._fence = Fence(load.fence)
         os.chdir(load.directory)
         running.enter(ClosedChannel("the application is being imported, not run"), None)
         # While it imports it does not listen: the kernel shall tell it of the
@@ -281,7 +301,12 @@ class Zygote:
             Inheritance(
                 load=self._load,
                 application=self._application,
-                ours=(*self._ours, *self._children.values(), *pipe),
+                ours=(
+                    *self._ours,
+                    *self._children.values(),
+                    *pipe,
+                    *((self._fence.fileno(),) if self._fence else ()),
+                ),
                 sockets=self._sockets,
             ),
         )

@@ -120,6 +120,8 @@ class Store(Protocol):
     def renew(self, run_id: str, ttl_s: float) -> Renewal:
         """Extend all leases of a run to *ttl_s* from now.
 
+        When its answer is lost it may have happened; renew again.
+
         Raises:
             StoreRefused: the run is unknown here: this is not the database in which
                 it began. Nothing was changed.
@@ -138,11 +140,20 @@ class Store(Protocol):
         """Return the open runs whose leases ran out and who still hold some."""
         ...
 
-    def seize(self, run_id: str) -> bool:
+    def seize(
+        self, run_id: str, *, by: str | None = None, lapsed_s: float = 0.0
+    ) -> bool:
         """Within a transaction: keep an expired run from renewing until its end.
 
+        Args:
+            run_id: the run.
+            by: the run that asks. If its own lease has run out, the clock has jumped,
+                or it was away itself: then it must not judge others.
+            lapsed_s: for so long at least the lease must have run out.
+
         Returns:
-            False: it has renewed or ended meanwhile; its leases must be left alone.
+            False: it has renewed or ended, or is about to; its leases must be left
+            alone.
         """
         ...
 

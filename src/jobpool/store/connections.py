@@ -83,14 +83,27 @@ async def call_async(connection: Any, function: Callable[[Any], T]) -> T:
 
     Returns:
         What the function returns.
+
+    Raises:
+        asyncio.CancelledError: after the function has come to its end: it cannot be
+            stopped, and must not use the connection beside its owner.
     """
-    if not is_async(connection):
-        return await asyncio.to_thread(function, connection)
-    if library_of(connection) == "sqlalchemy":
-        connection = await _below_async_sqlalchemy(connection)
-    return await asyncio.to_thread(
-        function, StandIn(connection, asyncio.get_running_loop())
-    )
+    if is_async(connection):
+        if library_of(connection) == "sqlalchemy":
+            connection = await _below_async_sqlalchemy(connection)
+        connection = StandIn(connection, asyncio.get_running_loop())
+    work = asyncio.ensure_future(asyncio.to_thread(function, connection))
+    canceled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            canceled = error
+    if canceled is not None:
+        if not work.cancelled() and (failure := work.exception()):
+            canceled.add_note(f"what was canceled had failed: {failure!r}")
+        raise canceled
+    return work.result()
 
 
 class StandIn:

@@ -29,6 +29,8 @@ HOST_EVERY_S = 1.0
 PRUNE_EVERY_S = 30.0
 PRUNE_BATCH = 1000
 PRUNE_BATCHES_MAX = 20
+PRUNE_AGAIN_S = 1.0
+"""With more to delete than that, it goes on after so long: settlements come between."""
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
@@ -69,9 +71,10 @@ class Housekeeping(threading.Thread):
         self._cancels_left = False
         """The store thread has the chore already: rings may come in swarms."""
         self._concern_said_s: dict[str, float] = {}
+        self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
         self._turns = [
             self._turn(self._cancels, CANCELS_EVERY_S),
-            self._turn(self._prune, PRUNE_EVERY_S),
+            self._pruning,
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
         ]
@@ -129,7 +132,8 @@ class Housekeeping(threading.Thread):
     def _prune(self, store: Store) -> Said:
         for _ in range(PRUNE_BATCHES_MAX):
             if store.prune(self.settings.retention, PRUNE_BATCH) < PRUNE_BATCH:
-                break
+                return ()
+        self._pruning.next_s = self._clock.monotonic_s() + PRUNE_AGAIN_S
         return ()
 
     def _unknown(self, store: Store) -> Said:

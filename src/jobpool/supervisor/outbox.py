@@ -21,8 +21,10 @@ from jobpool.store.base import Store
 from jobpool.store.records import Receipt
 from jobpool.supervisor import messages as m
 
-LATER_S = 0.05
-"""A job that is held by an open transaction is settled again after so long."""
+LATER_FIRST_S = 0.005
+LATER_LAST_S = 0.05
+"""A job that is held by an open transaction is settled again after so long: another
+supervisor that leases lets go of it in a moment, somebody's work may take its time."""
 
 
 class Outbox:
@@ -47,6 +49,7 @@ class Outbox:
         self._later: list[Settlement] = []
         self._later_s = 0.0
         """When those are tried again."""
+        self._pause_s = LATER_FIRST_S
         self._granted: set[int] = set()
         """Tokens of leases that this supervisor knows and has not settled."""
         self._doubtful: set[int] = set()
@@ -98,7 +101,10 @@ class Outbox:
         self._waiting.clear()
         if by[Receipt.LATER]:
             self._later += by.pop(Receipt.LATER)
-            self._later_s = self._clock.monotonic_s() + LATER_S
+            self._later_s = self._clock.monotonic_s() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LATER_LAST_S)
+        elif not self._later:
+            self._pause_s = LATER_FIRST_S
         left = [settlement for group in by.values() for settlement in group]
         if not left:
             return
@@ -121,15 +127,16 @@ class Outbox:
     def reconcile(self, store: Store) -> None:
         """Hand back what was granted without our knowledge.
 
+        What somebody's open transaction holds leaves us in doubt: ask again.
+
         Raises:
             StoreError: it is not known whether there is anything; ask again.
         """
         with store.transaction():
             held = store.leases_of(self._run_id)
             strays = [lease for lease in held if lease.token not in self._granted]
-            if strays:
-                store.settle([hand_back(lease) for lease in strays])
-        self.in_doubt = False
+            receipts = store.settle([hand_back(lease) for lease in strays])
+        self.in_doubt = Receipt.LATER in receipts
         if strays:
             store.ring()
 

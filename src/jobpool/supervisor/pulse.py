@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.quantity import show_duration
 from jobpool.errors import StoreError, StoreRefused
+from jobpool.sandbox.fence import boottime_s
 from jobpool.store.base import SharedStore, Store, is_shared
 from jobpool.store.records import Renewal
 from jobpool.supervisor import messages as m
@@ -42,11 +42,6 @@ OUTAGE_SHARE = 0.5
 """Without a renewal for this share of the TTL, others may soon not have any either."""
 CLOSE_S = 2.0
 Elapsed = Callable[[], float]
-
-
-def boottime_s() -> float:
-    """Return seconds since boot, those included that the machine was suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Pulse(threading.Thread):
@@ -81,6 +76,8 @@ class Pulse(threading.Thread):
         self._rung = rung
         self._clock = clock
         self._elapsed = elapsed
+        self.move_fence: Callable[[float], None] = _nowhere
+        """Told, as a time since boot, until when the leases hold."""
         self._closing = threading.Event()
         self._skew_s = self._skew()
         """How far the two clocks were apart at the last look."""
@@ -104,6 +101,7 @@ class Pulse(threading.Thread):
         ttl_s = published_ttl_s(self.ttl_s)
         entered = m.Renewed(sent_s + ttl_s, ttl_s)
         self._until_s = entered.until_s
+        self._publish()
         self.start()
         return entered
 
@@ -174,6 +172,10 @@ class Pulse(threading.Thread):
         """Renew; False: there is nothing to renew any more."""
         ttl_s = published_ttl_s(self.ttl_s)
         sent_s, began_s = self._clock.monotonic_s(), self._elapsed()
+        if sent_s + ttl_s < self._until_s:
+            # The TTL was lowered. Even if no answer comes, it may hold from now on.
+            self._until_s = sent_s + ttl_s
+            self._tell(ttl_s)
         renewal = store.renew(self._run_id, ttl_s)
         if self._closing.is_set():
             return False
@@ -189,8 +191,10 @@ class Pulse(threading.Thread):
         self._until_s = sent_s + ttl_s
         self._skew_s = began_s - sent_s
         if renewal is Renewal.LAPSED:
+            # Perhaps the server's clock has jumped: then nobody's lease holds.
+            self._steady_s = self._elapsed()
             self._post(m.Lapsed())
-        self._post(m.Renewed(self._until_s, ttl_s))
+        self._tell(ttl_s)
         return True
 
     def _note_success(self) -> None:
@@ -210,7 +214,16 @@ class Pulse(threading.Thread):
             return
         self._skew_s = skew_s
         self._until_s -= slept_s
-        self._post(m.Renewed(self._until_s, published_ttl_s(self.ttl_s)))
+        self._tell(published_ttl_s(self.ttl_s))
+
+    def _tell(self, ttl_s: float) -> None:
+        """Tell the loop, and the zygotes, until when the leases hold."""
+        self._post(m.Renewed(self._until_s, ttl_s))
+        self._publish()
+
+    def _publish(self) -> None:
+        left_s = self._until_s - self._clock.monotonic_s()
+        self.move_fence(self._elapsed() + left_s)
 
     def _skew(self) -> float:
         return self._elapsed() - self._clock.monotonic_s()
@@ -237,3 +250,7 @@ class Pulse(threading.Thread):
 
     def _alarm(self, text: str) -> None:
         self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+
+
+def _nowhere(_until_s: float) -> None:
+    """Tell nobody."""

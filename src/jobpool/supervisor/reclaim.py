@@ -203,7 +203,7 @@ class Reclaimer(threading.Thread):
             return ()
         now_ms = self._clock.utc_ms()
         with store.transaction():
-            if not store.seize(run.id):
+            if not store.seize(run.id, by=self._own.id):
                 return ()
             taken = _settle_all(
                 store, run, running=None, registry=self._registry(), now_ms=now_ms
@@ -321,7 +321,8 @@ def _settle_all(
 def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
     """End a run that nobody has heard of for a day; runs in the store thread."""
     with store.transaction():
-        if store.seize(run_id) and not store.leases_of(run_id):
+        is_forgotten = store.seize(run_id, lapsed_s=FORGOTTEN_MS / 1000)
+        if is_forgotten and not store.leases_of(run_id):
             store.end_run(run_id)
     return ()
 

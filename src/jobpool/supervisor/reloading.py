@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from jobpool.core.settings import Settings
+from jobpool.core.storeurl import without_password
 
 
 def reload_problem(old: Settings, new: Settings) -> str | None:
     """Say why new settings cannot be taken over without a restart; None: they can."""
     if old.store != new.store:
-        return f"the store changed from {old.store} to {new.store}"
+        return (
+            f"the store changed from {without_password(old.store)} to "
+            f"{without_password(new.store)}"
+        )
     before = {pool.name: pool for pool in old.pools}
     after = {pool.name: pool for pool in new.pools}
     if before.keys() != after.keys():

@@ -29,6 +29,7 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.core.storeurl import without_password
 from jobpool.errors import JobpoolError, OutcomeUnknown, StoreUnavailable
+from jobpool.sandbox.fence import Fence
 from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
 from jobpool.sandbox.tree import become_subreaper
 from jobpool.store import open_store
@@ -68,6 +69,7 @@ def serve(
     reread: Callable[[], Settings] | None = None,
     clock: Clock | None = None,
     alive: Callable[[Path], Alive] | None = None,
+    opener: Callable[[], Store] | None = None,
 ) -> int:
     """Run a supervisor until it is told to end; call it in the main thread.
 
@@ -80,6 +82,8 @@ def serve(
         clock: the machine's clocks; tests bring their own.
         alive: called with the run directory once there is one; returns whom the loop
             tells that it turns. None: nobody.
+        opener: opens the store, in the thread that is to use it; None: it is the one
+            that the settings name.
 
     Returns:
         The exit code: 0 after a drain or stop in good order, 1 when some ends
@@ -98,6 +102,7 @@ def serve(
         burst=burst,
         reread=reread,
         alive=alive,
+        opener=opener,
     ).run()
 
 
@@ -113,8 +118,10 @@ class _Supervisor:
         burst: bool,
         reread: Callable[[], Settings] | None,
         alive: Callable[[Path], Alive] | None,
+        opener: Callable[[], Store] | None,
     ) -> None:
         self._reread = reread
+        self._opener = opener
         self._alive = alive
         self._settings = settings
         self._observer = observer
@@ -184,6 +191,9 @@ class _Supervisor:
     def _run_in(self, directory: RunDirectory) -> int:
         reactor = self._reactor
         zygotes = Zygotes(reactor, self._settings, self._own.id)
+        if self._store.shared:
+            zygotes.fence = directory.fence_path()
+            self._pulse.move_fence = Fence(zygotes.fence, make=True).move
         children = Children(
             reactor,
             zygotes,
@@ -219,13 +229,15 @@ class _Supervisor:
             self._store.close(CLOSE_S)
             if self._is_open:
                 directory.keep()
-        if finish.error is not None:
-            raise finish.error
+        if error := finish.error or self._store.refusal:
+            raise error
         return finish.exit_code if self._store.error is None else EXIT_FAILED
 
     # -- the store -----------------------------------------------------------------
 
     def _open(self, patience_s: float = STORE_PATIENCE_S) -> Store:
+        if self._opener is not None:
+            return self._opener()
         settings = self._settings
         return open_store(
             settings.store,

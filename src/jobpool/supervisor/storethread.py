@@ -32,7 +32,7 @@ from jobpool.errors import (
 )
 from jobpool.sandbox.frames import Answer
 from jobpool.store.base import Store, is_shared
-from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.records import Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.outbox import Outbox
 
@@ -119,6 +119,8 @@ class StoreThread(threading.Thread):
         self.opened = threading.Event()
         self.error: BaseException | None = None
         """Why the store could not be opened, or why the thread ended early."""
+        self.refusal: StoreRefused | None = None
+        """Why the store, once opened, is of no use any more."""
 
     # -- the loop's side -----------------------------------------------------------
 
@@ -233,21 +235,22 @@ class StoreThread(threading.Thread):
                 self._post(event)
 
     def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> None:
-        """Write everything in one transaction, or nothing."""
-        answers: list[m.Stored] = []
-        grant: LeaseBatch | None = None
-        receipts: list[Receipt] = []
+        """Write everything in one transaction, or nothing; then what may have to wait.
+
+        Where others write as well, a key or unique text may be held by somebody's open
+        transaction. Nobody's end waits for that.
+        """
+        apart = [ask for ask in batch.asks if self.shared and _may_wait(ask)]
+        together = [ask for ask in batch.asks if ask not in apart]
         try:
             with store.transaction():
-                if batch.starts:
-                    store.begin_attempts(batch.starts)
-                if batch.beats:
-                    store.record(batch.beats)
-                if due:
-                    receipts = store.settle(due)
-                answers = [self._store_asked(store, ask) for ask in batch.asks]
-                if batch.wanted is not None:
-                    grant = store.lease(self._run_id, batch.wanted, self.kinds)
+                receipts = self._write_ends(store, batch, due)
+                answers = [self._store_asked(store, ask) for ask in together]
+                grant = (
+                    None
+                    if batch.wanted is None
+                    else store.lease(self._run_id, batch.wanted, self.kinds)
+                )
         except StoreError as exc:
             self._failed(batch, exc)
             if isinstance(exc, StoreRefused):
@@ -260,8 +263,26 @@ class StoreThread(threading.Thread):
         if grant is not None and batch.wanted is not None:
             self._outbox.granted(grant.leases)
             self._post(m.Granted(batch.wanted, grant))
-        if answers:
+        for ask in apart:
+            self._store_apart(store, ask)
+        if batch.asks:
             store.ring()
+
+    def _write_ends(
+        self, store: Store, batch: Inbox, due: list[Settlement]
+    ) -> list[Receipt]:
+        if batch.starts:
+            store.begin_attempts(batch.starts)
+        if batch.beats:
+            store.record(batch.beats)
+        return store.settle(due) if due else []
+
+    def _store_apart(self, store: Store, ask: m.Enqueue) -> None:
+        try:
+            answer = self._store_asked(store, ask)
+        except StoreError as exc:
+            answer = m.Stored(ask.slot, ask.child, _refusal(ask.ask, exc))
+        self._post(answer)
 
     def _reconcile(self, store: Store) -> None:
         """Settle what a lost answer has left in doubt."""
@@ -297,6 +318,7 @@ class StoreThread(threading.Thread):
 
     def _refused(self, error: StoreRefused) -> None:
         """Trying again does not help: end, and say what does."""
+        self.refusal = self.refusal or error
         self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=str(error)))
         self._post(m.Stop("the store refuses"))
 
@@ -344,6 +366,10 @@ def newest_beats(beats: Sequence[Progress]) -> list[Progress]:
             )
         newest[beat.token] = beat
     return list(newest.values())
+
+
+def _may_wait(ask: m.Enqueue) -> bool:
+    return any(job.key is not None or job.unique is not None for job in ask.jobs)
 
 
 def _refusal(ask: int, error: JobpoolError) -> Answer:

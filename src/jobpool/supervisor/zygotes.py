@@ -64,6 +64,8 @@ class Zygotes:
         self._reactor = reactor
         self._run_id = run_id
         self.settings = settings
+        self.fence = ""
+        """File by which children end, where leases do so by time."""
         self._serving: dict[str, _Kept] = {}
         self._coming: dict[str, _Kept] = {}
         self._former: list[_Kept] = []
@@ -89,6 +91,7 @@ class Zygotes:
                 directory=self.settings.app_directory,
                 preload=settings.preload,
                 env=settings.env,
+                fence=self.fence,
             )
         except OSError as exc:
             reloading = pool in self._serving

@@ -24,6 +24,8 @@ class Keeping:
     """The part of the store that knows supervisors, and prunes."""
 
     _database: Database
+    _LOCK_RUN: ClassVar[str | None] = None
+    """The query that keeps leases of a run from coming, where one may be on its way."""
     _DELETIONS: ClassVar[tuple[str, ...]]
     """The queries that delete jobs with all that is theirs, in order."""
 
@@ -84,6 +86,8 @@ class Keeping:
     def end_run(self, run_id: str) -> None:
         """See `Store.end_run`."""
         with self._database.writing() as session:
+            if self._LOCK_RUN:
+                session.rows(self._LOCK_RUN, run_id=run_id)
             if held := session.value("count_leases", run_id=run_id):
                 raise JobpoolBug(
                     f"run {run_id} ends while it holds {held} leases; settle them "
@@ -102,11 +106,18 @@ class Keeping:
             rows = session.rows("expired_runs", now_ms=self._database.now_ms(session))
             return [run_from(row, session.place) for row in rows]
 
-    def seize(self, run_id: str) -> bool:
+    def seize(
+        self, run_id: str, *, by: str | None = None, lapsed_s: float = 0.0
+    ) -> bool:
         """See `Store.seize`."""
         with self._database.writing() as session:
-            until_ms: int | None = session.value("seize", run_id=run_id)
-            return until_ms is not None and until_ms <= self._database.now_ms(session)
+            found = session.rows("seize", run_id=run_id, by=by)
+            if not found:
+                return False
+            ((until_ms, own_until_ms),) = found
+            now_ms = self._database.now_ms(session)
+            is_holding = by is None or (own_until_ms or 0) > now_ms
+            return is_holding and until_ms + round(lapsed_s * 1000) <= now_ms
 
     def cancel_requests(self, run_id: str) -> list[int]:
         """See `Store.cancel_requests`."""

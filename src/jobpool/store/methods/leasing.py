@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import ClassVar
 
 import msgspec
 
@@ -31,6 +32,7 @@ class Leasing(ABC):
     """The part of the store that grants leases."""
 
     _database: Database
+    _LOCK_RUN: ClassVar[str | None]
 
     @abstractmethod
     def _take_tokens(self, session: Session, count: int) -> list[int]:
@@ -63,6 +65,8 @@ class Leasing(ABC):
     def leases_of(self, run_id: str) -> list[Lease]:
         """See `Store.leases_of`."""
         with self._database.writing() as session:
+            if self._LOCK_RUN:
+                session.rows(self._LOCK_RUN, run_id=run_id)
             now_ms = self._database.now_ms(session)
             rows, unreadable = read_leases(session.rows("leases_of", run_id=run_id))
             history, spoilt = _history(session, rows)

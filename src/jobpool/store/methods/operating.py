@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from jobpool.core.job import JobState
 from jobpool.errors import UsageError
@@ -16,22 +17,29 @@ class Operating:
 
     _database: Database
     _depth: Depth
+    _LOCK_JOBS: ClassVar[str | None] = None
+    """The query that keeps jobs as they are until the commit, where others write."""
 
     def cancel(self, ids: Iterable[int]) -> int:
         """See `Store.cancel`."""
         wanted = as_json(job_id for job_id in ids if is_id(job_id))
         with self._database.writing() as session:
+            if self._LOCK_JOBS:
+                session.rows(self._LOCK_JOBS, ids=wanted)
             now_ms = self._database.now_ms(session)
             ended = session.run("cancel_waiting", ids=wanted, now_ms=now_ms)
             return ended + session.run("request_cancel", ids=wanted)
 
     def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
         """See `Store.revive`."""
+        wanted = as_json(job_id for job_id in ids if is_id(job_id))
         with self._database.writing() as session:
+            if self._LOCK_JOBS:
+                session.rows(self._LOCK_JOBS, ids=wanted)
             now_ms = self._database.now_ms(session)
             revived = session.run(
                 "revive_jobs",
-                ids=as_json(job_id for job_id in ids if is_id(job_id)),
+                ids=wanted,
                 states=as_json(states),
                 now_ms=now_ms,
             )

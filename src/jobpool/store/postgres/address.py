@@ -17,6 +17,9 @@ _SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 _EXAMPLE = "such as postgresql://user@db.example.com/shop?schema=jobpool"
 
 
+_UNKNOWN_OPTION = re.compile(r'query parameter: "(\w+)"')
+
+
 class Address(NamedTuple):
     """Where a queue is."""
 
@@ -46,8 +49,10 @@ def read_address(url: str) -> Address:
             parts.port  # noqa: B018 - raises ValueError if it is not a number
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=False)
     except ValueError as error:
+        # What the parser says may quote the password.
         raise ConfigError(
-            f"store: {shown!r} is not a URL ({error}); expected one {_EXAMPLE}"
+            f"store: {shown!r} is not a URL (is the port a number, and is an IPv6 "
+            f"address in brackets?); expected one {_EXAMPLE}"
         ) from error
     schemas = [value for name, value in options if name == "schema"]
     schema = schemas[-1] if schemas else DEFAULT_SCHEMA
@@ -62,8 +67,10 @@ def read_address(url: str) -> Address:
     try:
         conninfo_to_dict(conninfo)
     except psycopg.Error as error:
+        known = _UNKNOWN_OPTION.search(str(error))
+        why = f"it knows no option {known[1]}" if known else "is a % written as %25?"
         raise ConfigError(
-            f"store: {shown!r} is not understood by libpq ({str(error).strip()}); "
-            f"expected a URL {_EXAMPLE}"
+            f"store: {shown!r} is not understood by libpq ({why}); expected a URL "
+            f"{_EXAMPLE}"
         ) from error
     return Address(conninfo, schema, shown)

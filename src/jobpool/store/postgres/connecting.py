@@ -62,8 +62,10 @@ def connect(address: Address, patience_s: float) -> tuple[Session, bool]:
     connection = _open(address, patience_s)
     session = Session(connection, address.schema, address.shown)
     try:
-        version, standby, read_only, encoding, backend = session.rows("about")[0]
-        _check(address.shown, version, encoding)
+        version, standby, read_only, encoding, backend, is_plain = session.rows(
+            "about", schema=address.schema
+        )[0]
+        _check(address, version, encoding, is_plain=is_plain)
         if standby or read_only:
             what = "a standby" if standby else "set to read-only"
             _refuse_reader(address.shown, what)
@@ -125,7 +127,8 @@ def _refuse_reader(shown: str, what: str) -> NoReturn:
     )
 
 
-def _check(shown: str, version: int, encoding: str) -> None:
+def _check(address: Address, version: int, encoding: str, *, is_plain: bool) -> None:
+    shown = address.shown
     if version < OLDEST:
         raise StoreRefused(
             f"the store {shown} is PostgreSQL {version // 10000}; jobpool needs 14 or "
@@ -135,6 +138,11 @@ def _check(shown: str, version: int, encoding: str) -> None:
         raise StoreRefused(
             f"the database of {shown} has the encoding {encoding}; jobpool needs UTF8: "
             "make another with `createdb --encoding=UTF8 --template=template0`"
+        )
+    if not is_plain:
+        raise StoreRefused(
+            f"the store {shown} names the schema {address.schema}, which is one of "
+            "SQL's own words; choose another name (?schema=…)"
         )
 
 
@@ -187,14 +195,27 @@ def migrate(session: Session) -> None:
             _run_script(session, steps[done])
             session.run("set_schema_version", version=done + 1)
             session.run("commit")
-        except BaseException:
-            if not session.connection.closed:
-                session.connection.rollback()
+        except BaseException as error:
+            _abandon(session, error)
             raise
+        finally:
+            session.begun_ms = None
+
+
+def _abandon(session: Session, error: BaseException) -> None:
+    """Undo what the open transaction has done; *error* is why."""
+    try:
+        if not session.connection.closed:
+            session.connection.rollback()
+    except psycopg.Error as other:
+        error.add_note(f"the rollback failed as well: {type(other).__name__}")
+        session.connection.close()
 
 
 def _presence(session: Session) -> tuple[bool, bool]:
-    ((has_schema, has_meta),) = session.rows("has_schema", schema=session.schema)
+    ((has_schema, has_meta),) = session.rows(
+        "has_schema", schema=session.schema, table="meta"
+    )
     return has_schema, has_meta
 
 

@@ -11,8 +11,9 @@ forked child.
 When a connection is lost during COMMIT nobody has said whether it happened. It is
 never simply done again: the transaction's number, asked for before the commit, is
 looked up on a new connection (`pg_xact_status`). After a failover to another server
-such a number means nothing (the timeline tells); then, and when nobody can be asked in
-time, `OutcomeUnknown` is what is true.
+such a number means nothing (the timeline tells); after a crash of the server a lost
+one is given to somebody else (the age of its statistics tells). Then, and when nobody
+can be asked in time, `OutcomeUnknown` is what is true.
 """
 
 from __future__ import annotations
@@ -112,6 +113,11 @@ class Database:
         now_ms: int = session.value("now")
         return now_ms
 
+    @property
+    def set_now_ms(self) -> int | None:
+        """The clock, if it was set; None: the server's counts."""
+        return None if self._clock is None else self._clock.utc_ms()
+
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """Use the connection for queries."""
@@ -119,7 +125,7 @@ class Database:
             session = self._ready()
             try:
                 yield session
-            except JobpoolError as error:
+            except BaseException as error:
                 self._judge(error)
                 raise
 
@@ -143,9 +149,8 @@ class Database:
                 yield session
                 self._commit(session)
             except BaseException as error:
+                self._judge(error)
                 self._roll_back(session)
-                if isinstance(error, JobpoolError):
-                    self._judge(error)
                 raise
             finally:
                 self._owner = None
@@ -190,15 +195,15 @@ class Database:
                 f"the transaction on {session.place} was left behind by a fork; "
                 "nothing of it happened. Try all of it again"
             )
-        ((xid, file),) = session.rows("own_transaction")
+        ((xid, file, since),) = session.rows("own_transaction")
         try:
             session.run("commit")
         except StoreError as error:
             if xid is None or _has_answered(session, error):
                 raise  # Nothing was written, or the server itself has refused.
-            self._find_outcome(xid, file[_TIMELINE], error)
+            self._find_outcome(xid, (file[_TIMELINE], since), error)
 
-    def _find_outcome(self, xid: str, timeline: str, error: StoreError) -> None:
+    def _find_outcome(self, xid: str, life: tuple[str, str], error: StoreError) -> None:
         """Return if the transaction is committed.
 
         Raises:
@@ -210,7 +215,7 @@ class Database:
         deadline_s = time.monotonic() + DOUBT_S
         waiting = threading.Event()
         while time.monotonic() < deadline_s:
-            status = self._ask_outcome(xid, timeline)
+            status = self._ask_outcome(xid, life)
             if status == "committed":
                 return
             if status == "aborted":
@@ -224,17 +229,20 @@ class Database:
             "before you do it again, or do it under an idempotency key"
         ) from error
 
-    def _ask_outcome(self, xid: str, timeline: str) -> str:
+    def _ask_outcome(self, xid: str, life: tuple[str, str]) -> str:
         """Return committed, aborted, unknown, or "in progress" for: ask again."""
         try:
-            ((status, file),) = self._ready().rows("outcome_of", xid=xid)
+            ((status, file, since),) = self._ready().rows("outcome_of", xid=xid)
         except StoreRefused:
             return "unknown"  # Not a number that this server has given out.
         except StoreError:
             self._drop()
             return "in progress"
+        timeline, since_before = life
         if file[_TIMELINE] != timeline:
             return "unknown"
+        if status == "committed" and since != since_before:
+            return "unknown"  # After a crash it may be somebody else's number.
         return "unknown" if status is None else str(status)
 
     def _roll_back(self, session: Session) -> None:
@@ -248,7 +256,10 @@ class Database:
 
     # -- the connection ----------------------------------------------------------------
 
-    def _judge(self, error: JobpoolError) -> None:
+    def _judge(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            self._drop()  # Interrupted: who knows in the middle of what.
+            return
         cause = error.__cause__
         if not isinstance(cause, psycopg.Error) or self._session is None:
             return

@@ -93,7 +93,7 @@ class Target:
             StoreRefused: the staging tables are not this move's any more.
         """
         ((_, is_there),) = session.rows(
-            "has_schema", schema=self._schema, meta=f"{self._schema}.moving"
+            "has_schema", schema=self._schema, table="moving"
         )
         staged = session.rows("move_note") if is_there else []
         if not staged or staged[0][0] != move_id:

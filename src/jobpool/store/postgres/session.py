@@ -91,7 +91,8 @@ class Session:
         """
         try:
             with self.connection.cursor(row_factory=tuple_row) as cursor:
-                cursor.execute(self._queries["begin"].encode())
+                # Several statements at once cannot be prepared.
+                cursor.execute(self._queries["begin"].encode(), prepare=False)
                 while cursor.nextset():
                     pass
                 self.begun_ms, *_settings = cursor.fetchone() or (None,)

@@ -17,7 +17,7 @@ from jobpool.core.settings import Retention
 from jobpool.errors import StoreError
 from jobpool.store.batching import Blobs, as_json
 from jobpool.store.methods.keeping import Keeping
-from jobpool.store.methods.leasing import Leasing
+from jobpool.store.methods.leasing import Leasing, has_ended
 from jobpool.store.methods.operating import Operating
 from jobpool.store.methods.producing import job_rows
 from jobpool.store.methods.session import Session
@@ -30,6 +30,7 @@ from jobpool.store.postgres.health import concerns, describe
 from jobpool.store.postgres.joining import caller_transaction, joined
 from jobpool.store.postgres.place import run_root_of
 from jobpool.store.postgres.ratelimit import RateLimit
+from jobpool.store.records import Renewal
 
 PATIENCE_S = 30.0
 RINGS_PER_S = 20.0
@@ -47,6 +48,8 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
     _DELETIONS = ("delete_attempts", "delete_jobs")
     _SUCCEED = "succeed_jobs"
     _HELD_ELSEWHERE = "held_elsewhere"
+    _LOCK_RUN = "lock_run"
+    _LOCK_JOBS = "lock_jobs"
 
     def __init__(
         self,
@@ -101,6 +104,22 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
         with caller_transaction(self._server, connection):
             yield
         self.ring()
+
+    def renew(self, run_id: str, ttl_s: float) -> Renewal:
+        """See `Store.renew`."""
+        if self._server.is_writing:
+            return super().renew(run_id, ttl_s)
+        with self._server.reading() as session:
+            still_held: bool | None = session.value(
+                "renew_at_once",
+                run_id=run_id,
+                ttl_ms=round(ttl_s * 1000),
+                now_ms=self._server.set_now_ms,
+            )
+            if still_held is None:
+                has_ended(session, run_id)  # Refuses a run that is unknown here.
+                return Renewal.ENDED
+        return Renewal.HELD if still_held else Renewal.LAPSED
 
     def changed(self) -> bool:
         """See `Store.changed`: any commit of the cluster counts, our own too."""

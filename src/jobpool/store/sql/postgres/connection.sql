@@ -7,7 +7,8 @@ SELECT
   pg_is_in_recovery(),
   current_setting('transaction_read_only') = 'on',
   current_setting('server_encoding'),
-  pg_backend_pid()
+  pg_backend_pid(),
+  quote_ident(%(schema)s::text) = %(schema)s::text
 
 -- name: now
 -- The store's clock: now() would stand still within a transaction.
@@ -16,8 +17,8 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 -- name: begin
 -- In one round trip, with the store's clock. Settings of this transaction only: those
 -- of a session would go astray behind a pooler. Our statements look rows up by an
--- index, whatever the statistics say, and a plan that was made while the table was
--- small must be good when it has grown: nothing else is offered to the planner.
+-- index, whatever the statistics say: nothing else is offered to the planner. And no
+-- plan is kept: one that was made while the table was small walks all of it later.
 BEGIN;
 SELECT
   floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
@@ -27,7 +28,8 @@ SELECT
   set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true),
   set_config('enable_hashjoin', 'off', true),
-  set_config('enable_mergejoin', 'off', true)
+  set_config('enable_mergejoin', 'off', true),
+  set_config('plan_cache_mode', 'force_custom_plan', true)
 
 -- name: listen
 -- The channel carries the schema's name: another queue's rings are not ours.
@@ -56,14 +58,23 @@ ROLLBACK
 -- name: own_transaction
 -- Its number, if it has written anything: by this the outcome of a commit whose
 -- answer was lost is found out.
-SELECT pg_current_xact_id_if_assigned()::text, pg_walfile_name(pg_current_wal_lsn())
+SELECT
+  pg_current_xact_id_if_assigned()::text,
+  pg_walfile_name(pg_current_wal_lsn()),
+  stats_reset::text
+FROM pg_stat_bgwriter
 
 -- name: outcome_of
--- Of a transaction whose commit was not answered, and the timeline now.
-SELECT pg_xact_status(%(xid)s::text::xid8), pg_walfile_name(pg_current_wal_lsn())
+-- Of a transaction whose commit was not answered; the timeline now, and when the
+-- statistics began: they survive a restart, and begin anew after a crash.
+SELECT
+  pg_xact_status(%(xid)s::text::xid8),
+  pg_walfile_name(pg_current_wal_lsn()),
+  stats_reset::text
+FROM pg_stat_bgwriter
 
 -- name: has_schema
--- Whether the schema is there, and whether it has jobpool's tables. From the catalog
+-- Whether the schema is there, and whether it has a table of jobpool's. From the catalog
 -- itself: what to_regclass() remembers may be older than a lock that was waited for.
 SELECT
   EXISTS (
@@ -73,7 +84,7 @@ SELECT
     SELECT 1
     FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE n.nspname = %(schema)s::text AND c.relname = 'meta'
+    WHERE n.nspname = %(schema)s::text AND c.relname = %(table)s::text
   )
 
 -- name: create_schema

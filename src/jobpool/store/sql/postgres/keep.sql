@@ -1,8 +1,8 @@
 -- Runs of supervisors, what they publish, and the deletion of what is old.
 
 -- name: begin_run
--- Again by a living run: it replaces what it said. A lease that has run out stays so:
--- that is for its next renewal to find.
+-- Again by a living run: it replaces what it said. A lease that has run out stays so,
+-- which is for its next renewal to find, and none is shortened.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms
@@ -21,7 +21,8 @@ SET
   pools = excluded.pools,
   heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
-    WHEN jobpool.runs.lease_until_ms > %(now_ms)s THEN excluded.lease_until_ms
+    WHEN jobpool.runs.lease_until_ms > %(now_ms)s
+      THEN greatest(jobpool.runs.lease_until_ms, excluded.lease_until_ms)
     ELSE jobpool.runs.lease_until_ms
   END
 WHERE jobpool.runs.ended_at_ms IS NULL
@@ -57,11 +58,19 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 FOR NO KEY UPDATE
 
 -- name: seize
--- As lease_until; nobody can renew, or lease for it, until this transaction has ended.
-SELECT lease_until_ms
-FROM jobpool.runs
-WHERE id = %(run_id)s AND ended_at_ms IS NULL
-FOR UPDATE
+-- As lease_until, and the same of who asks; nobody can renew, or lease for it, until
+-- this transaction has ended. One that renews or leases at this moment is passed over.
+SELECT
+  r.lease_until_ms,
+  (SELECT own.lease_until_ms FROM jobpool.runs AS own WHERE own.id = %(by)s)
+FROM jobpool.runs AS r
+WHERE r.id = %(run_id)s AND r.ended_at_ms IS NULL
+FOR UPDATE OF r SKIP LOCKED
+
+-- name: lock_run
+-- A lease that was being committed is waited for, and none comes any more until this
+-- transaction has ended.
+SELECT id FROM jobpool.runs WHERE id = %(run_id)s FOR UPDATE
 
 -- name: expired_runs
 -- Whose leases have run out, and who hold some.
@@ -81,6 +90,34 @@ ORDER BY started_at_ms, id
 UPDATE jobpool.runs
 SET heartbeat_at_ms = %(now_ms)s, lease_until_ms = %(lease_until_ms)s
 WHERE id = %(run_id)s AND ended_at_ms IS NULL
+
+-- name: renew_at_once
+-- The same in a transaction of its own: a connection that falls silent in the middle
+-- leaves no lock behind. The clock is read when the row is ours. Returns whether the
+-- lease still held.
+WITH held AS MATERIALIZED (
+  SELECT id, lease_until_ms
+  FROM jobpool.runs
+  WHERE id = %(run_id)s AND ended_at_ms IS NULL
+  FOR NO KEY UPDATE
+),
+moment AS MATERIALIZED (
+  SELECT
+    id,
+    lease_until_ms,
+    coalesce(
+      %(now_ms)s::bigint,
+      floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    ) AS now_ms
+  FROM held
+)
+UPDATE jobpool.runs AS r
+SET
+  heartbeat_at_ms = moment.now_ms,
+  lease_until_ms = moment.now_ms + %(ttl_ms)s::bigint
+FROM moment
+WHERE r.id = moment.id
+RETURNING moment.lease_until_ms > moment.now_ms
 
 -- name: count_leases
 -- What a run holds.
@@ -146,7 +183,10 @@ FOR UPDATE SKIP LOCKED
 
 -- name: delete_attempts
 -- Of pruned jobs.
-DELETE FROM jobpool.attempts WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+DELETE FROM jobpool.attempts
+WHERE job_id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
 
 -- name: delete_jobs
 -- Last, so that nothing is left without its job.
@@ -154,17 +194,18 @@ DELETE FROM jobpool.jobs WHERE id IN (SELECT value::bigint FROM jsonb_array_elem
 
 -- name: prune_kinds
 -- Of runs that ended long ago, where a newer run has published the kind again.
-DELETE FROM jobpool.kinds
-WHERE run_id IN (
-    SELECT id FROM jobpool.runs WHERE ended_at_ms < %(before_ms)s
-  )
-  AND EXISTS (
-    SELECT 1
-    FROM jobpool.kinds AS newer
-    WHERE newer.kind = jobpool.kinds.kind
-      AND newer.run_id <> jobpool.kinds.run_id
-      AND newer.updated_at_ms > jobpool.kinds.updated_at_ms
-  )
+DELETE FROM jobpool.kinds AS k
+USING
+  jobpool.runs AS r,
+  (
+    SELECT kind, max(updated_at_ms) AS updated_at_ms
+    FROM jobpool.kinds
+    GROUP BY kind
+  ) AS newest
+WHERE r.id = k.run_id
+  AND r.ended_at_ms < %(before_ms)s
+  AND newest.kind = k.kind
+  AND newest.updated_at_ms > k.updated_at_ms
 
 -- name: prune_runs
 -- Runs that ended long ago and whose kinds somebody else has published since.

@@ -42,10 +42,9 @@ WITH due AS MATERIALIZED (
   LIMIT %(limit)s
   FOR UPDATE SKIP LOCKED
 )
-UPDATE jobpool.jobs AS j
+UPDATE jobpool.jobs
 SET state = 'runnable'
-FROM due
-WHERE j.id = due.id
+WHERE id = ANY (ARRAY(SELECT id FROM due))
 
 -- name: lease_candidates
 -- The best of each kind from its own stretch of the index, then the best of these:
@@ -152,7 +151,7 @@ SELECT
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
 FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
-ORDER BY j.id
+ORDER BY j.id + 0
 
 -- name: count_runnable
 -- Of these kinds, up to a limit.
@@ -160,9 +159,14 @@ SELECT count(*)
 FROM (
   SELECT 1
   FROM jsonb_array_elements_text(%(kinds)s::jsonb) AS known (kind)
-  CROSS JOIN jobpool.jobs AS r
-  WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
-    AND NOT EXISTS (
+  CROSS JOIN LATERAL (
+    SELECT r.id
+    FROM jobpool.jobs AS r
+    WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
+    ORDER BY r.priority DESC, r.run_at_ms, r.id
+    LIMIT %(limit)s
+  ) AS first
+  WHERE NOT EXISTS (
       SELECT 1
       FROM jobpool.pauses AS p
       WHERE (p.what = 'kind' AND p.name = known.kind)

@@ -33,13 +33,17 @@ WHERE j.key IS NOT NULL
 
 -- name: unique_holders
 -- The unfinished jobs that hold these unique texts: place in :rows, id, state.
-SELECT (wanted.place - 1)::integer, j.id, convert_to(j.state, 'UTF8')
+SELECT (wanted.place - 1)::integer, holder.id, convert_to(holder.state, 'UTF8')
 FROM jsonb_array_elements(%(rows)s::jsonb)
   WITH ORDINALITY AS wanted (value, place)
-JOIN jobpool.jobs AS j
-  ON j.kind = wanted.value ->> 0
-  AND j.unique_text = wanted.value ->> 1
-WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
+CROSS JOIN LATERAL (
+  SELECT j.id, j.state
+  FROM jobpool.jobs AS j
+  WHERE j.kind = wanted.value ->> 0
+    AND j.unique_text = wanted.value ->> 1
+    AND j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
+  LIMIT 1
+) AS holder
 
 -- name: insert_jobs
 -- In order: ids grow with it. What another producer has just stored under the same

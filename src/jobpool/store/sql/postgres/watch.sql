@@ -114,6 +114,17 @@ SELECT
 FROM jobpool.newest_kinds
 ORDER BY kind
 
+-- name: lock_jobs
+-- In one order, so that operators wait for each other and never in a circle; and what
+-- is decided next is decided on rows that stay as they are.
+SELECT id
+FROM jobpool.jobs
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
+ORDER BY id
+FOR UPDATE
+
 -- name: cancel_waiting
 -- Nothing of them runs: they end here.
 UPDATE jobpool.jobs
@@ -166,8 +177,8 @@ WHERE j.id = ranked.id
     OR ranked.finished_at_ms IS NULL
     OR (
       ranked.place = 1
-      AND NOT EXISTS (
-        SELECT 1
+      AND 0 = (
+        SELECT count(*)
         FROM jobpool.jobs AS other
         WHERE other.kind = ranked.kind
           AND other.unique_text = ranked.unique_text

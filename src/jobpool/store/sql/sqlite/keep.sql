@@ -1,8 +1,8 @@
 -- Runs of supervisors, what they publish, and the deletion of what is old.
 
 -- name: begin_run
--- Again by a living run: it replaces what it said. A lease that has run out stays so:
--- that is for its next renewal to find.
+-- Again by a living run: it replaces what it said. A lease that has run out stays so,
+-- which is for its next renewal to find, and none is shortened.
 INSERT INTO jobpool_runs (
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms
@@ -21,7 +21,8 @@ SET
   pools = excluded.pools,
   heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
-    WHEN jobpool_runs.lease_until_ms > :now_ms THEN excluded.lease_until_ms
+    WHEN jobpool_runs.lease_until_ms > :now_ms
+      THEN max(jobpool_runs.lease_until_ms, excluded.lease_until_ms)
     ELSE jobpool_runs.lease_until_ms
   END
 WHERE ended_at_ms IS NULL
@@ -55,7 +56,11 @@ SELECT lease_until_ms FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NU
 
 -- name: seize
 -- As lease_until; this transaction writes, so nobody can renew until it has ended.
-SELECT lease_until_ms FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NULL
+SELECT
+  lease_until_ms,
+  (SELECT own.lease_until_ms FROM jobpool_runs AS own WHERE own.id = :by)
+FROM jobpool_runs
+WHERE id = :run_id AND ended_at_ms IS NULL
 
 -- name: expired_runs
 -- Whose leases have run out, and who hold some.

@@ -1,0 +1,53 @@
+"""The fence: until when a run's leases hold, for its zygotes to see.
+
+Theory of operation. In a store that several hosts share, a supervisor ends what it
+runs before its leases do. A supervisor that is stopped itself (SIGSTOP, a debugger, a
+freezer) cannot. So it writes the moment to a file, and its zygotes, which look at it
+while they have children, end them when it has passed. The clock is the one that goes
+on while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+
+_MOMENT = struct.Struct("=d")
+
+
+def boottime_s() -> float:
+    """Return seconds since boot, those included that the machine was suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Fence:
+    """The file, on either side.
+
+    Args:
+        path: of the file.
+        make: make it: the supervisor's side.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str, *, make: bool = False) -> None:
+        flags = os.O_RDWR | os.O_CREAT if make else os.O_RDONLY
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def move(self, until_s: float) -> None:
+        """Say until when leases hold, as a time since boot."""
+        os.pwrite(self._fd, _MOMENT.pack(until_s), 0)
+
+    def left_s(self) -> float:
+        """Return for how long they hold; endless before it was ever said."""
+        data = os.pread(self._fd, _MOMENT.size, 0)
+        if len(data) < _MOMENT.size:
+            return float("inf")
+        (until_s,) = _MOMENT.unpack(data)
+        return float(until_s) - boottime_s()
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        return self._fd
