@@ -51,10 +51,11 @@ Section = Callable[[Ground, argparse.Namespace], dict[str, object]]
 def main() -> None:
     """Measure the sections that were asked for and print a table."""
     import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
+    import figures_queue as queue  # noqa: PLC0415 - it imports this module
 
     stores = {
         "sqlite": (SECTIONS, sqlite_store, read_sqlite),
-        "postgresql": (postgres.SECTIONS, postgres.fresh_store, postgres.read),
+        "postgresql": (postgres.SECTIONS, queue.fresh_store, postgres.read),
     }
     options = arguments({store: parts[0] for store, parts in stores.items()})
     sections, fresh_store, read = stores[options.store]
