@@ -1,15 +1,18 @@
 """One store of each sort for every test: the conformance suite's subject."""
 
+import inspect
 import itertools
 import sqlite3
 
 import pytest
 
+from jobpool.core.settings import QUEUE_DEPTH_MAX
 from jobpool.store import open_store
+from jobpool.store.memory import MemoryDatabase, MemoryStore
 from postgres_server import server
 from storing import ManualClock, begin_run
 
-ENGINES = ["sqlite", "postgres"]
+ENGINES = ["sqlite", "postgres", "memory"]
 
 
 @pytest.fixture
@@ -22,6 +25,9 @@ def pytest_generate_tests(metafunc):
     if "new_store_url" in metafunc.fixturenames:
         words = metafunc.module.__name__.rpartition(".")[2].split("_")
         engines = [words[1]] if words[1] in ENGINES else ENGINES
+        if "new_store_url" in inspect.signature(metafunc.function).parameters:
+            # It opens stores by their URLs: no URL leads to one in memory.
+            engines = [engine for engine in engines if engine != "memory"]
         metafunc.parametrize("new_store_url", engines, indirect=True)
 
 
@@ -29,6 +35,9 @@ def pytest_generate_tests(metafunc):
 def new_store_url(request, tmp_path):
     """Make URLs of stores that nobody has used, all of the same sort."""
     numbers = itertools.count(1)
+    if request.param == "memory":
+        yield lambda: f"memory:{next(numbers)}"
+        return
     if request.param == "sqlite":
         yield lambda: f"sqlite:///{tmp_path}/jobs{next(numbers)}.db"
         return
@@ -50,12 +59,22 @@ def store_url(new_store_url, database_path):
 
 
 @pytest.fixture
-def store_factory(store_url, clock):
+def open_one(store_url, tmp_path):
+    """Open the test's database; one in memory is shared by all who open it here."""
+    if not store_url.startswith("memory:"):
+        return lambda **options: open_store(store_url, **options)
+    database = MemoryDatabase(store_url.removeprefix("memory:"))
+    usual = {"queue_depth_max": QUEUE_DEPTH_MAX, "run_root": tmp_path / "jobs.run"}
+    return lambda **options: MemoryStore(database, **{**usual, **options})
+
+
+@pytest.fixture
+def store_factory(open_one, clock):
     """Make store objects on one database; each is another supervisor or client."""
     opened = []
 
     def make(**options):
-        store = open_store(store_url, clock=clock, **options)
+        store = open_one(clock=clock, **options)
         opened.append(store)
         return store
 

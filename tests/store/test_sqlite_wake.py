@@ -2,12 +2,14 @@
 
 import os
 import sqlite3
+import threading
 
 import pytest
 
 from jobpool.store import run_root
 from jobpool.store.wake import Bell
 from storing import new_job
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -106,3 +108,44 @@ def test_a_callers_transaction_rings_after_its_commit(store, listen, database_pa
         assert heard(fd) == 0
     assert heard(fd) == 1
     connection.close()
+
+
+def test_threads_may_ring_one_bell_while_runs_come_and_go(tmp_path):
+    """What is gone is found gone by several of them at once."""
+    bell = Bell(tmp_path)
+    failures = []
+    stop = threading.Event()
+
+    def ring():
+        while not stop.is_set():
+            try:
+                bell.ring()
+            except Exception as error:  # noqa: BLE001 - none may come
+                failures.append(error)
+                return
+
+    threads = [threading.Thread(target=ring) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(150):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        os.mkfifo(directory / "wake")
+        fd = os.open(directory / "wake", os.O_RDONLY | os.O_NONBLOCK)
+        wait_until(lambda fd=fd: heard(fd), 10, "a ring")
+        (directory / "wake").unlink()
+        directory.rmdir()
+        os.close(fd)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    bell.close()
+    assert failures == []
+
+
+def heard(fd):
+    """Say whether a FIFO has been rung."""
+    try:
+        return bool(os.read(fd, 1))
+    except BlockingIOError:
+        return False

@@ -80,3 +80,44 @@ def test_a_soft_limit_beyond_the_hard_one_is_dropped() -> None:
         configured=Limits(), job=Limits(), declared=Limits(soft_timeout_s=10), pool=POOL
     )
     assert early.soft_timeout_s == 10
+
+
+@pytest.mark.parametrize(
+    ("ran_out", "maximum", "expected"),
+    [
+        (0, None, 100),
+        (1, None, 200),
+        (2, None, 400),
+        (3, None, 700),
+        (1000, None, 700),
+        (3, 300, 300),
+        (1, 50, 50),
+    ],
+)
+def test_memory_grows_after_each_out_of_memory(
+    ran_out: int, maximum: int | None, expected: int
+) -> None:
+    """By its factor, up to the pool's maximum; without one up to the machine's half."""
+    pool = PoolLimits(
+        timeout_s=1,
+        memory_bytes=80,
+        memory_max_bytes=maximum,
+        memory_growth_max_bytes=700,
+    )
+    declared = Limits(memory_bytes=100, memory_growth=2.0)
+    args = {"configured": Limits(), "job": Limits(), "declared": declared}
+    assert resolve(**args, pool=pool, ran_out=ran_out).memory_bytes == expected
+
+
+def test_memory_without_growth_stays() -> None:
+    """And a limit that is above every maximum is not cut by growing."""
+    pool = PoolLimits(timeout_s=1, memory_bytes=800, memory_growth_max_bytes=700)
+    for growth in (None, 1.0, 4.0):
+        limits = resolve(
+            configured=Limits(memory_growth=growth),
+            job=Limits(),
+            declared=Limits(memory_growth=8.0) if growth is not None else Limits(),
+            pool=pool,
+            ran_out=2,
+        )
+        assert limits.memory_bytes == 800

@@ -11,6 +11,7 @@ from typing import Any
 from jobpool.client.retry import RetryRules, checked_count, read_rules
 from jobpool.core.handler import INTERNAL_PREFIX, check_kind
 from jobpool.core.limits import Limits
+from jobpool.core.options import growth_factor
 from jobpool.core.policy import Policy, Rerun
 from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError
@@ -21,6 +22,7 @@ def read_limits(
     timeout: DurationLike | None,
     soft_timeout: DurationLike | None,
     memory: SizeLike | None,
+    memory_growth: float | None,
     heartbeat_timeout: DurationLike | None,
 ) -> Limits:
     """Return the limits that a decorator names.
@@ -32,6 +34,9 @@ def read_limits(
         timeout_s=positive_s(timeout, "timeout"),
         soft_timeout_s=positive_s(soft_timeout, "soft_timeout"),
         memory_bytes=None if memory is None else size_bytes(memory, "memory"),
+        memory_growth=None
+        if memory_growth is None
+        else growth_factor(memory_growth, "memory_growth"),
         heartbeat_timeout_s=positive_s(heartbeat_timeout, "heartbeat_timeout"),
     )
     soft_s, hard_s = limits.soft_timeout_s, limits.timeout_s

@@ -60,6 +60,7 @@ class Registration:
         retry: RetryRules | None = None,
         max_crashes: int | None = None,
         crash_window: DurationLike | None = None,
+        memory_growth: float | None = None,
         heartbeat_timeout: DurationLike | None = None,
         rerun: str = "always",
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
@@ -77,6 +78,9 @@ class Registration:
                 ``{ValueError: "never", ConnectionError: ["10s", "1m"]}``.
             max_crashes: crashes until a job is quarantined; 3.
             crash_window: only crashes this recent count; 72 hours.
+            memory_growth: after each ``out_of_memory`` the next attempt may use so many
+                times as much, up to the pool's ``memory_max`` (without one, half of
+                the machine's memory).
             heartbeat_timeout: killed as stalled when silent for so long.
             rerun: ``"never"``: an attempt whose end is unknown is the last one.
 
@@ -97,6 +101,7 @@ class Registration:
             timeout=timeout,
             soft_timeout=soft_timeout,
             memory=memory,
+            memory_growth=memory_growth,
             heartbeat_timeout=heartbeat_timeout,
         )
         policy = read_policy(

@@ -81,6 +81,8 @@ def _origin(
     if key.startswith("max_"):
         return said.origin if said else _DECORATOR
     declared = getattr(spec.limits, field_of(Limits, key))
+    if key == "memory_growth":  # no pool has one
+        return said.origin if said else "decorator"
     pool = values[f"pools.{spec.pool}.{key}"]
     if said:
         asked, origin = said.value, said.origin

@@ -49,7 +49,7 @@ def pools_of(
             found[key] = value_of(sources.stack, path, option, default, why)
             values[f"pools.{name}.{key}"] = found[key]
         refuse_contradictions(f"pool {name}", found)
-        yield _pool(name, found)
+        yield _pool(name, found, machine.memory_bytes // 2)
 
 
 def _pool_names(stack: Sequence[Layer]) -> list[str]:
@@ -110,7 +110,9 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
     return defaults
 
 
-def _pool(name: str, found: Mapping[str, Value]) -> st.PoolSettings:
+def _pool(
+    name: str, found: Mapping[str, Value], growth_max_bytes: int
+) -> st.PoolSettings:
     size: Size = found["size"].value
     own = {
         field_of(st.PoolSettings, key): found[key].value
@@ -124,7 +126,7 @@ def _pool(name: str, found: Mapping[str, Value]) -> st.PoolSettings:
         name=name,
         size_min=size.minimum,
         size_max=size.maximum,
-        limits=PoolLimits(**limits),
+        limits=PoolLimits(**limits, memory_growth_max_bytes=growth_max_bytes),
         **own,
     )
 
@@ -132,6 +134,7 @@ def _pool(name: str, found: Mapping[str, Value]) -> st.PoolSettings:
 def _is_limit(key: str) -> bool:
     return key.removesuffix("_max") in {
         "memory",
+        "memory_growth",
         "timeout",
         "soft_timeout",
         "heartbeat_timeout",

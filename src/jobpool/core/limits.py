@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+GROWTH_MAX = 16.0
+GROWTH_STEPS_MAX = 50
+"""By then every ceiling is reached."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one attempt; None: not said here."""
@@ -19,6 +23,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """`SoftTimeout` is raised in the handler."""
     memory_bytes: int | None = None
     """Resident memory of the process tree, at most."""
+    memory_growth: float | None = None
+    """After each out_of_memory the next attempt gets so many times as much."""
     heartbeat_timeout_s: float | None = None
     """Killed as stalled after so long without a heartbeat."""
 
@@ -28,6 +34,7 @@ class Effective(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout_s: float
     memory_bytes: int
+    memory_growth: float | None = None
     soft_timeout_s: float | None = None
     heartbeat_timeout_s: float | None = None
 
@@ -41,10 +48,17 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_timeout_s: float | None = None
     timeout_max_s: float | None = None
     memory_max_bytes: int | None = None
+    memory_growth_max_bytes: int | None = None
+    """Where growth ends without such a maximum."""
 
 
 def resolve(
-    *, configured: Limits, job: Limits, declared: Limits, pool: PoolLimits
+    *,
+    configured: Limits,
+    job: Limits,
+    declared: Limits,
+    pool: PoolLimits,
+    ran_out: int = 0,
 ) -> Effective:
     """Choose the limits of one attempt.
 
@@ -53,6 +67,7 @@ def resolve(
         job: what the job was enqueued with.
         declared: what the decorator says.
         pool: the pool's defaults and maxima.
+        ran_out: how many attempts of the job have run out of memory.
 
     Returns:
         The effective limits; a soft timeout that is not below the hard one is
@@ -65,15 +80,24 @@ def resolve(
     memory = int(_first(pool.memory_bytes, *(c.memory_bytes for c in chain)))
     if pool.memory_max_bytes is not None:
         memory = min(memory, pool.memory_max_bytes)
+    growth = _first_or_none(configured.memory_growth, declared.memory_growth)
+    if growth is not None and ran_out:
+        memory = _grown(memory, growth ** min(ran_out, GROWTH_STEPS_MAX), pool)
     soft = _first_or_none(*(c.soft_timeout_s for c in chain), pool.soft_timeout_s)
     return Effective(
         timeout_s=timeout_s,
         memory_bytes=memory,
+        memory_growth=growth,
         soft_timeout_s=soft if soft is not None and soft < timeout_s else None,
         heartbeat_timeout_s=_first_or_none(
             *(c.heartbeat_timeout_s for c in chain), pool.heartbeat_timeout_s
         ),
     )
+
+
+def _grown(memory_bytes: int, factor: float, pool: PoolLimits) -> int:
+    ceiling = pool.memory_max_bytes or pool.memory_growth_max_bytes or memory_bytes
+    return max(memory_bytes, min(int(memory_bytes * factor), ceiling))
 
 
 def _first_or_none(*values: float | None) -> float | None:

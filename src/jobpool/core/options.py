@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from jobpool.core.limits import GROWTH_MAX
 from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
 from jobpool.core.settings import (
     MAX_ATTEMPTS_MAX,
@@ -155,6 +156,21 @@ def _names(value: Any, what: str) -> tuple[str, ...] | None:
     return tuple(value)
 
 
+def growth_factor(value: Any, what: str) -> float:
+    """Read a factor of growth.
+
+    Raises:
+        ConfigError: not a number from 1 to 16.
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 1 <= value <= GROWTH_MAX:
+        raise ConfigError(
+            f"{what}: expected a factor from 1 to {GROWTH_MAX:g}, such as 2, got "
+            f"{_seen(value)}"
+        )
+    return float(value)
+
+
 def _paths(value: Any, what: str) -> tuple[str, ...] | None:
     if value == "all":
         return None
@@ -262,6 +278,7 @@ KIND: Mapping[str, Option] = {
     "timeout": _DURATION,
     "soft_timeout": _DURATION,
     "memory": _SIZE,
+    "memory_growth": Option(growth_factor, "{:g}".format),
     "heartbeat_timeout": _DURATION,
     "max_attempts": Option(_whole(1, MAX_ATTEMPTS_MAX)),
     "max_crashes": Option(_whole(1, MAX_ATTEMPTS_MAX)),

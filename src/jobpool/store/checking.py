@@ -6,8 +6,8 @@ the other.
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Sequence
 
 from jobpool.core.handler import NAME, POOL_NAME
@@ -93,7 +93,8 @@ def _is_name(value: object, pattern: re.Pattern[str]) -> bool:
 
 
 def _is_duration(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+    # A whole number may be too large for math.isfinite.
+    return isinstance(value, (int, float)) and 0 < value <= sys.float_info.max
 
 
 def _is_int(value: object, lowest: int, highest: int) -> bool:

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from pathlib import Path
 
+LOCK_S = 0.1
 _RING = b"\0"
 
 
 class Bell:
-    """The writing ends of all wake-up FIFOs below one run directory."""
+    """The writing ends of all wake-up FIFOs below one run directory. Thread-safe."""
 
     def __init__(self, run_root: Path) -> None:
         self._run_root = run_root
         self._fds: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def ring(self) -> None:
         """Wake every supervisor that listens; never blocks, never raises."""
@@ -31,10 +34,16 @@ class Bell:
             runs = os.listdir(self._run_root)  # noqa: PTH208 - half the time
         except OSError:
             runs = []
-        for gone in self._fds.keys() - set(runs):
-            os.close(self._fds.pop(gone))
-        for run in runs:
-            self._ring_one(run)
+        # A copy of a process that forked while a thread rang keeps the lock for ever.
+        if not self._lock.acquire(timeout=LOCK_S):
+            return
+        try:
+            for gone in self._fds.keys() - set(runs):
+                os.close(self._fds.pop(gone))
+            for run in runs:
+                self._ring_one(run)
+        finally:
+            self._lock.release()
 
     def _ring_one(self, run: str) -> None:
         fd = self._fds.get(run)
@@ -55,6 +64,7 @@ class Bell:
 
     def close(self) -> None:
         """Close the writing ends; a later ring opens them again."""
-        while self._fds:
-            with contextlib.suppress(OSError):
-                os.close(self._fds.popitem()[1])
+        with self._lock:
+            while self._fds:
+                with contextlib.suppress(OSError):
+                    os.close(self._fds.popitem()[1])

@@ -18,6 +18,7 @@ from jobpool.core.handler import (
 )
 from jobpool.core.job import JobState, Lease, NewJob, Settlement
 from jobpool.core.limits import Effective, Limits, resolve
+from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import KindSettings, Settings
@@ -84,10 +85,11 @@ class Registry:
 
     def limits(self, lease: Lease) -> Effective:
         """Return the limits of one attempt."""
-        if lease.timeout_s is None and lease.memory_bytes is None:
+        ran_out = sum(past.outcome is Outcome.OUT_OF_MEMORY for past in lease.history)
+        if lease.timeout_s is None and lease.memory_bytes is None and not ran_out:
             return self._plain[lease.kind]
         wish = Limits(timeout_s=lease.timeout_s, memory_bytes=lease.memory_bytes)
-        return self._limits(self._specs[lease.kind], wish)
+        return self._limits(self._specs[lease.kind], wish, ran_out)
 
     def records(self) -> list[KindRecord]:
         """Return what is published in the store, one record per kind."""
@@ -144,12 +146,13 @@ class Registry:
             policy = msgspec.structs.replace(policy, max_crashes=configured.max_crashes)
         return policy
 
-    def _limits(self, spec: HandlerSpec, wish: Limits) -> Effective:
+    def _limits(self, spec: HandlerSpec, wish: Limits, ran_out: int = 0) -> Effective:
         return resolve(
             configured=self._kind_settings(spec.kind).limits,
             job=wish,
             declared=spec.limits,
             pool=self._pools[spec.pool].limits,
+            ran_out=ran_out,
         )
 
     def _check_memory(self, base_rss_bytes: int) -> None:

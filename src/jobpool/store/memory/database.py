@@ -1,0 +1,167 @@
+"""The state that all store objects of one memory database share.
+
+Theory of operation. There is one lock, and whoever writes holds it to the end of the
+transaction. Every change goes through `put`, which notes in a journal what was there
+before and after. A method that fails is undone back to where it began; a transaction
+that fails, to its beginning; so a method may begin to change things before it knows
+that nothing stands against it.
+
+Another thread waits for the lock. Another store object in the same thread would wait
+for ever: to let it read what is committed, the journal is undone, and done again
+after it has read. It cannot write.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, TypeVar
+
+from jobpool.errors import StoreUnavailable, UsageError
+from jobpool.store.memory.row import Row
+from jobpool.store.memory.tables import JobTable, Records, Table
+from jobpool.store.records import KindRecord, Run
+
+K = TypeVar("K")
+V = TypeVar("V")
+_STALE = "stale_settlements"
+
+
+class MemoryDatabase:
+    """Jobs, runs, published kinds and pauses of one process.
+
+    Args:
+        name: what it is called in messages.
+
+    Attributes:
+        url: its name as a store's URL.
+        jobs: all jobs.
+        runs: supervisors by id.
+        kinds: what they publish, by kind and run.
+        pauses: what is paused: ``("pool" | "kind", name)``.
+        commits: transactions so far that have changed something.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.url = f"memory:{name}"
+        self.jobs = JobTable()
+        self.runs: Records[str, Run] = Records()
+        self.kinds: Records[tuple[str, str], KindRecord] = Records()
+        self.pauses: Records[tuple[str, str], bool] = Records()
+        self.commits = 0
+        self._counters: Records[str, int] = Records()
+        self._last_token = 0
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._writer: object = None
+        self._journal: list[tuple[Table[Any, Any], Any, Any, Any]] = []
+
+    # -- changes, by the writer -----------------------------------------------------
+
+    def put(self, table: Table[K, V], key: K, record: V | None) -> None:
+        """Change a record such that it can be undone; None deletes it."""
+        self._journal.append((table, key, table.get(key), record))
+        table.put(key, record)
+
+    def put_job(self, former: Row | None, row: Row) -> None:
+        """Store a job such that it can be undone: in the place of its row until now."""
+        self._journal.append((self.jobs, row.id, former, row))
+        self.jobs.swap(former, row)
+
+    def take_token(self) -> int:
+        """Return a fresh token; tokens grow and are never given twice."""
+        self._last_token += 1
+        return self._last_token
+
+    @property
+    def stale(self) -> int:
+        """Settlements so far under a superseded token."""
+        return self._counters.get(_STALE, 0)
+
+    def count_stale(self, settlements: int) -> None:
+        """Add to them."""
+        self.put(self._counters, _STALE, self.stale + settlements)
+
+    # -- who may do what, when --------------------------------------------------------
+
+    @property
+    def process_id(self) -> int:
+        """The process that it belongs to."""
+        return self._pid
+
+    def check_process(self) -> None:
+        """Refuse a forked child, in which nobody would ever see what it did.
+
+        Raises:
+            UsageError: this is another process than the one that made it.
+        """
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"the store {self.url} lives in the memory of process {self._pid}; "
+                f"this is process {os.getpid()}, forked from it, where no supervisor "
+                "would see its jobs: use it there, or a store on disk"
+            )
+
+    def begin(self, writer: object) -> int:
+        """Wait until *writer* may write; return where its part of the journal begins.
+
+        Raises:
+            StoreUnavailable: another store object's transaction is open in this very
+                thread.
+        """
+        self._lock.acquire()
+        if self._writer is None:
+            self._writer = writer
+        elif self._writer is not writer:
+            self._lock.release()
+            raise StoreUnavailable(
+                f"the store {self.url} is in a transaction that this thread has begun "
+                "with another store object, and would wait for itself; end it first. "
+                "Nothing happened"
+            )
+        return len(self._journal)
+
+    def undo(self, mark: int) -> None:
+        """Take back every change since *mark*, the newest first."""
+        self.jobs.mend()
+        while len(self._journal) > mark:
+            table, key, former, _ = self._journal[-1]
+            table.put(key, former)
+            self._journal.pop()
+
+    def commit(self) -> bool:
+        """Let every change since the outermost `begin` be true.
+
+        Returns:
+            Whether there was one.
+        """
+        has_changed = bool(self._journal)
+        self._journal.clear()
+        self.commits += has_changed
+        return has_changed
+
+    def leave(self, *, is_outermost: bool) -> None:
+        """Let the next one in after `begin`, once the outermost writer leaves."""
+        if is_outermost:
+            self._writer = None
+        self._lock.release()
+
+    def begin_reading(self, reader: object) -> bool:
+        """Wait until *reader* may read what is committed, or its own transaction.
+
+        Returns:
+            Whether another one's open transaction was set aside for it.
+        """
+        self._lock.acquire()
+        is_foreign = self._writer is not None and self._writer is not reader
+        if is_foreign:
+            for table, key, former, _ in reversed(self._journal):
+                table.put(key, former)
+        return is_foreign
+
+    def end_reading(self, *, was_set_aside: bool) -> None:
+        """Leave what `begin_reading` has entered."""
+        if was_set_aside:
+            for table, key, _, record in self._journal:
+                table.put(key, record)
+        self._lock.release()

@@ -1,0 +1,175 @@
+"""Leases: what is due and known is granted under a fresh token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import islice
+
+import msgspec
+
+from jobpool.core.clock import Clock
+from jobpool.core.job import JobState, Lease
+from jobpool.core.lifecycle import JobEvent, after
+from jobpool.errors import StoreRefused
+from jobpool.store.checking import COUNT_MAX
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.ranking import RankSet, id_of, time_of
+from jobpool.store.memory.row import NOT_BEGUN, Held, Row, lease_from
+from jobpool.store.memory.session import Session
+from jobpool.store.methods.leasing import STEP_JOBS
+from jobpool.store.records import LeaseBatch, Run
+
+_replace = msgspec.structs.replace
+_LEASED = JobState.LEASED
+
+
+class Leasing:
+    """The part of the store that grants leases."""
+
+    _database: MemoryDatabase
+    _session: Session
+    _clock: Clock
+
+    def lease(
+        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+    ) -> LeaseBatch:
+        """See `Store.lease`."""
+        with self._session.writing:
+            now_ms = self._clock.utc_ms()
+            if self._known_run(run_id).ended_at_ms is not None:
+                raise StoreRefused(
+                    f"run {run_id} has ended in the store {self._database.url} and "
+                    "gets no leases; restart jobpool"
+                )
+            self._expire_late(now_ms)
+            self._promote_due(now_ms)
+            leases: list[Lease] = []
+            is_short = False
+            for pool, limit in wanted.items():
+                for row in islice(self._best(pool, kinds.get(pool, ())), max(0, limit)):
+                    if row.is_late(now_ms):
+                        self._expire(row, now_ms)
+                        is_short = True
+                    else:
+                        leases.append(self._grant(row, run_id, now_ms))
+            first = self._database.jobs.pending.first()
+        due_ms = None if first is None else time_of(first)
+        if is_short:
+            due_ms = now_ms
+        next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
+        return LeaseBatch(leases=tuple(leases), next_due_in_s=next_due_in_s)
+
+    def leases_of(self, run_id: str) -> list[Lease]:
+        """See `Store.leases_of`."""
+        with self._session.reading:
+            jobs = self._database.jobs
+            rows = [jobs[job_id] for job_id in sorted(jobs.held.get(run_id, ()))]
+            return [lease_from(row, row.held) for row in rows if row.held is not None]
+
+    def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
+        """See `Store.due`."""
+        with self._session.reading:
+            now_ms = self._clock.utc_ms()
+            counts: dict[str, int] = {}
+            for pool, names in kinds.items():
+                known = self._leasable(pool, names)
+                runnable = self._database.jobs.runnable
+                count = sum(
+                    len(runnable[pool, kind])
+                    for kind in known
+                    if (pool, kind) in runnable
+                )
+                if count < limit:
+                    count += self._count_due(pool, known, now_ms)
+                counts[pool] = min(count, limit)
+        return counts
+
+    def _count_due(self, pool: str, kinds: set[str], now_ms: int) -> int:
+        """Count the jobs that the next lease would promote."""
+        jobs, count = self._database.jobs, 0
+        for rank in jobs.pending.lowest(STEP_JOBS):
+            if time_of(rank) > now_ms:
+                break
+            new = jobs[id_of(rank)].new
+            count += new.pool == pool and new.kind in kinds
+        return count
+
+    def _known_run(self, run_id: str) -> Run:
+        run = self._database.runs.get(run_id)
+        if run is None:
+            raise StoreRefused(
+                f"the store {self._database.url} does not know run {run_id}: it is "
+                "not the one in which it began; restart jobpool"
+            )
+        return run
+
+    def _leasable(self, pool: str, kinds: Sequence[str]) -> set[str]:
+        """Return which of these kinds of a pool are not paused."""
+        pauses = self._database.pauses
+        if ("pool", pool) in pauses:
+            return set()
+        return {kind for kind in kinds if ("kind", kind) not in pauses}
+
+    def _best(self, pool: str, kinds: Sequence[str]) -> Iterator[Row]:
+        """Yield the runnable jobs of these kinds, the best first.
+
+        Whoever takes the next one has moved the last one out of its queue.
+        """
+        jobs = self._database.jobs
+        heads: list[tuple[int, RankSet]] = []
+        for kind in self._leasable(pool, kinds):
+            queue = jobs.runnable.get((pool, kind))
+            rank = None if queue is None else queue.first()
+            if queue is not None and rank is not None:
+                heads.append((rank, queue))
+        heapify(heads)
+        while heads:
+            rank, queue = heads[0]
+            yield jobs[id_of(rank)]
+            following = queue.first()
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (following, queue))
+
+    def _grant(self, row: Row, run_id: str, now_ms: int) -> Lease:
+        held = Held(self._database.take_token(), run_id, now_ms)
+        leased: Row = _replace(
+            row,
+            state=_LEASED,
+            held=held,
+            begun=NOT_BEGUN,
+            attempt=min(row.attempt + 1, COUNT_MAX),
+        )
+        self._database.put_job(row, leased)
+        return lease_from(leased, held)
+
+    def _expire_late(self, now_ms: int) -> None:
+        expiring = self._database.jobs.expiring
+        for _ in range(STEP_JOBS):
+            rank = expiring.first()
+            if rank is None or time_of(rank) > now_ms:
+                return
+            self._expire(self._database.jobs[id_of(rank)], now_ms)
+
+    def _expire(self, row: Row, now_ms: int) -> None:
+        self._database.put_job(
+            row,
+            _replace(
+                row,
+                state=after(row.state, JobEvent.EXPIRE),
+                finished_at_ms=now_ms,
+                ended=_replace(row.ended, reason="expired before an attempt began"),
+            ),
+        )
+
+    def _promote_due(self, now_ms: int) -> None:
+        pending = self._database.jobs.pending
+        for _ in range(STEP_JOBS):
+            rank = pending.first()
+            if rank is None or time_of(rank) > now_ms:
+                return
+            row = self._database.jobs[id_of(rank)]
+            state = after(row.state, JobEvent.FALL_DUE)
+            self._database.put_job(row, _replace(row, state=state))

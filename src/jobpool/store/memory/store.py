@@ -1,0 +1,100 @@
+"""MemoryStore: the whole Store protocol on one process's memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jobpool.core.clock import Clock
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.keeping import Keeping
+from jobpool.store.memory.operating import Operating
+from jobpool.store.memory.session import Session
+from jobpool.store.memory.settling import Settling
+from jobpool.store.memory.watching import Watching
+from jobpool.store.wake import Bell
+
+
+class MemoryStore(Settling, Keeping, Watching, Operating):
+    """A store in memory. Thread-safe; of no use in a forked child.
+
+    Args:
+        database: the state; store objects that are given the same one share it.
+        clock: decides what is due.
+        queue_depth_max: most unfinished jobs; more are refused.
+        run_root: where supervisors keep their run directories, and are rung.
+    """
+
+    def __init__(
+        self,
+        database: MemoryDatabase,
+        *,
+        clock: Clock,
+        queue_depth_max: int,
+        run_root: Path,
+    ) -> None:
+        self._database = database
+        self._session = Session(database)
+        self._clock = clock
+        self._queue_depth_max = queue_depth_max
+        self._run_root = run_root
+        self._bell = Bell(run_root)
+        self._bell_lock = threading.Lock()
+        self._seen: int | None = None
+
+    @property
+    def url(self) -> str:
+        """See `Store.url`; nobody can open it by this name."""
+        return self._database.url
+
+    @property
+    def one_host(self) -> bool:
+        """See `Store.one_host`: one process even."""
+        return True
+
+    @property
+    def run_root(self) -> Path:
+        """See `Store.run_root`."""
+        return self._run_root
+
+    def close(self) -> None:
+        """See `Store.close`; the jobs stay in the database."""
+        self._session.close()
+        with self._bell_lock:
+            self._bell.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See `Store.transaction`."""
+        with self._session.writing:
+            yield
+
+    def changed(self) -> bool:
+        """See `Store.changed`."""
+        with self._session.reading:
+            by_others = self._database.commits - self._session.commits
+            is_new = by_others != self._seen
+            self._seen = by_others
+        return is_new
+
+    def ring(self) -> None:
+        """See `Store.ring`."""
+        self._session.check()
+        with self._bell_lock:
+            self._bell.ring()
+
+    def concerns(self) -> list[str]:
+        """See `Store.concerns`: there are none."""
+        return []
+
+    def describe(self) -> dict[str, str]:
+        """See `Store.describe`."""
+        with self._session.reading:
+            return {
+                "process": str(self._database.process_id),
+                "jobs": str(len(self._database.jobs)),
+                "unfinished": str(self._database.jobs.unfinished),
+                "stale_settlements": str(self._database.stale),
+            }
