@@ -141,11 +141,3 @@ def test_threads_may_ring_one_bell_while_runs_come_and_go(tmp_path):
         thread.join()
     bell.close()
     assert failures == []
-
-
-def heard(fd):
-    """Say whether a FIFO has been rung."""
-    try:
-        return bool(os.read(fd, 1))
-    except BlockingIOError:
-        return False
