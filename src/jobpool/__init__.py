@@ -3,6 +3,7 @@
 # The house, from the roof down; each floor imports only from below:
 #
 #   cli/          the command `jobpool`            testing   for applications' tests
+#   executor/     a concurrent.futures.Executor over a supervisor of its own
 #   supervisor/   leases, starts, watches, settles; runs no user code
 #   client/       JobPool, Handler, Job: what applications call
 #   sandbox/      one attempt, one child           store/    durable truth
@@ -12,6 +13,8 @@
 from __future__ import annotations
 
 __version__ = "0.1.0"
+
+from typing import TYPE_CHECKING, Any
 
 from jobpool.client.handle import Job
 from jobpool.client.handler import Handler
@@ -24,9 +27,12 @@ from jobpool.errors import (
     ArgumentsRejected,
     ConfigError,
     GiveUp,
+    JobCrashed,
     JobNotFound,
+    JobOutOfMemory,
     JobpoolBug,
     JobpoolError,
+    JobTimedOut,
     JobUnsuccessful,
     KeyConflict,
     OutcomeUnknown,
@@ -43,16 +49,23 @@ from jobpool.errors import (
     WaitTimeout,
 )
 
+if TYPE_CHECKING:
+    from jobpool.executor.executor import Executor
+
 __all__ = [
     "AppError",
     "ArgumentsRejected",
     "ConfigError",
     "DeadJob",
+    "Executor",
     "GiveUp",
     "Handler",
     "Job",
+    "JobCrashed",
     "JobNotFound",
+    "JobOutOfMemory",
     "JobPool",
+    "JobTimedOut",
     "JobUnsuccessful",
     "JobpoolBug",
     "JobpoolError",
@@ -72,3 +85,12 @@ __all__ = [
     "WaitTimeout",
     "current",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the executor when it is first asked for: few programs use both."""
+    if name == "Executor":
+        from jobpool.executor.executor import Executor  # noqa: PLC0415 - see above
+
+        return Executor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

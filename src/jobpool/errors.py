@@ -6,7 +6,9 @@ attempt ends is never an exception inside the supervisor: it is an `Outcome`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 
 class JobpoolError(Exception):
@@ -126,6 +128,59 @@ class Superseded(JobpoolError):
 
     Nothing was written; let the transaction fail, and the handler end.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeathEvidence:
+    """What is known about the death of an executor's job. Texts are capped."""
+
+    outcome: str
+    """``crashed``, ``timed_out``, ``out_of_memory``, ``interrupted``, …"""
+    reason: str = ""
+    """One line."""
+    signal: str | None = None
+    """Name of the signal that ended its process, such as ``SIGSEGV``."""
+    exit_code: int | None = None
+    peak_rss_bytes: int | None = None
+    duration_s: float | None = None
+    """Of the last attempt."""
+    attempts: int = 1
+    output: str = ""
+    """Tail of what it wrote to stdout and stderr."""
+    stack: str = ""
+    """Python stacks at the kill or the fatal signal."""
+
+
+class JobDied(JobpoolError):
+    """A job of an `Executor` ended with its process; no other job is concerned.
+
+    Attributes:
+        evidence: how it died.
+    """
+
+    def __init__(self, message: str, *, evidence: DeathEvidence) -> None:
+        super().__init__(message)
+        self.evidence = evidence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _died_again, (type(self), str(self), self.evidence)
+
+
+class JobCrashed(JobDied):
+    """Its process died: a fatal signal, an exit, a kill from outside."""
+
+
+class JobTimedOut(JobDied, TimeoutError):
+    """It was killed at its time limit."""
+
+
+class JobOutOfMemory(JobDied, MemoryError):
+    """It was killed at its memory limit."""
+
+
+def _died_again(cls: type[JobDied], message: str, evidence: DeathEvidence) -> JobDied:
+    """Make the error anew from its pickle."""
+    return cls(message, evidence=evidence)
 
 
 class JobpoolBug(JobpoolError):

@@ -104,6 +104,7 @@ def test_there_are_all_events_that_were_agreed():
         "lease_fenced",
         "lease_regained",
         "lines_dropped",
+        "memory_awaited",
         "pool_reloaded",
         "pool_resized",
         "run_reclaimed",

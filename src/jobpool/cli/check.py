@@ -90,11 +90,17 @@ def _problems(configuration: Configuration, report: AppReport) -> Iterator[str]:
 
 
 def _over_memory(configuration: Configuration) -> Iterator[str]:
-    """Remark on pools that could together use more memory than there is."""
+    """Remark on pools that could together use more memory than they may, or is."""
     pools = configuration.settings.pools
     wanted = sum(pool.size_max * pool.limits.memory_bytes for pool in pools)
-    here = memory_bytes()
-    if wanted > here:
+    budget, here = configuration.settings.memory_budget_bytes, memory_bytes()
+    if budget is not None and wanted > budget:
+        yield (
+            f"all children at their limit would use {show_size(wanted)}, and "
+            f"memory_budget is {show_size(budget)}: some will wait for others; lower "
+            "sizes or memory, or raise the budget"
+        )
+    elif wanted > here:
         yield (
             f"all children at their limit would use {show_size(wanted)}, but there are "
             f"{show_size(here)} here; lower sizes or memory if they may fill up"

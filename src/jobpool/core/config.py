@@ -95,8 +95,10 @@ def configure(
     }
     base = st.Settings(store="", app="", app_directory="", pools=())
     for key in _PLAIN:
-        field = field_of(st.Settings, key)
-        values[key] = top_value(sources, key, getattr(base, field))
+        default = getattr(base, field_of(st.Settings, key))
+        if key == "memory_budget":
+            default = int(st.MEMORY_BUDGET_SHARE * machine.memory_bytes)
+        values[key] = top_value(sources, key, default)
     values |= below
     for key, value in _retention(sources).items():
         values[f"retention.{key}"] = value

@@ -233,6 +233,12 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
             yield f"pools {' '.join(event.pools)}: {event.measure} not in force"
             yield event.why
             yield f"children are not kept from: {event.stops}"
+        case ev.MemoryAwaited():
+            yield f"pool {event.pool} waits for memory"
+            yield f"job {event.id} may use {show_size(event.memory_bytes)}"
+            budget = show_size(event.budget_bytes)
+            yield f"{show_size(event.used_bytes)} of memory_budget {budget} are taken"
+            yield event.kind
         case ev.PoolReloaded():
             yield f"pool {event.pool} reloaded"
             yield "its children are replaced as they fall idle"

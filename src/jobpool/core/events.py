@@ -233,6 +233,22 @@ class PoolResized(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class MemoryAwaited(Event, frozen=True, kw_only=True):
+    """A job waits because what runs may already use all the memory there is for it."""
+
+    name = "memory_awaited"
+    level = Level.WARNING
+
+    pool: str
+    id: int
+    kind: str
+    memory_bytes: int
+    """What it may use."""
+    used_bytes: int
+    """What all that runs may use."""
+    budget_bytes: int
+
+
 class PoolReloaded(Event, frozen=True, kw_only=True):
     """A pool has loaded the application and its limits anew."""
 

@@ -242,6 +242,7 @@ TOP: Mapping[str, Option] = {
     "payload_max": Option(_sendable, show_size),
     "result_max": Option(_sendable, show_size),
     "queue_depth_max": Option(_whole(1, 10**12)),
+    "memory_budget": _SIZE_OR_NONE,
     "app_timeout": _DURATION,
     "lease_ttl": _DURATION,
 }

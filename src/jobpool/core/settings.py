@@ -30,6 +30,8 @@ RESULT_MAX_BYTES = MIB
 SENDABLE_MAX_BYTES = 8 * MIB
 """No cap on payloads or results may be set higher: they travel in one frame."""
 QUEUE_DEPTH_MAX = 10_000_000
+MEMORY_BUDGET_SHARE = 0.8
+"""Of the memory here, by default."""
 DRAIN_S = 25.0
 LEASE_TTL_S = 60.0
 LEASE_TTL_MIN_S = 5.0
@@ -114,6 +116,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     payload_max_bytes: int = PAYLOAD_MAX_BYTES
     result_max_bytes: int = RESULT_MAX_BYTES
     queue_depth_max: int = QUEUE_DEPTH_MAX
+    memory_budget_bytes: int | None = None
+    """What all attempts together may use; None: no bound."""
     app_timeout_s: float = 60.0
     """Loading the application takes at most so long."""
     lease_ttl_s: float = LEASE_TTL_S

@@ -12,6 +12,7 @@ from jobpool.core.job import Evidence, Lease
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
@@ -21,6 +22,8 @@ SENDABLE_MAX_BYTES = 12 * 2**20
 """Well below the longest frame."""
 HOLD_S = 1.0
 """A leased job that no slot takes for so long is handed back."""
+MEMORY_HOLD_S = 30.0
+"""One that waits for memory, after so long: perhaps another host has it."""
 
 
 class Leasing:
@@ -30,12 +33,20 @@ class Leasing:
         desk: shared with the rest of the core.
         pools: by name.
         attempts: takes the jobs.
+        admission: says which may begin.
     """
 
-    def __init__(self, desk: Desk, pools: dict[str, Pool], attempts: Attempts) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        pools: dict[str, Pool],
+        attempts: Attempts,
+        admission: Admission,
+    ) -> None:
         self._desk = desk
         self._pools = pools
         self._attempts = attempts
+        self._admission = admission
         self.waiting = False
         """A request is with the store."""
         self._is_open = False
@@ -67,7 +78,7 @@ class Leasing:
         wanted = {
             pool.name: room
             for pool in self._pools.values()
-            if pool.pace.next_s <= desk.now_s and (room := pool.capacity())
+            if pool.pace.next_s <= desk.now_s and (room := self._room(pool))
         }
         if not wanted:
             return
@@ -77,12 +88,18 @@ class Leasing:
         self._asked_epoch = desk.epoch
         desk.out.append(m.Lease(wanted))
 
+    def _room(self, pool: Pool) -> int:
+        """Return how many more leases a pool can use; none while it awaits memory."""
+        if pool.backlog and self._admission.waits(pool.backlog[0]):
+            return 0
+        return pool.capacity()
+
     def next_s(self) -> float:
         """Return when a pool should ask."""
         desk = self._desk
         if self.waiting or desk.ending or desk.fenced or not self._is_open:
             return NEVER_S
-        moments = [p.pace.next_s for p in self._pools.values() if p.capacity() > 0]
+        moments = [p.pace.next_s for p in self._pools.values() if self._room(p)]
         return min(moments, default=NEVER_S)
 
     def granted(self, event: m.Granted) -> None:
@@ -118,11 +135,12 @@ class Leasing:
         """Give waiting jobs to idle slots, then ahead to busy ones."""
         self._drop_distrusted(pool)
         if not pool.backlog:
+            self._admission.forget(pool.name)
             return
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         for slot in idle[:room]:
-            if not pool.backlog:
+            if not pool.backlog or not self._admission.admits(pool.backlog[0]):
                 return
             self._attempts.assign(slot, pool.backlog.popleft())
         if len(idle) <= room:
@@ -132,10 +150,27 @@ class Leasing:
         """Hand back what no slot took in time."""
         desk = self._desk
         while pool.backlog and pool.backlog[0].leased_s + HOLD_S <= desk.now_s:
+            if self._awaits_memory(pool):
+                return
             desk.hand_back([pool.backlog.popleft().lease])
             pool.tempo.took(HOLD_S)  # it is not as fast as its jobs were
         if pool.backlog:
             desk.wake_at(pool.backlog[0].leased_s + HOLD_S)
+
+    def _awaits_memory(self, pool: Pool) -> bool:
+        """Let the first in line wait on, if memory is all that it needs."""
+        first, desk = pool.backlog[0], self._desk
+        if first.leased_s + MEMORY_HOLD_S <= desk.now_s:
+            return False
+        if not self._admission.waits(first):
+            return False
+        while (
+            len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= desk.now_s
+        ):
+            desk.hand_back([pool.backlog.pop().lease])
+        self._admission.admits(first)  # it has waited long enough to say so, perhaps
+        desk.wake_at(desk.now_s + HOLD_S)
+        return True
 
     def give_up(self, pool: Pool) -> None:
         """Hand back everything that waits."""
@@ -201,7 +236,10 @@ class Leasing:
         able = [slot for slot in pool.slots if slot.state is SlotState.BUSY]
         while pool.backlog and able:
             slot = min(able, key=lambda slot: len(slot.queue))
-            if self._attempts.can_send_ahead(slot, pool.backlog[0].lease.kind):
+            job = pool.backlog[0]
+            if self._attempts.can_send_ahead(
+                slot, job.lease.kind
+            ) and self._admission.admits_behind(job, slot):
                 self._attempts.assign(slot, pool.backlog.popleft())
             else:
                 able.remove(slot)

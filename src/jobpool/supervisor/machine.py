@@ -24,6 +24,7 @@ from jobpool.sandbox.frames import (
     StartFailed,
 )
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.fencing import LAPSED, UNRENEWED, Fencing
@@ -85,7 +86,10 @@ class Machine:
         self._attempts = Attempts(
             self._desk, self.pools, rest=self._starts.rest, freed=self._freed
         )
-        self._leasing = Leasing(self._desk, self.pools, self._attempts)
+        self._admission = Admission(
+            self._desk, self.pools, settings.memory_budget_bytes
+        )
+        self._leasing = Leasing(self._desk, self.pools, self._attempts, self._admission)
         self._fencing = Fencing(self._desk, self.pools, self._leasing)
         self._sizing = Sizing(self._desk, self.pools, self._starts, self._attempts)
         self._loading = Loading(
@@ -128,7 +132,7 @@ class Machine:
             m.CancelAsked: self._cancel_asked,
             m.Rung: lambda _e: self._leasing.hint(),
             m.HostSeen: self._sizing.host_seen,
-            m.Reload: self._loading.reload,
+            m.Reload: self._reload,
             m.Drain: lambda e: self._end(e.reason, stop=False),
             m.Stop: lambda e: self._end(e.reason, stop=True),
             m.Tick: lambda _e: None,
@@ -181,6 +185,11 @@ class Machine:
         """Return the monotonic time at which a `Tick` is due."""
         return min(self._desk.earliest_s, self._leasing.next_s())
 
+    def _reload(self, event: m.Reload) -> None:
+        self._admission.budget_bytes = event.settings.memory_budget_bytes
+        self._admit_others()
+        self._loading.reload(event)
+
     # -- slots ---------------------------------------------------------------------
 
     def _slot(self, number: int, event: SlotEvent, detail: object = None) -> None:
@@ -211,8 +220,15 @@ class Machine:
         else:
             self._sizing.fill(pool)
         self._leasing.dispatch(pool)
+        self._admit_others(pool.name)
         if self._burst and not pool.busy:
             pool.pace.hint()
+
+    def _admit_others(self, but: str = "") -> None:
+        """Memory may have become free: let those begin that wait for it."""
+        for name in self._admission.waiting_pools():
+            if name != but:
+                self._leasing.dispatch(self.pools[name])
 
     def _recalled(self, event: m.Recalled) -> None:
         slot = self.slots[event.slot]

@@ -157,6 +157,8 @@ class _Supervisor:
     def run(self) -> int:
         """Start, run, end."""
         self._isolation.check(self._settings)
+        # A parent may have left it ignored: then nobody's end could be seen.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         become_subreaper()
         switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_INTERVAL_S)

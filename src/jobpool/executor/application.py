@@ -1,0 +1,95 @@
+"""What the host's children run: one kind of job, which makes a pickled call.
+
+Imported in the zygote, which stays free of the caller's code: pickles are opened in
+children only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from jobpool.core.handler import HandlerSpec
+from jobpool.core.policy import Policy, RetryRule
+from jobpool.executor import exchange
+from jobpool.executor.frames import Setup
+from jobpool.executor.outcomes import error_bytes, unusable_bytes, value_bytes
+from jobpool.executor.pickling import loads
+
+KIND, POOL = "jobpool:call", "cpu"
+SETUP_VARIABLE = "JOBPOOL_EXECUTOR_SETUP"
+"""Names the file with the caller's `Setup`, for the zygote."""
+DEATHS_MAX = 1000
+_AGAIN_AT_ONCE = RetryRule(delays_s=(0.0,))
+_POLICY = Policy(
+    # Each call brings its own number of attempts; only deaths spend any, because a
+    # call that raises has come to its end as well.
+    max_attempts=1,
+    max_crashes=DEATHS_MAX + 1,
+    retry={
+        "crashed": _AGAIN_AT_ONCE,
+        "out_of_memory": _AGAIN_AT_ONCE,
+        "timed_out": RetryRule(never=True),
+    },
+)
+_OWN_FILES = (str(Path(__file__).parent),)
+
+
+class CallApplication:
+    """The application of one executor.
+
+    Args:
+        setup: what the caller wants; None: nothing can be run.
+    """
+
+    def __init__(self, setup: Setup | None) -> None:
+        self._setup = setup
+        self._directories = setup.directories if setup else ()
+        self._unusable: bytes | None = None
+        """What every call in this child comes to: its initializer failed."""
+
+    def handler_specs(self) -> tuple[HandlerSpec, ...]:
+        """Return the only kind."""
+        return (HandlerSpec(kind=KIND, pool=POOL, policy=_POLICY),)
+
+    def named_store(self) -> str | None:
+        """Return None: the host brings the store."""
+        return None
+
+    def start_child(self) -> None:
+        """Run the caller's initializer; a failure is told to the calls that follow."""
+        if self._setup is None or self._setup.initializer is None:
+            return
+        try:
+            initializer, arguments = loads(exchange.unwrap(self._setup.initializer))
+            initializer(*arguments)
+        except BaseException as exc:  # noqa: BLE001 - the initializer is the user's
+            self._unusable = unusable_bytes(exc)
+
+    def invoke(self, kind: str, payload: bytes, result_max_bytes: int) -> bytes:  # noqa: ARG002 - the protocol's
+        """Make the call; whatever it raises is a result."""
+        if self._unusable is not None:
+            return self._unusable
+        try:
+            function, arguments, keywords = loads(exchange.unwrap(payload))
+            value = function(*arguments, **keywords)
+            return value_bytes(value, self._directories)
+        except BaseException as exc:  # noqa: BLE001 - every end of a call is data
+            return error_bytes(exc, self._directories, _OWN_FILES)
+
+
+def _from_environment() -> CallApplication:
+    """Take the caller's module path and working directory over."""
+    path = os.environ.pop(SETUP_VARIABLE, None)
+    if path is None:
+        return CallApplication(None)
+    setup = msgspec.msgpack.decode(Path(path).read_bytes(), type=Setup)
+    sys.path[:] = setup.sys_path
+    os.chdir(setup.working_directory)
+    return CallApplication(setup)
+
+
+application = _from_environment()

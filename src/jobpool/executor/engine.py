@@ -1,0 +1,146 @@
+"""What an executor is made of: pickles calls, starts the host with the first one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from jobpool.executor import exchange
+from jobpool.executor.courier import Courier
+from jobpool.executor.frames import Setup
+from jobpool.executor.future import Call
+from jobpool.executor.pickling import dumps
+from jobpool.executor.start import start_host
+from jobpool.sandbox.procfs import process_start_time
+from jobpool.sandbox.removal import remove_tree
+
+T = TypeVar("T")
+
+
+class Limits(NamedTuple):
+    """What one call may use; None: as much as it likes."""
+
+    timeout_s: float | None
+    memory_bytes: int | None
+    max_crashes: int
+
+
+class Engine:
+    """The works of one executor.
+
+    Args:
+        workers: how many calls run at once.
+        jobs_per_child: a child is replaced after so many calls.
+        start: initializer and its arguments.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        jobs_per_child: int | None,
+        start: tuple[Callable[..., object], tuple[Any, ...]] | None,
+    ) -> None:
+        self._workers = workers
+        self._jobs_per_child = jobs_per_child
+        self._start = start
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._courier: Courier | None = None
+        self._directories: tuple[str, ...] = ()
+        self._is_shut = False
+
+    def submit(
+        self,
+        limits: Limits,
+        function: Callable[..., T],
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> Future[T]:
+        """Put a call in line, as `Executor.submit` says."""
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "this executor belongs to the process that was forked; make one here"
+            )
+        courier = self._courier or self._begin()
+        courier.check()
+        call = Call(next(self._numbers), b"", *limits)
+        try:
+            data = dumps((function, arguments, keywords))
+            call.data = exchange.wrap(data, self._directories)
+        except Exception as exc:  # noqa: BLE001 - the future's to tell
+            call.future.set_running_or_notify_cancel()
+            call.future.set_exception(exc)
+            return call.future
+        try:
+            courier.submit(call)
+        except RuntimeError:
+            exchange.discard(call.data)
+            raise
+        return call.future
+
+    def shutdown(self, *, wait: bool, cancel: bool) -> None:
+        """End, as `Executor.shutdown` says; nothing in a forked process."""
+        if os.getpid() != self._pid:
+            return  # its lock may be held for ever in this copy
+        with self._lock:
+            self._is_shut = True
+            courier = self._courier
+        if courier is not None:
+            courier.close(cancel=cancel)
+            if wait:
+                courier.join()
+
+    def abandon(self) -> None:
+        """The executor is garbage: end once the last call is done."""
+        self.shutdown(wait=False, cancel=False)
+
+    def _begin(self) -> Courier:
+        """Start the host with the first call."""
+        with self._lock:
+            if self._courier is not None:
+                return self._courier
+            if self._is_shut:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._directories = exchange.make_directories()
+            try:
+                setup = self._setup()
+                self._courier = Courier(start_host(), setup)
+            except BaseException:
+                for directory in self._directories:
+                    remove_tree(directory)
+                raise
+            return self._courier
+
+    def _setup(self) -> Setup:
+        initializer = None
+        if self._start is not None:
+            initializer = exchange.wrap(dumps(self._start), self._directories)
+        return Setup(
+            caller_pid=self._pid,
+            caller_start_time=process_start_time(self._pid) or 0,
+            workers=self._workers,
+            jobs_per_child=self._jobs_per_child,
+            directories=self._directories,
+            sys_path=_module_path(),
+            working_directory=_here(),
+            initializer=initializer,
+        )
+
+
+def _module_path() -> list[str]:
+    """Return where this process finds modules; an empty entry means here."""
+    return [entry or _here() for entry in sys.path]
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return "/"  # it was removed under us: there is no going there

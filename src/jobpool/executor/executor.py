@@ -1,0 +1,202 @@
+"""`Executor`: functions in processes of their own, as `concurrent.futures` has it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor as StandardExecutor
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
+from jobpool.core.settings import SLOTS_MAX
+from jobpool.errors import ConfigError
+from jobpool.executor.engine import Engine, Limits
+from jobpool.executor.pickling import packed
+from jobpool.sandbox.procfs import require_linux
+
+T = TypeVar("T")
+DEATHS_MAX = 1000
+
+
+class _Door(StandardExecutor):
+    """Something that calls can be submitted to, under its limits."""
+
+    _limits: Limits
+
+    def _engine(self) -> Engine:
+        raise NotImplementedError
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Call ``fn(*args, **kwargs)`` in a child.
+
+        What cannot be pickled fails its own future, with a `pickle.PicklingError`.
+
+        Raises:
+            ExecutorBroken: the executor's host is gone, or its initializer failed.
+            RuntimeError: it was shut down, or belongs to the parent process.
+        """
+        return self._engine().submit(self._limits, fn, args, kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[T]:
+        """Return the results of ``fn`` over the iterables, in their order.
+
+        Args:
+            fn: takes one item of each iterable.
+            iterables: consumed at once.
+            timeout: the iterator raises TimeoutError when a result is not there so
+                many seconds after this call.
+            chunksize: so many items travel as one call: cheaper, but its limits are
+                for all of them together, and one death fails them all.
+
+        Raises:
+            ValueError: chunksize is below 1.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize: expected 1 or more, got {chunksize}")
+        function = packed(fn)
+        if chunksize == 1:
+            return super().map(function, *iterables, timeout=timeout)
+        chunks = _chunks(zip(*iterables, strict=False), chunksize)
+        lists = super().map(partial(_call_each, function), chunks, timeout=timeout)
+        return itertools.chain.from_iterable(lists)
+
+
+class Executor(_Door):
+    """Calls functions in children of its own; one death fails one future.
+
+    Takes the place of `concurrent.futures.ProcessPoolExecutor`. Functions and arguments
+    may be whatever dill can pickle. Children are killed at their limits, from outside;
+    a call that dies so, or by itself, fails with `JobTimedOut`, `JobOutOfMemory` or
+    `JobCrashed`, and the others go on. What children print comes out on this process's
+    stderr when their call has ended.
+
+    Args:
+        max_workers: how many calls run at once; None: one per core of this process.
+        timeout: longest time for one call, such as ``"30s"``; None: no limit.
+        memory: most resident memory of one call's process tree, such as ``"1GiB"``.
+        max_crashes: a call whose process dies is made again until it died so often. One
+            that timed out never is.
+        initializer: called in each new child. When it raises, the executor is broken.
+        initargs: its arguments.
+        max_tasks_per_child: a child is replaced after so many calls; None: now and
+            then, when it grows.
+        mp_context: accepted for ProcessPoolExecutor's sake, and ignored: children are
+            always forked from a process that has nothing of this one in it.
+
+    Raises:
+        ValueError: a number is out of range.
+        ConfigError: a limit cannot be read.
+        JobpoolError: this platform cannot run children.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        timeout: DurationLike | None = None,
+        memory: SizeLike | None = None,
+        max_crashes: int = 1,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        max_tasks_per_child: int | None = None,
+        mp_context: Any = None,  # noqa: ARG002 - see above
+    ) -> None:
+        require_linux()
+        workers = len(os.sched_getaffinity(0)) if max_workers is None else max_workers
+        _check_count(workers, SLOTS_MAX, "max_workers")
+        if max_tasks_per_child is not None:
+            _check_count(max_tasks_per_child, 10**9, "max_tasks_per_child")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer: expected a callable")
+        self._limits = _limits(timeout, memory, max_crashes)
+        start = None if initializer is None else (initializer, initargs)
+        self._own = Engine(workers, max_tasks_per_child, start)
+        self._finalizer = weakref.finalize(self, self._own.abandon)
+        self._finalizer.atexit = False  # at the interpreter's end, work is finished
+
+    def _engine(self) -> Engine:
+        return self._own
+
+    def options(
+        self,
+        *,
+        timeout: DurationLike | None = None,
+        memory: SizeLike | None = None,
+        max_crashes: int | None = None,
+    ) -> Limited:
+        """Return a view of this executor whose calls have other limits.
+
+        Args:
+            timeout: as for `Executor`; None: as this executor's.
+            memory: the same.
+            max_crashes: the same.
+        """
+        own = self._limits
+        given = _limits(timeout, memory, 1 if max_crashes is None else max_crashes)
+        limits = Limits(
+            own.timeout_s if timeout is None else given.timeout_s,
+            own.memory_bytes if memory is None else given.memory_bytes,
+            own.max_crashes if max_crashes is None else given.max_crashes,
+        )
+        return Limited(self, limits)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as in the standard library
+        """Take no more calls, and let all processes end once the last one is done.
+
+        Args:
+            wait: return only when nothing is left of them.
+            cancel_futures: cancel what has not begun.
+        """
+        self._own.shutdown(wait=wait, cancel=cancel_futures)
+
+
+class Limited(_Door):
+    """A view of an executor whose calls have other limits; shuts nothing down."""
+
+    def __init__(self, executor: Executor, limits: Limits) -> None:
+        self._executor = executor
+        self._limits = limits
+
+    def _engine(self) -> Engine:
+        return self._executor._engine()  # noqa: SLF001 - the same house
+
+
+def _limits(
+    timeout: DurationLike | None, memory: SizeLike | None, max_crashes: int
+) -> Limits:
+    _check_count(max_crashes, DEATHS_MAX, "max_crashes")
+    timeout_s = None if timeout is None else duration_s(timeout, "timeout")
+    if timeout_s == 0:
+        raise ConfigError('timeout: must be longer than 0, for example "30s"')
+    memory_bytes = None if memory is None else size_bytes(memory, "memory")
+    return Limits(timeout_s, memory_bytes, max_crashes)
+
+
+def _check_count(value: int, most: int, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what}: expected a whole number, got {type(value).__name__}")
+    if not 1 <= value <= most:
+        raise ValueError(f"{what}: {value} is out of range; expected 1 to {most}")
+
+
+def _chunks(
+    items: Iterable[tuple[Any, ...]], size: int
+) -> Iterator[tuple[tuple[Any, ...], ...]]:
+    items = iter(items)
+    while chunk := tuple(itertools.islice(items, size)):
+        yield chunk
+
+
+def _call_each(function: Callable[..., T], chunk: Iterable[tuple[Any, ...]]) -> list[T]:
+    """Make the calls of a chunk, in a child."""
+    return [function(*arguments) for arguments in chunk]

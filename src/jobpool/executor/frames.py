@@ -1,0 +1,94 @@
+"""Messages between the caller's process and its host; framed as the sandbox's are.
+
+Pickles are opaque bytes in them. Tasks are numbered by the caller.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from jobpool.core.job import Evidence
+
+FRAME_BYTES = 4 * 2**20
+"""A batch is cut here: well below the longest frame."""
+
+
+class Setup(msgspec.Struct, tag="setup", array_like=True):
+    """The caller's first message: what to run, and for whom."""
+
+    caller_pid: int
+    caller_start_time: int
+    """Clock ticks since boot."""
+    workers: int
+    jobs_per_child: int | None
+    directories: tuple[str, ...]
+    """Private ones, the host's to remove at the end."""
+    sys_path: list[str]
+    working_directory: str
+    initializer: bytes | None
+    """A pickled call."""
+
+
+class Task(msgspec.Struct, array_like=True, gc=False):
+    """A call to be made."""
+
+    number: int
+    call: bytes
+    timeout_s: float | None
+    memory_bytes: int | None
+    max_crashes: int
+
+
+class Submit(msgspec.Struct, tag="submit", array_like=True):
+    """Make these calls."""
+
+    tasks: list[Task]
+
+
+class Recall(msgspec.Struct, tag="recall", array_like=True):
+    """Give back whatever no child has been given yet."""
+
+
+class Hello(msgspec.Struct, tag="hello", array_like=True):
+    """The host's first message: who it is."""
+
+    pid: int
+    start_time: int
+    """Clock ticks since boot."""
+
+
+class Returned(msgspec.Struct, tag="returned", array_like=True):
+    """Calls that came to their end: a value or an exception each."""
+
+    results: list[tuple[int, bytes]]
+
+
+class Died(msgspec.Struct, tag="died", array_like=True):
+    """A call whose process died, for good."""
+
+    number: int
+    outcome: str
+    attempts: int
+    evidence: Evidence
+
+
+class Recalled(msgspec.Struct, tag="recalled", array_like=True):
+    """These have never begun, and will not."""
+
+    numbers: list[int]
+
+
+class Output(msgspec.Struct, tag="output", array_like=True):
+    """What jobs have printed."""
+
+    text: str
+
+
+class Broken(msgspec.Struct, tag="broken", array_like=True):
+    """The host cannot go on; its end follows."""
+
+    reason: str
+
+
+ToHost = Setup | Submit | Recall
+FromHost = Hello | Returned | Died | Recalled | Output | Broken

@@ -1,0 +1,304 @@
+"""The host: a supervisor over a store in memory, for as long as its caller lives.
+
+Theory of operation. The supervisor runs in the main thread, as everywhere. A second
+thread takes calls from the socket, enqueues them in batches, and sends back what the
+store says has ended. When the socket or the caller's process ends, it stops the
+supervisor at once, whatever is running. Pickles pass through unopened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+from multiprocess import resource_tracker
+
+from jobpool.core import events as ev
+from jobpool.core.job import JobState, NewJob, Settlement
+from jobpool.core.limits import PoolLimits
+from jobpool.core.outcome import Outcome
+from jobpool.core.quantity import DURATION_MAX_S, SIZE_MAX_BYTES
+from jobpool.core.settings import PoolSettings, Settings
+from jobpool.errors import AppError, JobpoolError
+from jobpool.executor.application import KIND, POOL, SETUP_VARIABLE
+from jobpool.executor.exchange import INLINE_MAX_BYTES
+from jobpool.executor.frames import (
+    FRAME_BYTES,
+    Broken,
+    Died,
+    Hello,
+    Output,
+    Recall,
+    Recalled,
+    Returned,
+    Setup,
+    Submit,
+    ToHost,
+)
+from jobpool.executor.hoststore import HostStore
+from jobpool.executor.wire import Wire
+from jobpool.sandbox.frames import FrameError
+from jobpool.sandbox.procfs import is_alive, process_start_time
+from jobpool.sandbox.removal import remove_tree
+from jobpool.store.memory import MemoryDatabase
+from jobpool.store.records import Filter
+from jobpool.supervisor.serve import serve
+
+STOP_S = 15.0
+"""A supervisor that does not stop in so long is left behind: its zygotes end all."""
+FLUSH_S = 5.0
+STARTS_MAX = 5
+"""So many children in a row that do not start mean that none ever will."""
+_NO_CHILD = "no child could be started"
+
+
+def run(fd: int) -> NoReturn:
+    """Be a host until the caller wants no more, or is gone. Never returns."""
+    signal.signal(signal.SIGQUIT, _leave)
+    end = socket.socket(fileno=fd)
+    end.set_inheritable(False)
+    host = Host(end)
+    status = 1
+    try:
+        status = host.run()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _leave(_signum: int, _frame: object) -> NoReturn:
+    """End while there is no supervisor yet; later it has a handler of its own."""
+    raise SystemExit(0)
+
+
+class Host:
+    """This process, as a caller's host.
+
+    Args:
+        end: the socket to the caller.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._wire = Wire(end, ToHost)
+        self._finished: deque[tuple[Settlement, int]] = deque()
+        self._printed: deque[str] = deque()
+        self._tasks: dict[int, int] = {}
+        """Of each unfinished job, its task's number."""
+        self._failed_starts = 0
+        self._why = "its host failed"
+        self._broken: str | None = None
+        """Why it cannot go on; set by the main thread, told by the other."""
+        self._over = threading.Event()
+
+    def run(self) -> int:
+        """Serve the caller; return the exit code."""
+        setup = self._first_message()
+        if setup is None:
+            return 0
+        self._setup = setup
+        home = Path(setup.directories[-1])
+        self._database = MemoryDatabase("executor")
+        self._store = HostStore(self._database, home / "runs", self._ended)
+        (home / "setup").write_bytes(msgspec.msgpack.encode(setup))
+        os.environ[SETUP_VARIABLE] = str(home / "setup")
+        # All that is made from here on: the caller removes it, should we be killed.
+        tempfile.tempdir = str(home)
+        thread = threading.Thread(target=self._carry, name="caller", daemon=True)
+        thread.start()
+        try:
+            return serve(_settings(setup), observer=self, opener=self._open)
+        except AppError as exc:
+            self._why = f"{exc}\n{exc.traceback}".rstrip()
+            return 1
+        except JobpoolError as exc:
+            self._why = str(exc)
+            return 1
+        finally:
+            self._broken = self._broken or self._why
+            self._over.set()
+            self._wire.wake()
+            thread.join(FLUSH_S)
+            # Where the caller adopts orphans, this one would be left to it.
+            resource_tracker._resource_tracker._stop()  # noqa: SLF001 - no public way
+            for directory in setup.directories:
+                remove_tree(directory)
+
+    def _first_message(self) -> Setup | None:
+        """Wait for the caller's first message; None: it is gone."""
+        while True:
+            self._wire.wait(None)
+            messages = self._wire.receive()
+            if messages is None:
+                return None
+            if messages:
+                first, *self._early = messages
+                return first if isinstance(first, Setup) else None
+
+    def _open(self) -> HostStore:
+        return HostStore(self._database, self._store.run_root, self._ended)
+
+    # -- the supervisor's threads --------------------------------------------------
+
+    def observe(self, event: ev.Event) -> None:
+        """Take note of what the caller should hear of."""
+        if isinstance(event, ev.JobOutput):
+            self._printed.append(event.line)
+            self._wire.wake()
+        elif isinstance(event, ev.JobSucceeded):
+            self._failed_starts = 0
+        elif isinstance(event, ev.Alarm) and _NO_CHILD in event.text:
+            self._failed_starts += 1
+            if self._failed_starts >= STARTS_MAX and self._broken is None:
+                self._broken = event.text
+                self._wire.wake()
+        elif isinstance(event, ev.Alarm):
+            self._printed.append(f"jobpool: {event.text}")
+            self._wire.wake()
+        elif isinstance(event, ev.SupervisorDraining):
+            self._why = f"its host was told to end: {event.reason}"
+        elif isinstance(event, ev.ZygoteFailed):
+            self._printed.append(f"jobpool: {event.reason}")
+            self._wire.wake()
+
+    def _ended(self, ends: Sequence[tuple[Settlement, int]]) -> None:
+        self._finished.extend(ends)
+        self._wire.wake()
+
+    # -- the caller's thread -------------------------------------------------------
+
+    def _carry(self) -> None:
+        """Carry calls in and their ends out, until one side has ended."""
+        try:
+            self._converse()
+        finally:
+            if not self._over.is_set():
+                os.kill(os.getpid(), signal.SIGQUIT)
+                if not self._over.wait(STOP_S):
+                    os._exit(1)
+
+    def _converse(self) -> None:
+        wire, setup = self._wire, self._setup
+        try:
+            caller = os.pidfd_open(setup.caller_pid)
+        except ProcessLookupError:
+            return
+        if not is_alive(setup.caller_pid, setup.caller_start_time):
+            return
+        wire.watch(caller)
+        wire.send(Hello(os.getpid(), process_start_time(os.getpid()) or 0))
+        messages: list[object] | None = self._early
+        while messages is not None:
+            for message in messages:
+                self._take(message)
+            self._tell()
+            if self._over.is_set() or self._broken is not None:
+                self._say_goodbye()
+                return
+            if caller in wire.wait(None):
+                return
+            wire.flush()
+            try:
+                messages = wire.receive()
+            except FrameError:
+                return
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Submit(tasks=tasks):
+                jobs = [
+                    NewJob(
+                        kind=KIND,
+                        pool=POOL,
+                        payload=task.call,
+                        timeout_s=task.timeout_s,
+                        memory_bytes=task.memory_bytes,
+                        max_attempts=task.max_crashes,
+                    )
+                    for task in tasks
+                ]
+                stored = self._store.enqueue(jobs)
+                for task, one in zip(tasks, stored, strict=True):
+                    self._tasks[one.id] = task.number
+                self._store.ring()
+            case Recall():
+                self._recall()
+            case _:
+                raise FrameError(f"unexpected {type(message).__name__}")
+
+    def _recall(self) -> None:
+        """Cancel what was never leased, and give it back."""
+        waiting = Filter(ids=tuple(self._tasks), states=(JobState.RUNNABLE,))
+        with self._store.transaction():
+            found = self._store.find(waiting, limit=len(self._tasks))
+            ids = [job.id for job in found if job.attempt == 0]
+            self._store.cancel(ids)
+            self._store.forget(ids)
+        if ids:
+            self._wire.send(Recalled([self._tasks.pop(job_id) for job_id in ids]))
+
+    def _tell(self) -> None:
+        """Send what has ended, in as few frames as may be."""
+        if self._printed:
+            lines = [self._printed.popleft() for _ in range(len(self._printed))]
+            self._wire.send(Output("".join(f"{line}\n" for line in lines)))
+        results: list[tuple[int, bytes]] = []
+        size = 0
+        for _ in range(len(self._finished)):
+            settlement, attempts = self._finished.popleft()
+            number = self._tasks.pop(settlement.id)
+            if settlement.outcome is Outcome.SUCCEEDED:
+                result = settlement.result or b""
+                results.append((number, result))
+                size += len(result)
+                if size >= FRAME_BYTES:
+                    self._wire.send(Returned(results))
+                    results, size = [], 0
+            else:
+                self._tell_death(number, attempts, settlement)
+        if results:
+            self._wire.send(Returned(results))
+
+    def _tell_death(self, number: int, attempts: int, end: Settlement) -> None:
+        outcome = end.outcome or Outcome.INTERRUPTED
+        self._wire.send(Died(number, outcome.value, attempts, end.evidence))
+
+    def _say_goodbye(self) -> None:
+        """Tell why this is the end, as far as the caller still listens."""
+        self._wire.send(Broken(self._broken or "its host has ended"))
+        while not self._wire.flush():
+            self._wire.wait(FLUSH_S)
+            if self._wire.receive() is None:
+                return
+
+
+def _settings(setup: Setup) -> Settings:
+    """Put the supervisor's settings together."""
+    pool = PoolSettings(
+        name=POOL,
+        size_min=setup.workers,
+        size_max=setup.workers,
+        # Limits come with each call; without one there is none.
+        limits=PoolLimits(timeout_s=DURATION_MAX_S, memory_bytes=SIZE_MAX_BYTES),
+    )
+    if setup.jobs_per_child is not None:
+        pool = msgspec.structs.replace(pool, recycle_jobs=setup.jobs_per_child)
+    return Settings(
+        store="memory:executor",
+        app="jobpool.executor.application:application",
+        # Nothing of the caller's is in the way of our own imports; the application
+        # goes to the caller's directory itself.
+        app_directory=setup.directories[-1],
+        pools=(pool,),
+        result_max_bytes=INLINE_MAX_BYTES + 1,
+    )

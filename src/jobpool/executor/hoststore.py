@@ -1,0 +1,86 @@
+"""The host's store: in memory, and it says what has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from jobpool.core.clock import SystemClock
+from jobpool.core.job import FINISHED, Settlement
+from jobpool.core.settings import QUEUE_DEPTH_MAX
+from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.records import LeaseBatch, Receipt
+
+
+class HostStore(MemoryStore):
+    """A store in memory that reports finished jobs, and forgets them.
+
+    Args:
+        database: shared with the thread that enqueues.
+        run_root: where the supervisor keeps its run directory, and is rung.
+        ended: told, after the commit, of the settlements that finished a job, and how
+            many attempts each has had.
+    """
+
+    def __init__(
+        self,
+        database: MemoryDatabase,
+        run_root: Path,
+        ended: Callable[[Sequence[tuple[Settlement, int]]], None],
+    ) -> None:
+        super().__init__(
+            database,
+            clock=SystemClock(),
+            queue_depth_max=QUEUE_DEPTH_MAX,
+            run_root=run_root,
+        )
+        self._ended = ended
+        self._finished: list[Settlement] = []
+        self._again: dict[int, int] = {}
+        """Of jobs that died before: which attempt is theirs now."""
+        self._depth = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See `Store.transaction`; what it finished is told when it is over."""
+        self._depth += 1
+        try:
+            with super().transaction():
+                yield
+        except BaseException:
+            self._finished.clear()
+            raise
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            self._tell()
+
+    def lease(
+        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+    ) -> LeaseBatch:
+        """See `Store.lease`."""
+        batch = super().lease(run_id, wanted, kinds)
+        for lease in batch.leases:
+            if lease.attempt > 1:
+                self._again[lease.id] = lease.attempt
+        return batch
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
+        """See `Store.settle`."""
+        receipts = super().settle(settlements)
+        self._finished += [
+            settlement
+            for settlement, receipt in zip(settlements, receipts, strict=True)
+            if receipt is Receipt.ACCEPTED and settlement.state in FINISHED
+        ]
+        if not self._depth:
+            self._tell()
+        return receipts
+
+    def _tell(self) -> None:
+        if self._finished:
+            ends = [(one, self._again.pop(one.id, 1)) for one in self._finished]
+            self._finished.clear()
+            self.forget(settlement.id for settlement, _attempts in ends)
+            self._ended(ends)

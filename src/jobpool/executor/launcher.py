@@ -1,0 +1,41 @@
+"""Run as a program: leaves the caller's family, and becomes the host.
+
+Its first process ends at once, so that the host is nobody's child. Arguments: the
+number of the socket, and the caller's module path. It imports nothing of jobpool
+before the fork: the caller waits for that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+_STDERR = 2
+
+
+def launch(fd: int, module_path: list[str]) -> None:
+    """Become the host, in a process that the caller need not reap."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.chdir("/")  # the caller's directory may be removed
+    _take_normal_state()
+    # Behind our own: what the interpreter brings along is not to be shadowed.
+    sys.path += [entry for entry in module_path if entry not in sys.path]
+    from jobpool.executor.host import run  # noqa: PLC0415 - after the fork
+
+    run(fd)
+
+
+def _take_normal_state() -> None:
+    """Undo what a program inherits: ignored and blocked signals, closed streams."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    launch(int(sys.argv[1]), sys.argv[2].split(os.pathsep))

@@ -1,0 +1,77 @@
+"""What came of a call, as bytes: written by a child, read into a future."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import BrokenExecutor, Future
+from typing import Any
+
+from jobpool.executor import exchange
+from jobpool.executor.pickling import dump_error, dumps, load_error, loads
+
+VALUE, RAISED, UNUSABLE = b"v", b"r", b"u"
+
+
+class ExecutorBroken(BrokenExecutor):
+    """The executor cannot go on: its host is gone, or its initializer failed."""
+
+
+def value_bytes(value: Any, directories: Sequence[str]) -> bytes:
+    """Return what stands for a result.
+
+    Raises:
+        pickle.PicklingError: it cannot be pickled.
+        OSError: there is no room for it.
+    """
+    try:
+        data = dumps(value, main_by_name=True)
+    except pickle.PicklingError as exc:
+        raise pickle.PicklingError(
+            f"the result, of type {type(value).__name__}, cannot be sent: {exc}"
+        ) from exc
+    return exchange.wrap(VALUE + data, directories)
+
+
+def error_bytes(
+    exc: BaseException, directories: Sequence[str], own_files: tuple[str, ...]
+) -> bytes:
+    """Return what stands for an exception that left a call."""
+    return exchange.wrap(RAISED + dump_error(exc, own_files), directories)
+
+
+def unusable_bytes(exc: BaseException) -> bytes:
+    """Return what stands for any call in a child whose initializer raised."""
+    text = "".join(traceback.format_exception(exc))[-exchange.INLINE_MAX_BYTES // 4 :]
+    return exchange.wrap(UNUSABLE + text.encode("utf-8", "replace"), ())
+
+
+def settle(future: Future[Any], wrapped: bytes) -> str | None:
+    """Put what came of a call into its future.
+
+    Returns:
+        Why the executor cannot go on; None: it can.
+    """
+    try:
+        data = exchange.unwrap(wrapped)
+        tag, rest = data[:1], data[1:]
+        if tag == UNUSABLE:
+            why = f"its initializer failed:\n{rest.decode('utf-8', 'replace')}"
+            future.set_exception(ExecutorBroken(why))
+            return why
+        found = load_error(rest) if tag == RAISED else loads(rest)
+    except Exception as exc:  # noqa: BLE001 - what it takes to put it together is the user's
+        error = pickle.UnpicklingError(
+            f"what came of the call cannot be read: {type(exc).__name__}: {exc}"
+        )
+        error.__cause__ = exc
+        future.set_exception(error)
+    else:
+        if tag == RAISED:
+            future.set_exception(found)
+        else:
+            future.set_result(found)
+    finally:
+        exchange.discard(wrapped)
+    return None

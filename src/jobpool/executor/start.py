@@ -1,0 +1,63 @@
+"""Starts a host: another process, but not the caller's child."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jobpool
+from jobpool.executor import launcher
+
+_FIRST_FD = 3
+_ROOT = str(Path(jobpool.__file__).parent.parent)
+
+
+def start_host() -> socket.socket:
+    """Start a host and return the caller's end of its socket.
+
+    The caller's process is left as it is: the one child that it has for a moment is
+    reaped before this returns.
+
+    Raises:
+        OSError: no process, memory or descriptor for it.
+    """
+    ours, theirs = socket.socketpair()
+    path = [entry for entry in sys.path if Path(entry).is_absolute()]
+    try:
+        # Not among the first three, which the program gets anew: a caller may have
+        # closed its own.
+        fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+        try:
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    # As multiprocessing does: -O, -X and -W hold for children as well.
+                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined] # noqa: SLF001 - no public way
+                    "-P",
+                    launcher.__file__,
+                    str(fd),
+                    os.pathsep.join([*path, _ROOT]),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(fd,),
+                start_new_session=True,
+                check=False,
+            )
+        finally:
+            os.close(fd)
+            theirs.close()
+    except BaseException:
+        ours.close()
+        raise
+    if done.returncode:
+        ours.close()
+        raise OSError(
+            f"the executor's host could not be started: {sys.executable} ended with "
+            f"{done.returncode}"
+        )
+    return ours

@@ -1,0 +1,381 @@
+"""The executor's processes: whose they are, when they end, what they leave behind."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
+
+import pytest
+
+import jobpool
+from supervising import children_of, is_alive
+from waiting import wait_until
+
+PATIENCE_S = 60.0
+MARKER = "JOBPOOL_TEST_EXECUTOR"
+GET_CHILD_SUBREAPER, SET_CHILD_SUBREAPER = 37, 36
+PRELUDE = """
+import os, signal, sys, time
+import jobpool
+
+def hold(path):
+    with open(path, "w") as file:
+        file.write(str(os.getpid()))
+    while True:
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def marker(monkeypatch):
+    """Mark all processes that are started from here on."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(MARKER, value)
+    return value
+
+
+def marked(marker):
+    """Return the living processes that inherited a marker, without this one."""
+    wanted = f"{MARKER}={marker}".encode()
+    found = []
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdigit() and wanted in (path / "environ").read_bytes().split(
+                b"\0"
+            ):
+                found.append(int(path.name))
+    return [pid for pid in found if pid != os.getpid() and is_alive(pid)]
+
+
+def wait_nobody(marker):
+    wait_until(lambda: not marked(marker), PATIENCE_S, "the end of all processes")
+
+
+def host_of(executor):
+    """Return the host's pid, once it has said who it is."""
+    courier = executor._own._courier
+    return wait_until(lambda: courier._host, PATIENCE_S, "the host's hello").pid
+
+
+def script(text, *arguments, check=True, **options):
+    """Run a program to its end."""
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + text, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=check,
+        **options,
+    )
+
+
+# -- the caller is left as it is -------------------------------------------------------
+
+
+def state_of_this_process():
+    """Return what an executor must not change here."""
+    reaper = ctypes.c_int()
+    ctypes.CDLL(None).prctl(GET_CHILD_SUBREAPER, ctypes.byref(reaper), 0, 0, 0)
+    return {
+        "handlers": {n: signal.getsignal(n) for n in signal.valid_signals()},
+        "wakeup": signal.set_wakeup_fd(-1),
+        "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "subreaper": reaper.value,
+        "environ": dict(os.environ),
+        "path": list(sys.path),
+        "cwd": Path.cwd(),
+        "children": children_of(os.getpid()),
+        "session": os.getsid(0),
+    }
+
+
+def test_the_callers_process_is_left_as_it_is():
+    """No handler, no subreaper, no variable, no child or zombie: during and after."""
+    before = state_of_this_process()
+    with jobpool.Executor(2) as executor:
+        assert executor.submit(abs, -1).result(PATIENCE_S) == 1
+        executor.submit(os._exit, 1).exception(PATIENCE_S)
+        during = state_of_this_process()
+    assert during == before
+    assert state_of_this_process() == before
+
+
+def test_descriptors_and_threads_are_given_back():
+    """After the shutdown there are as many as before."""
+
+    def count():
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    with jobpool.Executor(1) as executor:  # imports open nothing any more
+        executor.submit(abs, -1).result(PATIENCE_S)
+    before = count()
+    with jobpool.Executor(1) as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+    assert count() == before
+
+
+def test_the_host_is_nobodys_child(marker):
+    """It has left the caller's family and session."""
+    with jobpool.Executor(1) as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+        host = host_of(executor)
+        assert host in marked(marker)
+        assert host not in children_of(os.getpid())
+        assert os.getsid(host) != os.getsid(0)
+
+
+def test_a_subreaper_gets_no_zombie(marker):
+    """Where the caller adopts orphans, the host becomes its child: it is reaped."""
+    done = script(
+        "import ctypes\n"
+        "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
+        "with jobpool.Executor(1) as executor:\n"
+        "    executor.submit(abs, -1).result()\n"
+        "me = os.getpid()\n"
+        "sys.stdout.write(open(f'/proc/{me}/task/{me}/children').read())\n"
+    )
+    assert done.stdout == ""
+    wait_nobody(marker)
+
+
+def test_nothing_is_started_before_the_first_call(marker):
+    """An executor that is never used costs no process."""
+    with jobpool.Executor(2):
+        assert not marked(marker)
+
+
+def test_the_import_of_jobpool_brings_no_supervisor():
+    """Programs that only enqueue do not pay for the executor."""
+    done = script("sys.stdout.write(repr('jobpool.supervisor' in sys.modules))")
+    assert done.stdout == "False"
+
+
+# -- ends ------------------------------------------------------------------------------
+
+
+def test_after_a_shutdown_nobody_is_left(marker):
+    """No process and no directory."""
+    with jobpool.Executor(2) as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+        directories = executor._own._directories
+        assert marked(marker)
+    wait_nobody(marker)
+    assert not [path for path in directories if Path(path).exists()]
+
+
+def test_a_shutdown_finishes_what_waits():
+    """Also when it does not wait itself; then no more calls are taken."""
+    executor = jobpool.Executor(2)
+    futures = [executor.submit(time.sleep, 0.01) for _ in range(50)]
+    executor.shutdown(wait=False)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, -1)
+    for future in futures:
+        assert future.result(PATIENCE_S) is None
+    executor.shutdown()
+
+
+def test_a_shutdown_can_cancel_what_waits(tmp_path):
+    """What runs is finished, what has not begun is canceled."""
+    gate = tmp_path / "gate"
+
+    def hold():
+        while not gate.exists():
+            time.sleep(0.005)
+
+    executor = jobpool.Executor(2)
+    futures = [executor.submit(hold) for _ in range(50)]
+    wait_until(futures[0].running, PATIENCE_S, "the first call's begin")
+    executor.shutdown(wait=False, cancel_futures=True)
+    wait_until(lambda: sum(f.cancelled() for f in futures) >= 47, PATIENCE_S, "cancels")
+    gate.touch()
+    executor.shutdown()
+    assert all(future.done() for future in futures)
+    assert futures[0].result() is None
+
+
+def test_an_unused_executor_can_be_shut_down_twice():
+    """And refuses calls from then on."""
+    executor = jobpool.Executor(1)
+    executor.shutdown()
+    executor.shutdown(cancel_futures=True)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(abs, -1)
+
+
+def test_an_executor_that_is_garbage_ends(marker):
+    """Its calls are finished first."""
+    executor = jobpool.Executor(1)
+    future = executor.submit(time.sleep, 0.1)
+    del executor
+    assert future.result(PATIENCE_S) is None
+    wait_nobody(marker)
+
+
+def test_the_interpreters_end_finishes_what_waits(tmp_path, marker):
+    """As ProcessPoolExecutor does; without shutdown, and with lambdas in -c."""
+    done = script(
+        "executor = jobpool.Executor(2)\n"
+        "folder = sys.argv[1]\n"
+        "for n in range(20):\n"
+        "    executor.submit(lambda n: open(f'{folder}/{n}', 'w').close(), n)\n",
+        tmp_path,
+    )
+    assert done.stderr == ""
+    assert len(list(tmp_path.iterdir())) == 20
+    wait_nobody(marker)
+
+
+def test_a_killed_caller_leaves_nothing(tmp_path, marker):
+    """SIGKILL for the caller: host, zygote, children and directories go with it."""
+    note = tmp_path / "pid"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            PRELUDE + "executor = jobpool.Executor(2)\n"
+            "executor.submit(hold, sys.argv[1])\n"
+            "print(*executor._own._directories, flush=True)\n"
+            "executor.submit(time.sleep, 1000).result()\n",
+            str(note),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        directories = process.stdout.readline().split()
+        wait_until(lambda: note.exists() and note.read_text(), PATIENCE_S, "the call")
+        assert len(marked(marker)) > 3
+        process.kill()
+    wait_nobody(marker)
+    assert directories
+    wait_until(
+        lambda: not any(Path(path).exists() for path in directories),
+        PATIENCE_S,
+        "the directories' end",
+    )
+
+
+def test_a_fork_of_a_killed_caller_keeps_nothing_alive(tmp_path, marker):
+    """A copy of the socket in some other process is no reason to go on."""
+    note = tmp_path / "pid"
+    text = (
+        "executor = jobpool.Executor(1)\n"
+        "executor.submit(hold, sys.argv[1])\n"
+        "while not os.path.exists(sys.argv[1]):\n"
+        "    time.sleep(0.01)\n"
+        "if os.fork() == 0:\n"
+        "    os.close(1)\n"
+        "    os.close(2)\n"
+        f"    os.environ.pop({MARKER!r})\n"
+        "    os.execv(sys.executable, [sys.executable, '-c', "
+        "'import sys; sys.stdin.read()'])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    stdin, keep = os.pipe()
+    try:
+        done = script(text, note, check=False, stdin=stdin)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        wait_nobody(marker)
+    finally:
+        os.close(stdin)
+        os.close(keep)
+
+
+def test_a_lost_host_fails_all_futures(marker):
+    """They say why; so does the next call; and nobody is left."""
+    with jobpool.Executor(1) as executor:
+        futures = [executor.submit(time.sleep, PATIENCE_S) for _ in range(5)]
+        wait_until(futures[0].running, PATIENCE_S, "the first call's begin")
+        os.kill(host_of(executor), signal.SIGKILL)
+        directories = executor._own._directories
+        for future in futures:
+            error = future.exception(PATIENCE_S)
+            assert isinstance(error, BrokenExecutor)
+            assert "host" in str(error)
+        with pytest.raises(BrokenExecutor):
+            executor.submit(abs, -1)
+    wait_nobody(marker)
+    assert not [path for path in directories if Path(path).exists()]
+
+
+def test_a_host_that_is_told_to_end_says_so():
+    """A signal for the host ends what runs; the futures name the signal."""
+    with jobpool.Executor(1) as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+        future = executor.submit(time.sleep, PATIENCE_S)
+        wait_until(future.running, PATIENCE_S, "the call's begin")
+        os.kill(host_of(executor), signal.SIGTERM)
+        os.kill(host_of(executor), signal.SIGQUIT)
+        error = future.exception(PATIENCE_S)
+    assert isinstance(error, BrokenExecutor)
+    assert "told to end: SIG" in str(error)
+
+
+@pytest.mark.parametrize("closed", [(), (0, 1, 2), (2,)], ids=str)
+def test_a_poor_caller_is_served(tmp_path, closed):
+    """Without standard streams, with children ignored, in a directory that is gone."""
+    (tmp_path / "gone").mkdir()
+    script(
+        "folder, *closed = sys.argv[1:]\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "for fd in closed:\n"
+        "    os.close(int(fd))\n"
+        "os.chdir(folder + '/gone')\n"
+        "os.rmdir(folder + '/gone')\n"
+        "with jobpool.Executor(1) as executor:\n"
+        "    found = executor.submit(abs, -3).result()\n"
+        "with open(folder + '/found', 'w') as file:\n"
+        "    file.write(str(found))\n",
+        tmp_path,
+        *closed,
+    )
+    assert (tmp_path / "found").read_text() == "3"
+
+
+def test_zygote_and_idle_children_may_be_killed():
+    """They are replaced; no call is lost."""
+    with jobpool.Executor(2) as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+        for pid in children_of(host_of(executor)):
+            os.kill(pid, signal.SIGKILL)
+        assert list(executor.map(abs, range(100))) == list(range(100))
+
+
+def test_a_forked_copy_refuses_calls():
+    """It belongs to the parent, which goes on using it."""
+    with jobpool.Executor(1) as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                executor.submit(abs, -1)
+            except RuntimeError as error:
+                os.write(writer, str(error).encode())
+            finally:
+                executor.shutdown()
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as answer:
+            assert "forked" in answer.read()
+        os.waitpid(pid, 0)
+        assert executor.submit(abs, -2).result(PATIENCE_S) == 2
+
+
+def test_an_executor_inside_a_call_is_refused_with_the_reason():
+    """Children may not adopt orphans; the inner executor's futures say so."""
+
+    def nested():
+        with jobpool.Executor(1) as inner:
+            return str(inner.submit(abs, -5).exception(PATIENCE_S))
+
+    with jobpool.Executor(1) as executor:
+        assert "adopt orphans" in executor.submit(nested).result(PATIENCE_S)
