@@ -309,22 +309,18 @@ def test_an_environment_is_scrubbed_to_what_is_named(tmp_path):
     assert {name for name in names if name.startswith("JOBPOOL_")} <= {"JOBPOOL_RUN"}
 
 
+IGNORING = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, "-m", "jobpool", *sys.argv[1:]])
+"""
+
+
 def test_a_parent_that_ignores_its_children_s_ends_does_no_harm(site):
     """An ignored SIGCHLD is inherited; the supervisor sees every end all the same."""
     job = site.add("look")
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os, signal, sys\n"
-            "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-            "os.execv(sys.executable, [sys.executable, '-m', 'jobpool', *sys.argv[1:]])",
-            "--pools",
-            "cpu=1",
-            "--burst",
-            "--log-format",
-            "json",
-        ],
+        [sys.executable, "-c", IGNORING, "--pools", "cpu=1", "--burst"],
         cwd=site.folder,
         capture_output=True,
         text=True,

@@ -280,7 +280,7 @@ def test_what_is_held_leaves_the_doubt(rig: Rig) -> None:
 
 
 def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> None:
-    """Jobs with a key come after the commit, each by itself; their failure is theirs."""
+    """Jobs with a key come after the commit, each by itself, and fail alone."""
     rig.store.refused = StoreUnavailable("somebody holds that key")
     keyed = NewJob(kind="k", pool="cpu", payload=b"{}", key="order-7")
     rig.thread.leave(m.Enqueue(0, 1, 7, [keyed]))
