@@ -40,15 +40,12 @@ from jobpool.errors import (
 from jobpool.store.methods import session as methods
 from jobpool.store.postgres.address import Address
 from jobpool.store.postgres.connecting import connect, migrate, schema_version
-from jobpool.store.postgres.faults import explain
-from jobpool.store.postgres.session import Session
+from jobpool.store.postgres.faults import READ_ONLY, explain
+from jobpool.store.postgres.session import ServerLife, Session
 
 DOUBT_S = 30.0
 """So long the outcome of a commit is asked for."""
 _ASK_EVERY_S = 0.1
-_READ_ONLY = "25006"
-_TIMELINE = slice(0, 8)
-"""Of a WAL file's name."""
 _ABANDONED: list[psycopg.Connection[Any]] = []
 """The parent's connections, in a forked child: closing them would end the parent's."""
 
@@ -195,15 +192,14 @@ class Database:
                 f"the transaction on {session.place} was left behind by a fork; "
                 "nothing of it happened. Try all of it again"
             )
-        ((xid, file, since),) = session.rows("own_transaction")
         try:
             session.run("commit")
         except StoreError as error:
-            if xid is None or _has_answered(session, error):
-                raise  # Nothing was written, or the server itself has refused.
-            self._find_outcome(xid, (file[_TIMELINE], since), error)
+            if _has_answered(session, error):
+                raise
+            self._find_outcome(session.xid, session.server_life, error)
 
-    def _find_outcome(self, xid: str, life: tuple[str, str], error: StoreError) -> None:
+    def _find_outcome(self, xid: str, life: ServerLife, error: StoreError) -> None:
         """Return if the transaction is committed.
 
         Raises:
@@ -229,19 +225,19 @@ class Database:
             "before you do it again, or do it under an idempotency key"
         ) from error
 
-    def _ask_outcome(self, xid: str, life: tuple[str, str]) -> str:
+    def _ask_outcome(self, xid: str, life: ServerLife) -> str:
         """Return committed, aborted, unknown, or "in progress" for: ask again."""
         try:
-            ((status, file, since),) = self._ready().rows("outcome_of", xid=xid)
+            status, life_now = self._ready().outcome_of(xid)
         except StoreRefused:
             return "unknown"  # Not a number that this server has given out.
         except StoreError:
             self._drop()
             return "in progress"
-        timeline, since_before = life
-        if file[_TIMELINE] != timeline:
+        (timeline, _), (timeline_now, _) = life, life_now
+        if timeline != timeline_now:
             return "unknown"
-        if status == "committed" and since != since_before:
+        if status == "committed" and life != life_now:
             return "unknown"  # After a crash it may be somebody else's number.
         return "unknown" if status is None else str(status)
 
@@ -267,7 +263,8 @@ class Database:
         is_ours = connection.pgconn.transaction_status
         if (
             connection.closed
-            or cause.sqlstate in {None, _READ_ONLY}
+            or cause.sqlstate is None
+            or cause.sqlstate in READ_ONLY
             or is_ours == psycopg.pq.TransactionStatus.ACTIVE
         ):
             self._drop()

@@ -23,6 +23,12 @@ _DATA = (
     "right, or restore a backup"
 )
 _VALUE = "a value is beyond what PostgreSQL can hold; nothing was changed"
+READ_ONLY = frozenset({"25006", "55000"})
+"""A server that takes no writes: set to read-only; in recovery."""
+_NO_WRITES = (
+    "it takes no writes: a standby, or set to read-only; name the primary in the URL, "
+    "or several hosts with target_session_attrs=read-write"
+)
 _STATES: dict[str, _Known] = {
     "53100": (StoreFull, "there is no room on its disk; make room, then try again"),
     "53300": (
@@ -54,13 +60,8 @@ _STATES: dict[str, _Known] = {
         StoreRefused,
         "the schema is missing; run `jobpool migrate`, or name another in the URL",
     ),
-    "25006": (
-        StoreUnavailable,
-        (
-            "it takes no writes: a standby, or set to read-only; name the primary in "
-            "the URL, or several hosts with target_session_attrs=read-write"
-        ),
-    ),
+    "25006": (StoreUnavailable, _NO_WRITES),
+    "55000": (StoreUnavailable, _NO_WRITES),
     "55P03": (
         StoreUnavailable,
         (

@@ -16,6 +16,9 @@ from jobpool.store.postgres.address import DEFAULT_SCHEMA
 from jobpool.store.postgres.faults import explain
 from jobpool.store.queries import load_migrations, load_queries
 
+ServerLife = tuple[str, str]
+_TIMELINE = slice(0, 8)
+"""Of a WAL file's name."""
 _QUALIFIER = re.compile(rf"\b{DEFAULT_SCHEMA}(?=\.|$)")
 """Before a name of ours, or the schema itself at the end of a statement."""
 
@@ -44,9 +47,20 @@ class Session:
         connection: what it runs on.
         schema: where the queue's tables are.
         begun_ms: the store's clock when the open transaction began.
+        xid: its number.
+        server_life: timeline, and when the statistics began: while both are the same,
+            the server gives no number out twice.
     """
 
-    __slots__ = ("_place", "_queries", "begun_ms", "connection", "schema")
+    __slots__ = (
+        "_place",
+        "_queries",
+        "begun_ms",
+        "connection",
+        "schema",
+        "server_life",
+        "xid",
+    )
 
     def __init__(
         self, connection: psycopg.Connection[Any], schema: str, place: str
@@ -54,6 +68,8 @@ class Session:
         self.connection = connection
         self.schema = schema
         self.begun_ms: int | None = None
+        self.xid = ""
+        self.server_life: ServerLife = ("", "")
         self._place = place
         self._queries = queries_of(schema)
 
@@ -83,6 +99,16 @@ class Session:
         rows = self.rows(name, **parameters)
         return rows[0][0] if rows else None
 
+    def outcome_of(self, xid: str) -> tuple[str | None, ServerLife]:
+        """Return what became of a transaction, and the server's life now.
+
+        Raises:
+            StoreRefused: this server has not given out such a number.
+            StoreError: it cannot be asked.
+        """
+        ((status, file, since),) = self.rows("outcome_of", xid=xid)
+        return status, (file[_TIMELINE], since)
+
     def begin(self) -> None:
         """Begin a transaction, within bounds, and read the store's clock.
 
@@ -95,7 +121,9 @@ class Session:
                 cursor.execute(self._queries["begin"].encode(), prepare=False)
                 while cursor.nextset():
                     pass
-                self.begun_ms, *_settings = cursor.fetchone() or (None,)
+                (row,) = cursor.fetchall()
+                self.begun_ms, self.xid, file, since = row[:4]
+                self.server_life = (file[_TIMELINE], since)
         except psycopg.Error as error:
             raise explain(error, self._place) from error
 

@@ -19,9 +19,15 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 -- of a session would go astray behind a pooler. Our statements look rows up by an
 -- index, whatever the statistics say: nothing else is offered to the planner. And no
 -- plan is kept: one that was made while the table was small walks all of it later.
+--
+-- By the transaction's number, the timeline, and when the statistics began, the outcome
+-- of a commit whose answer is lost is found out (outcome_of).
 BEGIN;
 SELECT
   floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+  pg_current_xact_id()::text,
+  pg_walfile_name(pg_current_wal_lsn()),
+  (SELECT stats_reset::text FROM pg_stat_bgwriter),
   set_config('statement_timeout', '20s', true),
   set_config('lock_timeout', '3s', true),
   set_config('idle_in_transaction_session_timeout', '30s', true),
@@ -54,15 +60,6 @@ COMMIT
 -- name: rollback
 -- Nothing happened.
 ROLLBACK
-
--- name: own_transaction
--- Its number, if it has written anything: by this the outcome of a commit whose
--- answer was lost is found out.
-SELECT
-  pg_current_xact_id_if_assigned()::text,
-  pg_walfile_name(pg_current_wal_lsn()),
-  stats_reset::text
-FROM pg_stat_bgwriter
 
 -- name: outcome_of
 -- Of a transaction whose commit was not answered; the timeline now, and when the
