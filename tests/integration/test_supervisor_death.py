@@ -240,7 +240,13 @@ def test_a_stopped_supervisor_keeps_its_jobs(site):
 
 
 def test_a_job_that_kills_its_supervisor_ends_in_quarantine(site):
-    """Guarantee 4: five recoveries, then it is set aside as poison."""
+    """Guarantee 4: five recoveries, then it is set aside as poison.
+
+    Without a sandbox: in one a job cannot signal its supervisor.
+    """
+    (site.folder / "jobpool.toml").write_text(
+        '[pools.cpu]\nsandbox = "off"\n[pools.io]\n'
+    )
     job_id = site.add("killer")
     for _ in range(5):
         supervisor = site.launch("--pools", "cpu=1", "--log-format", "json")
