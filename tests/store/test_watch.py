@@ -112,6 +112,16 @@ def test_groups_put_the_most_first(store):
     assert rows[0].reason == "the handler gave up"
 
 
+def test_groups_of_one_size_are_in_one_order(store):
+    """By kind, state and reason; without a reason first, whatever the database."""
+    ids = [made.id for made in store.enqueue([new_job()] * 2)]
+    granted = lease_one(store)
+    store.cancel(ids)
+    store.settle([ended(granted, Outcome.CANCELED)])
+    reasons = [row.reason for row in store.groups(Filter())]
+    assert reasons == [None, "canceled on request"]
+
+
 def test_stats_count_and_average(store, clock):
     """Seconds of waiting before the start and of running."""
     store.enqueue([new_job()] * 2)

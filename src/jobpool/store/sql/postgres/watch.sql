@@ -83,7 +83,7 @@ WHERE id BETWEEN %(first_id)s AND %(last_id)s
     OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
   )
 GROUP BY kind, state, reason
-ORDER BY jobs DESC, kind, state, reason
+ORDER BY jobs DESC, kind, state, reason COLLATE "C" NULLS FIRST
 
 -- name: get_stats
 -- The view, in order.
