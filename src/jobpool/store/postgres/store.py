@@ -38,6 +38,21 @@ RINGS_PER_S = 20.0
 was rung for looks again a few times, ever more rarely."""
 RINGS_AT_ONCE = 20
 _RANDOM_BITS = 20
+_COLUMNS = (
+    "kind",
+    "pool",
+    "state",
+    "priority",
+    "key",
+    "unique_text",
+    "tenant",
+    "max_attempts",
+    "timeout_s",
+    "memory_bytes",
+    "run_at_ms",
+    "expires_at_ms",
+)
+"""Of `job_rows`."""
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out so long ago does not come back."""
 
@@ -178,6 +193,14 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
         self, session: Session, jobs: Sequence[NewJob], now_ms: int
     ) -> list[Enqueued | None]:
         rows, states = job_rows(jobs, now_ms)
+        if len(jobs) == 1:
+            columns = dict(zip(_COLUMNS, rows[0], strict=True))
+            job_id: int | None = session.value(
+                "insert_job", **columns, payload=jobs[0].payload, now_ms=now_ms
+            )
+            if job_id is None:
+                return [None]
+            return [Enqueued(job_id, created=True, state=states[0])]
         blobs = Blobs()
         given = [
             (*row, *blobs.add(job.payload)) for row, job in zip(rows, jobs, strict=True)

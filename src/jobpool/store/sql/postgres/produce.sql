@@ -45,6 +45,21 @@ CROSS JOIN LATERAL (
   LIMIT 1
 ) AS holder
 
+-- name: insert_job
+-- One, as most calls have it: the plan of insert_jobs takes longer than the work.
+INSERT INTO jobpool.jobs (
+  kind, pool, state, priority, key, unique_text, tenant,
+  max_attempts, timeout_s, memory_bytes, run_at_ms, expires_at_ms,
+  payload, created_at_ms
+)
+VALUES (
+  %(kind)s, %(pool)s, %(state)s, %(priority)s, %(key)s, %(unique_text)s, %(tenant)s,
+  %(max_attempts)s, %(timeout_s)s, %(memory_bytes)s, %(run_at_ms)s, %(expires_at_ms)s,
+  %(payload)s, %(now_ms)s
+)
+ON CONFLICT DO NOTHING
+RETURNING id
+
 -- name: insert_jobs
 -- In order: ids grow with it. What another producer has just stored under the same
 -- key or unique text is left out. Returns the ids in order of :rows, and those stored.
