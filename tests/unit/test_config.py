@@ -136,6 +136,35 @@ def test_wrong_values_name_their_flag_and_the_remedy(flags, message):
     assert message in str(caught.value)
 
 
+def test_what_children_are_kept_from_is_read():
+    """Paths, cores and levels as written; lists and ranges mean the same."""
+    text = """
+memory_budget = "3GiB"
+[pools.cpu]
+sandbox = "off"
+write = ["/srv/pictures", "cache"]
+network = false
+new_privileges = true
+nice = 5
+cpus = "0-2, 5"
+[pools.io]
+cpus = [1, 0]
+write = []
+[kinds."shop.pay"]
+memory_growth = 2
+"""
+    settings = build(files=toml(text)).settings
+    cpu, io = settings.pools
+    assert (cpu.sandbox, cpu.network, cpu.new_privileges) == ("off", False, True)
+    assert (cpu.write, cpu.nice) == (("/srv/pictures", "cache"), 5)
+    assert (cpu.cpus, io.cpus, io.write) == ((0, 1, 2, 5), (0, 1), ())
+    assert settings.kinds["shop.pay"].limits.memory_growth == 2.0
+    assert settings.memory_budget_bytes == 3 * GIB
+    plain = build().settings
+    assert [pool.sandbox for pool in plain.pools] == ["standard"] * 2
+    assert plain.memory_budget_bytes == int(0.8 * 64 * GIB)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -149,6 +178,20 @@ def test_wrong_values_name_their_flag_and_the_remedy(flags, message):
         ("[pools.cpu]\nrecycle = 0", "0 is out of range; expected 1 to"),
         ("[pools.cpu]\npreload = 1", "expected true or false"),
         ("[pools.cpu]\nenv = ['A B']", "names of environment variables"),
+        ("[pools.cpu]\nsandbox = 'strong'", "expected off or standard, got 'strong'"),
+        ("[pools.cpu]\nsandbox = []", "expected off or standard"),
+        ("[pools.cpu]\nwrite = '/srv'", 'expected "all" or a list of paths'),
+        ("[pools.cpu]\nwrite = ['']", 'expected "all" or a list of paths'),
+        ("[pools.cpu]\nnetwork = 'no'", "expected true or false"),
+        ("[pools.cpu]\nnice = -5", "out of range; expected 0 to 19"),
+        ("[pools.cpu]\ncpus = []", 'expected "all" or the numbers of cores'),
+        ("[pools.cpu]\ncpus = '3-1'", "the numbers of cores"),
+        ("[pools.cpu]\ncpus = [true]", "the numbers of cores"),
+        ("[pools.cpu]\ncpus = '0,99999'", "the numbers of cores"),
+        ("[kinds.'shop.pay']\nmemory_growth = 0.5", "expected a factor from 1 to 16"),
+        ("[kinds.'shop.pay']\nmemory_growth = nan", "expected a factor from 1 to 16"),
+        ("[kinds.'shop.pay']\nmemory_growth = true", "expected a factor from 1 to 16"),
+        ("memory_budget = 'much'", "is not a size"),
         ("[pools.cpu]\nmemmory = 1", "[pools.cpu]: unknown option 'memmory'; did you"),
         ("[pools.gpu]\nmemory = '1GiB'", "pool 'gpu' has no size"),
         ("[pool.cpu]\nsize = 1", "unknown option 'pool'; did you mean 'pools'?"),

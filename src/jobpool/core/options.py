@@ -212,7 +212,7 @@ def _seen_core(part: Any) -> str:
 
 
 def _level(value: Any, what: str) -> SandboxLevel:
-    if value not in set(SandboxLevel):
+    if value not in list(SandboxLevel):
         raise ConfigError(
             f"{what}: expected {' or '.join(SandboxLevel)}, got {_seen(value)}"
         )
