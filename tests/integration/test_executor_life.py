@@ -41,6 +41,16 @@ def marker(monkeypatch):
     return value
 
 
+@pytest.fixture
+def ordinary():
+    """Be a process that adopts no orphans: other tests may have made this one so."""
+    libc, was = ctypes.CDLL(None), ctypes.c_int()
+    libc.prctl(GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
+    libc.prctl(SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    yield
+    libc.prctl(SET_CHILD_SUBREAPER, was.value, 0, 0, 0)
+
+
 def marked(marker):
     """Return the living processes that inherited a marker, without this one."""
     wanted = f"{MARKER}={marker}".encode()
@@ -96,6 +106,7 @@ def state_of_this_process():
     }
 
 
+@pytest.mark.usefixtures("ordinary")
 def test_the_callers_process_is_left_as_it_is():
     """No handler, no subreaper, no variable, no child or zombie: during and after."""
     before = state_of_this_process()
@@ -121,6 +132,7 @@ def test_descriptors_and_threads_are_given_back():
     assert count() == before
 
 
+@pytest.mark.usefixtures("ordinary")
 def test_the_host_is_nobodys_child(marker):
     """It has left the caller's family and session."""
     with jobpool.Executor(1) as executor:
