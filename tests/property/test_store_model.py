@@ -68,6 +68,6 @@ class TwinMachine(StoreMachine):
 TestSqliteModel = SqliteMachine.TestCase
 TestSqliteModel.settings = settings(max_examples=80, stateful_step_count=50)
 TestPostgresModel = PostgresMachine.TestCase
-TestPostgresModel.settings = settings(max_examples=30, stateful_step_count=50)
+TestPostgresModel.settings = settings(max_examples=20, stateful_step_count=50)
 TestTwins = TwinMachine.TestCase
-TestTwins.settings = settings(max_examples=20, stateful_step_count=40)
+TestTwins.settings = settings(max_examples=15, stateful_step_count=40)

@@ -221,7 +221,7 @@ def test_a_mover_killed_after_the_end_leaves_only_its_staging(house):
     assert house.has_moved()
 
 
-@pytest.mark.parametrize("point", STAGING)
+@pytest.mark.parametrize("point", list(STAGING)[-1:])
 def test_a_move_killed_while_staging_is_given_up(house, point):
     """The source takes jobs in again; a later move brings these as well."""
     house.kill_at(STAGING[point])
@@ -233,7 +233,7 @@ def test_a_move_killed_while_staging_is_given_up(house, point):
     assert house.has_moved()
 
 
-@pytest.mark.parametrize("point", ENDING)
+@pytest.mark.parametrize("point", list(ENDING)[-1:])
 def test_a_move_killed_in_its_last_step_needs_both_addresses_to_be_given_up(
     house, point
 ):
@@ -250,7 +250,7 @@ def test_a_move_killed_in_its_last_step_needs_both_addresses_to_be_given_up(
 
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
-@pytest.mark.parametrize("count", [3_000, 60_000, 200_000, 400_000, 600_000])
+@pytest.mark.parametrize("count", [3_000, 200_000, 600_000])
 def test_a_cut_connection_is_told_and_the_next_call_goes_on(house, count, direction):
     """Cut at any byte: nothing is visible, then all of it."""
     house.proxy.cut_after(count, direction)
