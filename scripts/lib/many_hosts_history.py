@@ -131,13 +131,16 @@ def overlaps(lives: Sequence[Life]) -> list[tuple[Life, Life]]:
 def takeovers_ms(history: History, *, is_calm: bool) -> dict[Kill, int | None]:
     """Return for each kill how long it took until its last job was settled as lost.
 
-    None: no job was.
+    None: no job was, after that.
     """
-    ends: dict[str, int] = {}
+    taken: dict[str, list[int]] = defaultdict(list)
     for one in history.taken:
-        ends[one.run] = max(one.at_ms, ends.get(one.run, 0))
+        taken[one.run].append(one.at_ms)
     return {
-        kill: ends[kill.run] - kill.at_ms if kill.run in ends else None
+        kill: max(
+            (at_ms - kill.at_ms for at_ms in taken[kill.run] if at_ms >= kill.at_ms),
+            default=None,
+        )
         for kill in history.kills
         if kill.is_calm == is_calm
     }

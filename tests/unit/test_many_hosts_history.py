@@ -359,3 +359,9 @@ def test_marks_make_lives():
         h.Life(1, 11, "h1", 100, 140, is_whole=True, starts=1),
         h.Life(2, 12, "h0", 150, 160, is_whole=False, starts=2),
     ]
+
+
+def test_what_was_taken_before_a_kill_is_no_takeover_of_it():
+    """A host that was away, and lost its jobs, and came back, was killed later."""
+    history = good()._replace(kills=[h.Kill("a", 7051), h.Kill("c", 16_099)])
+    assert list(h.takeovers_ms(history, is_calm=False).values()) == [None, 1]
