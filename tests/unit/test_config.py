@@ -5,32 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.core.config import Machine, configure, locate_store, read_sources
+from configuring import HERE, build, pool, toml
+from jobpool.core.config import Machine, locate_store
 from jobpool.core.settings import GIB, MIB, Retention
-from jobpool.core.storeurl import without_password
 from jobpool.errors import ConfigError
-
-HERE = "/srv/shop"
-BIG = Machine(cores=4, memory_bytes=64 * GIB)
-
-
-def build(flags=None, *, env=None, files=None, machine=BIG, has_jobs_file=True, **more):
-    sources = read_sources(
-        flags or {},
-        env=env or {},
-        directory=HERE,
-        read_file=(files or {}).get,
-        **more,
-    )
-    return configure(sources, machine=machine, has_jobs_file=has_jobs_file)
-
-
-def toml(text, name="jobpool.toml"):
-    return {f"{HERE}/{name}": text}
-
-
-def pool(configuration, name):
-    return next(p for p in configuration.settings.pools if p.name == name)
 
 
 def test_without_anything_said_the_defaults_hold():
@@ -136,35 +114,6 @@ def test_wrong_values_name_their_flag_and_the_remedy(flags, message):
     assert message in str(caught.value)
 
 
-def test_what_children_are_kept_from_is_read():
-    """Paths, cores and levels as written; lists and ranges mean the same."""
-    text = """
-memory_budget = "3GiB"
-[pools.cpu]
-sandbox = "off"
-write = ["/srv/pictures", "cache"]
-network = false
-new_privileges = true
-nice = 5
-cpus = "0-2, 5"
-[pools.io]
-cpus = [1, 0]
-write = []
-[kinds."shop.pay"]
-memory_growth = 2
-"""
-    settings = build(files=toml(text)).settings
-    cpu, io = settings.pools
-    assert (cpu.sandbox, cpu.network, cpu.new_privileges) == ("off", False, True)
-    assert (cpu.write, cpu.nice) == (("/srv/pictures", "cache"), 5)
-    assert (cpu.cpus, io.cpus, io.write) == ((0, 1, 2, 5), (0, 1), ())
-    assert settings.kinds["shop.pay"].limits.memory_growth == 2.0
-    assert settings.memory_budget_bytes == 3 * GIB
-    plain = build().settings
-    assert [pool.sandbox for pool in plain.pools] == ["standard"] * 2
-    assert plain.memory_budget_bytes == int(0.8 * 64 * GIB)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -178,20 +127,6 @@ memory_growth = 2
         ("[pools.cpu]\nrecycle = 0", "0 is out of range; expected 1 to"),
         ("[pools.cpu]\npreload = 1", "expected true or false"),
         ("[pools.cpu]\nenv = ['A B']", "names of environment variables"),
-        ("[pools.cpu]\nsandbox = 'strong'", "expected off or standard, got 'strong'"),
-        ("[pools.cpu]\nsandbox = []", "expected off or standard"),
-        ("[pools.cpu]\nwrite = '/srv'", 'expected "all" or a list of paths'),
-        ("[pools.cpu]\nwrite = ['']", 'expected "all" or a list of paths'),
-        ("[pools.cpu]\nnetwork = 'no'", "expected true or false"),
-        ("[pools.cpu]\nnice = -5", "out of range; expected 0 to 19"),
-        ("[pools.cpu]\ncpus = []", 'expected "all" or the numbers of cores'),
-        ("[pools.cpu]\ncpus = '3-1'", "the numbers of cores"),
-        ("[pools.cpu]\ncpus = [true]", "the numbers of cores"),
-        ("[pools.cpu]\ncpus = '0,99999'", "the numbers of cores"),
-        ("[kinds.'shop.pay']\nmemory_growth = 0.5", "expected a factor from 1 to 16"),
-        ("[kinds.'shop.pay']\nmemory_growth = nan", "expected a factor from 1 to 16"),
-        ("[kinds.'shop.pay']\nmemory_growth = true", "expected a factor from 1 to 16"),
-        ("memory_budget = 'much'", "is not a size"),
         ("[pools.cpu]\nmemmory = 1", "[pools.cpu]: unknown option 'memmory'; did you"),
         ("[pools.gpu]\nmemory = '1GiB'", "pool 'gpu' has no size"),
         ("[pool.cpu]\nsize = 1", "unknown option 'pool'; did you mean 'pools'?"),
@@ -323,9 +258,6 @@ def test_no_application_is_an_error_with_three_remedies():
     assert build({"app": "shop.jobs"}, has_jobs_file=False).settings.app == "shop.jobs"
 
 
-# -- files -------------------------------------------------------------------------
-
-
 def test_the_first_file_that_exists_counts():
     """In order: conf/jobpool.toml, jobpool.toml, pyproject.toml; one is read."""
     files = {}
@@ -392,38 +324,6 @@ def test_the_store_is_found_by_one_rule(argument, env, files, expected):
     assert found == expected
     built = build({"store": argument}, env=env, files=files)
     assert built.settings.store == expected
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        (
-            "postgresql://me:secret@db/shop?password=secret&sslmode=require",
-            "postgresql://me:***@db/shop?password=***&sslmode=require",
-        ),
-        ("postgresql://db?password=secret", "postgresql://db?password=***"),
-        ("postgresql://me:sec/ret@db/shop", "postgresql://me:***@db/shop"),
-        ("postgresql://me:sec?ret@db/shop", "postgresql://me:***@db/shop"),
-        ("postgresql://me:sec@ret@db/shop", "postgresql://me:***@db/shop"),
-        ("postgres:me:secret@db", "postgres:me:***@db"),
-        (
-            "postgresql://db/shop?pass%77ord=secret&sslpassword=secret&schema=x",
-            "postgresql://db/shop?pass%77ord=***&sslpassword=***&schema=x",
-        ),
-        (
-            "postgresql://db/shop?password=secret&application_name=a@b",
-            "postgresql://db/shop?password=***&application_name=a@b",
-        ),
-        (
-            "postgresql://me@a,b:5/shop?host=/run",
-            "postgresql://me@a,b:5/shop?host=/run",
-        ),
-    ],
-)
-def test_a_password_is_not_shown(url, shown):
-    """Of a store's URL people see the harmless options, and no password."""
-    assert build({"store": url}).values["store"].shown == shown
-    assert "secret" not in without_password(url)
 
 
 # -- conf/jobpool.toml -------------------------------------------------------------

@@ -6,6 +6,9 @@ indexes, which cost nothing to ask for, bound the number of unfinished jobs from
 only when that bound reaches the limit are the jobs counted. So one producer meets the
 limit exactly; several at the same moment may pass it by what they hold in their hands.
 
+While a tenth of the limit is free at the least, one look stands for a moment, and for
+half of what it found free.
+
 When the queue is nearly full, every enqueue would count. A slow count may take a tenth
 of the time at most: until nine times its own duration have passed, its answer stands,
 less what this process has stored since.
