@@ -150,6 +150,11 @@ RULES = {
         in_order="jobs_pending",
     ),
     "next_due": Rule({}, {"jobs_pending": ""}, in_order="jobs_pending"),
+    "look": Rule(
+        {"now_ms": NOW_MS} | RUN,
+        {"runs_pkey": "id", "jobs_expiring": "expires_at_ms", "jobs_pending": ""},
+        in_order="jobs_pending",
+    ),
     "expired_jobs": Rule(
         {"now_ms": NOW_MS, "limit": 1000},
         {"jobs_expiring": "expires_at_ms"},

@@ -33,6 +33,8 @@ def lines_of(connection, name):
         ("promote_due", "jobpool_jobs_pending (run_at_ms<?)"),
         ("count_due", "jobpool_jobs_pending (run_at_ms<?)"),
         ("next_due", "jobpool_jobs_pending"),
+        ("look", "jobpool_jobs_pending"),
+        ("look", "jobpool_jobs_expiring (expires_at_ms>? AND expires_at_ms<?)"),
         ("expired_jobs", "jobpool_jobs_expiring (expires_at_ms>? AND expires_at_ms<?)"),
         ("leases_of", "jobpool_jobs_leased (supervisor=?)"),
         ("count_leases", "jobpool_jobs_leased (supervisor=?)"),

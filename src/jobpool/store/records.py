@@ -72,7 +72,8 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     leases: tuple[Lease, ...] = ()
     next_due_in_s: float | None = None
-    """Seconds until the next pending job falls due; None: there is none."""
+    """Seconds until the next pending job falls due; None: there is none. 0 when another
+    call would find more, or when others hold all that is runnable."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

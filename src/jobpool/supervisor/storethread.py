@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -242,8 +243,10 @@ class StoreThread(threading.Thread):
         """
         apart = [ask for ask in batch.asks if self.shared and _may_wait(ask)]
         together = [ask for ask in batch.asks if ask not in apart]
+        # A lease alone is a transaction by itself: that saves a savepoint within one.
+        lease_only = not (due or batch.starts or batch.beats or together)
         try:
-            with store.transaction():
+            with nullcontext() if lease_only else store.transaction():
                 receipts = self._write_ends(store, batch, due)
                 answers = [self._store_asked(store, ask) for ask in together]
                 grant = (

@@ -15,7 +15,7 @@ from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.batching import as_json
 from jobpool.store.checking import COUNT_MAX
 from jobpool.store.methods.rows import LeaseRow, convert, make_lease, read_leases
-from jobpool.store.methods.session import Database, Session
+from jobpool.store.methods.session import Database, Row, Session
 from jobpool.store.records import LeaseBatch
 
 STEP_JOBS = 1000
@@ -48,17 +48,23 @@ class Leasing(ABC):
         """See `Store.lease`."""
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
-            if has_ended(session, run_id):
+            look = session.rows("look", run_id=run_id, now_ms=now_ms)
+            ended, has_expired, due_ms = _known(session, run_id, look)
+            if ended:
                 raise StoreRefused(
                     f"run {run_id} has ended in the store {session.place} and gets no "
                     "leases; restart jobpool"
                 )
-            expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
-            _expire(session, [job_id for (job_id,) in expired], now_ms)
-            session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
+            if has_expired:
+                expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
+                _expire(session, [job_id for (job_id,) in expired], now_ms)
+            if due_ms is not None and due_ms <= now_ms:
+                session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
+                due_ms = session.value("next_due")
             candidates, is_short = _candidates(session, wanted, kinds, now_ms)
             leases = self._grant(session, run_id, candidates, now_ms)
-            due_ms = now_ms if is_short else session.value("next_due")
+            if is_short:
+                due_ms = now_ms
         next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
         return LeaseBatch(leases=leases, next_due_in_s=next_due_in_s)
 
@@ -146,13 +152,22 @@ def has_ended(session: Session, run_id: str) -> bool:
     Raises:
         StoreRefused: the store does not know it: it is not the one it began in.
     """
-    ended: int | None = session.value("run_has_ended", run_id=run_id)
-    if ended is None:
+    found = session.rows("run_has_ended", run_id=run_id)
+    return bool(_known(session, run_id, found)[0])
+
+
+def _known(session: Session, run_id: str, found: Sequence[Row]) -> Row:
+    """Return what was found of a run.
+
+    Raises:
+        StoreRefused: nothing was.
+    """
+    if not found:
         raise StoreRefused(
             f"the store {session.place} does not know run {run_id}: the database was "
             "made anew or restored while it ran; restart jobpool"
         )
-    return bool(ended)
+    return found[0]
 
 
 def _candidates(
@@ -187,23 +202,21 @@ def _candidates(
         is_short = (
             is_short
             or bool(unreadable or late)
-            or (len(found) < limit and _others_hold(session, pool, kinds, len(found)))
+            or (not found and _others_hold(session, pool, kinds))
         )
     return chosen, is_short
 
 
 def _others_hold(
-    session: Session, pool: str, kinds: Mapping[str, Sequence[str]], found: int
+    session: Session, pool: str, kinds: Mapping[str, Sequence[str]]
 ) -> bool:
-    """Say whether there are runnable jobs beyond those found: others hold them now.
+    """Say whether there are runnable jobs where none was found: others hold them now.
 
-    They may roll back; whoever is told that nothing is due would not look again.
+    They may roll back; whoever is told that nothing is due would not look again. Who
+    got something does.
     """
     known = as_json(set(kinds[pool]))
-    count: int = session.value(
-        "count_runnable", pool=pool, kinds=known, limit=found + 1
-    )
-    return count > found
+    return bool(session.value("count_runnable", pool=pool, kinds=known, limit=1))
 
 
 def _is_expired(row: LeaseRow, now_ms: int) -> bool:

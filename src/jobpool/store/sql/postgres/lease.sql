@@ -4,9 +4,26 @@
 -- run again for every outer row, and then locks more than its limit. What has been
 -- chosen is found by its id: `state || ''` is a guard that no index answers (settle.sql).
 
+-- name: look
+-- What a lease has to know first: whether its run has ended, whether jobs have expired
+-- that no attempt began in time, and when the first pending job falls due. No row: the
+-- run is unknown. The lock keeps others from taking it for expired until this
+-- transaction has ended.
+SELECT
+  r.ended_at_ms IS NOT NULL,
+  EXISTS (
+    SELECT 1
+    FROM jobpool.jobs AS e
+    WHERE e.expires_at_ms IS NOT NULL AND e.attempt = 0 AND e.finished_at_ms IS NULL
+      AND e.expires_at_ms <= %(now_ms)s
+  ),
+  (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending')
+FROM jobpool.runs AS r
+WHERE r.id = %(run_id)s
+FOR KEY SHARE OF r
+
 -- name: run_has_ended
--- No row: the run is unknown. The lock keeps others from taking it for expired until
--- this transaction has ended.
+-- As look, for who does not lease.
 SELECT ended_at_ms IS NOT NULL
 FROM jobpool.runs
 WHERE id = %(run_id)s

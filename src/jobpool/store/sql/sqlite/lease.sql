@@ -1,7 +1,23 @@
 -- Leasing: one statement a step, whatever the size of the batch.
 
+-- name: look
+-- What a lease has to know first: whether its run has ended, whether jobs have expired
+-- that no attempt began in time, and when the first pending job falls due. No row: the
+-- run is unknown.
+SELECT
+  r.ended_at_ms IS NOT NULL,
+  EXISTS (
+    SELECT 1
+    FROM jobpool_jobs AS e
+    WHERE e.expires_at_ms IS NOT NULL AND e.attempt = 0 AND e.finished_at_ms IS NULL
+      AND e.expires_at_ms <= :now_ms
+  ),
+  (SELECT min(d.run_at_ms) FROM jobpool_jobs AS d WHERE d.state = 'pending')
+FROM jobpool_runs AS r
+WHERE r.id = :run_id
+
 -- name: run_has_ended
--- No row: the run is unknown.
+-- As look, for who does not lease.
 SELECT ended_at_ms IS NOT NULL FROM jobpool_runs WHERE id = :run_id
 
 -- name: expired_jobs
