@@ -76,10 +76,19 @@ class FakeStore:
         self.refused: Exception | None = None
         self.rings = 0
         self.closed = False
+        self._is_open = False
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        yield
+        """Fail at the commit, if told to; a method outside commits by itself."""
+        if self._is_open:
+            yield
+            return
+        self._is_open = True
+        try:
+            yield
+        finally:
+            self._is_open = False
         if self.failures:
             raise self.failures.pop(0)
 
@@ -98,8 +107,9 @@ class FakeStore:
         return receipts
 
     def lease(self, *_args: object) -> LeaseBatch:
-        granted, self.grants = tuple(self.grants), []
-        self.held += granted
+        with self.transaction():
+            granted, self.grants = tuple(self.grants), []
+            self.held += granted
         return LeaseBatch(leases=granted)
 
     def enqueue(self, _jobs: object) -> list[object]:

@@ -55,11 +55,13 @@ class Leasing(ABC):
                     f"run {run_id} has ended in the store {session.place} and gets no "
                     "leases; restart jobpool"
                 )
+            has_due = due_ms is not None and due_ms <= now_ms
             if has_expired:
                 expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
                 _expire(session, [job_id for (job_id,) in expired], now_ms)
-            if due_ms is not None and due_ms <= now_ms:
+            if has_due:
                 session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
+            if has_expired or has_due:
                 due_ms = session.value("next_due")
             candidates, is_short = _candidates(session, wanted, kinds, now_ms)
             leases = self._grant(session, run_id, candidates, now_ms)
