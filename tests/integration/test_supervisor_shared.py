@@ -198,3 +198,23 @@ def test_a_ring_is_heard_across_the_database(site):
         assert site.finish(site.add("quick")).state == "succeeded"
     job = site.finish(site.add("quick"))
     assert job.started_at_ms - job.created_at_ms < 500
+
+
+def test_a_database_that_comes_up_later_is_waited_for(site, proxied):
+    """Said once; no start is lost because a host was up before its database."""
+    proxied.accept_no_more()
+    (site.folder / "host-a").mkdir(mode=0o700)
+    supervisor = site.launch(
+        *("--pools", "cpu=1,io=1", "--log-format", "json"),
+        env={
+            "JOBPOOL_STORE": proxied.url(site.url),
+            "JOBPOOL_RUN_DIR": str(site.folder / "host-a"),
+        },
+    )
+    wait_until(
+        lambda: supervisor.events("store_trouble"), PATIENCE_S, "the trouble is said"
+    )
+    proxied.heal()
+    supervisor.wait_ready()
+    assert len(supervisor.events("store_trouble")) == 1
+    assert len(supervisor.events("store_back")) == 1

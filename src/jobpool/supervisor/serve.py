@@ -36,6 +36,7 @@ from jobpool.store import open_store
 from jobpool.store.base import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.awaiting import open_patiently
 from jobpool.supervisor.children import Children
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.housekeeping import Housekeeping
@@ -141,7 +142,12 @@ class _Supervisor:
         self._machine = Machine(
             settings, pid=os.getpid(), burst=burst, on_registry=self._enter
         )
-        self._store = StoreThread(self._open, self._own.id, self._reactor.post, clock)
+        self._store = StoreThread(
+            lambda: open_patiently(self._open, observer, clock),
+            self._own.id,
+            self._reactor.post,
+            clock,
+        )
         self._isolation = Isolation()
         self._is_open = False
         """The run is open in the store: its directory must outlive it."""

@@ -1,0 +1,80 @@
+"""Waiting for a store at the start, below a clock that the test moves."""
+
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.errors import StoreRefused, StoreUnavailable
+from jobpool.supervisor import awaiting
+
+
+class Moments:
+    """A clock that goes on by what is waited for."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def utc_ms(self):
+        return round(self.now_s * 1000)
+
+    def monotonic_s(self):
+        return self.now_s
+
+    def wait(self, pause_s):
+        self.now_s += pause_s
+
+
+class Said(list):
+    """An observer that remembers."""
+
+    observe = list.append
+
+
+@pytest.fixture
+def clock():
+    return Moments()
+
+
+@pytest.fixture
+def said():
+    return Said()
+
+
+def open_after(failures, clock, said):
+    """Open a store that fails with these errors first."""
+
+    def opener():
+        if failures:
+            raise failures.pop(0)
+        return "the store"
+
+    return awaiting.open_patiently(opener, said, clock, wait=clock.wait)
+
+
+def test_a_store_that_is_there_is_opened_in_silence(clock, said):
+    """Nothing is said where nothing is amiss."""
+    assert open_after([], clock, said) == "the store"
+    assert said == []
+
+
+def test_trouble_is_said_once_and_its_end_as_well(clock, said):
+    """Three failures are one line, and the way back tells how long it took."""
+    failures = [StoreUnavailable("away")] * 3
+    assert open_after(failures, clock, said) == "the store"
+    trouble, back = said
+    assert (type(trouble), trouble.error) == (ev.StoreTrouble, "away")
+    assert (type(back), back.away_s) == (ev.StoreBack, clock.now_s - 100.0)
+
+
+def test_patience_ends(clock, said):
+    """After a minute whoever started the supervisor is told."""
+    with pytest.raises(StoreUnavailable):
+        open_after([StoreUnavailable("away")] * 1000, clock, said)
+    waited_s = clock.now_s - 100.0
+    assert awaiting.AWAIT_S <= waited_s <= awaiting.AWAIT_S + awaiting.LAST_S
+
+
+def test_a_refusal_is_not_waited_out(clock, said):
+    """What time does not mend ends the start at once."""
+    with pytest.raises(StoreRefused):
+        open_after([StoreRefused("wrong password")], clock, said)
+    assert (clock.now_s, said) == (100.0, [])
