@@ -77,7 +77,7 @@ def test_every_job_runs_once_or_is_recalled_once(rig):
             child.send(job)
             child.issue_tickets([job.seq])
             out += 1
-        if chance.random() < 0.3:
+        if done and chance.random() < 0.3:
             back = child.recall()
             recalled += back
             out -= len(back)

@@ -143,7 +143,7 @@ def test_no_plan_is_kept_from_when_the_table_was_small(store_factory):
         "WHERE cardinality(parameter_types) > 0"
     ).fetchone()
     assert plans[0] == 0
-    assert plans[1] > 50
+    assert plans[1] > 3 * 12, "each round plans anew"
 
 
 def test_a_reload_with_a_shorter_time_does_not_shorten_the_lease(store, clock):
