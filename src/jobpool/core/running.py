@@ -13,6 +13,10 @@ from jobpool.core.job import Enqueued, NewJob
 from jobpool.errors import UsageError
 
 T = TypeVar("T")
+Restorer = Callable[[], tuple[bytes, bool]]
+"""Puts the process back into its first state, between two parts of one attempt.
+Returns the tail of what was written to stdout and stderr since the last time, and
+whether another part may begin: False when something is left that cannot be undone."""
 
 
 class Claim(NamedTuple):
@@ -165,6 +169,7 @@ class _State:
     channel: Channel | None = None
     current: Current | None = None
     completer: Completer | None = None
+    restorer: Restorer | None = None
 
 
 def channel() -> Channel | None:
@@ -210,3 +215,19 @@ def completer() -> Completer:
             "use connections; this application has none"
         )
     return _State.completer
+
+
+def offer_restorer(restorer: Restorer) -> None:
+    """Say how this process is put back between two parts of an attempt."""
+    _State.restorer = restorer
+
+
+def restore() -> tuple[bytes, bool]:
+    """Put this process back between two parts of an attempt, as `Restorer` says.
+
+    Raises:
+        UsageError: this is no child of jobpool's.
+    """
+    if _State.restorer is None:
+        raise UsageError("only a child of jobpool's can be put back; this is none")
+    return _State.restorer()

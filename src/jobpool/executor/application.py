@@ -15,11 +15,12 @@ import msgspec
 from jobpool.core.handler import HandlerSpec
 from jobpool.core.policy import Policy, RetryRule
 from jobpool.executor import exchange
+from jobpool.executor.bundle import make_calls
 from jobpool.executor.frames import Setup
 from jobpool.executor.outcomes import error_bytes, unusable_bytes, value_bytes
 from jobpool.executor.pickling import loads
 
-KIND, POOL = "jobpool:call", "cpu"
+KIND, BUNDLE_KIND, POOL = "jobpool:call", "jobpool:calls", "cpu"
 SETUP_VARIABLE = "JOBPOOL_EXECUTOR_SETUP"
 """Names the file with the caller's `Setup`, for the zygote."""
 DEATHS_MAX = 1000
@@ -52,8 +53,11 @@ class CallApplication:
         """What every call in this child comes to: its initializer failed."""
 
     def handler_specs(self) -> tuple[HandlerSpec, ...]:
-        """Return the only kind."""
-        return (HandlerSpec(kind=KIND, pool=POOL, policy=_POLICY),)
+        """Return both kinds: one call, and a bundle of them."""
+        return tuple(
+            HandlerSpec(kind=kind, pool=POOL, policy=_POLICY)
+            for kind in (KIND, BUNDLE_KIND)
+        )
 
     def named_store(self) -> str | None:
         """Return None: the host brings the store."""
@@ -70,7 +74,12 @@ class CallApplication:
             self._unusable = unusable_bytes(exc)
 
     def invoke(self, kind: str, payload: bytes, result_max_bytes: int) -> bytes:  # noqa: ARG002 - the protocol's
-        """Make the call; whatever it raises is a result."""
+        """Make the call, or a bundle of them; whatever one raises is a result."""
+        if kind == BUNDLE_KIND:
+            return make_calls(payload, self._call)
+        return self._call(payload)
+
+    def _call(self, payload: bytes) -> bytes:
         if self._unusable is not None:
             return self._unusable
         try:

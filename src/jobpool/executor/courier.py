@@ -209,6 +209,7 @@ class Courier:
                     call.timeout_s,
                     call.memory_bytes,
                     call.max_crashes,
+                    call.function,
                 )
             )
             if frame_bytes >= FRAME_BYTES:

@@ -9,26 +9,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from jobpool.executor import exchange
 from jobpool.executor.courier import Courier
 from jobpool.executor.frames import Setup
-from jobpool.executor.future import Call
+from jobpool.executor.future import Call, Limits
 from jobpool.executor.pickling import dumps
 from jobpool.executor.start import start_host
 from jobpool.sandbox.procfs import process_start_time
 from jobpool.sandbox.removal import remove_tree
 
 T = TypeVar("T")
-
-
-class Limits(NamedTuple):
-    """What one call may use; None: as much as it likes."""
-
-    timeout_s: float | None
-    memory_bytes: int | None
-    max_crashes: int
 
 
 class Engine:
@@ -70,7 +62,7 @@ class Engine:
             )
         courier = self._courier or self._begin()
         courier.check()
-        call = Call(next(self._numbers), b"", *limits)
+        call = Call(next(self._numbers), _number_of(function), limits)
         try:
             data = dumps((function, arguments, keywords))
             call.data = exchange.wrap(data, self._directories)
@@ -132,6 +124,15 @@ class Engine:
             working_directory=_here(),
             initializer=initializer,
         )
+
+
+def _number_of(function: Callable[..., object]) -> int:
+    """Return the same number for what is probably the same function.
+
+    A lambda in a loop, or a bound method, is another object each time.
+    """
+    function = getattr(function, "__func__", function)
+    return id(getattr(function, "__code__", function))
 
 
 def _module_path() -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.core.settings import SLOTS_MAX
 from jobpool.errors import ConfigError
-from jobpool.executor.engine import Engine, Limits
+from jobpool.executor.engine import Engine
+from jobpool.executor.future import Limits
 from jobpool.executor.pickling import packed
 from jobpool.sandbox.procfs import require_linux
 

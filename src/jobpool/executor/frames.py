@@ -37,6 +37,8 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     timeout_s: float | None
     memory_bytes: int | None
     max_crashes: int
+    function: int
+    """Calls with the same number call the same function, as far as we know."""
 
 
 class Submit(msgspec.Struct, tag="submit", array_like=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures._base import PENDING, RUNNING
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class JobFuture(Future[Any]):
@@ -22,11 +22,29 @@ class JobFuture(Future[Any]):
                 self._state = PENDING
 
 
+class Limits(NamedTuple):
+    """What one call may use; None: as much as it likes."""
+
+    timeout_s: float | None
+    memory_bytes: int | None
+    max_crashes: int
+
+
 class Call:
-    """A call on its way: what the host must know, and whose result it is."""
+    """A call on its way: what the host must know, and whose result it is.
+
+    Args:
+        number: of the call.
+        function: of what it calls; the same for calls of the same function.
+        limits: of this call.
+
+    Attributes:
+        data: the pickled call, once it is there.
+    """
 
     __slots__ = (
         "data",
+        "function",
         "future",
         "max_crashes",
         "memory_bytes",
@@ -34,17 +52,9 @@ class Call:
         "timeout_s",
     )
 
-    def __init__(
-        self,
-        number: int,
-        data: bytes,
-        timeout_s: float | None,
-        memory_bytes: int | None,
-        max_crashes: int,
-    ) -> None:
+    def __init__(self, number: int, function: int, limits: Limits) -> None:
         self.number = number
-        self.data = data
-        self.timeout_s = timeout_s
-        self.memory_bytes = memory_bytes
-        self.max_crashes = max_crashes
+        self.function = function
+        self.timeout_s, self.memory_bytes, self.max_crashes = limits
+        self.data = b""
         self.future = JobFuture()

@@ -24,18 +24,16 @@ import msgspec
 from multiprocess import resource_tracker
 
 from jobpool.core import events as ev
-from jobpool.core.job import JobState, NewJob, Settlement
+from jobpool.core.job import Settlement
 from jobpool.core.limits import PoolLimits
-from jobpool.core.outcome import Outcome
 from jobpool.core.quantity import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.errors import AppError, JobpoolError
-from jobpool.executor.application import KIND, POOL, SETUP_VARIABLE
+from jobpool.executor.application import POOL, SETUP_VARIABLE
 from jobpool.executor.exchange import INLINE_MAX_BYTES
 from jobpool.executor.frames import (
     FRAME_BYTES,
     Broken,
-    Died,
     Hello,
     Output,
     Recall,
@@ -46,12 +44,12 @@ from jobpool.executor.frames import (
     ToHost,
 )
 from jobpool.executor.hoststore import HostStore
+from jobpool.executor.ledger import Ledger
 from jobpool.executor.wire import Wire
 from jobpool.sandbox.frames import FrameError
 from jobpool.sandbox.procfs import is_alive, process_start_time
 from jobpool.sandbox.removal import remove_tree
 from jobpool.store.memory import MemoryDatabase
-from jobpool.store.records import Filter
 from jobpool.supervisor.serve import serve
 
 STOP_S = 15.0
@@ -93,8 +91,6 @@ class Host:
         self._wire = Wire(end, ToHost)
         self._finished: deque[tuple[Settlement, int]] = deque()
         self._printed: deque[str] = deque()
-        self._tasks: dict[int, int] = {}
-        """Of each unfinished job, its task's number."""
         self._failed_starts = 0
         self._why = "its host failed"
         self._broken: str | None = None
@@ -110,6 +106,7 @@ class Host:
         home = Path(setup.directories[-1])
         self._database = MemoryDatabase("executor")
         self._store = HostStore(self._database, home / "runs", self._ended)
+        self._ledger = Ledger(self._store, setup)
         (home / "setup").write_bytes(msgspec.msgpack.encode(setup))
         os.environ[SETUP_VARIABLE] = str(home / "setup")
         # All that is made from here on: the caller removes it, should we be killed.
@@ -205,7 +202,7 @@ class Host:
             if self._over.is_set() or self._broken is not None:
                 self._say_goodbye()
                 return
-            if caller in wire.wait(None):
+            if caller in wire.wait(self._ledger.wait_s()):
                 return
             wire.flush()
             try:
@@ -216,62 +213,35 @@ class Host:
     def _take(self, message: object) -> None:
         match message:
             case Submit(tasks=tasks):
-                jobs = [
-                    NewJob(
-                        kind=KIND,
-                        pool=POOL,
-                        payload=task.call,
-                        timeout_s=task.timeout_s,
-                        memory_bytes=task.memory_bytes,
-                        max_attempts=task.max_crashes,
-                    )
-                    for task in tasks
-                ]
-                stored = self._store.enqueue(jobs)
-                for task, one in zip(tasks, stored, strict=True):
-                    self._tasks[one.id] = task.number
-                self._store.ring()
+                self._ledger.take(tasks)
             case Recall():
-                self._recall()
+                if numbers := self._ledger.recall():
+                    self._wire.send(Recalled(numbers))
             case _:
                 raise FrameError(f"unexpected {type(message).__name__}")
 
-    def _recall(self) -> None:
-        """Cancel what was never leased, and give it back."""
-        waiting = Filter(ids=tuple(self._tasks), states=(JobState.RUNNABLE,))
-        with self._store.transaction():
-            found = self._store.find(waiting, limit=len(self._tasks))
-            ids = [job.id for job in found if job.attempt == 0]
-            self._store.cancel(ids)
-            self._store.forget(ids)
-        if ids:
-            self._wire.send(Recalled([self._tasks.pop(job_id) for job_id in ids]))
-
     def _tell(self) -> None:
         """Send what has ended, in as few frames as may be."""
+        self._ledger.look()
+        ended = [self._finished.popleft() for _ in range(len(self._finished))]
+        ends = self._ledger.ended(ended)
+        for output in ends.output:
+            self._printed += output.decode("utf-8", "replace").splitlines()
         if self._printed:
             lines = [self._printed.popleft() for _ in range(len(self._printed))]
             self._wire.send(Output("".join(f"{line}\n" for line in lines)))
+        for death in ends.deaths:
+            self._wire.send(death)
         results: list[tuple[int, bytes]] = []
         size = 0
-        for _ in range(len(self._finished)):
-            settlement, attempts = self._finished.popleft()
-            number = self._tasks.pop(settlement.id)
-            if settlement.outcome is Outcome.SUCCEEDED:
-                result = settlement.result or b""
-                results.append((number, result))
-                size += len(result)
-                if size >= FRAME_BYTES:
-                    self._wire.send(Returned(results))
-                    results, size = [], 0
-            else:
-                self._tell_death(number, attempts, settlement)
+        for number, result in ends.results:
+            results.append((number, result))
+            size += len(result)
+            if size >= FRAME_BYTES:
+                self._wire.send(Returned(results))
+                results, size = [], 0
         if results:
             self._wire.send(Returned(results))
-
-    def _tell_death(self, number: int, attempts: int, end: Settlement) -> None:
-        outcome = end.outcome or Outcome.INTERRUPTED
-        self._wire.send(Died(number, outcome.value, attempts, end.evidence))
 
     def _say_goodbye(self) -> None:
         """Tell why this is the end, as far as the caller still listens."""

@@ -138,6 +138,8 @@ class Child:
         self._peak_reset = _open_peak_reset()
         self._cpu_s = 0.0
         self._baseline: Baseline | None = None
+        self._surprise = ""
+        """What a part of the present attempt has left behind."""
 
     def set_up(self, inherited: Inheritance) -> Application:
         """Confine this process, run the application's hooks, and say `Ready`.
@@ -152,6 +154,7 @@ class Child:
         confine.forget_multiprocess()
         watch_forks(self._forsake)
         running.enter(_NO_ATTEMPT, None)
+        running.offer_restorer(self._between)
         scratch = None
         if self._go.tmp_root:
             scratch = Scratch(scratch_path(self._go.tmp_root, self._go.slot_name))
@@ -283,10 +286,16 @@ class Child:
 
     def _reset(self) -> tuple[bytes, str]:
         output, surprise = self._restore()
+        surprise, self._surprise = surprise or self._surprise, ""
         if problem := self._marks.renew():
             unmarked = f"its mark file cannot be written: {problem}"
             surprise = f"{surprise}; {unmarked}" if surprise else unmarked
         return output, surprise
+
+    def _between(self) -> tuple[bytes, bool]:
+        output, surprise = self._restore()
+        self._surprise = self._surprise or surprise
+        return output, not surprise
 
     def _restore(self) -> tuple[bytes, str]:
         if self._baseline is None:

@@ -1,0 +1,74 @@
+"""A bundle: many quick calls that travel as one job; here, how a child makes them.
+
+Each call has what it would have by itself: its own context, a process in its first
+state, its own output. A call begins only while the bundle is young, so that limits,
+which the supervisor holds the whole job to, are those of its last call but for
+`BUDGET_S`, and so that what waits behind a call that turns out slow is not held up.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from jobpool.core import running
+from jobpool.executor.tray import CallEnd, ChildTray, child_tray
+from jobpool.sandbox.frames import encode
+
+BUDGET_S = 0.002
+"""A bundle that is older begins no more calls: the rest goes back."""
+BYTES_MAX = 2 * 2**20
+"""One whose results are longer, neither."""
+
+
+class Bundle(msgspec.Struct, array_like=True):
+    """What a child is told of one: the job's payload."""
+
+    tray: str
+    calls: list[bytes]
+    """By their places."""
+
+
+def make_calls(payload: bytes, call: Callable[[bytes], bytes]) -> bytes:
+    """Make the calls of a bundle, in a child.
+
+    Args:
+        payload: an encoded `Bundle`.
+        call: makes one call; never raises.
+
+    Returns:
+        The end that could not be written to the tray, if any; else ``b""``.
+
+    Raises:
+        OSError: the tray is gone.
+    """
+    until_s = time.monotonic() + BUDGET_S
+    bundle = msgspec.msgpack.decode(payload, type=Bundle)
+    with child_tray(bundle.tray) as tray:
+        return _make_calls(bundle.calls, call, tray, until_s)
+
+
+def _make_calls(
+    calls: list[bytes], call: Callable[[bytes], bytes], tray: ChildTray, until_s: float
+) -> bytes:
+    me, size = os.getpid(), 0
+    while (place := tray.take()) is not None:
+        begun_s = time.perf_counter()
+        wrapped = contextvars.copy_context().run(call, calls[place])
+        duration_s = time.perf_counter() - begun_s
+        if os.getpid() != me:
+            return b""  # a copy that the call has forked, and that came back from it
+        output, may_go_on = running.restore()
+        end = CallEnd(place, wrapped, output, duration_s)
+        try:
+            tray.put(end)
+        except OSError:
+            return encode(end)
+        size += len(wrapped) + len(output)
+        if not may_go_on or size > BYTES_MAX or time.monotonic() >= until_s:
+            break
+    return b""

@@ -1,0 +1,278 @@
+"""The host's book of unfinished calls: from tasks to jobs, and from ends to messages.
+
+Theory of operation. A call becomes a job, or, while calls of its function are quick,
+part of a bundle (`tray`, `bundle`). A bundle ends in one of three ways: its child has
+made all of its calls; it stopped early, and the rest becomes jobs anew; or it died, and
+the call that was running is to blame, while the rest becomes jobs anew, uncounted.
+What waits behind a call that turns out slow is taken back and becomes jobs of its own.
+
+All of it happens in one thread, the caller's: also the store's word on ended jobs is
+only read there, so that a job is in the book before its end is looked up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+import msgspec
+
+from jobpool.core.job import JobState, NewJob, Settlement
+from jobpool.core.outcome import Outcome
+from jobpool.executor.application import BUNDLE_KIND, KIND, POOL
+from jobpool.executor.bundle import BUDGET_S, Bundle
+from jobpool.executor.frames import Died, Setup, Task
+from jobpool.executor.hoststore import HostStore
+from jobpool.executor.speeds import Speeds
+from jobpool.executor.tray import CallEnd, HostTray
+from jobpool.sandbox.frames import Decoder, FrameError
+from jobpool.store.records import Filter
+
+BUNDLES_MAX = 64
+"""At once; each takes a descriptor and two files."""
+BUNDLE_BYTES_MAX = 2**20
+TIMEOUT_MIN_S = 1.0
+"""A shorter limit is too fine for a bundle, which adds `BUDGET_S` to it."""
+LOOK_S = 0.02
+"""A bundle that began no call for so long is stuck in one."""
+
+
+@dataclass(slots=True)
+class Ends:
+    """What the caller is to be told."""
+
+    results: list[tuple[int, bytes]] = field(default_factory=list)
+    deaths: list[Died] = field(default_factory=list)
+    output: list[bytes] = field(default_factory=list)
+    """Of calls in bundles; that of others comes as events."""
+
+
+@dataclass(slots=True)
+class _Together:
+    """A bundle.
+
+    Attributes:
+        tasks: its calls, by their places.
+        tray: its files.
+        open: those that have neither ended nor been taken back, as far as we know.
+        left: how many had not begun at the last look.
+    """
+
+    tasks: list[Task]
+    tray: HostTray
+    open: dict[int, Task]
+    left: int
+
+    def give_back(self) -> list[Task]:
+        """Take back what has not begun."""
+        return [self.open.pop(place) for place in self.tray.take_back()]
+
+
+class Ledger:
+    """The unfinished calls of one caller.
+
+    Args:
+        store: takes the jobs.
+        setup: what the caller wants.
+    """
+
+    def __init__(self, store: HostStore, setup: Setup) -> None:
+        self._store = store
+        self._setup = setup
+        self._speeds = Speeds()
+        self._single: dict[int, Task] = {}
+        self._bundles: dict[int, _Together] = {}
+        self._calls = 0
+        self._trays = itertools.count(1)
+        self._look_s = 0.0
+
+    # -- in ----------------------------------------------------------------------------
+
+    def take(self, tasks: Sequence[Task]) -> None:
+        """Make jobs of calls."""
+        self._calls += len(tasks)
+        self._enqueue(tasks)
+
+    def _enqueue(self, tasks: Sequence[Task]) -> None:
+        jobs: list[NewJob] = []
+        book: list[Task | _Together] = []
+        for group in self._grouped(tasks):
+            tray = self._tray(len(group)) if len(group) > 1 else None
+            if tray is None:
+                jobs += [_job(KIND, task, task.call) for task in group]
+                book += group
+                continue
+            payload = Bundle(tray.path, [task.call for task in group])
+            encoded = msgspec.msgpack.encode(payload)
+            jobs.append(_job(BUNDLE_KIND, group[0], encoded, more_s=BUDGET_S))
+            calls = dict(enumerate(group))
+            book.append(_Together(group, tray, calls, len(group)))
+        if not jobs:
+            return
+        for entry, stored in zip(book, self._store.enqueue(jobs), strict=True):
+            if isinstance(entry, _Together):
+                self._bundles[stored.id] = entry
+            else:
+                self._single[stored.id] = entry
+        self._store.ring()
+
+    def _grouped(self, tasks: Sequence[Task]) -> Iterator[list[Task]]:
+        """Yield calls that may travel together; most often, one by one."""
+        alike: dict[tuple[int, float | None, int | None], list[Task]] = {}
+        for task in tasks:
+            if self._may_share(task):
+                key = (task.function, task.timeout_s, task.memory_bytes)
+                alike.setdefault(key, []).append(task)
+            else:
+                yield [task]
+        # All workers shall have something to do.
+        most = -(-self._calls // (2 * self._setup.workers))
+        for (function, _, _), group in alike.items():
+            yield from _cut(group, min(most, self._speeds.together(function)))
+
+    def _may_share(self, task: Task) -> bool:
+        return (
+            task.max_crashes == 1
+            and self._setup.jobs_per_child is None
+            and (task.timeout_s is None or task.timeout_s >= TIMEOUT_MIN_S)
+        )
+
+    def _tray(self, calls: int) -> HostTray | None:
+        """Make a tray; None: there are enough, or it cannot be made."""
+        if len(self._bundles) >= BUNDLES_MAX:
+            return None
+        path = f"{self._setup.directories[0]}/{next(self._trays)}"
+        try:
+            return HostTray(path, calls)
+        except OSError:
+            return None  # calls by themselves need none
+
+    # -- back --------------------------------------------------------------------------
+
+    def recall(self) -> list[int]:
+        """Take back what was never leased; return the numbers of these calls."""
+        book = (*self._single, *self._bundles)
+        waiting = Filter(ids=book, states=(JobState.RUNNABLE,))
+        with self._store.transaction():
+            found = self._store.find(waiting, limit=len(book))
+            ids = [job.id for job in found if job.attempt == 0]
+            self._store.cancel(ids)
+            self._store.forget(ids)
+        numbers = []
+        for job_id in ids:
+            if job_id in self._single:
+                numbers.append(self._single.pop(job_id).number)
+            else:
+                bundle = self._bundles.pop(job_id)
+                numbers += [task.number for task in bundle.give_back()]
+                bundle.tray.close()
+        self._calls -= len(numbers)
+        return numbers
+
+    def wait_s(self) -> float | None:
+        """Return after how long `look` has something to do at the latest."""
+        return max(0.0, self._look_s - monotonic()) if self._bundles else None
+
+    def look(self) -> None:
+        """Give what is stuck behind a slow call to other children."""
+        now_s = monotonic()
+        if not self._bundles or now_s < self._look_s:
+            return
+        self._look_s = now_s + LOOK_S
+        back: list[Task] = []
+        for bundle in self._bundles.values():
+            left = bundle.tray.waiting()
+            if 0 < left == bundle.left < len(bundle.tasks):
+                slow = bundle.tasks[len(bundle.tasks) - left - 1]
+                self._speeds.took(slow.function, LOOK_S)
+                back += bundle.give_back()
+            bundle.left = left
+        self._enqueue(back)
+
+    # -- out ---------------------------------------------------------------------------
+
+    def ended(self, ended: Iterable[tuple[Settlement, int]]) -> Ends:
+        """Close the book on jobs that the store has finished.
+
+        Args:
+            ended: how each ended, and how many attempts it has had.
+        """
+        ends, again = Ends(), list[Task]()
+        for settlement, attempts in ended:
+            task = self._single.pop(settlement.id, None)
+            if task is None:
+                again += self._bundle_ended(settlement, ends)
+                continue
+            self._calls -= 1
+            if settlement.outcome is Outcome.SUCCEEDED:
+                duration_s = settlement.evidence.duration_s or 0.0
+                self._speeds.took(task.function, duration_s)
+                ends.results.append((task.number, settlement.result or b""))
+            else:
+                self._speeds.died(task.function)
+                ends.deaths.append(_died(task, settlement, attempts))
+        self._enqueue(again)
+        return ends
+
+    def _bundle_ended(self, settlement: Settlement, ends: Ends) -> list[Task]:
+        """Note what came of a bundle; return the calls that must be made yet."""
+        bundle = self._bundles.pop(settlement.id)
+        again = bundle.give_back()
+        function = bundle.tasks[0].function
+        for end in (*bundle.tray.ends(), *_unwritten(settlement)):
+            task = bundle.open.pop(end.place, None)
+            if task is None:
+                continue  # something that no child of ours writes
+            self._calls -= 1
+            self._speeds.took(function, end.duration_s)
+            ends.results.append((task.number, end.wrapped))
+            if end.output:
+                ends.output.append(end.output)
+        if settlement.outcome is not Outcome.SUCCEEDED:
+            self._speeds.died(function)
+            if bundle.open:
+                _place, task = bundle.open.popitem()  # the last one that has begun
+                self._calls -= 1
+                ends.deaths.append(_died(task, settlement, 1))
+        bundle.tray.close()
+        # An interrupted attempt may have begun calls that the next one did not get.
+        return [*bundle.open.values(), *again]
+
+
+def _unwritten(settlement: Settlement) -> Iterator[CallEnd]:
+    """Yield the end that the child could not put into its tray."""
+    with contextlib.suppress(FrameError):  # the user's own code may have spoken
+        yield from Decoder(CallEnd).feed(settlement.result or b"")
+
+
+def _cut(tasks: list[Task], most: int) -> Iterator[list[Task]]:
+    """Cut a list into bundles of at most so many calls, and of bounded size."""
+    part: list[Task] = []
+    size = 0
+    for task in tasks:
+        size += len(task.call)
+        if part and (len(part) >= most or size > BUNDLE_BYTES_MAX):
+            yield part
+            part, size = [], len(task.call)
+        part.append(task)
+    if part:
+        yield part
+
+
+def _died(task: Task, settlement: Settlement, attempts: int) -> Died:
+    outcome = settlement.outcome or Outcome.INTERRUPTED
+    return Died(task.number, outcome.value, attempts, settlement.evidence)
+
+
+def _job(kind: str, task: Task, payload: bytes, more_s: float = 0.0) -> NewJob:
+    return NewJob(
+        kind=kind,
+        pool=POOL,
+        payload=payload,
+        timeout_s=None if task.timeout_s is None else task.timeout_s + more_s,
+        memory_bytes=task.memory_bytes,
+        max_attempts=task.max_crashes,
+    )
