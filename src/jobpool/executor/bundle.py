@@ -1,9 +1,9 @@
 """A bundle: many quick calls that travel as one job; here, how a child makes them.
 
 Each call has what it would have by itself: its own context, a process in its first
-state, its own output. A call begins only while the bundle is young, so that limits,
-which the supervisor holds the whole job to, are those of its last call but for
-`BUDGET_S`, and so that what waits behind a call that turns out slow is not held up.
+state, its own output. The supervisor holds the whole job to the calls' time limit and
+a bit more (`budget_s`); because a call begins only within that bit, none is killed
+before its time, nor much later.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from jobpool.core import running
 from jobpool.executor.tray import CallEnd, ChildTray, child_tray
 from jobpool.sandbox.frames import encode
 
-BUDGET_S = 0.002
-"""A bundle that is older begins no more calls: the rest goes back."""
-BYTES_MAX = 2 * 2**20
-"""One whose results are longer, neither."""
+NEVER_S = float("inf")
+BUDGET_SHARE = 0.01
+"""Of a time limit."""
+BYTES_MAX = 16 * 2**20
+"""A bundle whose results are longer begins no more calls: the rest goes back."""
+
+
+def budget_s(timeout_s: float) -> float:
+    """Return for how long a bundle of calls with this time limit begins new ones."""
+    return timeout_s * BUDGET_SHARE
 
 
 class Bundle(msgspec.Struct, array_like=True):
@@ -31,6 +37,8 @@ class Bundle(msgspec.Struct, array_like=True):
     tray: str
     calls: list[bytes]
     """By their places."""
+    budget_s: float | None
+    """An older bundle begins no more calls: the rest goes back."""
 
 
 def make_calls(payload: bytes, call: Callable[[bytes], bytes]) -> bytes:
@@ -46,8 +54,9 @@ def make_calls(payload: bytes, call: Callable[[bytes], bytes]) -> bytes:
     Raises:
         OSError: the tray is gone.
     """
-    until_s = time.monotonic() + BUDGET_S
+    begun_s = time.monotonic()
     bundle = msgspec.msgpack.decode(payload, type=Bundle)
+    until_s = NEVER_S if bundle.budget_s is None else begun_s + bundle.budget_s
     with child_tray(bundle.tray) as tray:
         return _make_calls(bundle.calls, call, tray, until_s)
 

@@ -22,8 +22,9 @@ import msgspec
 
 from jobpool.core.job import JobState, NewJob, Settlement
 from jobpool.core.outcome import Outcome
+from jobpool.core.quantity import show_duration
 from jobpool.executor.application import BUNDLE_KIND, KIND, POOL
-from jobpool.executor.bundle import BUDGET_S, Bundle
+from jobpool.executor.bundle import Bundle, budget_s
 from jobpool.executor.frames import Died, Setup, Task
 from jobpool.executor.hoststore import HostStore
 from jobpool.executor.speeds import Speeds
@@ -35,9 +36,11 @@ BUNDLES_MAX = 64
 """At once; each takes a descriptor and two files."""
 BUNDLE_BYTES_MAX = 2**20
 TIMEOUT_MIN_S = 1.0
-"""A shorter limit is too fine for a bundle, which adds `BUDGET_S` to it."""
-LOOK_S = 0.02
+"""A shorter limit is too fine for a bundle, which adds its budget to it."""
+LOOK_S = 0.05
 """A bundle that began no call for so long is stuck in one."""
+_FIRST = 1
+"""The priority of calls that were in line before: they go first."""
 
 
 @dataclass(slots=True)
@@ -96,20 +99,18 @@ class Ledger:
         self._calls += len(tasks)
         self._enqueue(tasks)
 
-    def _enqueue(self, tasks: Sequence[Task]) -> None:
+    def _enqueue(self, tasks: Sequence[Task], priority: int = 0) -> None:
         jobs: list[NewJob] = []
         book: list[Task | _Together] = []
         for group in self._grouped(tasks):
             tray = self._tray(len(group)) if len(group) > 1 else None
             if tray is None:
-                jobs += [_job(KIND, task, task.call) for task in group]
+                jobs += [_job(task, priority) for task in group]
                 book += group
-                continue
-            payload = Bundle(tray.path, [task.call for task in group])
-            encoded = msgspec.msgpack.encode(payload)
-            jobs.append(_job(BUNDLE_KIND, group[0], encoded, more_s=BUDGET_S))
-            calls = dict(enumerate(group))
-            book.append(_Together(group, tray, calls, len(group)))
+            else:
+                jobs.append(_bundle_job(group, tray, priority))
+                calls = dict(enumerate(group))
+                book.append(_Together(group, tray, calls, len(group)))
         if not jobs:
             return
         for entry, stored in zip(book, self._store.enqueue(jobs), strict=True):
@@ -190,7 +191,7 @@ class Ledger:
                 self._speeds.took(slow.function, LOOK_S)
                 back += bundle.give_back()
             bundle.left = left
-        self._enqueue(back)
+        self._enqueue(back, _FIRST)
 
     # -- out ---------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Ledger:
             else:
                 self._speeds.died(task.function)
                 ends.deaths.append(_died(task, settlement, attempts))
-        self._enqueue(again)
+        self._enqueue(again, _FIRST)
         return ends
 
     def _bundle_ended(self, settlement: Settlement, ends: Ends) -> list[Task]:
@@ -236,7 +237,7 @@ class Ledger:
             if bundle.open:
                 _place, task = bundle.open.popitem()  # the last one that has begun
                 self._calls -= 1
-                ends.deaths.append(_died(task, settlement, 1))
+                ends.deaths.append(_died_in_bundle(task, settlement))
         bundle.tray.close()
         # An interrupted attempt may have begun calls that the next one did not get.
         return [*bundle.open.values(), *again]
@@ -267,12 +268,39 @@ def _died(task: Task, settlement: Settlement, attempts: int) -> Died:
     return Died(task.number, outcome.value, attempts, settlement.evidence)
 
 
-def _job(kind: str, task: Task, payload: bytes, more_s: float = 0.0) -> NewJob:
+def _died_in_bundle(task: Task, settlement: Settlement) -> Died:
+    """Say it as if the call had been by itself: its limit is that of the caller."""
+    died = _died(task, settlement, 1)
+    reason = died.evidence.reason
+    if task.timeout_s is not None and reason is not None:
+        job_s = task.timeout_s + budget_s(task.timeout_s)
+        reason = reason.replace(show_duration(job_s), show_duration(task.timeout_s), 1)
+        died.evidence = msgspec.structs.replace(died.evidence, reason=reason)
+    return died
+
+
+def _job(task: Task, priority: int) -> NewJob:
     return NewJob(
-        kind=kind,
+        kind=KIND,
         pool=POOL,
-        payload=payload,
-        timeout_s=None if task.timeout_s is None else task.timeout_s + more_s,
+        payload=task.call,
+        priority=priority,
+        timeout_s=task.timeout_s,
         memory_bytes=task.memory_bytes,
         max_attempts=task.max_crashes,
+    )
+
+
+def _bundle_job(tasks: list[Task], tray: HostTray, priority: int) -> NewJob:
+    one = tasks[0]  # they are alike
+    budget = None if one.timeout_s is None else budget_s(one.timeout_s)
+    bundle = Bundle(tray.path, [task.call for task in tasks], budget)
+    return NewJob(
+        kind=BUNDLE_KIND,
+        pool=POOL,
+        payload=msgspec.msgpack.encode(bundle),
+        priority=priority,
+        timeout_s=None if one.timeout_s is None else one.timeout_s + (budget or 0.0),
+        memory_bytes=one.memory_bytes,
+        max_attempts=1,
     )

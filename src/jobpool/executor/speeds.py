@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from jobpool.executor.bundle import BUDGET_S
 from jobpool.executor.tray import CALLS_MAX
 
+BUNDLE_S = 0.002
+"""A bundle is made to take so long: short enough for its children to be sent ahead."""
 QUICK_S = 0.0005
 """Calls that take longer on the average travel by themselves."""
 OVERHEAD_S = 0.00004
@@ -43,4 +44,4 @@ class Speeds:
         mean_s, count = self._means.get(function, (_DEATH_S, 0))
         if count < SAMPLES_MIN or mean_s > QUICK_S:
             return 1
-        return max(1, min(CALLS_MAX, int(BUDGET_S / (mean_s + OVERHEAD_S))))
+        return max(1, min(CALLS_MAX, int(BUNDLE_S / (mean_s + OVERHEAD_S))))
