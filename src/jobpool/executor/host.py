@@ -44,7 +44,7 @@ from jobpool.executor.frames import (
     ToHost,
 )
 from jobpool.executor.hoststore import HostStore
-from jobpool.executor.ledger import Ledger
+from jobpool.executor.ledger import Ends, Ledger
 from jobpool.executor.wire import Wire
 from jobpool.sandbox.frames import FrameError
 from jobpool.sandbox.procfs import is_alive, process_start_time
@@ -222,9 +222,10 @@ class Host:
 
     def _tell(self) -> None:
         """Send what has ended, in as few frames as may be."""
-        self._ledger.look()
+        ends = Ends()
+        self._ledger.look(ends)
         ended = [self._finished.popleft() for _ in range(len(self._finished))]
-        ends = self._ledger.ended(ended)
+        self._ledger.ended(ended, ends)
         for output in ends.output:
             self._printed += output.decode("utf-8", "replace").splitlines()
         if self._printed:

@@ -39,6 +39,8 @@ TIMEOUT_MIN_S = 1.0
 """A shorter limit is too fine for a bundle, which adds its budget to it."""
 LOOK_S = 0.05
 """A bundle that began no call for so long is stuck in one."""
+LOOKS_MAX = 4
+"""Nor is one that is still there after so many looks as quick as its calls were."""
 _FIRST = 1
 """The priority of calls that were in line before: they go first."""
 
@@ -62,16 +64,19 @@ class _Together:
         tray: its files.
         open: those that have neither ended nor been taken back, as far as we know.
         left: how many had not begun at the last look.
+        looks: how often it was found to have begun.
     """
 
     tasks: list[Task]
     tray: HostTray
     open: dict[int, Task]
     left: int
+    looks: int = 0
 
     def give_back(self) -> list[Task]:
         """Take back what has not begun."""
-        return [self.open.pop(place) for place in self.tray.take_back()]
+        taken = (self.open.pop(place, None) for place in self.tray.take_back())
+        return [task for task in taken if task is not None]
 
 
 class Ledger:
@@ -177,8 +182,12 @@ class Ledger:
         """Return after how long `look` has something to do at the latest."""
         return max(0.0, self._look_s - monotonic()) if self._bundles else None
 
-    def look(self) -> None:
-        """Give what is stuck behind a slow call to other children."""
+    def look(self, ends: Ends) -> None:
+        """Give what waits behind a slow call to other children, and tell what is done.
+
+        Args:
+            ends: is added to.
+        """
         now_s = monotonic()
         if not self._bundles or now_s < self._look_s:
             return
@@ -186,22 +195,26 @@ class Ledger:
         back: list[Task] = []
         for bundle in self._bundles.values():
             left = bundle.tray.waiting()
-            if 0 < left == bundle.left < len(bundle.tasks):
-                slow = bundle.tasks[len(bundle.tasks) - left - 1]
-                self._speeds.took(slow.function, LOOK_S)
+            if left == len(bundle.tasks):
+                continue  # no child has it yet
+            bundle.looks += 1
+            self._note_ends(bundle, bundle.tray.ends(), ends)
+            if left and (left == bundle.left or bundle.looks > LOOKS_MAX):
+                self._speeds.took(bundle.tasks[0].function, LOOK_S)
                 back += bundle.give_back()
             bundle.left = left
         self._enqueue(back, _FIRST)
 
     # -- out ---------------------------------------------------------------------------
 
-    def ended(self, ended: Iterable[tuple[Settlement, int]]) -> Ends:
+    def ended(self, ended: Iterable[tuple[Settlement, int]], ends: Ends) -> None:
         """Close the book on jobs that the store has finished.
 
         Args:
             ended: how each ended, and how many attempts it has had.
+            ends: is added to.
         """
-        ends, again = Ends(), list[Task]()
+        again: list[Task] = []
         for settlement, attempts in ended:
             task = self._single.pop(settlement.id, None)
             if task is None:
@@ -216,24 +229,15 @@ class Ledger:
                 self._speeds.died(task.function)
                 ends.deaths.append(_died(task, settlement, attempts))
         self._enqueue(again, _FIRST)
-        return ends
 
     def _bundle_ended(self, settlement: Settlement, ends: Ends) -> list[Task]:
         """Note what came of a bundle; return the calls that must be made yet."""
         bundle = self._bundles.pop(settlement.id)
         again = bundle.give_back()
-        function = bundle.tasks[0].function
-        for end in (*bundle.tray.ends(), *_unwritten(settlement)):
-            task = bundle.open.pop(end.place, None)
-            if task is None:
-                continue  # something that no child of ours writes
-            self._calls -= 1
-            self._speeds.took(function, end.duration_s)
-            ends.results.append((task.number, end.wrapped))
-            if end.output:
-                ends.output.append(end.output)
+        self._note_ends(bundle, bundle.tray.ends(), ends)
+        self._note_ends(bundle, _unwritten(settlement), ends)
         if settlement.outcome is not Outcome.SUCCEEDED:
-            self._speeds.died(function)
+            self._speeds.died(bundle.tasks[0].function)
             if bundle.open:
                 _place, task = bundle.open.popitem()  # the last one that has begun
                 self._calls -= 1
@@ -241,6 +245,19 @@ class Ledger:
         bundle.tray.close()
         # An interrupted attempt may have begun calls that the next one did not get.
         return [*bundle.open.values(), *again]
+
+    def _note_ends(
+        self, bundle: _Together, found: Iterable[CallEnd], ends: Ends
+    ) -> None:
+        for end in found:
+            task = bundle.open.pop(end.place, None)
+            if task is None:
+                continue  # something that no child of ours writes
+            self._calls -= 1
+            self._speeds.took(task.function, end.duration_s)
+            ends.results.append((task.number, end.wrapped))
+            if end.output:
+                ends.output.append(end.output)
 
 
 def _unwritten(settlement: Settlement) -> Iterator[CallEnd]:

@@ -106,6 +106,8 @@ class HostTray:
 
     def __init__(self, path: str, calls: int) -> None:
         self.path = path
+        self._decoder = Decoder(CallEnd)
+        self._read_bytes = 0
         os.mkfifo(path + _TICKETS, 0o600)
         try:
             # Open for writing as well: it keeps its content while no child has it.
@@ -136,16 +138,19 @@ class HostTray:
         ]
 
     def ends(self) -> list[CallEnd]:
-        """Return what the child has put in; half an end, of a child that died, not."""
-        try:
-            data = Path(self.path + _ENDS).read_bytes()
-        except FileNotFoundError:
-            return []  # it has not come so far
+        """Return what the child has put in since the last time.
+
+        Half an end, as a child that died may leave it, is none.
+        """
         found: list[CallEnd] = []
-        # What the user's own code may have written behind it is not ours to judge.
-        with contextlib.suppress(FrameError):
-            for end in Decoder(CallEnd).feed(data):
-                found.append(end)  # noqa: PERF402 - what came before the error counts
+        # What the user's own code may have written there is not ours to judge.
+        with contextlib.suppress(FileNotFoundError, FrameError):
+            with open(self.path + _ENDS, "rb") as file:  # noqa: PTH123 - a str
+                file.seek(self._read_bytes)
+                data = file.read()
+            self._read_bytes += len(data)
+            for end in self._decoder.feed(data):
+                found.append(end)  # noqa: PERF402 - what came before an error counts
         return found
 
     def close(self) -> None:

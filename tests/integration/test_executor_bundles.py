@@ -1,0 +1,259 @@
+"""Quick calls travel together; each is made, and ends, as if it were by itself."""
+
+import ctypes
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import jobpool
+from jobpool import JobCrashed, JobOutOfMemory, JobTimedOut
+from waiting import wait_until
+
+PATIENCE_S = 60.0
+WARM = 300
+"""Calls after which a function is known to be quick."""
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with jobpool.Executor(2) as executor:
+        yield executor
+
+
+def bundle():
+    """Name the job that this call is in."""
+    return jobpool.current().token
+
+
+def warmed(executor, function, *arguments):
+    """Make calls until some of them have travelled together."""
+
+    def are_together():
+        tokens = list(executor.map(function, range(WARM), *map(repeated, arguments)))
+        return len(set(tokens)) < WARM // 2
+
+    wait_until(are_together, PATIENCE_S, "bundles")
+
+
+def repeated(value):
+    return [value] * WARM
+
+
+def quick(n, bad=(), die=None, log=None):
+    """Return the job's token; for some numbers, do something else first."""
+    if log is not None:
+        with open(log, "ab", 0) as file:  # noqa: PTH123 - in a child, as quick as may be
+            file.write(b"%d\n" % n)
+    if n in bad:
+        die()
+    return bundle()
+
+
+def hog():
+    held = []
+    while True:
+        held.append(bytearray(8 * 2**20))
+
+
+def ends_of(futures):
+    """Return the exceptions by number, once all have ended."""
+    found = {n: f.exception(PATIENCE_S) for n, f in enumerate(futures)}
+    return {n: error for n, error in found.items() if error is not None}
+
+
+def test_quick_calls_travel_together(executor):
+    """Many calls are one job of the supervisor's; slow ones never are."""
+    warmed(executor, quick)
+    slow = [executor.submit(slow_token) for _ in range(20)]
+    assert len({future.result(PATIENCE_S) for future in slow}) == 20
+
+
+def slow_token():
+    time.sleep(0.01)
+    return bundle()
+
+
+@pytest.mark.parametrize(
+    ("die", "name", "code"),
+    [
+        (lambda: ctypes.string_at(0), "SIGSEGV", None),
+        (lambda: os._exit(3), None, 3),
+    ],
+    ids=["segfault", "exit"],
+)
+def test_a_death_in_a_bundle_fails_one_future(executor, tmp_path, die, name, code):
+    """The one that was running; every call, that one too, was begun exactly once."""
+    log = tmp_path / "log"
+    bad = {100, 101, 250}
+    warmed(executor, quick)
+    futures = [executor.submit(quick, n, bad, die, str(log)) for n in range(400)]
+    errors = ends_of(futures)
+    tokens = {f.result() for n, f in enumerate(futures) if n not in bad}
+    assert errors.keys() == bad
+    for error in errors.values():
+        assert type(error) is JobCrashed
+        assert (error.evidence.signal, error.evidence.exit_code) == (name, code)
+        assert error.evidence.attempts == 1
+    assert sorted(map(int, log.read_text().split())) == list(range(400))
+    assert len(tokens) < 390
+
+
+def test_a_time_limit_in_a_bundle_is_each_calls_own():
+    """One call is killed, not before its time, and told the caller's limit."""
+    with jobpool.Executor(2, timeout="1s") as executor:
+        warmed(executor, quick)
+        futures = [
+            executor.submit(quick, n, {60}, lambda: time.sleep(PATIENCE_S))
+            for n in range(200)
+        ]
+        errors = ends_of(futures)
+    assert errors.keys() == {60}
+    assert type(errors[60]) is JobTimedOut
+    assert errors[60].evidence.duration_s >= 1.0
+    assert "limit of 1s" in str(errors[60])
+
+
+def test_a_memory_limit_in_a_bundle_is_each_calls_own():
+    """One call is killed at it."""
+    with jobpool.Executor(2, memory="200MiB") as executor:
+        warmed(executor, quick)
+        futures = [executor.submit(quick, n, {60}, hog) for n in range(200)]
+        errors = ends_of(futures)
+    assert errors.keys() == {60}
+    assert type(errors[60]) in {JobOutOfMemory, MemoryError}
+
+
+def test_a_slow_call_holds_up_no_other(executor, tmp_path):
+    """Those before it are told, those behind it go to another child."""
+    gate = tmp_path / "gate"
+
+    def hold():
+        while not gate.exists():
+            time.sleep(0.005)
+
+    warmed(executor, quick)
+    futures = [executor.submit(quick, n, {60}, hold) for n in range(200)]
+    others = futures[:60] + futures[61:]
+    assert len({future.result(PATIENCE_S) for future in others}) < 190
+    assert not futures[60].done()
+    gate.touch()
+    assert futures[60].result(PATIENCE_S)
+
+
+def messy(_n, folder):
+    """Change the process; tell the state that was found."""
+    found = (os.getcwd(), os.environ.get("MESS"), os.umask(0o077))  # noqa: PTH109 - a str
+    os.environ["MESS"] = "left"
+    os.chdir(folder)
+    return bundle(), found
+
+
+def test_each_call_begins_in_the_first_state(executor, tmp_path):
+    """Directory, variables and umask of one call are not the next one's."""
+    warmed(executor, messy_token, str(tmp_path))
+    found = list(executor.map(messy, range(WARM), repeated(str(tmp_path))))
+    assert {state for _token, state in found} == {found[0][1]}
+    assert found[0][1][:2] == (str(Path.cwd()), None)
+
+
+def messy_token(n, folder):
+    return messy(n, folder)[0]
+
+
+def speaking(n):
+    print(f"call {n} speaks")  # noqa: T201 - this is the point
+    return bundle()
+
+
+def test_what_calls_print_comes_out_once(capfd):
+    """Also of those that travelled together."""
+    with jobpool.Executor(1) as executor:
+        warmed(executor, speaking)
+        capfd.readouterr()
+        list(executor.map(speaking, range(1000, 1000 + WARM)))
+    said = [line for line in capfd.readouterr().err.splitlines() if "call 1" in line]
+    spoken = [n for n in range(1000, 1000 + WARM) if f"call {n} speaks" in said]
+    assert len(spoken) == WARM
+    assert len(said) - len(spoken) <= WARM  # of the calls that made it warm
+
+
+def forking(n):
+    """Come back from the call twice, when the number says so."""
+    if n == 60 and os.fork() == 0:
+        return -1
+    return bundle()
+
+
+def test_a_copy_that_comes_back_from_a_call_says_nothing(executor):
+    """The bundle goes on in the process that was forked, and only there."""
+    warmed(executor, forking_token)
+    assert -1 not in list(executor.map(forking, range(200)))
+
+
+def forking_token(n):
+    return forking(-n)
+
+
+def leaving(n):
+    """Leave a thread behind."""
+    if n == 60:
+        threading.Thread(target=time.sleep, args=(PATIENCE_S,), daemon=True).start()
+    return os.getpid(), bundle()
+
+
+def leaving_token(n):
+    return leaving(-n)[1]
+
+
+def test_what_a_call_leaves_behind_ends_its_child():
+    """No other call of the bundle is made in that process."""
+    with jobpool.Executor(1) as executor:
+        warmed(executor, leaving_token)
+        list(executor.map(leaving, [-1] * WARM))  # it is quick as well
+        found = list(executor.map(leaving, range(200)))
+        pids = [pid for pid, _token in found]
+    assert pids[59] == pids[60]
+    assert pids[60] not in pids[61:]
+
+
+def raising(n):
+    if n % 2:
+        raise ValueError(n)
+    return bundle()
+
+
+def test_exceptions_and_large_results_travel_as_well(executor):
+    """Each goes to its own future, in its order."""
+    warmed(executor, raising_token)
+    futures = [executor.submit(raising, n) for n in range(WARM)]
+    errors = ends_of(futures)
+    assert {n: error.args for n, error in errors.items()} == {
+        n: (n,) for n in range(1, WARM, 2)
+    }
+    found = list(executor.map(bytes, [2**19] * 100))
+    assert {len(data) for data in found} == {2**19}
+
+
+def raising_token(n):
+    return raising(2 * n)
+
+
+def test_calls_that_may_be_made_again_travel_by_themselves():
+    """Their deaths are counted by the supervisor."""
+    with jobpool.Executor(2, max_crashes=3) as executor:
+        tokens = list(executor.map(quick, range(WARM)))
+    assert len(set(tokens)) == WARM
+
+
+def test_trays_are_removed(executor):
+    """When all calls have ended, none is left in the private directory."""
+    warmed(executor, quick)
+    folder = Path(executor._own._directories[0])
+    wait_until(
+        lambda: not [*folder.glob("*.tickets"), *folder.glob("*.ends")],
+        PATIENCE_S,
+        "the trays' removal",
+    )
