@@ -38,6 +38,19 @@ def warmed(executor, function, *arguments):
     wait_until(are_together, PATIENCE_S, "bundles")
 
 
+def together(executor, function, *arguments, at=60):
+    """Return what calls return, once the *at*-th was not the first of a bundle.
+
+    Their results begin with the job's token.
+    """
+
+    def try_it():
+        found = list(executor.map(function, *arguments))
+        return found if found[at - 1][0] == found[at][0] else None
+
+    return wait_until(try_it, PATIENCE_S, "a bundle around a certain call")
+
+
 def repeated(value):
     return [value] * WARM
 
@@ -153,14 +166,10 @@ def messy(_n, folder):
 
 def test_each_call_begins_in_the_first_state(executor, tmp_path):
     """Directory, variables and umask of one call are not the next one's."""
-    warmed(executor, messy_token, str(tmp_path))
-    found = list(executor.map(messy, range(WARM), repeated(str(tmp_path))))
-    assert {state for _token, state in found} == {found[0][1]}
-    assert found[0][1][:2] == (str(Path.cwd()), None)
-
-
-def messy_token(n, folder):
-    return messy(n, folder)[0]
+    with_state = together(executor, messy, [0] * WARM, repeated(str(tmp_path)))
+    states = {state for _token, state in with_state}
+    assert len(states) == 1
+    assert states.pop()[:2] == (str(Path.cwd()), None)
 
 
 def speaking(n):
@@ -183,38 +192,28 @@ def test_what_calls_print_comes_out_once(capfd):
 def forking(n):
     """Come back from the call twice, when the number says so."""
     if n == 60 and os.fork() == 0:
-        return -1
-    return bundle()
+        return bundle(), "the copy's"
+    return bundle(), "ours"
 
 
 def test_a_copy_that_comes_back_from_a_call_says_nothing(executor):
     """The bundle goes on in the process that was forked, and only there."""
-    warmed(executor, forking_token)
-    assert -1 not in list(executor.map(forking, range(200)))
-
-
-def forking_token(n):
-    return forking(-n)
+    found = together(executor, forking, range(200))
+    assert {whose for _token, whose in found} == {"ours"}
 
 
 def leaving(n):
     """Leave a thread behind."""
     if n == 60:
         threading.Thread(target=time.sleep, args=(PATIENCE_S,), daemon=True).start()
-    return os.getpid(), bundle()
-
-
-def leaving_token(n):
-    return leaving(-n)[1]
+    return bundle(), os.getpid()
 
 
 def test_what_a_call_leaves_behind_ends_its_child():
     """No other call of the bundle is made in that process."""
     with jobpool.Executor(1) as executor:
-        warmed(executor, leaving_token)
-        list(executor.map(leaving, [-1] * WARM))  # it is quick as well
-        found = list(executor.map(leaving, range(200)))
-        pids = [pid for pid, _token in found]
+        found = together(executor, leaving, range(200))
+    pids = [pid for _token, pid in found]
     assert pids[59] == pids[60]
     assert pids[60] not in pids[61:]
 
