@@ -50,11 +50,16 @@ Section = Callable[[Ground, argparse.Namespace], dict[str, object]]
 
 def main() -> None:
     """Measure the sections that were asked for and print a table."""
+    import figures_executor as executor  # noqa: PLC0415 - it imports this module
     import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
     import figures_queue as queue  # noqa: PLC0415 - it imports this module
 
     stores = {
-        "sqlite": (SECTIONS, sqlite_store, read_sqlite),
+        "sqlite": (
+            SECTIONS | {"executor": executor.throughput},
+            sqlite_store,
+            read_sqlite,
+        ),
         "postgresql": (postgres.SECTIONS, queue.fresh_store, postgres.read),
     }
     options = arguments({store: parts[0] for store, parts in stores.items()})
@@ -86,6 +91,10 @@ def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--kills", type=int, default=100, help="kills of each kind")
     parser.add_argument("--jobs", type=int, default=30_000, help="no-op jobs")
+    parser.add_argument("--rounds", type=int, default=5, help="of the executors")
+    parser.add_argument(
+        "--submits", type=int, default=10_000, help="calls in a round of the executors"
+    )
     parser.add_argument("--idle", type=float, default=10.0, help="seconds of idling")
     group = parser.add_argument_group("PostgreSQL only")
     group.add_argument(
