@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pickle
+import resource
 import signal
 import sys
 import time
@@ -204,3 +205,17 @@ def test_what_a_call_leaves_behind_is_gone_when_it_died(executor, tmp_path):
     assert type(executor.submit(leave).exception(PATIENCE_S)) is JobCrashed
     pid = int(note.read_text())
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), SOON_S, "its process's end")
+
+
+def test_the_bound_on_data_is_that_of_the_calls_limit(executor):
+    """Loosely above it; a call without a limit has none, also behind one that had."""
+
+    def bound():
+        return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+    limited = executor.options(memory="256MiB")
+    for _ in range(3):
+        found = limited.submit(bound).result(PATIENCE_S)
+        assert 256 * 2**20 < found < 2**34
+        found = executor.submit(bound).result(PATIENCE_S)
+        assert found == resource.RLIM_INFINITY or found > 2**40

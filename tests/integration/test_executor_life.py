@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import jobpool
+from jobpool.executor import exchange
 from supervising import children_of, is_alive
 from waiting import wait_until
 
@@ -273,6 +275,59 @@ def test_a_killed_caller_leaves_nothing(tmp_path, marker):
         PATIENCE_S,
         "the directories' end",
     )
+
+
+def make_private(place, *, kept=False, old=True):
+    """Make a directory as an executor does; return it and its lock."""
+    path = Path(tempfile.mkdtemp(prefix=exchange.PREFIX, dir=place))
+    (path / "result").touch()
+    locks = exchange.keep([str(path)]) if kept else []
+    if old:
+        past_s = time.time() - 2 * exchange.STALE_S
+        os.utime(path, (past_s, past_s))
+    return path, locks
+
+
+def test_only_what_nobody_keeps_is_removed(tmp_path, monkeypatch):
+    """Old directories without a living host go; the young and the kept ones stay."""
+    monkeypatch.setattr(exchange, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, _ = make_private(tmp_path)
+    young, _ = make_private(tmp_path, old=False)
+    kept, locks = make_private(tmp_path, kept=True)
+    other = tmp_path / "somebody-elses"
+    other.mkdir()
+    exchange.remove_stale()
+    assert {*tmp_path.iterdir()} == {young, kept, other}
+    os.close(locks[0])
+    exchange.remove_stale()
+    assert {*tmp_path.iterdir()} == {young, other}
+    assert not left.exists()
+
+
+def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, marker):
+    """Their directories stay; the next executor removes them."""
+    places = (
+        "from jobpool.executor import exchange\n"
+        "exchange.SHARED_MEMORY = sys.argv[1]\n"
+        "exchange.STALE_S = float(sys.argv[2])\n"
+        "executor = jobpool.Executor(1)\n"
+        "executor.submit(abs, -1).result()\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = script(
+        places + "os.kill(executor._own._courier._host.pid, signal.SIGKILL)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n",
+        tmp_path,
+        3600,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == -signal.SIGKILL
+    wait_nobody(marker)
+    assert list(tmp_path.glob(f"{exchange.PREFIX}*"))
+    script(places, tmp_path, 0, env=environment)
+    assert not list(tmp_path.glob(f"{exchange.PREFIX}*"))
 
 
 def test_a_fork_of_a_killed_caller_keeps_nothing_alive(tmp_path, marker):

@@ -100,6 +100,7 @@ class Engine:
                 return self._courier
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
+            exchange.remove_stale()
             self._directories = exchange.make_directories()
             try:
                 setup = self._setup()

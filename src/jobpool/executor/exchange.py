@@ -8,10 +8,15 @@ ended, because it may be run again.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from jobpool.sandbox.removal import remove_tree
 
 INLINE_MAX_BYTES = 2**20
 """Longer pickles go by file."""
@@ -19,6 +24,10 @@ ROOM_MIN_BYTES = 32 * 2**20
 """So much is left free in a place that is not the last one."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - below it a directory of our own, mode 0700
 PREFIX = "jobpool-executor-"
+STALE_S = 600.0
+"""A directory that nobody keeps may be younger while its host starts."""
+_LOCK = "kept"
+_MAKE_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _INLINE, _FILE = b"i", b"f"
 
 
@@ -36,6 +45,54 @@ def make_directories() -> tuple[str, ...]:
             made.append(tempfile.mkdtemp(prefix=PREFIX, dir=SHARED_MEMORY))
     made.append(tempfile.mkdtemp(prefix=PREFIX))
     return tuple(made)
+
+
+def keep(directories: Sequence[str]) -> list[int]:
+    """Say that these directories are in use for as long as this process lives.
+
+    Returns:
+        The locks: descriptors to be kept open.
+
+    Raises:
+        OSError: one of them is gone.
+    """
+    locks = []
+    for directory in directories:
+        lock = os.open(f"{directory}/{_LOCK}", _MAKE_LOCK, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        locks.append(lock)
+    return locks
+
+
+def remove_stale() -> None:
+    """Remove what executors have left that were killed together with their caller.
+
+    Only our own user's directories, and only those that no living host keeps; a young
+    one may belong to a host that has not come so far.
+    """
+    for place in (SHARED_MEMORY, tempfile.gettempdir()):
+        for path in Path(place).glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError):  # it is gone, or not ours to remove
+                if _is_stale(path):
+                    remove_tree(path)
+
+
+def _is_stale(path: Path) -> bool:
+    status = path.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_ours or time.time() - status.st_mtime < STALE_S:
+        return False
+    try:
+        lock = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True  # its host never came so far
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
 
 
 def wrap(data: bytes, directories: Sequence[str]) -> bytes:

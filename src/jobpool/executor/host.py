@@ -29,8 +29,8 @@ from jobpool.core.limits import PoolLimits
 from jobpool.core.quantity import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.errors import AppError, JobpoolError
+from jobpool.executor import exchange
 from jobpool.executor.application import POOL, SETUP_VARIABLE
-from jobpool.executor.exchange import INLINE_MAX_BYTES
 from jobpool.executor.frames import (
     FRAME_BYTES,
     Broken,
@@ -103,6 +103,7 @@ class Host:
         if setup is None:
             return 0
         self._setup = setup
+        self._kept = exchange.keep(setup.directories)
         home = Path(setup.directories[-1])
         self._database = MemoryDatabase("executor")
         self._store = HostStore(self._database, home / "runs", self._ended)
@@ -271,5 +272,5 @@ def _settings(setup: Setup) -> Settings:
         # goes to the caller's directory itself.
         app_directory=setup.directories[-1],
         pools=(pool,),
-        result_max_bytes=INLINE_MAX_BYTES + 1,
+        result_max_bytes=exchange.INLINE_MAX_BYTES + 1,
     )

@@ -16,6 +16,8 @@ from jobpool.store.records import LeaseBatch, Receipt
 class HostStore(MemoryStore):
     """A store in memory that reports finished jobs, and forgets them.
 
+    Each object belongs to one thread: what it notes of a transaction has no lock.
+
     Args:
         database: shared with the thread that enqueues.
         run_root: where the supervisor keeps its run directory, and is rung.
@@ -68,15 +70,21 @@ class HostStore(MemoryStore):
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         """See `Store.settle`."""
-        receipts = super().settle(settlements)
-        self._finished += [
-            settlement
-            for settlement, receipt in zip(settlements, receipts, strict=True)
-            if receipt is Receipt.ACCEPTED and settlement.state in FINISHED
-        ]
+        with self._session.writing:
+            receipts = super().settle(settlements)
+            self._finished += [
+                settlement
+                for settlement, receipt in zip(settlements, receipts, strict=True)
+                if receipt is Receipt.ACCEPTED and self._is_finished(settlement.id)
+            ]
         if not self._depth:
             self._tell()
         return receipts
+
+    def _is_finished(self, job_id: int) -> bool:
+        """Say so of what is stored: a job to be tried again may be canceled instead."""
+        row = self._database.jobs.get(job_id)
+        return row is not None and row.state in FINISHED
 
     def _tell(self) -> None:
         if self._finished:

@@ -69,7 +69,11 @@ class MemoryDatabase:
         self.jobs.swap(former, row)
 
     def take_token(self) -> int:
-        """Return a fresh token; tokens grow and are never given twice."""
+        """Return a fresh token; tokens grow and are never given twice.
+
+        They order the leases of this database, whose jobs end with this process;
+        those of another one begin anew.
+        """
         self._last_token += 1
         return self._last_token
 

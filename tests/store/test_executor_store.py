@@ -1,0 +1,93 @@
+"""The executor's store tells of every job that has ended for good, and forgets it."""
+
+import threading
+
+import pytest
+
+from jobpool.core.job import JobState, NewJob, Settlement
+from jobpool.core.outcome import Outcome
+from jobpool.executor.hoststore import HostStore
+from jobpool.store.memory import MemoryDatabase
+from jobpool.store.records import Run
+
+RUN, POOL, KIND = "run", "cpu", "call"
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def store(tmp_path, told):
+    store = HostStore(MemoryDatabase("test"), tmp_path, told.extend)
+    store.begin_run(
+        Run(id=RUN, host="h", boot_id="b", pid=1, pid_namespace=1, version="0"),
+        (),
+        3600.0,
+    )
+    yield store
+    store.close()
+
+
+def leased(store, **options):
+    store.enqueue([NewJob(kind=KIND, pool=POOL, payload=b"{}", **options)])
+    (lease,) = store.lease(RUN, {POOL: 1}, {POOL: [KIND]}).leases
+    return lease
+
+
+def settle_in_vain(store, settlement):
+    with store.transaction():
+        store.settle([settlement])
+        raise RuntimeError
+
+
+def settled(lease, state, outcome):
+    return Settlement(id=lease.id, token=lease.token, state=state, outcome=outcome)
+
+
+def test_an_end_is_told_once_and_forgotten(store, told):
+    """A job that is to be tried again has not ended."""
+    lease = leased(store)
+    store.settle([settled(lease, JobState.PENDING, Outcome.CRASHED)])
+    assert told == []
+    (again,) = store.lease(RUN, {POOL: 1}, {POOL: [KIND]}).leases
+    end = settled(again, JobState.SUCCEEDED, Outcome.SUCCEEDED)
+    store.settle([end])
+    assert told == [(end, 2)]
+    assert store.get(lease.id) is None
+
+
+def test_an_end_that_becomes_a_cancel_is_told(store, told):
+    """The settlement says again, the store says canceled: nobody will run it."""
+    lease = leased(store)
+    store.cancel([lease.id])
+    end = settled(lease, JobState.PENDING, Outcome.CRASHED)
+    store.settle([end])
+    assert told == [(end, 1)]
+
+
+def test_a_transaction_tells_when_it_is_over_and_only_if_it_holds(store, told):
+    """What was undone did not end."""
+    lease = leased(store)
+    end = settled(lease, JobState.SUCCEEDED, Outcome.SUCCEEDED)
+    with pytest.raises(RuntimeError):
+        settle_in_vain(store, end)
+    assert told == []
+    with store.transaction():
+        store.settle([end])
+        assert told == []
+    assert told == [(end, 1)]
+
+
+def test_one_threads_transaction_does_not_hide_anothers_end(store, told):
+    """Each thread has an object of its own, as the host does."""
+    lease = leased(store)
+    other = HostStore(store._database, store.run_root, told.extend)
+    end = settled(lease, JobState.SUCCEEDED, Outcome.SUCCEEDED)
+    thread = threading.Thread(target=other.settle, args=([end],))
+    with store.transaction():
+        thread.start()
+    thread.join(10)
+    assert told == [(end, 1)]
+    other.close()
