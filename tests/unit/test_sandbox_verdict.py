@@ -13,6 +13,7 @@ from jobpool.sandbox.verdict import (
     Exit,
     Kill,
     KillReason,
+    MemoryEvents,
     signal_name,
     verdict_of_death,
     verdict_of_done,
@@ -145,3 +146,33 @@ def test_unknown_signals_have_a_number():
     """A signal without a name is shown by its number."""
     assert signal_name(63).startswith(("signal 63", "SIGRTMAX-1", "SIGRT"))
     assert signal_name(999) == "signal 999"
+
+
+@pytest.mark.parametrize(
+    ("events", "host_oom", "outcome", "words"),
+    [
+        (MemoryEvents(oom=1, oom_kills=2), False, Outcome.OUT_OF_MEMORY, "memory.max"),
+        (MemoryEvents(oom_kills=1), False, Outcome.INTERRUPTED, "host was out of"),
+        (MemoryEvents(oom=1), False, Outcome.CRASHED, "did not send"),
+        (MemoryEvents(), True, Outcome.CRASHED, "did not send"),
+        (None, True, Outcome.INTERRUPTED, "host was out of"),
+    ],
+)
+def test_a_cgroup_knows_whom_the_kernel_killed_and_why(
+    events, host_oom, outcome, words
+):
+    """Its own limit, the host's want, or somebody's SIGKILL: told apart exactly."""
+    ending = death(Exit(signal=9, memory_events=events), host_oom=host_oom)
+    assert ending.outcome is outcome
+    assert words in ending.evidence.reason
+
+
+def test_figures_of_the_kernels_kill_are_told():
+    """What it had, and which bound that was."""
+    events = MemoryEvents(oom=1, oom_kills=1, max_bytes=2**30, peak_bytes=2**30)
+    ending = death(Exit(signal=9, memory_events=events))
+    assert ending.evidence.reason == (
+        "killed by the kernel with 1GiB at the memory.max of its cgroup, 1GiB"
+    )
+    fault = death(Exit(signal=signal.SIGSEGV, memory_events=events))
+    assert fault.outcome is Outcome.CRASHED

@@ -12,13 +12,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from jobpool.core.cgroups import EFFECTS, Control, Controls
 from jobpool.core.isolation import MEASURES, obstacles
 from jobpool.core.quantity import show_size
 from jobpool.sandbox.features import lacking
+from jobpool.sandbox.rungroup import NoCgroupError, enter, path_for
 
 _PR_GET_CHILD_SUBREAPER = 37
 _FILES_FEW = 1024
-_V2_ROOT = Path("/sys/fs/cgroup")
 
 
 class Verdict(StrEnum):
@@ -52,7 +53,7 @@ def kernel_facts() -> Iterator[Fact]:
         yield _tried("child subreaper", _subreaper)
         yield _tried("memfd", _memfd)
         yield _tried("/proc/PID/statm", _statm)
-        yield _cgroup()
+        yield from _cgroup()
         yield from _isolation()
     yield from _limits()
 
@@ -100,14 +101,26 @@ def _isolation() -> Iterator[Fact]:
             yield Fact(name, f"stops: {measure.stops}. May break: {measure.may_break}")
 
 
-def _cgroup() -> Fact:
-    """Note whether there is a cgroup v2 that could be used; jobpool works without."""
-    controllers = _V2_ROOT / "cgroup.controllers"
-    if not controllers.exists():
-        return Fact("cgroup v2", "not mounted; not needed")
-    rights = "writable" if os.access(_V2_ROOT, os.W_OK) else "read-only"
-    names = controllers.read_text(encoding="ascii").strip() or "no controllers"
-    return Fact("cgroup v2", f"{rights}: {names}")
+def _cgroup() -> Iterator[Fact]:
+    """Yield what a cgroup would put in force for a supervisor started from here.
+
+    It is tried: a cgroup is made, entered, and removed.
+    """
+    try:
+        origin, path = path_for(f"doctor-{os.getpid()}")
+        group = enter(origin, path, os.getpid())
+    except NoCgroupError as exc:
+        controls = Controls(missing=dict.fromkeys(Control, str(exc)))
+    else:
+        controls = group.controls
+        group.leave()
+    for control, effect in EFFECTS.items():
+        name = f"cgroup v2: {control}"
+        if why := controls.missing.get(control):
+            text = f"not in force: {why}; would stop: {effect.stops}"
+        else:
+            text = f"stops: {effect.stops}. May break: {effect.may_break}"
+        yield Fact(name, text, Verdict.NOTE if why else Verdict.FINE)
 
 
 def _limits() -> Iterator[Fact]:

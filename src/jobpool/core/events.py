@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from jobpool.core.cgroups import Control
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 
@@ -57,6 +58,10 @@ class SupervisorReady(Event, frozen=True, kw_only=True):
     store: str
     app: str
     version: str
+    cgroup: tuple[Control, ...] = ()
+    """What a cgroup puts in force: ``cgroup.kill``, ``memory.max``, ``pids.max``."""
+    cgroup_missing: Mapping[Control, str] = {}
+    """Why the others are not in force."""
 
 
 class SupervisorDraining(Event, frozen=True, kw_only=True):

@@ -98,6 +98,7 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
         "memory": (min(memory, half), memory_origin),
         "timeout": (timeout, DEFAULT),
         **dict.fromkeys(("env", "write", "cpus"), ("all", DEFAULT)),
+        "max_processes": ("auto", DEFAULT),
     }
     for key in ("memory_max", "timeout_max", "soft_timeout", "heartbeat_timeout"):
         defaults[key] = ("none", DEFAULT)

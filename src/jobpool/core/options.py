@@ -51,6 +51,8 @@ _CORES = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 _CORE_MAX = 8191
 """The kernel's own limit."""
 _NICE_MAX = 19
+_PROCESSES_MAX = 4_194_304
+"""The kernel's own limit."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -270,6 +272,9 @@ POOL: Mapping[str, Option] = {
     "env": Option(_names, _show_or(", ".join, "all")),
     "nice": Option(_whole(0, _NICE_MAX)),
     "cpus": Option(_cores, _show_or(lambda cores: ",".join(map(str, cores)), "all")),
+    "max_processes": Option(
+        _or_none(_whole(16, _PROCESSES_MAX), "auto"), _show_or(str, "auto")
+    ),
     "idle_shrink": _DURATION,
     "output_max": _SIZE,
 }

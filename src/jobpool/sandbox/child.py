@@ -28,7 +28,7 @@ import msgspec
 from jobpool.core import running
 from jobpool.core.app import Application
 from jobpool.errors import AppError, SoftTimeout
-from jobpool.sandbox import confine, lockdown
+from jobpool.sandbox import cgroup, confine, lockdown
 from jobpool.sandbox.application import load_application
 from jobpool.sandbox.channel import AttemptChannel, ClosedChannel
 from jobpool.sandbox.copies import watch_forks
@@ -147,6 +147,7 @@ class Child:
         Raises:
             BaseException: whatever a hook or an import raised.
         """
+        cgroup.join(self._go.cgroup)
         become_subreaper()
         confine.bury_sockets(inherited.sockets)
         confine.write_stacks_to(self._fds.stack)

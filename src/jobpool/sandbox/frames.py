@@ -38,6 +38,8 @@ class Load(msgspec.Struct, tag="load", array_like=True):
     """False: the zygote stays empty, and every child loads the application."""
     fence: str = ""
     """File that says until when the children may live; "": no end is set to them."""
+    cgroup: str = ""
+    """The zygote enters it; "": it stays where it was started."""
 
 
 class Fork(msgspec.Struct, tag="fork", array_like=True):
@@ -106,6 +108,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     lockdown: Lockdown = Lockdown()
     queue_depth_max: int = QUEUE_DEPTH_MAX
     """For jobs that a handler enqueues on its own connection."""
+    cgroup: str = ""
+    """The child's own; "": it has none and stays in its zygote's."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True):

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
+from jobpool.sandbox.cgroup import ChildGroup
 from jobpool.sandbox.frames import Decoder, FromChild, encode
 from jobpool.sandbox.link import TICKET_BYTES
 from jobpool.sandbox.marks import open_marks
@@ -54,6 +55,7 @@ class ChildProcess:
         pid: 0 until `attach`.
         pidfd: -1 until `attach`; readable when the child has ended.
         start_time: its start, in clock ticks since boot.
+        group: its own cgroup; None: it has none. Removed by `close`.
 
     Raises:
         OSError: no descriptor, memory or disk space for it; nothing is left open.
@@ -65,6 +67,7 @@ class ChildProcess:
         self.pid = 0
         self.pidfd = -1
         self.start_time = 0
+        self.group: ChildGroup | None = None
         self._statm = -1
         self._data_limit_bytes = 0
         self._out = bytearray()
@@ -130,28 +133,43 @@ class ChildProcess:
         self.start_time = process_start_time(pid) or 0
 
     def reap(self) -> Exit | None:
-        """Return how the process ended; None while it runs."""
+        """Return how the process ended; None while it runs.
+
+        What is left in its cgroup is killed as well.
+        """
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         except ChildProcessError:
             return Exit()
         if pid == 0:
             return None
+        events = self.group.memory_events() if self.group else None
+        if self.group:
+            self.group.kill()
         code = os.waitstatus_to_exitcode(status)
         return Exit(
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             max_rss_bytes=usage.ru_maxrss * _KIB,
             cpu_s=usage.ru_utime + usage.ru_stime,
+            memory_events=events,
         )
 
     def kill_tree(self) -> int:
         """Kill the process and everything below it; return how many were below.
 
         Orphans of a child that died by itself are not below it any more
-        (`tree.sweep_orphans`).
+        (`tree.sweep_orphans`). The cgroup has the last word: it misses nobody.
         """
-        return kill_tree(self.pid, self.pidfd) if self.pidfd >= 0 else 0
+        below = kill_tree(self.pid, self.pidfd) if self.pidfd >= 0 else 0
+        if self.group:
+            self.group.kill()
+        return below
+
+    @property
+    def is_populated(self) -> bool:
+        """Whether something of it lives in its cgroup."""
+        return self.group is not None and self.group.is_populated()
 
     def close(self) -> None:
         """Close every descriptor; the process, if it lives, sees its socket end."""
@@ -169,6 +187,8 @@ class ChildProcess:
                 os.close(fd)
         self._ticket_recall = self._ticket_write = self._output = self._stack = -1
         self._statm = self.pidfd = -1
+        if self.group:
+            self.group.remove()
 
     # -- messages ------------------------------------------------------------------
 
@@ -284,14 +304,18 @@ class ChildProcess:
                 break
         return total
 
-    def bound_data(self, limit_bytes: int) -> None:
-        """Bound its RLIMIT_DATA loosely above a memory limit, if that changed.
+    def bound_memory(self, limit_bytes: int) -> None:
+        """Set the kernel's bounds above a memory limit, if that changed.
 
-        An allocation far beyond the limit then fails at once, as a MemoryError,
-        instead of being killed when it is already too large.
+        An allocation far beyond the limit then fails at once, as a MemoryError
+        (RLIMIT_DATA), instead of being killed when it is already too large; what the
+        meter does not see, or too late, ends at its cgroup's memory.max.
         """
         if limit_bytes == self._data_limit_bytes or self._statm < 0:
             return
+        if self.group:
+            with contextlib.suppress(OSError):  # the former bound holds, or it is gone
+                self.group.bound(limit_bytes)
         self._data_limit_bytes = limit_bytes
         with contextlib.suppress(ProcessLookupError):
             held = statm_bytes(os.pread(self._statm, _STATM_BYTES, 0), STATM_DATA)

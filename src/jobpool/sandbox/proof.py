@@ -5,8 +5,10 @@ can be alive. In this order: its lock is free (the supervisor is gone); it is of
 boot (else everything is gone); its pids mean something to us; its supervisor's pid
 is not the same process any more. Then whatever is left is killed, tree by tree, and
 looked for again: every child on record, and every process that carries the run's
-marker in the environment that it was started with. Only when both searches find
-nobody, the marks are read: nothing can change them any more.
+marker in the environment that it was started with, and, where the run had a cgroup,
+everything that is in it: that finds daemons which have left everything else behind.
+Only when these searches find nobody, the marks are read: nothing can change them any
+more.
 
 What cannot be proven stays as it is, with a reason that a person can act on.
 """
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from jobpool.sandbox.cgroup import Group, read_group
 from jobpool.sandbox.marks import read_marks
 from jobpool.sandbox.procfs import (
     boot_id,
@@ -34,6 +37,7 @@ from jobpool.sandbox.procfs import (
 from jobpool.sandbox.rundirectory import (
     Header,
     held_runs,
+    read_cgroup,
     read_header,
     read_slots,
 )
@@ -137,7 +141,8 @@ def _examine(path: Path, *, same_boot: bool, wait_s: float) -> Proof:
 def _end_survivors(path: Path, header: Header, wait_s: float) -> Proof:
     deadline_s = time.monotonic() + wait_s
     killed: set[tuple[int, int]] = set()
-    while survivors := set(_survivors(path, header.run_id)):
+    group = read_group(read_cgroup(path), header.run_id)
+    while survivors := set(_survivors(path, header.run_id, group)):
         if os.getpid() in {pid for pid, _start in survivors}:
             return Unproven("this process was itself started by a job of that run")
         if time.monotonic() >= deadline_s:
@@ -148,13 +153,22 @@ def _end_survivors(path: Path, header: Header, wait_s: float) -> Proof:
             )
         for member in survivors:
             _kill(member)
+        if group is not None:
+            group.kill()
         killed |= survivors
         time.sleep(_KILL_STEP_S)
+    if group is not None:
+        group.remove()
     return DeadRun(running_tokens=_running_tokens(path), killed=len(killed))
 
 
-def _survivors(path: Path, run_id: str) -> Iterator[tuple[int, int]]:
+def _survivors(
+    path: Path, run_id: str, group: Group | None
+) -> Iterator[tuple[int, int]]:
     """Yield pid and start time of the run's living processes, some of them twice."""
+    for pid in group.members() if group is not None else ():
+        if (start := process_start_time(pid)) is not None:
+            yield pid, start
     for pid, start_time in read_slots(path):
         if is_alive(pid, start_time):
             yield pid, start_time

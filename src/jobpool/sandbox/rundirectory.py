@@ -128,6 +128,14 @@ class RunDirectory:
         """Return the path of a slot's mark file."""
         return str(self.path / f"mark.{slot}")
 
+    def record_cgroup(self, path: str) -> None:
+        """Put the run's cgroup on record, before it is made.
+
+        Raises:
+            OSError: it could not be written; the cgroup must not be made.
+        """
+        (self.path / "cgroup").write_text(path, encoding="utf-8")
+
     def fence_path(self) -> str:
         """Return the file that says until when children may live."""
         return str(self.path / "fence")
@@ -209,6 +217,18 @@ def read_slots(path: Path) -> Iterator[tuple[int, int]]:
     for pid, start_time in _RECORD.iter_unpack(body[:whole]):
         if pid > 0:
             yield pid, start_time
+
+
+def read_cgroup(path: Path) -> str:
+    """Return the cgroup that a run has put on record; "": none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return (path / "cgroup").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def remove_run(root: str | Path, run_id: str) -> None:

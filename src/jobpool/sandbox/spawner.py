@@ -96,6 +96,7 @@ class Zygote:
         preload: bool,
         env: tuple[str, ...] | None = None,
         fence: str = "",
+        cgroup: str = "",
     ) -> Zygote:
         """Start a zygote and tell it to load the application.
 
@@ -110,6 +111,7 @@ class Zygote:
             preload: False: each child loads the application itself.
             env: names of the environment that it keeps; None: all.
             fence: file by which its children end; "": there is none.
+            cgroup: it enters this one; "": none.
 
         Raises:
             JobpoolError: the platform lacks something; nothing was started.
@@ -129,7 +131,7 @@ class Zygote:
                 process.start()
             ours.setblocking(False)
             zygote = cls(pool, process, ours)
-            zygote._socket.send(encode(Load(app, directory, preload, fence)))
+            zygote._socket.send(encode(Load(app, directory, preload, fence, cgroup)))
         except BaseException:
             ours.close()
             raise

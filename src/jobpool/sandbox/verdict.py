@@ -46,6 +46,19 @@ class Kill(msgspec.Struct, frozen=True):
     """The figure that passed it, if there is one."""
 
 
+class MemoryEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kernel did in a child's cgroup for want of memory (memory.events)."""
+
+    oom: int = 0
+    """So often its own ``memory.max`` could not be kept."""
+    oom_kills: int = 0
+    """So many processes in it were killed, for whosever want of memory."""
+    max_bytes: int = 0
+    """Its ``memory.max``."""
+    peak_bytes: int = 0
+    """Its ``memory.peak``; 0: this kernel has none."""
+
+
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """How a process ended, as the kernel told its parent. Exactly one is not None.
 
@@ -56,6 +69,8 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     max_rss_bytes: int = 0
     cpu_s: float = 0.0
+    memory_events: MemoryEvents | None = None
+    """Of its cgroup; None: it had none that counts memory."""
 
 
 FAULT_SIGNALS = frozenset(
@@ -181,14 +196,27 @@ def _cause(
     name = signal_name(exited.signal)
     if exited.signal in FAULT_SIGNALS:
         return Outcome.CRASHED, f"killed by {name}"
-    if host_oom and exited.signal == signal.SIGKILL:
+    if exited.signal == signal.SIGKILL:
+        events = exited.memory_events
+        # What the kernel killed here, where it counts that; else anywhere on the host.
+        wanted = host_oom if events is None else events.oom_kills > 0
+        if wanted:
+            return _want_of_memory(events, name)
+    if stopping:
+        return Outcome.INTERRUPTED, f"killed by {name} while jobpool was stopping"
+    return Outcome.CRASHED, f"killed by {name}; jobpool did not send it"
+
+
+def _want_of_memory(events: MemoryEvents | None, name: str) -> tuple[Outcome, str]:
+    """Say whose want of memory it was that the kernel killed for."""
+    if events is None or not events.oom:
         return (
             Outcome.INTERRUPTED,
             f"killed by {name} while the host was out of memory",
         )
-    if stopping:
-        return Outcome.INTERRUPTED, f"killed by {name} while jobpool was stopping"
-    return Outcome.CRASHED, f"killed by {name}; jobpool did not send it"
+    peak = f" with {show_size(events.peak_bytes)}" if events.peak_bytes else ""
+    bound = f"at the memory.max of its cgroup, {show_size(events.max_bytes)}"
+    return Outcome.OUT_OF_MEMORY, f"killed by the kernel{peak} {bound}"
 
 
 def reason_of_kill(kill: Kill) -> str:

@@ -39,7 +39,9 @@ from jobpool.core import running
 from jobpool.core.app import Application
 from jobpool.core.handler import AppReport
 from jobpool.errors import AppError
+from jobpool.sandbox import cgroup
 from jobpool.sandbox.application import load_application
+from jobpool.sandbox.cgroupplace import NoCgroupError
 from jobpool.sandbox.channel import ClosedChannel
 from jobpool.sandbox.child import ChildFds, Inheritance, child_main
 from jobpool.sandbox.confine import close_fds, ignore_signal
@@ -166,6 +168,11 @@ class Zygote:
         self._load = load
         if load.fence:
             self._fence = Fence(load.fence)
+        try:
+            cgroup.join(load.cgroup)
+        except NoCgroupError as exc:
+            self._send(LoadFailed(str(exc), ""))
+            return False
         os.chdir(load.directory)
         running.enter(ClosedChannel("the application is being imported, not run"), None)
         # While it imports it does not listen: the kernel shall tell it of the

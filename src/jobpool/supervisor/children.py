@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 
 from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
-from jobpool.core.settings import PoolSettings
+from jobpool.core.settings import PoolSettings, SandboxLevel
 from jobpool.core.storeurl import without_password
 from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
+from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.screening import problem
 from jobpool.sandbox.tree import sweep_orphans
 from jobpool.sandbox.verdict import Exit
@@ -49,6 +50,7 @@ class Children:
         run: the run directory.
         slots: the machine's slots; only read.
         lockdown: says what children of a pool do to themselves.
+        group: the run's cgroup; None: it has none.
     """
 
     def __init__(
@@ -59,12 +61,14 @@ class Children:
         *,
         slots: Sequence[Slot],
         lockdown: Callable[[PoolSettings], Lockdown],
+        group: RunGroup | None = None,
     ) -> None:
         self._reactor = reactor
         self._zygotes = zygotes
         self._run = run
         self._slots = slots
         self._lockdown = lockdown
+        self._group = group
         self._processes: dict[int, ChildProcess] = {}
         self._forking: dict[int, ChildProcess] = {}
         self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
@@ -119,6 +123,7 @@ class Children:
         settings = self._zygotes.settings
         pool = next(pool for pool in settings.pools if pool.name == slot.pool)
         self._processes[number] = process
+        self._enclose(process, pool)
         process.send(
             Go(
                 slot_name=slot.name,
@@ -130,6 +135,7 @@ class Children:
                 store_url=without_password(settings.store),
                 lockdown=self._lockdown(pool),
                 queue_depth_max=settings.queue_depth_max,
+                cgroup=process.group.path if process.group else "",
             )
         )
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
@@ -138,6 +144,23 @@ class Children:
         self._reactor.feed(m.ChildForked(number))
         at_ms = self._reactor.clock.utc_ms()
         self._reactor.tell(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
+
+    def _enclose(self, process: ChildProcess, pool: PoolSettings) -> None:
+        """Give a child a cgroup of its own, if the run has one that it is good for."""
+        group = self._group
+        if group is None or not group.is_per_child or pool.sandbox is SandboxLevel.OFF:
+            return
+        name = f"{process.slot_name}.{process.pid}"
+        try:
+            process.group = group.child(
+                name, pool.limits.memory_bytes, pool.max_processes
+            )
+        except OSError as exc:
+            # It waits for nothing: an operator who asked for the bound is told each
+            # time, and the other measures hold.
+            self._reactor.tell(
+                notices.not_enclosed(self._reactor.clock.utc_ms(), pool.name, exc)
+            )
 
     def fork_failed(self, number: int, message: str) -> None:
         """The zygote could not make the child."""
@@ -173,7 +196,7 @@ class Children:
         """An attempt begins under a memory limit."""
         process = self._process(number)
         if process is not None:
-            process.bound_data(limit_bytes)
+            process.bound_memory(limit_bytes)
             self.watch.begin(number, seq, limit_bytes, self._reactor.now_s())
 
     def recall(self, number: int) -> None:
@@ -309,7 +332,13 @@ class Children:
         self._met = orphans
         if orphans:
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
-        clean = [number for number in self._dead if not self._left[number]]
+        clean = [
+            number
+            for number, (process, _ended) in self._dead.items()
+            if not (self._left[number] or process.is_populated)
+        ]
+        if len(clean) < len(self._dead):
+            self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
         host_oom = self._oom.rose() if clean else False
         for number in clean:
             process, ended = self._dead.pop(number)

@@ -94,6 +94,17 @@ def child_not_started(
     )
 
 
+def not_enclosed(at_ms: int, pool: str, error: OSError) -> ev.Event:
+    """A child has no cgroup of its own, although others have."""
+    return ev.IsolationReduced(
+        at_ms=at_ms,
+        pools=(pool,),
+        measure="cgroup",
+        stops="using memory and processes beyond the bounds of a cgroup",
+        why=f"a cgroup for the child cannot be made: {error.strerror}",
+    )
+
+
 def child_stuck(at_ms: int, slot_name: str, late_s: float) -> ev.Event:
     """SIGKILL did not end a child."""
     return ev.Alarm(

@@ -31,6 +31,7 @@ from jobpool.core.storeurl import without_password
 from jobpool.errors import JobpoolError, OutcomeUnknown, StoreUnavailable
 from jobpool.sandbox.fence import Fence
 from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
+from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.tree import become_subreaper
 from jobpool.store import open_store
 from jobpool.store.base import Store
@@ -175,8 +176,11 @@ class _Supervisor:
                 raise self._store.error
             self._make_keepers()
             root = self._store.run_root
-            with RunDirectory.create(root, self._own.id) as directory:
-                return self._run_in(directory)
+            with (
+                RunDirectory.create(root, self._own.id) as directory,
+                self._isolation.entered(directory, self._settings) as group,
+            ):
+                return self._run_in(directory, group)
         finally:
             self._store.close(CLOSE_S)
             self._reactor.close()
@@ -196,9 +200,10 @@ class _Supervisor:
             clock=self._clock,
         )
 
-    def _run_in(self, directory: RunDirectory) -> int:
+    def _run_in(self, directory: RunDirectory, group: RunGroup | None) -> int:
         reactor = self._reactor
         zygotes = Zygotes(reactor, self._settings, self._own.id)
+        zygotes.cgroup = group.zygotes if group else ""
         if self._store.shared:
             zygotes.fence = directory.fence_path()
             self._pulse.move_fence = Fence(zygotes.fence, make=True).move
@@ -208,6 +213,7 @@ class _Supervisor:
             directory,
             slots=self._machine.slots,
             lockdown=self._isolation.lockdown,
+            group=group,
         )
         self._zygotes = zygotes
         loop = Loop(
@@ -308,6 +314,8 @@ class _Supervisor:
             store=without_password(self._settings.store),
             app=self._settings.app,
             version=self._own.version,
+            cgroup=self._isolation.controls.in_force,
+            cgroup_missing=dict(self._isolation.controls.missing),
         )
 
     def _leave(self, finish: m.Finish) -> None:

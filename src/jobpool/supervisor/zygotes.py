@@ -66,6 +66,8 @@ class Zygotes:
         self.settings = settings
         self.fence = ""
         """File by which children end, where leases do so by time."""
+        self.cgroup = ""
+        """Of zygotes, where there is one."""
         self._serving: dict[str, _Kept] = {}
         self._coming: dict[str, _Kept] = {}
         self._former: list[_Kept] = []
@@ -92,6 +94,7 @@ class Zygotes:
                 preload=settings.preload,
                 env=settings.env,
                 fence=self.fence,
+                cgroup=self.cgroup,
             )
         except OSError as exc:
             reloading = pool in self._serving
