@@ -206,6 +206,21 @@ class RetryLater(Exception):
         self.delay = delay
 
 
+class SoftMemory(Exception):
+    """Raised inside a handler once its attempt is over its soft memory limit.
+
+    Only where the handler's decorator names ``memory_soft``: a limit that the
+    configuration alone has set is no more than a line in the log. Once an attempt, in
+    the main thread, between two steps of Python: not inside of C code, and not in
+    other threads or processes. An ``async def`` handler is canceled instead: it sees
+    ``asyncio.CancelledError``.
+
+    The hard limit stands, whatever the handler does. An attempt that ends by it is
+    ``failed``: it ended in good order and its process lives, so that it is no crash,
+    and no step towards quarantine; `memory_growth` follows the hard limit alone.
+    """
+
+
 class SoftTimeout(Exception):
     """Raised inside a handler at its soft time limit, so that it can clean up.
 

@@ -46,6 +46,8 @@ def sample(kind, text="text"):
             given["kinds"] = (ev.UnknownKind(text, 3, 4.0),)
         elif field.name == "pools":
             given["pools"] = {"cpu": text}
+        elif field.name.startswith("cgroup"):
+            given[field.name] = {} if field.name.endswith("missing") else ()
         else:
             given[field.name] = values[plain]
     return kind(**given)
@@ -105,6 +107,7 @@ def test_there_are_all_events_that_were_agreed():
         "lease_regained",
         "lines_dropped",
         "memory_awaited",
+        "memory_soft_passed",
         "pool_reloaded",
         "pool_resized",
         "run_reclaimed",

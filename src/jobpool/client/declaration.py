@@ -11,7 +11,7 @@ from typing import Any
 from jobpool.client.retry import RetryRules, checked_count, read_rules
 from jobpool.core.handler import INTERNAL_PREFIX, check_kind
 from jobpool.core.limits import Limits
-from jobpool.core.options import growth_factor
+from jobpool.core.options import growth_factor, soft_size
 from jobpool.core.policy import Policy, Rerun
 from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError
@@ -23,6 +23,7 @@ def read_limits(
     soft_timeout: DurationLike | None,
     memory: SizeLike | None,
     memory_growth: float | None,
+    memory_soft: str | float | None,
     heartbeat_timeout: DurationLike | None,
 ) -> Limits:
     """Return the limits that a decorator names.
@@ -37,6 +38,9 @@ def read_limits(
         memory_growth=None
         if memory_growth is None
         else growth_factor(memory_growth, "memory_growth"),
+        memory_soft=None
+        if memory_soft is None
+        else soft_size(memory_soft, "memory_soft"),
         heartbeat_timeout_s=positive_s(heartbeat_timeout, "heartbeat_timeout"),
     )
     soft_s, hard_s = limits.soft_timeout_s, limits.timeout_s

@@ -1,11 +1,11 @@
-"""Calling a handler, plain or ``async def``, so that a soft timeout ends it cleanly.
+"""Calling a handler, plain or ``async def``, so that a soft limit ends it cleanly.
 
-Theory of operation. At the soft limit the child's signal handler raises
-`SoftTimeout` in the main thread. In a plain handler that is all: it unwinds. Under
+Theory of operation. At a soft limit the child's signal handler raises `SoftTimeout` or
+`SoftMemory` in the main thread. In a plain handler that is all: it unwinds. Under
 an event loop it may strike while the loop itself runs a callback, which would log
 and drop it. For an async handler the signal handler is therefore wrapped: what it
 raises is caught, the handler's task is canceled (as asyncio does for Ctrl-C), its
-``finally`` blocks run, and `SoftTimeout` comes out of the call instead of
+``finally`` blocks run, and what was raised comes out of the call instead of
 CancelledError. A coroutine that never awaits is not interrupted; the hard limit is
 for that.
 
@@ -22,14 +22,14 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
-from jobpool.errors import SoftTimeout
+from jobpool.errors import SoftMemory, SoftTimeout
 
-SOFT_TIMEOUT_SIGNAL = "SIGUSR1"
-"""What a child's supervisor sends at the soft limit."""
+SOFT_SIGNALS = ("SIGUSR1", "SIGURG")
+"""What a child's supervisor sends at the soft limits, of time and of memory."""
 
 
 def call(
@@ -41,6 +41,7 @@ def call(
 
     Raises:
         SoftTimeout: the soft limit was reached; an async function was canceled.
+        SoftMemory: likewise.
         BaseException: whatever the function raised.
     """
     outcome = function(*args, **(kwargs or {}))
@@ -50,7 +51,7 @@ def call(
 
 
 def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    watch = _SoftTimeoutWatch()
+    watch = _SoftLimitWatch()
     guarded = watch.guard(coroutine)
     try:
         with watch.installed():
@@ -59,23 +60,23 @@ def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
         if watch.fired is None:
             raise
     finally:
-        # They matter if they were never started: the soft timeout came before the
+        # They matter if they were never started: the soft limit came before the
         # loop did, or there could be no loop; Python would warn about each.
         guarded.close()
         coroutine.close()
     raise watch.fired
 
 
-class _SoftTimeoutWatch:
-    """Turns a soft timeout into a cancellation of one task."""
+class _SoftLimitWatch:
+    """Turns a soft limit into a cancellation of one task."""
 
     def __init__(self) -> None:
-        self.fired: SoftTimeout | None = None
+        self.fired: SoftTimeout | SoftMemory | None = None
         self._installed = False
         self._task: asyncio.Task[Any] | None = None
 
     async def guard(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run the coroutine as the task that a soft timeout cancels."""
+        """Run the coroutine as the task that a soft limit cancels."""
         self._task = asyncio.current_task()
         if self.fired is not None:  # looked at last: from here on it is canceled
             raise self.fired
@@ -87,29 +88,29 @@ class _SoftTimeoutWatch:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Stand between the child's signal handler and the event loop."""
-        number: int = getattr(signal, SOFT_TIMEOUT_SIGNAL, 0)
+        """Stand between the child's signal handlers and the event loop."""
+        with ExitStack() as undo:
+            if threading.current_thread() is threading.main_thread():
+                for name in SOFT_SIGNALS:
+                    self._wrap(getattr(signal, name, 0), undo)
+            yield
+
+    def _wrap(self, number: int, undo: ExitStack) -> None:
         before = signal.getsignal(number) if number else None
-        if threading.current_thread() is not threading.main_thread() or not callable(
-            before
-        ):
-            yield  # not in a child: nobody sends it
-            return
+        if not callable(before):
+            return  # not in a child: nobody sends it
 
         def handle(signum: int, frame: FrameType | None) -> None:
             try:
                 before(signum, frame)
-            except SoftTimeout as exc:
+            except (SoftTimeout, SoftMemory) as exc:
                 self._cancel(exc)
 
         signal.signal(number, handle)
+        undo.callback(signal.signal, number, before)
         self._installed = True
-        try:
-            yield
-        finally:
-            signal.signal(number, before)
 
-    def _cancel(self, fired: SoftTimeout) -> None:
+    def _cancel(self, fired: SoftTimeout | SoftMemory) -> None:
         self.fired = fired
         if self._task is not None:
             self._task.cancel()

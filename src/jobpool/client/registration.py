@@ -61,6 +61,7 @@ class Registration:
         max_crashes: int | None = None,
         crash_window: DurationLike | None = None,
         memory_growth: float | None = None,
+        memory_soft: str | float | None = None,
         heartbeat_timeout: DurationLike | None = None,
         rerun: str = "always",
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
@@ -81,6 +82,8 @@ class Registration:
             memory_growth: after each ``out_of_memory`` the next attempt may use so many
                 times as much, up to the pool's ``memory_max`` (without one, half of
                 the machine's memory).
+            memory_soft: a size, or a share of the memory limit such as 0.8: over it
+                `SoftMemory` is raised in it, once (an async one is canceled).
             heartbeat_timeout: killed as stalled when silent for so long.
             rerun: ``"never"``: an attempt whose end is unknown is the last one.
 
@@ -102,6 +105,7 @@ class Registration:
             soft_timeout=soft_timeout,
             memory=memory,
             memory_growth=memory_growth,
+            memory_soft=memory_soft,
             heartbeat_timeout=heartbeat_timeout,
         )
         policy = read_policy(

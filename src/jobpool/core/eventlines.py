@@ -14,6 +14,7 @@ import msgspec
 
 from jobpool.core import events as ev
 from jobpool.core.job import JobState
+from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.core.printable import capped, json_text, one_line, whole
 from jobpool.core.quantity import show_duration, show_size
 
@@ -93,6 +94,15 @@ def _parts(event: ev.Event) -> Iterator[str]:
             yield "its own transaction had completed it"
             if event.outcome is not None:
                 yield f"its attempt {event.outcome} afterwards, charged to nobody"
+        case MemorySoftPassed():
+            yield f"job {event.id} over its soft memory limit"
+            yield event.slot
+            yield event.kind
+            yield (
+                f"{show_size(event.rss_bytes)} of {show_size(event.soft_bytes)}, to be "
+                f"killed at {show_size(event.memory_bytes)}"
+            )
+            yield "SoftMemory is raised" if event.raised else ""
         case ev.JobDead():
             yield f"job {event.id} dead"
             yield event.kind

@@ -12,7 +12,7 @@ import msgspec
 
 from jobpool.core.config import Configuration
 from jobpool.core.handler import INTERNAL_PREFIX, AppReport, HandlerSpec
-from jobpool.core.limits import Limits, resolve
+from jobpool.core.limits import Effective, Limits, resolve
 from jobpool.core.options import KIND
 from jobpool.core.settings import KindSettings
 from jobpool.core.sources import field_of
@@ -61,7 +61,7 @@ def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[Kind
             chosen = getattr(configured, field)
             value = getattr(spec.policy, field) if chosen is None else chosen
         else:
-            value = getattr(effective, field_of(Limits, key))
+            value = getattr(effective, field_of(Effective, key))
         if value is not None:
             yield KindLimit(
                 kind=spec.kind,
@@ -90,7 +90,7 @@ def _origin(
         asked, origin = declared, "decorator"
     else:
         asked, origin = pool.value, pool.origin
-    if asked != value:
+    if asked != value and key in _MAXIMA:
         ceiling = values[f"pools.{spec.pool}.{_MAXIMA[key]}"]
         return f"{ceiling.origin} ({origin} asked for {KIND[key].show(asked)})"
     return origin

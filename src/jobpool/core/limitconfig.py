@@ -100,8 +100,9 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
         **dict.fromkeys(("env", "write", "cpus"), ("all", DEFAULT)),
         "max_processes": ("auto", DEFAULT),
     }
-    for key in ("memory_max", "timeout_max", "soft_timeout", "heartbeat_timeout"):
-        defaults[key] = ("none", DEFAULT)
+    for key in POOL:
+        if _is_limit(key) and key not in defaults:
+            defaults[key] = ("none", DEFAULT)
     plain = {
         field.name: field.default for field in msgspec.structs.fields(st.PoolSettings)
     }
@@ -136,6 +137,7 @@ def _is_limit(key: str) -> bool:
     return key.removesuffix("_max") in {
         "memory",
         "memory_growth",
+        "memory_soft",
         "timeout",
         "soft_timeout",
         "heartbeat_timeout",
@@ -175,6 +177,7 @@ def refuse_contradictions(owner: str, found: Mapping[str, Value]) -> None:
         ("timeout", "timeout_max", show_duration, False),
         ("memory", "memory_max", show_size, False),
         ("soft_timeout", "timeout", show_duration, True),
+        ("memory_soft", "memory", KIND["memory_soft"].show, True),
     ):
         low, high = found.get(lower), found.get(upper)
         if low is None or high is None or low.value is None or high.value is None:

@@ -23,6 +23,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """`SoftTimeout` is raised in the handler."""
     memory_bytes: int | None = None
     """Resident memory of the process tree, at most."""
+    memory_soft: float | None = None
+    """Bytes; below 1: a share of the memory limit. `SoftMemory` is raised, or said."""
     memory_growth: float | None = None
     """After each out_of_memory the next attempt gets so many times as much."""
     heartbeat_timeout_s: float | None = None
@@ -35,6 +37,9 @@ class Effective(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     memory_bytes: int
     memory_growth: float | None = None
+    memory_soft_bytes: int | None = None
+    memory_soft_raises: bool = False
+    """The handler has named such a limit: it is ready for `SoftMemory`."""
     soft_timeout_s: float | None = None
     heartbeat_timeout_s: float | None = None
 
@@ -44,6 +49,7 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout_s: float
     memory_bytes: int
+    memory_soft: float | None = None
     soft_timeout_s: float | None = None
     heartbeat_timeout_s: float | None = None
     timeout_max_s: float | None = None
@@ -70,8 +76,8 @@ def resolve(
         ran_out: how many attempts of the job have run out of memory.
 
     Returns:
-        The effective limits; a soft timeout that is not below the hard one is
-        dropped, because the hard one comes first.
+        The effective limits; a soft one that is not below the hard one is dropped,
+        because the hard one comes first.
     """
     chain = (configured, job, declared)
     timeout_s = _first(pool.timeout_s, *(c.timeout_s for c in chain))
@@ -88,6 +94,10 @@ def resolve(
         timeout_s=timeout_s,
         memory_bytes=memory,
         memory_growth=growth,
+        memory_soft_bytes=_soft_bytes(
+            _first_or_none(*(c.memory_soft for c in chain), pool.memory_soft), memory
+        ),
+        memory_soft_raises=declared.memory_soft is not None,
         soft_timeout_s=soft if soft is not None and soft < timeout_s else None,
         heartbeat_timeout_s=_first_or_none(
             *(c.heartbeat_timeout_s for c in chain), pool.heartbeat_timeout_s
@@ -98,6 +108,13 @@ def resolve(
 def _grown(memory_bytes: int, factor: float, pool: PoolLimits) -> int:
     ceiling = pool.memory_max_bytes or pool.memory_growth_max_bytes or memory_bytes
     return max(memory_bytes, min(int(memory_bytes * factor), ceiling))
+
+
+def _soft_bytes(soft: float | None, memory_bytes: int) -> int | None:
+    if soft is None:
+        return None
+    soft_bytes = int(soft * memory_bytes if soft < 1 else soft)
+    return soft_bytes if soft_bytes < memory_bytes else None
 
 
 def _first_or_none(*values: float | None) -> float | None:

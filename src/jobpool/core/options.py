@@ -53,6 +53,7 @@ _CORE_MAX = 8191
 _NICE_MAX = 19
 _PROCESSES_MAX = 4_194_304
 """The kernel's own limit."""
+_SHARE = re.compile(r"0?\.\d{1,6}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -173,6 +174,32 @@ def growth_factor(value: Any, what: str) -> float:
     return float(value)
 
 
+def soft_size(value: Any, what: str) -> float:
+    """Read a soft memory limit: a size, or a share of the hard one such as 0.8.
+
+    Returns:
+        Bytes; below 1: the share.
+
+    Raises:
+        ConfigError: neither.
+    """
+    text = value.strip() if isinstance(value, str) else ""
+    if (isinstance(value, float) and 0 < value < 1) or _SHARE.fullmatch(text):
+        share = float(value)
+        if share > 0:
+            return share
+    if isinstance(value, float):
+        raise ConfigError(
+            f'{what}: expected a size such as "400MiB", or a share of the memory limit '
+            f"such as 0.8, got {_seen(value)}"
+        )
+    return float(size_bytes(value, what))
+
+
+def _show_soft(value: float) -> str:
+    return f"{value:g}" if value < 1 else show_size(int(value))
+
+
 def _paths(value: Any, what: str) -> tuple[str, ...] | None:
     if value == "all":
         return None
@@ -254,6 +281,7 @@ POOL: Mapping[str, Option] = {
     "size": Option(pool_size),
     "memory": _SIZE,
     "memory_max": _SIZE_OR_NONE,
+    "memory_soft": Option(_or_none(soft_size), _show_or(_show_soft, "none")),
     "timeout": _DURATION,
     "timeout_max": _DURATION_OR_NONE,
     "soft_timeout": _DURATION_OR_NONE,
@@ -284,6 +312,7 @@ KIND: Mapping[str, Option] = {
     "timeout": _DURATION,
     "soft_timeout": _DURATION,
     "memory": _SIZE,
+    "memory_soft": Option(soft_size, _show_soft),
     "memory_growth": Option(growth_factor, "{:g}".format),
     "heartbeat_timeout": _DURATION,
     "max_attempts": Option(_whole(1, MAX_ATTEMPTS_MAX)),

@@ -27,7 +27,7 @@ import msgspec
 
 from jobpool.core import running
 from jobpool.core.app import Application
-from jobpool.errors import AppError, SoftTimeout
+from jobpool.errors import AppError, SoftMemory, SoftTimeout
 from jobpool.sandbox import cgroup, confine, lockdown
 from jobpool.sandbox.application import load_application
 from jobpool.sandbox.channel import AttemptChannel, ClosedChannel
@@ -47,6 +47,7 @@ from jobpool.sandbox.procfs import statm_bytes
 from jobpool.sandbox.report import failed, raised
 from jobpool.sandbox.reset import Baseline
 from jobpool.sandbox.scratch import Scratch, scratch_path
+from jobpool.sandbox.softmemory import SoftMemoryGuard
 from jobpool.sandbox.tree import become_subreaper
 
 EXIT_START_FAILED = 1
@@ -133,6 +134,7 @@ class Child:
         self._go = go
         self._pid = os.getpid()
         self._soft_from_s: float | None = None
+        self._soft_memory = SoftMemoryGuard()
         self._marks = Marks(fds.mark)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._peak_reset = _open_peak_reset()
@@ -151,7 +153,7 @@ class Child:
         become_subreaper()
         confine.bury_sockets(inherited.sockets)
         confine.write_stacks_to(self._fds.stack)
-        confine.set_signals(self._on_soft_timeout)
+        confine.set_signals(self._on_soft_timeout, self._soft_memory.on_signal)
         confine.forget_multiprocess()
         watch_forks(self._forsake)
         running.enter(_NO_ATTEMPT, None)
@@ -244,8 +246,14 @@ class Child:
                 result = self._invoke(application, job, channel)
             finally:
                 self._soft_from_s = None
+                self._soft_memory.disarm()
         except BaseException as exc:  # noqa: BLE001 - every end of a handler is data
-            self._soft_from_s = None  # a soft timeout may have cut the line above
+            # One soft limit may have cut the lines above; the other may come only now.
+            try:
+                self._soft_from_s = None
+                self._soft_memory.disarm()
+            except (SoftTimeout, SoftMemory):
+                self._soft_memory.disarm()
             return b"", raised(exc)
         return self._checked(result)
 
@@ -268,6 +276,7 @@ class Child:
             # The supervisor's clock decides; this only keeps a signal that was meant
             # for the attempt before from hitting this one.
             self._soft_from_s = now_s + job.soft_timeout_s / 2
+        self._soft_memory.arm(job.memory_soft_bytes)
         return context.run(
             application.invoke, job.kind, job.payload, self._go.result_max_bytes
         )
@@ -325,6 +334,7 @@ class Child:
     def _forsake(self) -> None:
         """Runs in each process that a handler forks: it must not speak for us."""
         self._soft_from_s = None
+        self._soft_memory.disarm()
         self._link.abandon()
         running.enter(ClosedChannel("this process was forked by a handler"), None)
 

@@ -101,11 +101,15 @@ def ignore_signal(_signum: int, _frame: FrameType | None) -> None:
     """Do nothing: unlike SIG_IGN this does not reach the programs that a job runs."""
 
 
-def set_signals(soft_timeout: Callable[[int, FrameType | None], Any]) -> None:
-    """Leave ending to the supervisor, and listen for the soft time limit."""
+def set_signals(
+    soft_timeout: Callable[[int, FrameType | None], Any],
+    soft_memory: Callable[[int, FrameType | None], Any],
+) -> None:
+    """Leave ending to the supervisor, and listen for the soft limits."""
     signal.signal(signal.SIGTERM, ignore_signal)
     signal.signal(signal.SIGINT, ignore_signal)
     signal.signal(signal.SIGUSR1, soft_timeout)
+    signal.signal(signal.SIGURG, soft_memory)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -121,6 +125,7 @@ def release_signals() -> None:
         if signal.getsignal(signum) is ignore_signal:
             signal.signal(signum, default)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    signal.signal(signal.SIGURG, signal.SIG_DFL)
 
 
 def write_stacks_to(stack_fd: int) -> None:

@@ -124,6 +124,8 @@ class RunJob(msgspec.Struct, tag="run", array_like=True):
     checkpoint: bytes | None
     timeout_s: float
     soft_timeout_s: float | None
+    memory_soft_bytes: int | None = None
+    """`SoftMemory` is raised over it; None: never."""
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):

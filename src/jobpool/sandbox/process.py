@@ -334,6 +334,10 @@ class ChildProcess:
         """Raise `SoftTimeout` in the handler that is running."""
         self._signal(signal.SIGUSR1)
 
+    def soft_memory(self) -> None:
+        """Raise `SoftMemory` in the handler, if its attempt is over that limit."""
+        self._signal(signal.SIGURG)
+
     def output_tail(self, max_bytes: int) -> bytes:
         """Return the last of what the present attempt wrote, marked when cut."""
         return read_tail(self._output, max_bytes)

@@ -17,10 +17,10 @@ from jobpool.core.job import JobState
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.frames import Ask, Beat, Done, Retire, RunJob
+from jobpool.sandbox.frames import Ask, Beat, Done, Retire
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_death, verdict_of_done
 from jobpool.supervisor import messages as m
-from jobpool.supervisor import notices
+from jobpool.supervisor import notices, orders
 from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import (
@@ -32,6 +32,7 @@ from jobpool.supervisor.moments import (
 )
 from jobpool.supervisor.pool import AHEAD_MAX, Pool
 from jobpool.supervisor.slot import Assigned, Slot, SlotState
+from jobpool.supervisor.softmemory import SoftMemory
 from jobpool.supervisor.starts import empty
 
 T = TypeVar("T")
@@ -68,30 +69,19 @@ class Attempts:
         self._rest_with = rest
         self._freed = freed
         self.claims = Claims(desk)
+        self.soft_memory = SoftMemory(desk).passed
 
     def assign(self, slot: Slot, job: Assigned) -> None:
         """Send a job to an idle slot, or ahead to a busy one."""
         slot.seq += 1
         job.seq = slot.seq
-        lease, limits = job.lease, job.limits
-        frame = RunJob(
-            seq=job.seq,
-            id=lease.id,
-            token=lease.token,
-            kind=lease.kind,
-            attempt=lease.attempt,
-            payload=lease.payload,
-            checkpoint=lease.checkpoint,
-            timeout_s=limits.timeout_s,
-            soft_timeout_s=limits.soft_timeout_s,
-        )
         slot.queue.append(job)
         if len(slot.queue) == 1:
             slot.state = SlotState.BUSY
             self._begin(slot, job)
         else:
             self._set_deadline(slot)
-        self._desk.out.append(m.Assign(slot.number, frame))
+        self._desk.out.append(m.Assign(slot.number, orders.run_job(job)))
 
     def can_send_ahead(self, slot: Slot, kind: str) -> bool:
         """Say whether a busy slot may be sent one more job of this kind."""
@@ -131,7 +121,7 @@ class Attempts:
         slot.recall_s = job.started_s + RECALL_AFTER_S
         if job.limits.soft_timeout_s is not None:
             job.soft_s = job.started_s + job.limits.soft_timeout_s
-        self._desk.out.append(m.Watch(slot.number, job.seq, job.limits.memory_bytes))
+        self._desk.out.append(orders.watch(slot, job))
         self._set_deadline(slot)
 
     def done(self, slot: Slot, frame: object) -> None:

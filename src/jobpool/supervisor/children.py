@@ -84,7 +84,7 @@ class Children:
         """Of slots whose child is dead: orphans that may be of its tree."""
         self._sweep_s = NEVER_S
         self._oom = HostOom()
-        self.watch = Watch(self._over_memory)
+        self.watch = Watch(reactor.feed)
         zygotes.on_forked = self.forked
         zygotes.on_fork_failed = self.fork_failed
 
@@ -192,12 +192,12 @@ class Children:
         if process.wants_write and not waited and number in self._processes:
             self._reactor.want_write(process, on=True)
 
-    def begin_watch(self, number: int, seq: int, limit_bytes: int) -> None:
+    def begin_watch(self, order: m.Watch) -> None:
         """An attempt begins under a memory limit."""
-        process = self._process(number)
+        process = self._process(order.slot)
         if process is not None:
-            process.bound_memory(limit_bytes)
-            self.watch.begin(number, seq, limit_bytes, self._reactor.now_s())
+            process.bound_memory(order.memory_bytes)
+            self.watch.begin(order, self._reactor.now_s())
 
     def recall(self, number: int) -> None:
         """Take back what the child has not begun."""
@@ -210,6 +210,12 @@ class Children:
         process = self._process(number)
         if process is not None:
             process.soft_timeout()
+
+    def soft_memory(self, number: int) -> None:
+        """Raise the soft memory limit in the child."""
+        process = self._process(number)
+        if process is not None:
+            process.soft_memory()
 
     def dump(self, number: int) -> None:
         """Make the child write its stacks."""
@@ -371,6 +377,3 @@ class Children:
                 )
             )
             process.close()
-
-    def _over_memory(self, number: int, seq: int, rss_bytes: int) -> None:
-        self._reactor.feed(m.OverMemory(number, seq, rss_bytes))

@@ -120,7 +120,9 @@ class Machine:
             m.FrameArrived: self._frame_arrived,
             m.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
             m.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
-            m.OverMemory: lambda e: self._slot(e.slot, SlotEvent.OVER_MEMORY, e),
+            m.OverMemory: lambda e: self._slot(
+                e.slot, SlotEvent.SOFT_MEMORY if e.soft else SlotEvent.OVER_MEMORY, e
+            ),
             m.Recalled: self._recalled,
             m.Granted: self._granted,
             m.GrantFailed: lambda _e: self._leasing.failed(),

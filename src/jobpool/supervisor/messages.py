@@ -93,12 +93,13 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverMemory(msgspec.Struct, frozen=True):
-    """A busy child's tree is over its memory limit, confirmed."""
+    """A busy child's tree is over its memory limit, or the soft one, confirmed."""
 
     slot: int
     seq: int
     """The attempt that was looked at."""
     rss_bytes: int
+    soft: bool = False
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -263,6 +264,7 @@ class Watch(msgspec.Struct, frozen=True):
     slot: int
     seq: int
     memory_bytes: int
+    memory_soft_bytes: int | None = None
 
 
 class Unwatch(msgspec.Struct, frozen=True):
@@ -286,6 +288,12 @@ class Recall(msgspec.Struct, frozen=True):
 
 class SoftTimeout(msgspec.Struct, frozen=True):
     """Tell a child that its attempt's soft time limit has come."""
+
+    slot: int
+
+
+class SoftMemory(msgspec.Struct, frozen=True):
+    """Tell a child that its attempt is over its soft memory limit."""
 
     slot: int
 
@@ -367,6 +375,7 @@ Command = (
     | Send
     | Recall
     | SoftTimeout
+    | SoftMemory
     | Dump
     | Kill
     | Settle

@@ -58,6 +58,8 @@ class SlotEvent(StrEnum):
     """The child sent what no child of ours sends."""
     EXITED = "exited"
     OVER_MEMORY = "over_memory"
+    SOFT_MEMORY = "soft_memory"
+    """Over its soft limit only."""
     CANCEL = "cancel"
     DEADLINE = "deadline"
     STOP = "stop"
@@ -76,6 +78,7 @@ _UNEXPECTED = {
     _E.GARBAGE: "garbage",
     _E.EXITED: "impossible",
     _E.OVER_MEMORY: IGNORE,
+    _E.SOFT_MEMORY: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
     _E.STOP: IGNORE,
@@ -91,6 +94,7 @@ _DYING = {
 _WITHOUT_CHILD = {
     **dict.fromkeys(_E, "impossible"),
     _E.OVER_MEMORY: IGNORE,
+    _E.SOFT_MEMORY: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
     _E.STOP: IGNORE,
@@ -124,6 +128,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
         _E.ASK: "ask",
         _E.EXITED: "died",
         _E.OVER_MEMORY: "over_memory",
+        _E.SOFT_MEMORY: "soft_memory",
         _E.CANCEL: "cancel",
         _E.DEADLINE: "due",
         _E.STOP: "interrupt",
@@ -155,6 +160,7 @@ class Assigned:
     """Monotonic time at which it became its child's first; None: still behind."""
     soft_s: float = NEVER_S
     """When the soft time limit is signalled, or signalled again."""
+    soft_memory_said: bool = False
     noted: bool = False
     beat_s: float = 0.0
     """Monotonic time of the last sign of life."""

@@ -2,7 +2,8 @@
 
 Only slots that run an attempt are looked at. Resident memory is the trigger; before
 a child is called over its limit, the figure is confirmed without what it merely
-shares or maps (`ChildProcess.confirm_over`).
+shares or maps (`ChildProcess.confirm_over`). A soft limit is told now and again for as
+long as it is passed: the child may not have heard.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 
 from jobpool.sandbox.meter import next_look_s
 from jobpool.sandbox.process import ChildProcess
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.moments import SOFT_AGAIN_S
 
 OUTPUT_KEEP_BYTES = 64 * 1024
 
@@ -24,6 +27,9 @@ class Watched:
     process: ChildProcess
     limit_bytes: int
     output_max_bytes: int
+    soft_bytes: int | None = None
+    soft_s: float = 0.0
+    """When the soft limit may be told, or told again."""
     peak_bytes: int = 0
     look_s: float = 0.0
     seq: int = 0
@@ -35,10 +41,10 @@ class Watch:
     """The memory watch over all slots.
 
     Args:
-        over: called with a slot's number, its attempt's and its memory when it is over.
+        over: told of a slot whose attempt is over a limit.
     """
 
-    def __init__(self, over: Callable[[int, int, int], None]) -> None:
+    def __init__(self, over: Callable[[m.OverMemory], None]) -> None:
         self._over = over
         self._watched: dict[int, Watched] = {}
         self._looks: list[tuple[float, int]] = []
@@ -55,12 +61,16 @@ class Watch:
         """A slot's child is gone."""
         self._watched.pop(number, None)
 
-    def begin(self, number: int, seq: int, limit_bytes: int, now_s: float) -> None:
-        """An attempt begins: hold it to its limit."""
+    def begin(self, order: m.Watch, now_s: float) -> None:
+        """An attempt begins: hold it to its limits."""
+        number = order.slot
         watched = self._watched[number]
-        watched.seq = seq
-        watched.limit_bytes = limit_bytes
-        look_s = now_s + next_look_s(watched.peak_bytes, limit_bytes)
+        watched.seq = order.seq
+        watched.limit_bytes = order.memory_bytes
+        watched.soft_bytes = order.memory_soft_bytes
+        watched.soft_s = now_s
+        nearest = watched.soft_bytes or watched.limit_bytes
+        look_s = now_s + next_look_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
         if not watched.active or look_s < watched.look_s:
             watched.active = True
@@ -96,8 +106,24 @@ class Watch:
             confirmed = process.confirm_over(watched.limit_bytes)
             if confirmed > watched.limit_bytes:
                 watched.active = False
-                self._over(number, watched.seq, confirmed)
+                self._over(m.OverMemory(number, watched.seq, confirmed))
                 return
             rss = min(rss, watched.limit_bytes)
-        watched.look_s = now_s + next_look_s(rss, watched.limit_bytes)
+        nearest = watched.limit_bytes
+        if watched.soft_bytes is not None and rss <= watched.soft_bytes:
+            nearest = watched.soft_bytes
+        elif watched.soft_bytes is not None:
+            self._look_at_soft(number, watched, watched.soft_bytes, now_s)
+        watched.look_s = now_s + next_look_s(rss, nearest)
         heapq.heappush(self._looks, (watched.look_s, number))
+
+    def _look_at_soft(
+        self, number: int, watched: Watched, soft_bytes: int, now_s: float
+    ) -> None:
+        """Tell that the soft limit is passed, if it is; seldom: confirming costs."""
+        if now_s < watched.soft_s:
+            return
+        watched.soft_s = now_s + SOFT_AGAIN_S
+        confirmed = watched.process.confirm_over(soft_bytes)
+        if confirmed > soft_bytes:
+            self._over(m.OverMemory(number, watched.seq, confirmed, soft=True))

@@ -1,0 +1,32 @@
+"""What a slot's child, and the watch over it, are told of an attempt."""
+
+from __future__ import annotations
+
+from jobpool.sandbox.frames import RunJob
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.slot import Assigned, Slot
+
+
+def run_job(job: Assigned) -> RunJob:
+    """Return what the child is to run."""
+    lease, limits = job.lease, job.limits
+    return RunJob(
+        seq=job.seq,
+        id=lease.id,
+        token=lease.token,
+        kind=lease.kind,
+        attempt=lease.attempt,
+        payload=lease.payload,
+        checkpoint=lease.checkpoint,
+        timeout_s=limits.timeout_s,
+        soft_timeout_s=limits.soft_timeout_s,
+        memory_soft_bytes=limits.memory_soft_bytes
+        if limits.memory_soft_raises
+        else None,
+    )
+
+
+def watch(slot: Slot, job: Assigned) -> m.Watch:
+    """Return what the slot's child is held to while the attempt runs."""
+    limits = job.limits
+    return m.Watch(slot.number, job.seq, limits.memory_bytes, limits.memory_soft_bytes)
