@@ -31,7 +31,6 @@ APP = Path(__file__).with_name("figures_app.py")
 MIB = 2**20
 PICK_UP_EVERY_S = 0.1
 """No store's limit on wake-ups is met, and the supervisor is idle again."""
-KINDS_OF_HANG = ("busy", "gil", "deaf", "stopped")
 
 
 class Ground(NamedTuple):
@@ -51,15 +50,22 @@ Section = Callable[[Ground, argparse.Namespace], dict[str, object]]
 def main() -> None:
     """Measure the sections that were asked for and print a table."""
     import figures_executor as executor  # noqa: PLC0415 - it imports this module
+    import figures_limits as limits  # noqa: PLC0415 - it imports this module
     import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
     import figures_queue as queue  # noqa: PLC0415 - it imports this module
 
+    on_sqlite: dict[str, Section] = {
+        "kills": limits.kill_lateness,
+        "kills-busy": limits.kill_lateness_busy,
+        "memory": limits.memory_overshoot,
+        "recovery": slot_recovery,
+        "pick-up": pick_up,
+        "throughput": throughput,
+        "idle": idle_cost,
+        "executor": executor.throughput,
+    }
     stores = {
-        "sqlite": (
-            SECTIONS | {"executor": executor.throughput},
-            sqlite_store,
-            read_sqlite,
-        ),
+        "sqlite": (on_sqlite, sqlite_store, read_sqlite),
         "postgresql": (postgres.SECTIONS, queue.fresh_store, postgres.read),
     }
     options = arguments({store: parts[0] for store, parts in stores.items()})
@@ -89,7 +95,9 @@ def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
     parser.add_argument("--store", choices=sections, default="sqlite")
     parser.add_argument("--only", metavar="SECTION", action="append", help="see below")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--kills", type=int, default=100, help="kills of each kind")
+    parser.add_argument(
+        "--kills", type=int, default=100, help="kills of each kind, hogs of each kind"
+    )
     parser.add_argument("--jobs", type=int, default=30_000, help="no-op jobs")
     parser.add_argument("--rounds", type=int, default=5, help="of the executors")
     parser.add_argument(
@@ -114,39 +122,6 @@ def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
             f"it has {', '.join(sections[options.store])}"
         )
     return options
-
-
-def kill_lateness(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """How long after its hard limit an attempt was over, process tree and all."""
-    found: dict[str, object] = {}
-    with application(ground) as app, supervisor(ground.directory, "cpu=2"):
-        app.warm()
-        for kind in KINDS_OF_HANG:
-            app.enqueue(kind, options.kills)
-            rows = app.ended(kind, options.kills, timeout_s=5 + options.kills)
-            late = [1000 * (row["duration_s"] - app.LIMIT_S) for row in rows]
-            outcomes = {row["outcome"] for row in rows}
-            check(outcomes == {"timed_out"}, f"{kind}: {outcomes}")
-            found[f"kill lateness, {kind}: p50 / p99 / max ms"] = spread(late)
-    return found
-
-
-def memory_overshoot(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """The kernel's peak of a full-speed allocator under a limit of 256 MiB."""
-    found: dict[str, object] = {}
-    count = max(10, options.kills // 5)
-    with application(ground) as app, supervisor(ground.directory, "cpu=1"):
-        app.warm()
-        for kind in ("hog_small", "hog_large"):
-            app.enqueue(kind, count)
-            rows = app.ended(kind, count, timeout_s=120)
-            outcomes = {row["outcome"] for row in rows}
-            check(outcomes == {"out_of_memory"}, f"{kind}: {outcomes}")
-            over = [100 * (row["peak_rss_bytes"] / (256 * MIB) - 1) for row in rows]
-            found[f"memory over a 256 MiB limit, {kind}: p50 / p99 / max %"] = spread(
-                over
-            )
-    return found
 
 
 def slot_recovery(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
@@ -215,16 +190,6 @@ def idle_cost(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
         ),
         "idle supervisor: RSS MiB": round(rss / MIB, 1),
     }
-
-
-SECTIONS: dict[str, Section] = {
-    "kills": kill_lateness,
-    "memory": memory_overshoot,
-    "recovery": slot_recovery,
-    "pick-up": pick_up,
-    "throughput": throughput,
-    "idle": idle_cost,
-}
 
 
 class Application:

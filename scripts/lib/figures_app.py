@@ -9,6 +9,11 @@ import time
 
 from jobpool import JobPool
 
+try:
+    import numpy as np
+except ImportError:  # blocks are then made by the interpreter
+    np = None
+
 LIMIT_S = 0.1
 DIRECTORY = os.environ["FIGURES_DIRECTORY"]
 jobs = JobPool()
@@ -86,3 +91,21 @@ def hog_large() -> None:
     held = []
     while True:
         held.append(bytearray(2**26))
+
+
+@jobs.job("cpu", kind="hog_blocks", memory="256MiB", max_attempts=1)
+def hog_blocks() -> None:
+    """Let C code fill 64 MiB after another: numpy's, or the interpreter's own."""
+    fill = np.ones if np else b"1".__mul__
+    size = 2**23 if np else 2**26
+    held = []
+    while True:
+        held.append(fill(size))
+
+
+@jobs.job("cpu", kind="hog_objects", memory="256MiB", max_attempts=1)
+def hog_objects() -> None:
+    """Make objects of some ten bytes at full speed."""
+    held = []
+    while True:
+        held.append((len(held), str(len(held))))

@@ -44,6 +44,7 @@ from jobpool.supervisor.housekeeping import Housekeeping
 from jobpool.supervisor.isolating import Isolation
 from jobpool.supervisor.loop import Alive, Loop
 from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.priority import going_first
 from jobpool.supervisor.pulse import Pulse
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.reclaim import Reclaimer
@@ -230,7 +231,8 @@ class _Supervisor:
             reactor.watch(wake_fd, lambda _mask: self._rung(wake_fd))
         reactor.on_signals(self._signal_actions())
         try:
-            finish = loop.run()
+            with going_first():
+                finish = loop.run()
             self._pulse.close()
             if finish.error is None:
                 self._leave(finish)

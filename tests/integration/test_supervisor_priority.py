@@ -1,0 +1,92 @@
+"""The loop goes before others, and so does a child that is to die; nobody else."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from jobpool.sandbox.process import HURRY_NICE, ChildProcess
+from jobpool.supervisor.priority import LOOP_NICE, going_first
+from sandbox_rig import PATIENCE_S, Rig
+from waiting import wait_until
+
+
+def niceness(pid=0):
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def niceness_of_a_fork():
+    """Return the niceness that a process has which is started now."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(niceness() + 20)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) - 20
+
+
+def niceness_of_a_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(niceness()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@pytest.fixture
+def allowed():
+    """Skip where the kernel lets nobody go first, or we were told to wait."""
+    with going_first() as is_first:
+        if not is_first:
+            pytest.skip("not allowed here: no CAP_SYS_NICE, or started with nice")
+
+
+def test_only_this_thread_goes_first_and_only_for_a_while(allowed):
+    """What it starts begins at 0, or every handler would go before the store."""
+    with going_first() as is_first:
+        assert is_first
+        assert niceness() == LOOP_NICE
+        assert niceness_of_a_thread() == 0
+        assert niceness_of_a_fork() == 0
+    assert niceness() == 0
+    assert niceness_of_a_fork() == 0
+
+
+def test_a_niceness_of_ones_own_is_kept():
+    """Who starts a supervisor with nice means all of it."""
+    pid = os.fork()
+    if pid == 0:
+        os.nice(5)
+        with going_first() as is_first:
+            good = not is_first and niceness() == niceness_of_a_fork() == 5
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_child_that_is_to_die_goes_first(allowed, tmp_path):
+    """It needs a core to write its stacks, and to give its memory back."""
+    rig = Rig(tmp_path)
+    rig.loaded()
+    try:
+        child = rig.child()
+        rig.start(child, "spin", soft_timeout_s=None)
+        assert niceness(child.pid) == 0
+        wait_until(
+            lambda: child.dump_stack() or "in spin" in child.stack_text(),
+            PATIENCE_S,
+            "the stack",
+        )
+        assert niceness(child.pid) == HURRY_NICE
+        child.kill_tree()
+        assert rig.exit(child).signal == signal.SIGKILL
+    finally:
+        rig.close()
+
+
+def test_a_child_that_does_not_exist_yet_is_nobodys_priority(tmp_path):
+    """Pid 0 would be this very process."""
+    child = ChildProcess(0, "cpu/0", str(tmp_path / "mark"))
+    before = niceness()
+    child.dump_stack()
+    child.kill_tree()
+    child.close()
+    assert niceness() == before
