@@ -1,0 +1,202 @@
+"""What happened in a run, as plain records: the one input of `invariants`.
+
+Whoever runs jobs under faults writes them: the simulation for every step, chaos and
+crash-point tests for what they can see (children's own marks, the store's rows). A
+record names a job by its id, a lease by its token, a supervisor by its run. `at_s` is
+true time on one axis; `store_ms` is the store's clock, which may jump.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+R = TypeVar("R", bound="Record")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Something that happened."""
+
+    at_s: float
+
+
+class Called(Record, frozen=True, kw_only=True, gc=False):
+    """A producer's call to enqueue one job has ended, or was never answered."""
+
+    call: str
+    """Stands in the job's arguments; a repetition under a key has the same one."""
+    answer: str
+    """``stored``, ``refused`` (nothing happened) or ``unknown``."""
+    job: int = 0
+    created: bool = False
+
+
+class Granted(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed a lease."""
+
+    run: str
+    job: int
+    token: int
+    attempt: int
+    store_ms: int = 0
+
+
+class Settled(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed its answer to the end of a lease."""
+
+    by: str
+    """The run that wrote it."""
+    job: int
+    token: int
+    receipt: str
+    """``accepted``, ``stale``, ``completed`` or ``later``."""
+    outcome: str | None
+    state: str
+    """The job's state after it."""
+    changed: bool
+    """The job's row is another than before."""
+    wanted: str = ""
+    """The state that was asked for; a cancellation may have changed it."""
+    hooked: bool = False
+    """A hook's job was stored with it."""
+    holder: str = ""
+    """The run that held the lease."""
+    holder_until_ms: int = 0
+    """Until when, as the store had it."""
+    store_ms: int = 0
+    canceled: bool = False
+    """Its cancellation had been asked for."""
+    presumed: bool = False
+    """Written by another run, which could not know what had begun."""
+
+
+class Expired(Record, frozen=True, kw_only=True, gc=False):
+    """A job was canceled because no attempt had begun in time."""
+
+    job: int
+
+
+class Operated(Record, frozen=True, kw_only=True, gc=False):
+    """An operator's act on a job was committed and has changed it."""
+
+    job: int
+    what: str
+    """``cancel`` or ``revive``."""
+    before: str
+    after: str
+
+
+class Started(Record, frozen=True, kw_only=True, gc=False):
+    """A handler began: told by its own process."""
+
+    run: str
+    host: str
+    job: int
+    token: int
+    attempt: int
+    child: str
+
+
+class Ended(Record, frozen=True, kw_only=True, gc=False):
+    """Nothing of an attempt lives any more: told by its own process, or its killer."""
+
+    job: int
+    token: int
+    cause: str
+    """``done_ok``, ``done_failed``, ``done_soft``: its child said so; ``itself``;
+    ``supervisor``: killed by its own; ``nemesis``: by nobody's order; ``orphaned``:
+    with or after its supervisor; ``fence``: its lease had run out; ``host``."""
+    guilt: tuple[str, ...] = ()
+    """What it had done before: ``over_memory``, ``lied``."""
+    gave_up: bool = False
+
+
+class Gone(Record, frozen=True, kw_only=True, gc=False):
+    """The last process that an attempt had left behind is gone, too."""
+
+    job: int
+    token: int
+
+
+class Disturbed(Record, frozen=True, kw_only=True, gc=False):
+    """A supervisor, or all of a host, could not do anything until a moment."""
+
+    where: str
+    """A run or a host."""
+    until_s: float
+
+
+class RunBegan(Record, frozen=True, kw_only=True, gc=False):
+    """A supervisor's process began."""
+
+    run: str
+    host: str
+
+
+class RunEnded(Record, frozen=True, kw_only=True, gc=False):
+    """A supervisor's process is gone."""
+
+    run: str
+    how: str
+    """``killed``, or its exit code."""
+
+
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kind's jobs may spend, as its application says."""
+
+    max_attempts: int
+    max_crashes: int
+    max_lost: int
+    max_interruptions: int = 20
+    crash_window_s: float = 72 * 3600.0
+    never_again: bool = False
+    """At most once: dead when an end is unknown."""
+    timeout_s: float | None = None
+
+
+class FinalJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it stands at the end."""
+
+    job: int
+    kind: str
+    call: str
+    state: str
+    attempt: int
+    failures: int
+    crashes: int
+    interruptions: int
+    recoveries: int
+    max_attempts: int | None = None
+    attempts: tuple[tuple[int, str], ...] = ()
+    """Token and outcome of the stored attempts, none of which succeeded."""
+
+
+class History(msgspec.Struct, kw_only=True):
+    """A whole run."""
+
+    shared: bool
+    """Leases end by time."""
+    records: list[Record] = []
+    jobs: list[FinalJob] = []
+    budgets: dict[str, Budgets] = {}
+    """By kind."""
+    stale: int | None = None
+    """Refused settlements, as the store has counted them; None: nobody asked."""
+    quiet: bool = True
+    """The faults ended, and there was time to finish everything."""
+    litter: list[str] = []
+    """What was left of processes, leases and files after the end."""
+    broken: list[str] = []
+    """Exceptions that nobody has caught."""
+    excused: bool = False
+    """A clock jumped, a host slept or the kernel let nothing die: leases of several
+    hosts may overlap, within their rule."""
+
+    def of(self, kind: type[R]) -> list[R]:
+        """Return the records of one kind, in order."""
+        return [record for record in self.records if type(record) is kind]
+
+    def of_job(self, job: int) -> list[Record]:
+        """Return everything that is known of a job, in order."""
+        return [r for r in self.records if getattr(r, "job", 0) == job]

@@ -1,0 +1,99 @@
+"""A scenario as plain data: what a seed stands for, and what shrinking takes from.
+
+Every part that is to happen by itself (a job, a fault, an operator's act) is one
+entry of a list, so that a failing scenario can be made smaller by leaving some away.
+What is drawn while it runs comes from generators that are seeded by the scenario's
+seed and their own name.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FateName = Literal[
+    "ok",
+    "fail",
+    "give_up",
+    "later",
+    "crash",
+    "exit",
+    "hang",
+    "leak",
+    "stop",
+    "silent",
+    "lie",
+    "garbage",
+    "twice",
+    "daemon",
+    "daemon_crash",
+    "beat",
+    "ask",
+    "done_crash",
+    "kill_parent",
+    "kill_zygote",
+    "soft",
+    "flood",
+]
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What an attempt does."""
+
+    name: FateName
+    seconds: float
+    """For so long it works first."""
+
+
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be enqueued."""
+
+    at_s: float
+    kind: str
+    pool: str
+    fates: tuple[Fate, ...]
+    """By attempt; the last one repeats."""
+    delay_ms: int = 0
+    priority: int = 0
+    key: str | None = None
+    unique: str | None = None
+    expires_in_ms: int | None = None
+    max_attempts: int | None = None
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Something bad, or an operator."""
+
+    at_s: float
+    what: str
+    """A method of `nemesis.Nemesis`."""
+    where: int = 0
+    """Which supervisor, host or job; taken modulo how many there are."""
+    seconds: float = 0.0
+    """For so long, where it lasts."""
+    share: float = 1.0
+    """How often, where it is by chance."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole scenario."""
+
+    seed: int
+    shared: bool
+    """Several hosts, leases that end by time; else one host."""
+    supervisors: int
+    hosts: int
+    pools: tuple[tuple[str, int, int], ...]
+    """Name, smallest and largest size."""
+    recycle_jobs: int = 10_000
+    budget_bytes: int | None = None
+    ttl_s: float = 60.0
+    drain_s: float = 5.0
+    coarse: bool = True
+    """Polls are rare, so that hours cost little."""
+    jobs: tuple[JobPlan, ...]
+    faults: tuple[Fault, ...]
+    quiet_at_s: float
+    """From then on nothing bad happens; None does to a safety-only scenario."""
+    hooks: bool = False

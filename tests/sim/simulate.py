@@ -1,0 +1,46 @@
+"""Runs scenarios: one, many, smaller ones; and says what came of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import NamedTuple
+
+import msgspec
+
+from history import History
+from invariants import Violation, violations
+from sim.draw import draw
+from sim.plan import Plan
+from sim.world import World
+
+
+class Result(NamedTuple):
+    """What came of one scenario."""
+
+    plan: Plan
+    history: History
+    found: list[Violation]
+    sometimes: Counter[str]
+    simulated_s: float
+    digest: str
+
+
+def run(plan: Plan) -> Result:
+    """Run a scenario."""
+    world = World(plan)
+    history = world.run()
+    log = msgspec.msgpack.encode((history.records, history.jobs))
+    return Result(
+        plan,
+        history,
+        violations(history),
+        world.sometimes,
+        world.kernel.now_s,
+        hashlib.sha256(log).hexdigest(),
+    )
+
+
+def run_seed(seed: int) -> Result:
+    """Run the scenario of a seed."""
+    return run(draw(seed))

@@ -1,0 +1,310 @@
+"""One real supervisor in virtual time.
+
+Everything that decides is the real thing: `serve`'s start and end, the loop, the
+machine, the store thread with its outbox, the pulse, the reclaimer, the housekeeping.
+Threads become tasks; processes, sockets and the disk are the shell's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from history import RunBegan, RunEnded
+from jobpool.core.settings import Settings
+from jobpool.errors import JobpoolError, StoreError
+from jobpool.supervisor import housekeeping, pace, pulse, reclaim
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.housekeeping import Housekeeping
+from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.pulse import Pulse
+from jobpool.supervisor.reclaim import Reclaimer
+from jobpool.supervisor.storethread import StoreThread
+from sim.host import Host, RunDir, RunPath, prove_dead, remove_run
+from sim.kernel import Kernel, Process, SimCondition, SimEvent, Task
+from sim.shell import SimChildren, SimReactor, SimZygotes
+from sim.store import Link, SimStore
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+# The package has a function of the same name.
+serve: Any = import_module("jobpool.supervisor.serve")
+
+
+class _Green:
+    """A thread of the supervisor's that runs as a task."""
+
+    def adopt(self, kernel: Kernel, process: Process) -> None:
+        """Say where it lives; before it is started."""
+        self._kernel = kernel
+        self._process = process
+        self._task: Task | None = None
+        if hasattr(self, "_closing") and isinstance(self._closing, threading.Event):
+            self._closing: Any = SimEvent(kernel)
+
+    def start(self) -> None:
+        """Run as a task."""
+        self._task = self._kernel.spawn(self._process, self.run)  # type: ignore[attr-defined]
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, at most so long."""
+        until_s = self._kernel.now_s + (timeout or 0.0)
+        while self._task and not self._task.ended and self._kernel.now_s < until_s:
+            self._kernel.sleep(0.001)
+
+
+class SimStoreThread(_Green, StoreThread):
+    """`StoreThread` as a task."""
+
+    def adopt(self, kernel: Kernel, process: Process) -> None:
+        """See `_Green.adopt`."""
+        super().adopt(kernel, process)
+        self._changed: Any = SimCondition(kernel)
+        self.opened: Any = SimEvent(kernel)
+
+
+class SimPulse(_Green, Pulse):
+    """`Pulse` as a task."""
+
+
+class SimHousekeeping(_Green, Housekeeping):
+    """`Housekeeping` as a task."""
+
+
+class SimReclaimer(_Green, Reclaimer):
+    """`Reclaimer` as a task."""
+
+
+class _Fence:
+    """`Fence`: kept in the run directory; zygotes look when it may have passed."""
+
+    def __init__(self, path: Any, *, make: bool) -> None:
+        del make
+        self._supervisor: SimSupervisor = path
+
+    def move(self, until_s: float) -> None:
+        """See `Fence.move`."""
+        supervisor = self._supervisor
+        run, kernel = supervisor.directory.record, supervisor.kernel
+        run.fence_s = until_s
+        left_s = until_s - run.host.clock.boottime_s()
+        late_s = 0.05 + 0.4 * kernel.random.random()
+        kernel.after(
+            max(0.0, left_s) + late_s, supervisor.look_at_fence, run.host.machine
+        )
+
+
+class _Directory:
+    """`RunDirectory`, as far as a supervisor uses it."""
+
+    def __init__(self, supervisor: SimSupervisor, record: RunDir) -> None:
+        self._supervisor = supervisor
+        self.record = record
+        self.path = None
+        self.kept = False
+
+    def fence_path(self) -> Any:
+        """Return what names the fence."""
+        return self._supervisor
+
+    def open_wake(self) -> int:
+        """There is no FIFO; the world rings."""
+        return -1
+
+    def keep(self) -> None:
+        """See `RunDirectory.keep`."""
+        self.kept = True
+
+
+class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
+    """A supervisor's process, from its start to its end."""
+
+    def __init__(self, world: World, host: Host, name: str, number: int) -> None:
+        kernel = world.kernel
+        self.world, self.kernel, self.host, self.number = world, kernel, host, number
+        self.name = name
+        self.process = Process(name)
+        self.link = Link(kernel, self.process)
+        self._reread = None
+        self._opener = self._open_here
+        self._alive = None
+        self._settings = world.settings
+        self._observer = world
+        self._clock = self._store_clock = host.clock
+        self._own = world.new_run(name, host)
+        self._reactor: Any = SimReactor(kernel, self.process, host.clock, world)
+        self._machine = Machine(
+            world.settings, pid=number, on_registry=self._enter, burst=False
+        )
+        self._store = SimStoreThread(self._open, name, self._reactor.post, host.clock)
+        self._isolation: Any = SimpleNamespace(
+            check=lambda _s: None, reductions=lambda _s, _m: (), lockdown=None
+        )
+        self._is_open = False
+        self._pulse = SimPulse(
+            name,
+            world.settings.lease_ttl_s,
+            opener=self._open_for_pulse,
+            post=self._reactor.post,
+            rung=self._heard,
+            clock=host.clock,
+            elapsed=host.clock.boottime_s,
+        )
+        for part in (self._store, self._pulse):
+            part.adopt(kernel, self.process)
+        self._reactor.owner = self
+        self.zygotes: SimZygotes | None = None
+        self.directory: Any = None
+        self.exit_code: int | None = None
+        self.process.on_death.append(self._died)
+
+    def begin(self) -> None:
+        """Start its process."""
+        self.world.note(
+            RunBegan(at_s=self.kernel.now_s, run=self.name, host=self.host.name)
+        )
+        record = RunDir(self.host, self.name, self.process)
+        self.directory = _Directory(self, record)
+        self.world.runs[self.name] = record
+        self.host.runs[self.name] = record
+        self.kernel.spawn(self.process, self._main)
+
+    def feed(self, event: Any) -> None:
+        """Let an event arrive, as from a signal."""
+        self._reactor.call(lambda: self._reactor.feed(event))
+
+    def look_at_fence(self) -> None:
+        """Let the zygotes look at the fence."""
+        if self.zygotes is not None:
+            self.zygotes.fenced()
+
+    def hold_longer(self, settings: Settings) -> None:
+        """Take over another TTL, as SIGHUP does."""
+        self._settings = settings
+        self._pulse.ttl_s = settings.lease_ttl_s
+
+    def rung(self) -> None:
+        """Somebody has rung."""
+        if self.process.alive:
+            self._reactor.call(self._ring_here)
+
+    def _ring_here(self) -> None:
+        self._reactor.feed(m.Rung())
+        self._housekeeping.look_for_cancels()
+
+    def _main(self) -> None:
+        self._store.start()
+        self._store.opened.wait()
+        self._make_keepers()
+        try:
+            self.exit_code = self._run_in(self.directory)
+        except StoreError as error:
+            # There is one store, and nobody has ended the run: there is no reason.
+            self.kernel.crashes.append(f"{self.name} gave up: {error}")
+            self.exit_code = serve.EXIT_FAILED
+        except JobpoolError:
+            self.kernel.sometimes["a supervisor refused to start"] += 1
+            self.exit_code = serve.EXIT_FAILED
+        finally:
+            self._store.close(serve.CLOSE_S)
+        if not self.directory.kept:
+            self.host.forget(self.name)
+        self.kernel.after(0.0, lambda: self.kernel.kill(self.process))
+
+    def _make_keepers(self) -> None:
+        shared = (self._own,)
+        self._housekeeping = SimHousekeeping(
+            self._settings, self._own.id, store=self._store, clock=self._clock
+        )
+        self._reclaimer = SimReclaimer(
+            *shared,
+            store=self._store,
+            may_take=self._pulse.may_take,
+            registry=lambda: self._machine.registry,
+            post=self._reactor.post,
+            clock=self._clock,
+        )
+        for part in (self._housekeeping, self._reclaimer):
+            part.adopt(self.kernel, self.process)
+
+    def _open_here(self) -> SimStore:
+        return SimStore(
+            self.world,
+            self.world.database,
+            clock=self.world.store_clock(self.host),
+            link=self.link,
+            root=RunPath(self.host),
+            run=self.name,
+        )
+
+    def _died(self) -> None:
+        how = "killed" if self.exit_code is None else str(self.exit_code)
+        self.world.note(RunEnded(at_s=self.kernel.now_s, run=self.name, how=how))
+        self.world.supervisor_ended(self)
+
+
+def _zygotes(reactor: SimReactor, settings: Any, run_id: str) -> SimZygotes:
+    zygotes = SimZygotes(reactor, settings, run_id)
+    reactor.owner.zygotes = zygotes
+    return zygotes
+
+
+_FINE: Mapping[tuple[Any, str], float] = {
+    (place, name): getattr(place, name)
+    for place, name in (
+        (pace, "LAST_S"),
+        (pace, "FACTOR"),
+        (housekeeping, "CANCELS_EVERY_S"),
+        (housekeeping, "HOST_EVERY_S"),
+        (housekeeping, "UNKNOWN_EVERY_S"),
+        (housekeeping, "CONCERNS_EVERY_S"),
+        (housekeeping, "PRUNE_EVERY_S"),
+        (reclaim, "EVERY_S"),
+        (reclaim, "EXPIRED_EVERY_S"),
+        (pulse, "RENEW_EVERY_S"),
+    )
+}
+"""How often supervisors look at things, really."""
+_COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 60.0, 30.0)
+"""The same but for the renewals, so that hours cost little."""
+RENEWALS = 5
+"""So many fit into a lease."""
+
+
+def look_often(*, often: bool, ttl_s: float) -> None:
+    """Let supervisors that start from now on look as often as really, or rarely."""
+    rare_s = (*_COARSE_S, ttl_s / RENEWALS)
+    for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
+        setattr(module, name, real if often else rare)
+
+
+@contextlib.contextmanager
+def in_virtual_time(kernel: Kernel) -> Iterator[None]:
+    """Let the supervisor's modules meet the shell where they meet the machine."""
+    now: dict[tuple[Any, str], Any] = {
+        (serve, "Zygotes"): _zygotes,
+        (serve, "Children"): SimChildren,
+        (serve, "Fence"): _Fence,
+        (reclaim, "prove_dead"): prove_dead,
+        (reclaim, "remove_run"): remove_run,
+        (reclaim, "Path"): RunPath,
+        (reclaim, "threading"): SimpleNamespace(Event=lambda: SimEvent(kernel)),
+        (housekeeping, "psutil"): SimpleNamespace(
+            cpu_percent=lambda: 30.0,
+            virtual_memory=lambda: SimpleNamespace(available=2**36),
+        ),
+    }
+    before = {place: getattr(*place) for place in now}
+    try:
+        for (module, name), value in now.items():
+            setattr(module, name, value)
+        yield
+    finally:
+        look_often(often=True, ttl_s=0.0)
+        for (module, name), value in before.items():
+            setattr(module, name, value)

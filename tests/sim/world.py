@@ -1,0 +1,464 @@
+"""The world of one scenario: everything in it, from the first start to the last end.
+
+Theory of operation. A scenario has two parts. While it is restless, jobs come in and
+faults happen, and supervisors that end are started again, as a service manager would.
+Then it is quiet: the faults are mended, and everything must come to its end. At last
+the supervisors are drained, and nothing may be left. What happened is a `History`;
+`invariants` says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from history import Budgets, Called, FinalJob, History, Record, Settled
+from jobpool.core import events as ev
+from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED, AppReport, HandlerSpec
+from jobpool.core.job import NewJob
+from jobpool.core.limits import Limits, PoolLimits
+from jobpool.core.policy import Policy, Rerun
+from jobpool.core.settings import PoolSettings, Settings
+from jobpool.errors import JobpoolError, OutcomeUnknown
+from jobpool.sandbox.frames import RunJob
+from jobpool.store.memory import MemoryDatabase
+from jobpool.store.records import Run
+from jobpool.supervisor import messages as m
+from sim.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
+from sim.kernel import Endless, Kernel, Process
+from sim.nemesis import EXCUSES, Nemesis
+from sim.plan import Fate, Fault, JobPlan, Plan
+from sim.store import Link, SimStore
+from sim.supervisor import SimSupervisor, in_virtual_time, look_often
+
+MIB = 2**20
+TIMEOUT_S = 20.0
+SETTLE_S = 100.0
+"""After the last job: reclaimers end what they still have in hand."""
+PATIENCE_S = 8 * 3600.0
+"""So long everything may take to end once it is quiet; back-off takes an hour."""
+END_S = 300.0
+QUIET_TTL_S = 300.0
+AGAIN_S = 1.0
+OK = Fate("ok", 0.5)
+
+
+class World:
+    """Everything of one scenario. Also the supervisors' observer."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.kernel = Kernel(plan.seed * 7 + 1)
+        self.random = random.Random(plan.seed * 7 + 2)
+        self.sometimes = self.kernel.sometimes
+        self.history = History(shared=plan.shared)
+        self.database = MemoryDatabase(f"seed {plan.seed}")
+        self.server_clock = StoreClock(self.kernel)
+        self.hosts = [Host(self, f"host{i}") for i in range(plan.hosts)]
+        self.settings = settings_of(plan)
+        self.report = report_of(plan)
+        self.supervisors: list[SimSupervisor] = []
+        self.runs: dict[str, RunDir] = {}
+        self.chances: dict[str, tuple[float, float]] = {}
+        self.locked: dict[int, float] = {}
+        self.newest_job = 0
+        self.nemesis = Nemesis(self)
+        self._plans: dict[str, JobPlan] = {}
+        self._events = 0
+        self._restless = True
+        self._ending = False
+        self._producer = Process("producer")
+        self._producer_link = Link(self.kernel, self._producer)
+        self._producer_store = SimStore(
+            self,
+            self.database,
+            clock=self.store_clock(self.hosts[0]),
+            link=self._producer_link,
+            root=RunPath(self.hosts[0]),
+            run="producer",
+        )
+
+    # -- from start to end ---------------------------------------------------------------
+
+    def run(self) -> History:
+        """Let everything happen."""
+        random.seed(self.plan.seed * 7 + 3)
+        with in_virtual_time(self.kernel):
+            look_often(often=not self.plan.coarse, ttl_s=self.plan.ttl_s)
+            try:
+                self._run()
+            except Endless as endless:
+                self.history.broken.append(str(endless))
+        self.history.broken += self.kernel.crashes
+        self._conclude()
+        return self.history
+
+    def _run(self) -> None:
+        plan, kernel = self.plan, self.kernel
+        for number in range(plan.supervisors):
+            self._start(self.hosts[number % len(self.hosts)], number)
+        for number, job in enumerate(plan.jobs):
+            kernel.at(job.at_s, lambda n=number, j=job: self._produce(f"c{n}", j))
+        for fault in plan.faults:
+            kernel.at(fault.at_s, lambda f=fault: self.nemesis.do(f))
+        kernel.run(plan.quiet_at_s)
+        self._restless = False
+        self.nemesis.be_quiet()
+        look_often(often=False, ttl_s=QUIET_TTL_S)
+        self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=QUIET_TTL_S)
+        for supervisor in self.supervisors:
+            supervisor.hold_longer(self.settings)
+            if not plan.coarse:
+                supervisor.feed(m.Drain("a new version"))
+        kernel.run(plan.quiet_at_s + 20.0)
+        kernel.run(plan.quiet_at_s + PATIENCE_S, self._is_done)
+        kernel.run(kernel.now_s + SETTLE_S)
+        self._ending = True
+        for supervisor in self.supervisors:
+            supervisor.feed(m.Drain("the end"))
+        kernel.run(kernel.now_s + END_S, self._is_over)
+
+    def _is_done(self) -> bool:
+        return self.database.jobs.unfinished == 0
+
+    def _is_over(self) -> bool:
+        return not any(s.process.alive for s in self.supervisors)
+
+    def _start(self, host: Host, number: int) -> None:
+        name = f"run{len(self.runs) + 1}"
+        supervisor = SimSupervisor(self, host, name, number)
+        self.supervisors = [s for s in self.supervisors if s.process.alive]
+        self.supervisors.append(supervisor)
+        supervisor.begin()
+
+    def supervisor_ended(self, ended: SimSupervisor) -> None:
+        """A service manager starts another one, unless this is the end."""
+        if not self._ending:
+            self.sometimes["a supervisor was started again"] += 1
+            pause_s = 0.1 + 5.0 * self.random.random()
+            self.kernel.after(
+                pause_s,
+                lambda: None if self._ending else self._start(ended.host, ended.number),
+                ended.host.machine,
+            )
+
+    # -- producers -----------------------------------------------------------------------
+
+    def _produce(self, call: str, job: JobPlan) -> None:
+        self._plans[call] = job
+        self.kernel.spawn(self._producer, lambda: self._enqueue(call, job))
+
+    def _enqueue(self, call: str, job: JobPlan) -> None:
+        new = NewJob(
+            kind=job.kind,
+            pool=job.pool,
+            payload=self.payload(call),
+            priority=job.priority,
+            delay_ms=job.delay_ms,
+            key=call if job.key else None,
+            unique=job.unique,
+            expires_in_ms=job.expires_in_ms,
+            max_attempts=job.max_attempts,
+        )
+        for _ in range(3):
+            answer, number, created = "refused", 0, False
+            try:
+                (stored,) = self._producer_store.enqueue([new])
+                answer, number, created = "stored", stored.id, stored.created
+            except OutcomeUnknown:
+                answer = "unknown"
+            except JobpoolError:
+                answer = "refused"
+            self.note(
+                Called(
+                    at_s=self.kernel.now_s,
+                    call=call,
+                    answer=answer,
+                    job=number,
+                    created=created,
+                )
+            )
+            if answer == "stored":
+                if not created:
+                    self.sometimes["a key or unique text was known"] += 1
+                self.newest_job = max(self.newest_job, number)
+                self.ring()
+                return
+            if answer == "unknown" and new.key is None:
+                return
+            self.kernel.sleep(AGAIN_S)
+
+    def asked(self, call: str) -> None:
+        """A handler asks for a job; whether it is answered is nobody's business."""
+        self.note(Called(at_s=self.kernel.now_s, call=call, answer="unknown"))
+
+    def payload(self, call: str) -> bytes:
+        """Return arguments that name the call."""
+        return msgspec.json.encode({"call": call})
+
+    def pool_of(self, kind: str) -> str:
+        """Return a kind's pool."""
+        return kind.partition(".")[0]
+
+    def fate_of(self, frame: RunJob) -> Fate:
+        """Return what an attempt does."""
+        job = self._plans.get(call_of(frame.payload))
+        if job is None:
+            return OK
+        return job.fates[min(frame.attempt, len(job.fates)) - 1]
+
+    # -- operators -----------------------------------------------------------------------
+
+    def operate(self, what: str, where: int) -> None:
+        """Cancel or revive some job."""
+        if self.newest_job == 0:
+            return
+        job = 1 + where % self.newest_job
+
+        def act() -> None:
+            try:
+                self._producer_store.operate(what, job)
+            except JobpoolError:
+                return  # whoever it was looks again later
+            self.ring()
+
+        self.kernel.spawn(self._producer, act)
+
+    def pause(self, where: int, seconds: float) -> None:
+        """Pause a pool, and resume it."""
+        pool = self.plan.pools[where % len(self.plan.pools)][0]
+
+        def act() -> None:
+            store = self._producer_store
+            try:
+                store.pause(pool=pool)
+            except JobpoolError:
+                self.sometimes["a pause failed"] += 1
+            self.kernel.sleep(seconds)
+            for _ in range(20):
+                try:
+                    store.resume(pool=pool)
+                except JobpoolError:
+                    self.kernel.sleep(AGAIN_S)
+                else:
+                    break
+            self.ring()
+
+        self.kernel.spawn(self._producer, act)
+
+    # -- what happens by chance ------------------------------------------------------------
+
+    def allow(self, name: str, fault: Fault) -> None:
+        """Let something go wrong now and then, for a while."""
+        self.chances[name] = (fault.share, self.kernel.now_s + fault.seconds)
+
+    def chance(self, name: str) -> bool:
+        """Say whether it goes wrong this time."""
+        found = self.chances.get(name)
+        if found is None or self.kernel.now_s >= found[1]:
+            return False
+        return self.random.random() < found[0]
+
+    def is_locked(self, job: int) -> bool:
+        """Say whether somebody's open transaction holds a job."""
+        return self.locked.get(job, 0.0) > self.kernel.now_s
+
+    def ring(self) -> None:
+        """Wake the supervisors, most of the time."""
+        for supervisor in self.supervisors:
+            if not (self._restless and self.random.random() < 0.1):
+                self.kernel.after(self.kernel.soon_s(), supervisor.rung)
+
+    # -- who is where ------------------------------------------------------------------------
+
+    def store_clock(self, host: Host) -> HostClock:
+        """Return the clock by which the store goes for somebody on a host."""
+        return self.server_clock if self.plan.shared else host.clock
+
+    def new_run(self, name: str, host: Host) -> Run:
+        """Return the record of a supervisor's run."""
+        return Run(
+            id=name,
+            host=host.name,
+            boot_id=host.boot_id,
+            pid=len(self.runs) + 1,
+            pid_namespace=1,
+            version="0",
+        )
+
+    def run_of(self, name: str) -> RunDir:
+        """Return a run's directory, also one that has been removed."""
+        return self.runs[name]
+
+    def links(self) -> list[Link]:
+        """Return everybody's way to the store."""
+        return [*(s.link for s in self.supervisors), self._producer_link]
+
+    def some_tree(self, where: int) -> Tree | None:
+        """Return a child; one that runs an attempt, if there is any."""
+        trees = [t for run in self.runs.values() for t in run.trees if t.alive]
+        busy = [tree for tree in trees if tree.running is not None] or trees
+        return busy[where % len(busy)] if busy else None
+
+    def kill_supervisor_of(self, run: RunDir) -> None:
+        """A handler kills its parent."""
+        self.kernel.kill(run.process)
+
+    def kill_zygotes_of(self, run: RunDir) -> None:
+        """A handler kills the zygotes."""
+        for supervisor in self.supervisors:
+            if supervisor.name == run.name and supervisor.zygotes is not None:
+                for pool in sorted(supervisor.zygotes.serving):
+                    supervisor.zygotes.lose(pool, "it was killed")
+
+    # -- the book ------------------------------------------------------------------------------
+
+    def note(self, record: Record) -> None:
+        """Write something into the history."""
+        self.history.records.append(record)
+
+    def observe(self, event: ev.Event) -> None:
+        """Take note of what a supervisor says."""
+        self._events += 1
+        self.sometimes[f"said {event.name}"] += 1
+
+    def _conclude(self) -> None:
+        history = self.history
+        history.jobs = list(self._final_jobs())
+        history.budgets = budgets_of(self.report)
+        history.stale = self.database.stale
+        history.litter = list(self._litter())
+        faults = {fault.what for fault in self.plan.faults}
+        fates = {fate.name for job in self.plan.jobs for fate in job.fates}
+        history.excused = bool(
+            faults & EXCUSES or fates & {"kill_zygote", "daemon_crash", "daemon"}
+        )
+        if self.plan.hooks:
+            history.records += self._hooks_due()
+
+    def _hooks_due(self) -> list[Record]:
+        """Return a call for the hook of every bad end, each to be made once."""
+        internal = {f.job for f in self.history.jobs if f.kind.startswith("jobpool:")}
+        made: Counter[str] = Counter()
+        calls: list[Record] = []
+        for end in self.history.of(Settled):
+            if end.receipt == "accepted" and end.hooked and end.job not in internal:
+                call = f"hook:{end.job}:{end.wanted}"
+                made[call] += 1
+                calls.append(
+                    Called(at_s=end.at_s, call=f"{call}:{made[call]}", answer="unknown")
+                )
+        return calls
+
+    def _final_jobs(self) -> Iterator[FinalJob]:
+        hooks: Counter[str] = Counter()
+        for row in sorted(self.database.jobs.newest_first(), key=lambda row: row.id):
+            call = call_of(row.new.payload)
+            if call.startswith("hook:"):
+                hooks[call] += 1
+                call = f"{call}:{hooks[call]}"
+            yield FinalJob(
+                job=row.id,
+                kind=row.new.kind,
+                call=call,
+                state=row.state.value,
+                attempt=row.attempt,
+                failures=row.spent.failures,
+                crashes=row.spent.crashes,
+                interruptions=row.spent.interruptions,
+                recoveries=row.spent.recoveries,
+                max_attempts=row.new.max_attempts,
+                attempts=tuple(
+                    (tried.shown.token, tried.shown.outcome.value)
+                    for tried in row.tried
+                ),
+            )
+
+    def _litter(self) -> Iterator[str]:
+        for supervisor in self.supervisors:
+            if supervisor.process.alive:
+                yield f"{supervisor.name} does not end"
+        for name, run in self.runs.items():
+            for one in run.survivors():
+                yield f"{name}: {type(one).__name__} {getattr(one, 'name', '')} lives"
+            if held := self.database.jobs.held.get(name):
+                yield f"{name} holds jobs {sorted(held)}"
+        for name, entry in self.database.runs.items():
+            is_here = self.runs[name].boot_id == self.runs[name].host.boot_id
+            if entry.ended_at_ms is None and is_here:
+                yield f"{name} is still open in the store"
+
+
+def call_of(payload: bytes) -> str:
+    """Return the call that a job stems from."""
+    arguments = msgspec.json.decode(payload)
+    if "job" in arguments:
+        facts = arguments["job"]
+        return f"hook:{facts['id']}:{facts['state']}"
+    return str(arguments["call"])
+
+
+def settings_of(plan: Plan) -> Settings:
+    """Return what the supervisors are told."""
+    pools = tuple(
+        PoolSettings(
+            name=name,
+            size_min=smallest,
+            size_max=largest,
+            limits=PoolLimits(timeout_s=TIMEOUT_S, memory_bytes=512 * MIB),
+            recycle_jobs=plan.recycle_jobs,
+            drain_s=plan.drain_s,
+            idle_shrink_s=5.0,
+        )
+        for name, smallest, largest in plan.pools
+    )
+    return Settings(
+        store="sqlite:////sim.db",
+        app="sim",
+        app_directory="/",
+        pools=pools,
+        lease_ttl_s=plan.ttl_s,
+        memory_budget_bytes=plan.budget_bytes,
+    )
+
+
+def report_of(plan: Plan) -> AppReport:
+    """Return what the application declares: four kinds for each pool."""
+    handlers: list[HandlerSpec] = []
+    for name, _, _ in plan.pools:
+        handlers += [
+            HandlerSpec(kind=f"{name}.work", pool=name),
+            HandlerSpec(
+                kind=f"{name}.once", pool=name, policy=Policy(rerun=Rerun.NEVER)
+            ),
+            HandlerSpec(
+                kind=f"{name}.beat",
+                pool=name,
+                limits=Limits(heartbeat_timeout_s=3.0, soft_timeout_s=8.0),
+                policy=Policy(max_attempts=3, max_crashes=2),
+            ),
+        ]
+    if plan.hooks:
+        pool = plan.pools[0][0]
+        handlers += [
+            HandlerSpec(kind=HOOK_DEAD, pool=pool),
+            HandlerSpec(kind=HOOK_QUARANTINED, pool=pool),
+        ]
+    return AppReport(handlers=tuple(handlers), base_rss_bytes=20 * MIB)
+
+
+def budgets_of(report: AppReport) -> dict[str, Budgets]:
+    """Return what may be spent, by kind."""
+    return {
+        spec.kind: Budgets(
+            max_attempts=spec.policy.max_attempts,
+            max_crashes=spec.policy.max_crashes,
+            max_lost=spec.policy.max_lost,
+            never_again=spec.policy.rerun is Rerun.NEVER,
+            timeout_s=TIMEOUT_S,
+        )
+        for spec in report.handlers
+    }

@@ -1,0 +1,162 @@
+"""Whether each settlement is just: I7, I8 and I18 of `invariants`, counted anew.
+
+Nothing of jobpool's own accounting is used: the table says which outcomes an end that
+was witnessed may be given, and the budgets are counted here a second time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from history import (
+    Budgets,
+    Ended,
+    FinalJob,
+    History,
+    Operated,
+    Settled,
+    Started,
+)
+
+FAILURES = frozenset(("failed", "timed_out", "stalled", "out_of_memory", "crashed"))
+CRASHES = frozenset(("crashed", "out_of_memory"))
+UNKNOWN = CRASHES | {"timed_out", "stalled", "interrupted", "lost"}
+_BY_SUPERVISOR = frozenset(("timed_out", "stalled", "canceled", "interrupted"))
+ALLOWED: Mapping[str, frozenset[str]] = {
+    "done_ok": frozenset(("succeeded", "lost")),
+    "done_failed": frozenset(("failed", "lost")),
+    "done_soft": frozenset(("timed_out", "lost")),
+    "itself": _BY_SUPERVISOR | {"crashed", "lost"},
+    "supervisor": _BY_SUPERVISOR | {"lost"},
+    # It may be charged for the one death that somebody else has caused.
+    "nemesis": _BY_SUPERVISOR | {"crashed", "lost"},
+    "orphaned": frozenset(("lost",)),
+    "fence": frozenset(("interrupted", "lost")),
+    "host": frozenset(("lost",)),
+}
+"""Which outcomes an attempt may be given, by what ended it."""
+GUILT: Mapping[str, str] = {"over_memory": "out_of_memory", "lied": "crashed"}
+"""What else a supervisor may have killed it for."""
+Finding = tuple[int, str]
+
+
+def unjust_verdicts(history: History) -> Iterator[Finding]:
+    """Yield every settlement that is not what its attempt deserved."""
+    ends = {record.token: record for record in history.of(Ended)}
+    begun = {record.token for record in history.of(Started)}
+    for settled in history.of(Settled):
+        if settled.receipt == "accepted":
+            yield from _unjust(settled, ends.get(settled.token), settled.token in begun)
+    yield from _wrong_sums(history)
+
+
+def _unjust(settled: Settled, end: Ended | None, begun: bool) -> Iterator[Finding]:
+    job, outcome = settled.job, settled.outcome
+    if outcome is None:
+        if begun and not settled.presumed:
+            yield job, f"{settled.token} had begun, and was handed back uncounted"
+        return
+    if not begun:
+        if not (outcome == "lost" and settled.presumed):
+            yield job, f"{settled.token} never began, and is {outcome}"
+        return
+    if end is None:
+        if not (outcome == "lost" and settled.presumed):
+            yield job, f"{settled.token} still runs, and is {outcome}"
+        return
+    allowed = ALLOWED[end.cause] | {GUILT[g] for g in end.guilt if g in GUILT}
+    if outcome not in allowed:
+        yield job, f"{settled.token} ended by {end.cause}, and is {outcome}"
+
+
+def _wrong_sums(history: History) -> Iterator[Finding]:
+    """Yield jobs whose state or counters do not follow from their settlements."""
+    finals = {final.job: final for final in history.jobs}
+    spent: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    crashes_ms: defaultdict[int, list[int]] = defaultdict(list)
+    gave_up = {record.token for record in history.of(Ended) if record.gave_up}
+    tried: Counter[int] = Counter()
+    for record in history.records:
+        if type(record) is Operated and record.what == "revive":
+            spent[record.job].clear()
+            crashes_ms[record.job].clear()
+        elif type(record) is Settled and record.receipt == "accepted":
+            final = finals.get(record.job)
+            if final is None or record.outcome is None:
+                continue
+            tried[record.job] += record.outcome != "succeeded"
+            count = spent[record.job]
+            count[record.outcome] += 1
+            if record.outcome in CRASHES:
+                crashes_ms[record.job].append(record.store_ms)
+            budget = history.budgets.get(final.kind)
+            if budget is not None:
+                yield from _misjudged(
+                    record, final, budget, count, crashes_ms[record.job], gave_up
+                )
+    for final in history.jobs:
+        yield from _miscounted(final, spent[final.job], tried[final.job])
+
+
+def _misjudged(
+    record: Settled,
+    final: FinalJob,
+    budget: Budgets,
+    count: Counter[str],
+    crashes_ms: list[int],
+    gave_up: set[int],
+) -> Iterator[Finding]:
+    wanted = _wanted_state(record, final, budget, count, crashes_ms, gave_up)
+    if record.canceled and wanted == "pending":
+        wanted = "canceled"
+    if record.state != wanted:
+        yield (
+            record.job,
+            f"{record.outcome} after {dict(count)}: became {record.state}, "
+            f"expected {wanted}",
+        )
+
+
+def _wanted_state(  # noqa: PLR0911 - one line per promise, in their order
+    record: Settled,
+    final: FinalJob,
+    budget: Budgets,
+    count: Counter[str],
+    crashes_ms: list[int],
+    gave_up: set[int],
+) -> str:
+    outcome = record.outcome or ""
+    if outcome in {"succeeded", "canceled"}:
+        return outcome
+    if budget.never_again and outcome in UNKNOWN:
+        return "dead"
+    if record.token in gave_up and outcome == "failed":
+        return "dead"
+    if outcome in CRASHES:
+        since_ms = record.store_ms - budget.crash_window_s * 1000
+        if sum(ms >= since_ms for ms in crashes_ms) >= budget.max_crashes:
+            return "quarantined"
+    if outcome == "lost":
+        return "quarantined" if count["lost"] >= budget.max_lost else "pending"
+    if outcome == "interrupted":
+        most = budget.max_interruptions
+        return "dead" if count["interrupted"] >= most else "pending"
+    failures = sum(count[name] for name in FAILURES)
+    most = final.max_attempts or budget.max_attempts
+    return "dead" if failures >= most else "pending"
+
+
+def _miscounted(final: FinalJob, count: Counter[str], tried: int) -> Iterator[Finding]:
+    """I18: the row says what the history says."""
+    sums = {
+        "failures": sum(count[name] for name in FAILURES),
+        "crashes": sum(count[name] for name in CRASHES),
+        "interruptions": count["interrupted"],
+        "recoveries": count["lost"],
+    }
+    for name, wanted in sums.items():
+        if (seen := getattr(final, name)) != wanted:
+            yield final.job, f"its row counts {seen} {name}, {wanted} were settled"
+    if len(final.attempts) != tried:
+        yield final.job, f"{len(final.attempts)} attempts stored, {tried} settled"
