@@ -62,6 +62,7 @@ FAULTS = {
     "load_fails": 1,
     "retire_hangs": 1,
 }
+QUICK_S = 0.0004
 LASTING_S = {
     "stop_supervisor": 40.0,
     "stick_child": 15.0,
@@ -115,10 +116,14 @@ def _jobs(
         _job(r, r.choice(pools), r.random() * horizon_s, f"{n}") for n in range(many)
     ]
     if is_fast:
-        quick = (Fate("ok", 0.0004),)
         at_s = r.random() * horizon_s / 2
         jobs += [
-            JobPlan(at_s=at_s + (n > 15), kind="cpu.work", pool="cpu", fates=quick)
+            JobPlan(
+                at_s=at_s + (n > 15),
+                kind="cpu.work",
+                pool="cpu",
+                fates=(_quick(r) if n > 15 else Fate("ok", QUICK_S),),
+            )
             for n in range(r.choice((24, 40)))
         ]
     return jobs
@@ -145,6 +150,13 @@ def _job(r: Random, pool: str, at_s: float, name: str) -> JobPlan:
 def _fate(r: Random) -> Fate:
     (name,) = r.choices(list(FATES), list(FATES.values()))
     return Fate(name, r.choice((0.0004, 0.01, 0.3, 2.0, 12.0)))  # type: ignore[arg-type]
+
+
+def _quick(r: Random) -> Fate:
+    """Return what a job does that is sent ahead, or behind which others are."""
+    if r.random() < 0.85:
+        return Fate("ok", QUICK_S)
+    return Fate(_fate(r).name, QUICK_S)
 
 
 def _faults(r: Random, horizon_s: float) -> list[Fault]:

@@ -277,15 +277,17 @@ class _Supervisor:
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
             store.begin_run(self._own, registry.records(), lease_s)
-            begins = shared and not self._is_open
-            self._is_open = True
+            begins, self._is_open = not self._is_open, True
             if begins:
+                # Not before: a renewal of a run that could not be entered yet says
+                # that this is the wrong store.
+                self._housekeeping.start()
+            if begins and shared:
                 return (self._pulse.begin(sent_s), m.Entered())
             return (m.Entered(),)
 
         self._store.chore(self._again(enter))
         if first:
-            self._housekeeping.start()
             self._reclaimer.start()
             now_ms = self._clock.utc_ms()
             for event in self._isolation.reductions(self._settings, now_ms):
