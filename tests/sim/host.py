@@ -183,6 +183,8 @@ class Host:
         """Their run directories; they outlive a boot."""
         self.machine = Process(name)
         """Its children; stopped while the host sleeps."""
+        self.asleep_s: float | None = None
+        """Since when it is suspended."""
         self.oom_kills = 0
 
     @property

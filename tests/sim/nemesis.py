@@ -41,6 +41,8 @@ class Nemesis:
 
     def be_quiet(self) -> None:
         """Mend everything that can be mended."""
+        for host in self._world.hosts:
+            self._wake(host)
         for process in self._stopped:
             self._kernel.go_on(process)
         for link in self._world.links():
@@ -90,7 +92,13 @@ class Nemesis:
     def _stop(self, process: Process, seconds: float) -> None:
         self._kernel.stop(process)
         self._stopped.append(process)
-        self._kernel.after(seconds, lambda: self._kernel.go_on(process))
+        self._kernel.after(seconds, lambda: self._go_on(process))
+
+    def _go_on(self, process: Process) -> None:
+        """SIGCONT, unless its host sleeps: then it goes on with that."""
+        hosts = [s.host for s in self._world.supervisors if s.process is process]
+        if all(host.asleep_s is None for host in hosts):
+            self._kernel.go_on(process)
 
     def _note(self, where: str, seconds: float) -> None:
         now_s = self._kernel.now_s
@@ -193,12 +201,26 @@ class Nemesis:
     def sleep_host(self, fault: Fault) -> None:
         """A host is suspended: everything on it stands still."""
         host = self._host(fault)
+        if host.asleep_s is not None:
+            return
         self._note(host.name, fault.seconds)
+        host.asleep_s = self._kernel.now_s
         for supervisor in self._world.supervisors:
             if supervisor.host is host and supervisor.process.alive:
-                self._stop(supervisor.process, fault.seconds)
-        self._stop(host.machine, fault.seconds)
-        host.clock.slept_s += fault.seconds
+                self._kernel.stop(supervisor.process)
+        self._kernel.stop(host.machine)
+        self._kernel.after(fault.seconds, lambda: self._wake(host))
+
+    def _wake(self, host: Host) -> None:
+        """Resume a host: what was stopped on it goes on, whoever had stopped it."""
+        if host.asleep_s is None:
+            return
+        host.clock.slept_s += self._kernel.now_s - host.asleep_s
+        host.asleep_s = None
+        for supervisor in self._world.supervisors:
+            if supervisor.host is host:
+                self._kernel.go_on(supervisor.process)
+        self._kernel.go_on(host.machine)
 
     def jump_wall(self, fault: Fault) -> None:
         """A host's wall clock is set."""

@@ -127,6 +127,21 @@ def test_one_death_one_job() -> None:
     assert again == [job.id for job in jobs[1:]]
 
 
+def test_a_repeated_end_is_nobody_elses_crash() -> None:
+    """What an earlier handler left behind speaks again: whoever runs now is innocent."""
+    world = fast_world()
+    first, second = world.job(), world.job()
+    world.ring()
+    seq = world.machine.slots[0].queue[0].seq
+    settled = len(world.settled)
+    world.done(0)
+    world.done(0, seq=seq, token=first.token)
+    assert world.took(m.Kill)
+    world.died(0, signal=signal.SIGKILL)
+    ended = {s.id: s.outcome for s in world.settled[settled:]}
+    assert ended == {first.id: Outcome.SUCCEEDED, second.id: Outcome.INTERRUPTED}
+
+
 def test_nobody_is_blamed_between_attempts() -> None:
     """A child that dies before it took the next ticket costs no job anything."""
     world = World(pool("cpu", 1)).up()

@@ -129,7 +129,9 @@ class Attempts:
         done = _frame(frame, Done)
         job = slot.queue[0]
         if done.token != job.lease.token or done.seq != job.seq:
-            self.garbage(slot, "the end of an attempt that it does not run")
+            # Once more of an earlier attempt: whoever runs now is not to blame.
+            reason = KillReason.RECYCLED if done.seq < job.seq else KillReason.PROTOCOL
+            self.garbage(slot, "the end of an attempt that it does not run", reason)
             return
         slot.jobs += 1
         if done.surprise:
@@ -252,11 +254,12 @@ class Attempts:
         """We end now, or the drain window is over."""
         self._kill(slot, Kill(KillReason.STOPPED, str(reason or "")))
 
-    def garbage(self, slot: Slot, message: object) -> None:
+    def garbage(
+        self, slot: Slot, said: object, why: KillReason = KillReason.PROTOCOL
+    ) -> None:
         """The child sent what no child of ours sends: it cannot be trusted any more."""
-        desk = self._desk
-        desk.say(notices.protocol_broken(desk.now_ms, slot.name, str(message)))
-        self._kill(slot, Kill(KillReason.PROTOCOL, str(message)), dump=False)
+        self._desk.say(notices.protocol_broken(self._desk.now_ms, slot.name, str(said)))
+        self._kill(slot, Kill(why, str(said)), dump=False)
 
     def _kill(
         self, slot: Slot, kill: Kill, *, dump: bool = True, dump_s: float = DUMP_S
@@ -288,7 +291,7 @@ class Attempts:
         """A child that had jobs is gone, and its tree with it."""
         death = _frame(exited, m.ChildExited)
         jobs, dones = list(slot.queue), dict(slot.dones)
-        killed, killed_seq = slot.killed, slot.killed_seq
+        killed, killed_seq, now_s = slot.killed, slot.killed_seq, self._desk.now_s
         slot.queue.clear()
         self._desk.out.append(m.Unwatch(slot.number))
         empty(slot)
@@ -309,7 +312,7 @@ class Attempts:
                 kill=kill,
                 done=None,
                 slot=slot.name,
-                duration_s=self._ran_s(job),
+                duration_s=0.0 if job.started_s is None else now_s - job.started_s,
                 peak_rss_bytes=death.peak_rss_bytes,
                 output=death.output,
                 stack=death.stack,
@@ -361,9 +364,6 @@ class Attempts:
     def _rest(self, slot: Slot) -> None:
         self._desk.out.append(m.Unwatch(slot.number))
         self._rest_with(slot)
-
-    def _ran_s(self, job: Assigned) -> float:
-        return 0.0 if job.started_s is None else self._desk.now_s - job.started_s
 
     def _old_at(self, slot: Slot) -> float:
         return slot.born_s + self._pools[slot.pool].settings.recycle_age_s
