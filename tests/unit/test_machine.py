@@ -14,7 +14,7 @@ from jobpool.core.limits import PoolLimits
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.errors import AppError, ConfigError, JobpoolBug
-from jobpool.sandbox.frames import Ask, Beat, Raised, StartFailed
+from jobpool.sandbox.frames import Ask, Beat, Raised, Ready, StartFailed
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reloading import reload_problem
@@ -140,6 +140,21 @@ def test_a_repeated_end_is_nobody_elses_crash() -> None:
     world.died(0, signal=signal.SIGKILL)
     ended = {s.id: s.outcome for s in world.settled[settled:]}
     assert ended == {first.id: Outcome.SUCCEEDED, second.id: Outcome.INTERRUPTED}
+
+
+def test_another_slots_success_does_not_cancel_a_retry() -> None:
+    """A slot whose child failed gets another, also if the next one elsewhere starts."""
+    world = World(pool("cpu", 2)).up()
+    world.job()
+    world.ring()
+    world.deaf_forks = True
+    world.died(0, signal=signal.SIGSEGV)
+    world.died(1, signal=signal.SIGKILL)
+    world.deaf_forks = False
+    world.step(m.ChildForked(0))
+    world.step(m.FrameArrived(0, Ready(20 * MIB)))
+    world.wait(1.0)
+    assert [slot.state for slot in world.machine.slots] == [SlotState.IDLE] * 2
 
 
 def test_nobody_is_blamed_between_attempts() -> None:

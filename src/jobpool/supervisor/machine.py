@@ -363,8 +363,9 @@ class Machine:
 
     def _pool_deadlines(self, pool: Pool, now_s: float) -> None:
         self._loading.retry(pool)
-        if pool.fork_failures:
+        if pool.fork_retry_s:
             if pool.fork_retry_s <= now_s:
+                pool.fork_retry_s = 0.0
                 self._sizing.fill(pool)
             else:
                 self._desk.wake_at(pool.fork_retry_s)

@@ -70,6 +70,7 @@ class Pool:
         self.zygote_failures = 0
         self.zygote_retry_s: float | None = None
         self.fork_retry_s = 0.0
+        """No child is made before then; 0: no failure is to be waited out."""
         self.fork_failures = 0
         self.drain_until_s: float | None = None
         self.idle_since_s: float | None = None
