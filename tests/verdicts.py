@@ -70,79 +70,77 @@ def _unjust(settled: Settled, end: Ended | None, begun: bool) -> Iterator[Findin
         yield job, f"{settled.token} ended by {end.cause}, and is {outcome}"
 
 
+class Spent:
+    """What a job has spent since it was revived, by our own count."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.crashes_ms: list[int] = []
+        self.gave_up = False
+        """The attempt that is judged now did."""
+
+    def add(self, record: Settled, *, gave_up: bool) -> None:
+        """Count the end of one more attempt."""
+        self.outcomes[record.outcome or ""] += 1
+        self.gave_up = gave_up
+        if record.outcome in CRASHES:
+            self.crashes_ms.append(record.store_ms)
+
+
 def _wrong_sums(history: History) -> Iterator[Finding]:
     """Yield jobs whose state or counters do not follow from their settlements."""
     finals = {final.job: final for final in history.jobs}
-    spent: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    crashes_ms: defaultdict[int, list[int]] = defaultdict(list)
+    spent: defaultdict[int, Spent] = defaultdict(Spent)
     gave_up = {record.token for record in history.of(Ended) if record.gave_up}
     tried: Counter[int] = Counter()
     for record in history.records:
         if type(record) is Operated and record.what == "revive":
-            spent[record.job].clear()
-            crashes_ms[record.job].clear()
+            spent[record.job] = Spent()
         elif type(record) is Settled and record.receipt == "accepted":
             final = finals.get(record.job)
             if final is None or record.outcome is None:
                 continue
             tried[record.job] += record.outcome != "succeeded"
-            count = spent[record.job]
-            count[record.outcome] += 1
-            if record.outcome in CRASHES:
-                crashes_ms[record.job].append(record.store_ms)
+            spent[record.job].add(record, gave_up=record.token in gave_up)
             budget = history.budgets.get(final.kind)
             if budget is not None:
-                yield from _misjudged(
-                    record, final, budget, count, crashes_ms[record.job], gave_up
-                )
+                yield from _misjudged(record, final, budget, spent[record.job])
     for final in history.jobs:
-        yield from _miscounted(final, spent[final.job], tried[final.job])
+        yield from _miscounted(final, spent[final.job].outcomes, tried[final.job])
 
 
 def _misjudged(
-    record: Settled,
-    final: FinalJob,
-    budget: Budgets,
-    count: Counter[str],
-    crashes_ms: list[int],
-    gave_up: set[int],
+    record: Settled, final: FinalJob, budget: Budgets, spent: Spent
 ) -> Iterator[Finding]:
-    wanted = _wanted_state(record, final, budget, count, crashes_ms, gave_up)
+    wanted = _wanted_state(record, final, budget, spent)
     if record.canceled and wanted == "pending":
         wanted = "canceled"
     if record.state != wanted:
-        yield (
-            record.job,
-            f"{record.outcome} after {dict(count)}: became {record.state}, "
-            f"expected {wanted}",
-        )
+        how = f"{record.outcome} after {dict(spent.outcomes)}"
+        yield record.job, f"{how}: became {record.state}, expected {wanted}"
 
 
 def _wanted_state(  # noqa: PLR0911 - one line per promise, in their order
-    record: Settled,
-    final: FinalJob,
-    budget: Budgets,
-    count: Counter[str],
-    crashes_ms: list[int],
-    gave_up: set[int],
+    record: Settled, final: FinalJob, budget: Budgets, spent: Spent
 ) -> str:
     outcome = record.outcome or ""
     if outcome in {"succeeded", "canceled"}:
         return outcome
     if budget.never_again and outcome in UNKNOWN:
         return "dead"
-    if record.token in gave_up and outcome == "failed":
+    if spent.gave_up and outcome == "failed":
         return "dead"
     if outcome in CRASHES:
         since_ms = record.store_ms - budget.crash_window_s * 1000
-        if sum(ms >= since_ms for ms in crashes_ms) >= budget.max_crashes:
+        if sum(ms >= since_ms for ms in spent.crashes_ms) >= budget.max_crashes:
             return "quarantined"
     if outcome == "lost":
-        return "quarantined" if count["lost"] >= budget.max_lost else "pending"
+        most = budget.max_lost
+        return "quarantined" if spent.outcomes["lost"] >= most else "pending"
     if outcome == "interrupted":
         most = budget.max_interruptions
-        return "dead" if count["interrupted"] >= most else "pending"
-    failures = sum(count[name] for name in FAILURES)
+        return "dead" if spent.outcomes["interrupted"] >= most else "pending"
+    failures = sum(spent.outcomes[name] for name in FAILURES)
     most = final.max_attempts or budget.max_attempts
     return "dead" if failures >= most else "pending"
 

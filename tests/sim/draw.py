@@ -33,6 +33,7 @@ FATES = {
 }
 FAULTS = {
     "kill_supervisor": 8,
+    "kill_both": 3,
     "kill_at_step": 10,
     "stop_supervisor": 5,
     "drain": 3,
@@ -63,6 +64,8 @@ FAULTS = {
     "retire_hangs": 1,
 }
 QUICK_S = 0.0004
+AT_LIMIT_S = 20.001
+"""A last word that comes when the time is over, and the kill is decided."""
 LASTING_S = {
     "stop_supervisor": 40.0,
     "stick_child": 15.0,
@@ -99,7 +102,7 @@ def draw(seed: int) -> Plan:
         pools=tuple((n, low, low + 2 * ranges) for n, low, _ in pools),
         recycle_jobs=r.choice((10_000, 10_000, 3, 1)),
         budget_bytes=r.choice((None, None, None, 2**30)),
-        ttl_s=r.choice((10.0, 20.0, 60.0)),
+        ttl_s=r.choice((10.0, 20.0, 60.0)) if shared else 300.0,
         coarse=coarse,
         jobs=tuple(_jobs(r, [p[0] for p in pools], horizon_s, is_fast=is_fast)),
         faults=tuple(_faults(r, horizon_s)),
@@ -149,7 +152,10 @@ def _job(r: Random, pool: str, at_s: float, name: str) -> JobPlan:
 
 def _fate(r: Random) -> Fate:
     (name,) = r.choices(list(FATES), list(FATES.values()))
-    return Fate(name, r.choice((0.0004, 0.01, 0.3, 2.0, 12.0)))  # type: ignore[arg-type]
+    seconds = r.choice((0.0004, 0.01, 0.3, 2.0, 12.0))
+    if r.random() < 0.02:
+        seconds = AT_LIMIT_S
+    return Fate(name, seconds)  # type: ignore[arg-type]
 
 
 def _quick(r: Random) -> Fate:

@@ -18,6 +18,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Self
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -266,7 +267,7 @@ class SimEvent(Waiters):
 class SimCondition(Waiters):
     """`threading.Condition` in virtual time; nobody else runs while it is held."""
 
-    def __enter__(self) -> SimCondition:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:

@@ -19,6 +19,7 @@ EXCUSES = frozenset(
         "jump_store",
         "sleep_host",
         "stick_child",
+        "kill_both",
         "kill_zygote",
         "stop_host",
     )
@@ -63,6 +64,12 @@ class Nemesis:
         if one := self._one(fault):
             self._kernel.kill(one.process)
 
+    def kill_both(self, fault: Fault) -> None:
+        """SIGKILL of the zygotes, and then of the supervisor: nobody ends the rest."""
+        if one := self._one(fault):
+            self._world.kill_zygotes_of(one.directory.record)
+            self._kernel.kill(one.process)
+
     def kill_at_step(self, fault: Fault) -> None:
         """SIGKILL between two things that it does."""
         if one := self._one(fault):
@@ -104,7 +111,7 @@ class Nemesis:
         now_s = self._kernel.now_s
         self._world.note(Disturbed(at_s=now_s, where=where, until_s=now_s + seconds))
 
-    # -- children and zygotes ------------------------------------------------------------
+    # -- children and zygotes ----------------------------------------------------------
 
     def kill_child(self, fault: Fault) -> None:
         """SIGKILL from nobody of ours."""
@@ -137,7 +144,7 @@ class Nemesis:
             if pools:
                 one.zygotes.lose(pools[fault.where % len(pools)], "it was killed")
 
-    # -- the store -----------------------------------------------------------------------
+    # -- the store ---------------------------------------------------------------------
 
     def cut(self, fault: Fault) -> None:
         """Nothing comes through to the store."""
@@ -177,7 +184,7 @@ class Nemesis:
             job = 1 + fault.where % self._world.newest_job
             self._world.locked[job] = self._kernel.now_s + fault.seconds
 
-    # -- hosts and clocks ----------------------------------------------------------------
+    # -- hosts and clocks --------------------------------------------------------------
 
     def _host(self, fault: Fault) -> Host:
         hosts = self._world.hosts
@@ -230,7 +237,7 @@ class Nemesis:
         """The database server's clock is set."""
         self._world.server_clock.jumped_s += fault.seconds
 
-    # -- operators -----------------------------------------------------------------------
+    # -- operators ---------------------------------------------------------------------
 
     def cancel(self, fault: Fault) -> None:
         """Cancel a job."""
@@ -244,7 +251,7 @@ class Nemesis:
         """Pause a pool for a while."""
         self._world.pause(fault.where, fault.seconds)
 
-    # -- what is by chance ---------------------------------------------------------------
+    # -- what is by chance -------------------------------------------------------------
 
     def fork_refused(self, fault: Fault) -> None:
         """Forks fail."""
@@ -262,6 +269,7 @@ class Nemesis:
     def load_fails(self, fault: Fault) -> None:
         """The application does not load any more."""
         self._world.allow("load fails", fault)
+        self.kill_zygote(fault)
 
     def retire_hangs(self, fault: Fault) -> None:
         """Children do not end when asked."""

@@ -37,7 +37,7 @@ from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.storethread import StoreThread
 from sim.host import Host, RunDir
-from sim.shell import SimZygotes
+from sim.zygotes import SimZygotes
 
 replace = msgspec.structs.replace
 reclaim = import_module("jobpool.supervisor.reclaim")

@@ -1,6 +1,6 @@
-"""The supervisor's surroundings in virtual time: reactor, children, zygotes.
+"""The supervisor's surroundings in virtual time: reactor and children.
 
-They stand where `supervisor.reactor`, `children` and `zygotes` stand and keep their
+They stand where `supervisor.reactor` and `children` stand and keep their
 promises to the loop: who is told what, in which order, and that a death is told only
 when nothing of the tree is left.
 """
@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobpool.core import events as ev
-from jobpool.core.settings import Settings
 from jobpool.sandbox.frames import Done, FromChild, Retire, RunJob
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
@@ -20,12 +19,11 @@ from jobpool.supervisor.slot import Slot
 from sim import fates
 from sim.host import Host, HostClock, RunDir, Tree
 from sim.kernel import Kernel, Process, Waiters
+from sim.zygotes import SimZygotes
 
 NEVER_S = float("inf")
 TURN_S = 2e-5
 SWEEP_S = 0.005
-FENCE_LOOK_S = 0.3
-LOAD_S = 0.2
 
 
 class SimReactor:
@@ -101,124 +99,6 @@ class _Watch:
     def rest(self, number: int) -> None:
         """See `Watch.rest`."""
         self.seqs.pop(number, None)
-
-
-class SimZygotes:
-    """`Zygotes` in virtual time: one per pool, a second while it is loaded anew."""
-
-    def __init__(self, reactor: SimReactor, settings: Settings, run_id: str) -> None:
-        self._reactor = reactor
-        self._kernel = reactor.kernel
-        self._made = 0
-        self.settings = settings
-        self.fence = ""
-        self.run: RunDir | None = None
-        self.serving: dict[str, int] = {}
-        """Number of the zygote that forks for a pool."""
-        self.coming: dict[str, int] = {}
-        self.children: dict[str, set[Tree]] = {}
-        """Whom the zygotes of a pool guard."""
-        self.unguarded: dict[str, set[Tree]] = {}
-        self.forking: dict[str, set[int]] = {}
-        self.on_fork_failed: Callable[[int, str], None] = lambda _n, _t: None
-        reactor.process.on_death.append(self._supervisor_died)
-
-    def start(self, pool: str) -> None:
-        """See `Zygotes.start`."""
-        self._made += 1
-        number = self._made
-        self.drop(pool)
-        reloading = pool in self.serving
-        (self.coming if reloading else self.serving)[pool] = number
-        fails = self._reactor.process.steps and self.world.chance("load fails")
-
-        def loaded() -> None:
-            table = self.coming if reloading else self.serving
-            if table.get(pool) != number:
-                return
-            if fails:
-                del table[pool]
-                self.world.sometimes["a zygote did not load"] += 1
-                self._reactor.feed(
-                    m.ZygoteLost(pool, "it does not load", reloading=reloading)
-                )
-                return
-            guarded = self.children.setdefault(pool, set())
-            guarded |= {t for t in self.unguarded.pop(pool, set()) if t.alive}
-            self._reactor.feed(m.ZygoteLoaded(pool, self.world.report, reloading))
-
-        self._kernel.after(LOAD_S, lambda: self._reactor.call(loaded))
-
-    @property
-    def world(self) -> Any:
-        """The world that everything is in."""
-        if self.run is None:
-            raise RuntimeError("it belongs to no run yet")
-        return self.run.host.world
-
-    def kill(self, slot: int, message: str) -> None:
-        """See `Zygotes.kill`."""
-        for pool, slots in self.forking.items():
-            if slot in slots:
-                self.lose(pool, message)
-
-    def lose(self, pool: str, message: str) -> None:
-        """A zygote dies; its children live on."""
-        number = self.serving.get(pool)
-        if number is None:
-            return
-        self.unguarded.setdefault(pool, set()).update(self.children.pop(pool, set()))
-
-        def lost() -> None:
-            if self.serving.get(pool) != number:
-                return
-            del self.serving[pool]
-            self.world.sometimes["a zygote was lost"] += 1
-            for slot in sorted(self.forking.pop(pool, set())):
-                self.on_fork_failed(slot, "its zygote is gone")
-            self._reactor.feed(m.ZygoteLost(pool, message))
-
-        self._kernel.after(0.001, lambda: self._reactor.call(lost))
-
-    def take_over(self, pool: str) -> None:
-        """See `Zygotes.take_over`."""
-        number = self.coming.pop(pool, None)
-        if number is not None:
-            self.serving[pool] = number
-
-    def drop(self, pool: str) -> None:
-        """See `Zygotes.drop`."""
-        self.coming.pop(pool, None)
-
-    def next_s(self) -> float:
-        """See `Zygotes.next_s`."""
-        return NEVER_S
-
-    def look(self, _now_s: float) -> None:
-        """See `Zygotes.look`."""
-
-    def close(self) -> None:
-        """See `Zygotes.close`."""
-        self._end_children("supervisor")
-
-    def fenced(self) -> None:
-        """Look at the fence: end the children if their leases have run out."""
-        run = self.run
-        if run is None or run.host.clock.boottime_s() < run.fence_s:
-            return
-        if any(t.alive for pool in self.children.values() for t in pool):
-            self.world.sometimes["zygotes ended children at the fence"] += 1
-        self._end_children("fence")
-
-    def _supervisor_died(self) -> None:
-        self._kernel.after(
-            0.001 + self._kernel.soon_s(), lambda: self._end_children("orphaned")
-        )
-
-    def _end_children(self, cause: str) -> None:
-        for pool in self.children.values():
-            for tree in sorted(pool, key=lambda tree: tree.name):
-                tree.die(cause, signal=9)
 
 
 class SimChildren:
@@ -354,7 +234,7 @@ class SimChildren:
                 self._kernel.soon_s() * 10, lambda: tree.die("supervisor", signal=9)
             )
 
-    # -- the loop's side -----------------------------------------------------------------
+    # -- the loop's side ---------------------------------------------------------------
 
     def next_s(self) -> float:
         """See `Children.next_s`."""
@@ -373,7 +253,7 @@ class SimChildren:
     def _process(self, number: int) -> Tree | None:
         return self._processes.get(number) or self._dead.get(number)
 
-    # -- events --------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------
 
     def _send_up(self, number: int, tree: Tree, frame: FromChild | str) -> None:
         """A child sends a frame, or (a text) what is none."""

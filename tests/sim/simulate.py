@@ -12,6 +12,7 @@ from history import History
 from invariants import Violation, violations
 from sim.draw import draw
 from sim.plan import Plan
+from sim.rare import notable
 from sim.world import World
 
 
@@ -23,7 +24,9 @@ class Result(NamedTuple):
     found: list[Violation]
     sometimes: Counter[str]
     simulated_s: float
+    events: int
     digest: str
+    """Of everything that happened: equal in every run of a scenario."""
 
 
 def run(plan: Plan) -> Result:
@@ -35,8 +38,9 @@ def run(plan: Plan) -> Result:
         plan,
         history,
         violations(history),
-        world.sometimes,
+        world.sometimes + notable(history),
         world.kernel.now_s,
+        world.kernel.events,
         hashlib.sha256(log).hexdigest(),
     )
 

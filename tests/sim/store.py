@@ -150,7 +150,7 @@ class SimStore(MemoryStore):
     def _now_s(self) -> float:
         return self._world.kernel.now_s
 
-    # -- what is watched -----------------------------------------------------------------
+    # -- what is watched ---------------------------------------------------------------
 
     def lease(
         self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
@@ -240,7 +240,7 @@ class SimStore(MemoryStore):
         """See `Store.close`."""
         self._session.close()
 
-    # -- operators -----------------------------------------------------------------------
+    # -- operators ---------------------------------------------------------------------
 
     def operate(self, what: str, job: int) -> None:
         """Cancel or revive a job, on the record."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from history import RunBegan, RunEnded
 from jobpool.core.settings import Settings
 from jobpool.errors import JobpoolError, StoreError
+from jobpool.store.base import Store
 from jobpool.supervisor import housekeeping, pace, pulse, reclaim
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.housekeeping import Housekeeping
@@ -26,8 +27,9 @@ from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.storethread import StoreThread
 from sim.host import Host, RunDir, RunPath, prove_dead, remove_run
 from sim.kernel import Kernel, Process, SimCondition, SimEvent, Task
-from sim.shell import SimChildren, SimReactor, SimZygotes
+from sim.shell import SimChildren, SimReactor
 from sim.store import Link, SimStore
+from sim.zygotes import SimZygotes
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -67,6 +69,10 @@ class SimStoreThread(_Green, StoreThread):
         self._changed: Any = SimCondition(kernel)
         self.opened: Any = SimEvent(kernel)
 
+    def _reconcile(self, store: Store) -> None:
+        self._kernel.sometimes["a lost answer was looked into"] += 1
+        super()._reconcile(store)
+
 
 class SimPulse(_Green, Pulse):
     """`Pulse` as a task."""
@@ -78,6 +84,22 @@ class SimHousekeeping(_Green, Housekeeping):
 
 class SimReclaimer(_Green, Reclaimer):
     """`Reclaimer` as a task."""
+
+    def pace(self, world: World) -> None:
+        """Look rarely once it is quiet."""
+        self._closing = _Pauses(world)
+
+
+class _Pauses(SimEvent):
+    """An end that is waited for longer when nothing goes on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.kernel)
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See `SimEvent.wait`."""
+        return super().wait(max(timeout or 0.0, self._world.reclaim_pause_s))
 
 
 class _Fence:
@@ -231,6 +253,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         )
         for part in (self._housekeeping, self._reclaimer):
             part.adopt(self.kernel, self.process)
+        self._reclaimer.pace(self.world)
 
     def _open_here(self) -> SimStore:
         return SimStore(
@@ -270,7 +293,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
     )
 }
 """How often supervisors look at things, really."""
-_COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 60.0, 30.0)
+_COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
 """The same but for the renewals, so that hours cost little."""
 RENEWALS = 5
 """So many fit into a lease."""

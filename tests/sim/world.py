@@ -15,18 +15,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from history import Budgets, Called, FinalJob, History, Record, Settled
+from history import Called, FinalJob, History, Record, Settled
 from jobpool.core import events as ev
-from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED, AppReport, HandlerSpec
 from jobpool.core.job import NewJob
-from jobpool.core.limits import Limits, PoolLimits
-from jobpool.core.policy import Policy, Rerun
-from jobpool.core.settings import PoolSettings, Settings
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.frames import RunJob
 from jobpool.store.memory import MemoryDatabase
 from jobpool.store.records import Run
 from jobpool.supervisor import messages as m
+from sim.application import budgets_of, call_of, report_of, settings_of
 from sim.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
 from sim.kernel import Endless, Kernel, Process
 from sim.nemesis import EXCUSES, Nemesis
@@ -34,15 +31,16 @@ from sim.plan import Fate, Fault, JobPlan, Plan
 from sim.store import Link, SimStore
 from sim.supervisor import SimSupervisor, in_virtual_time, look_often
 
-MIB = 2**20
-TIMEOUT_S = 20.0
 SETTLE_S = 100.0
 """After the last job: reclaimers end what they still have in hand."""
 PATIENCE_S = 8 * 3600.0
 """So long everything may take to end once it is quiet; back-off takes an hour."""
 END_S = 300.0
 QUIET_TTL_S = 300.0
+QUIET_PAUSE_S = 30.0
 AGAIN_S = 1.0
+REASONS = frozenset(("SIGTERM", "SIGQUIT", "a new version", "the end"))
+"""For which a supervisor may end; all others are its own mistakes."""
 OK = Fate("ok", 0.5)
 
 
@@ -65,9 +63,10 @@ class World:
         self.chances: dict[str, tuple[float, float]] = {}
         self.locked: dict[int, float] = {}
         self.newest_job = 0
+        self.reclaim_pause_s = 0.0
+        """Between two looks for dead runs, at least."""
         self.nemesis = Nemesis(self)
         self._plans: dict[str, JobPlan] = {}
-        self._events = 0
         self._restless = True
         self._ending = False
         self._producer = Process("producer")
@@ -81,7 +80,7 @@ class World:
             run="producer",
         )
 
-    # -- from start to end ---------------------------------------------------------------
+    # -- from start to end -------------------------------------------------------------
 
     def run(self) -> History:
         """Let everything happen."""
@@ -107,6 +106,7 @@ class World:
         kernel.run(plan.quiet_at_s)
         self._restless = False
         self.nemesis.be_quiet()
+        self.reclaim_pause_s = QUIET_PAUSE_S
         look_often(often=False, ttl_s=QUIET_TTL_S)
         self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=QUIET_TTL_S)
         for supervisor in self.supervisors:
@@ -145,7 +145,7 @@ class World:
                 ended.host.machine,
             )
 
-    # -- producers -----------------------------------------------------------------------
+    # -- producers ---------------------------------------------------------------------
 
     def _produce(self, call: str, job: JobPlan) -> None:
         self._plans[call] = job
@@ -210,13 +210,17 @@ class World:
             return OK
         return job.fates[min(frame.attempt, len(job.fates)) - 1]
 
-    # -- operators -----------------------------------------------------------------------
+    # -- operators ---------------------------------------------------------------------
 
     def operate(self, what: str, where: int) -> None:
         """Cancel or revive some job."""
         if self.newest_job == 0:
             return
-        job = 1 + where % self.newest_job
+        jobs = list(range(1, self.newest_job + 1))
+        leased = [j for held in self.database.jobs.held.values() for j in sorted(held)]
+        if what == "cancel" and where % 3 and leased:
+            jobs = leased
+        job = jobs[where % len(jobs)]
 
         def act() -> None:
             try:
@@ -249,7 +253,7 @@ class World:
 
         self.kernel.spawn(self._producer, act)
 
-    # -- what happens by chance ------------------------------------------------------------
+    # -- what happens by chance --------------------------------------------------------
 
     def allow(self, name: str, fault: Fault) -> None:
         """Let something go wrong now and then, for a while."""
@@ -272,7 +276,7 @@ class World:
             if not (self._restless and self.random.random() < 0.1):
                 self.kernel.after(self.kernel.soon_s(), supervisor.rung)
 
-    # -- who is where ------------------------------------------------------------------------
+    # -- who is where ------------------------------------------------------------------
 
     def store_clock(self, host: Host) -> HostClock:
         """Return the clock by which the store goes for somebody on a host."""
@@ -314,7 +318,7 @@ class World:
                 for pool in sorted(supervisor.zygotes.serving):
                     supervisor.zygotes.lose(pool, "it was killed")
 
-    # -- the book ------------------------------------------------------------------------------
+    # -- the book ----------------------------------------------------------------------
 
     def note(self, record: Record) -> None:
         """Write something into the history."""
@@ -322,8 +326,13 @@ class World:
 
     def observe(self, event: ev.Event) -> None:
         """Take note of what a supervisor says."""
-        self._events += 1
         self.sometimes[f"said {event.name}"] += 1
+        if isinstance(event, ev.LeaseFenced) and event.lapsed:
+            self.sometimes["leases had lapsed"] += 1
+        if isinstance(event, ev.Alarm) and "report" in event.text:
+            self.history.broken.append(event.text)
+        if isinstance(event, ev.SupervisorDraining) and event.reason not in REASONS:
+            self.history.broken.append(f"a supervisor stops: {event.reason}")
 
     def _conclude(self) -> None:
         history = self.history
@@ -390,75 +399,3 @@ class World:
             is_here = self.runs[name].boot_id == self.runs[name].host.boot_id
             if entry.ended_at_ms is None and is_here:
                 yield f"{name} is still open in the store"
-
-
-def call_of(payload: bytes) -> str:
-    """Return the call that a job stems from."""
-    arguments = msgspec.json.decode(payload)
-    if "job" in arguments:
-        facts = arguments["job"]
-        return f"hook:{facts['id']}:{facts['state']}"
-    return str(arguments["call"])
-
-
-def settings_of(plan: Plan) -> Settings:
-    """Return what the supervisors are told."""
-    pools = tuple(
-        PoolSettings(
-            name=name,
-            size_min=smallest,
-            size_max=largest,
-            limits=PoolLimits(timeout_s=TIMEOUT_S, memory_bytes=512 * MIB),
-            recycle_jobs=plan.recycle_jobs,
-            drain_s=plan.drain_s,
-            idle_shrink_s=5.0,
-        )
-        for name, smallest, largest in plan.pools
-    )
-    return Settings(
-        store="sqlite:////sim.db",
-        app="sim",
-        app_directory="/",
-        pools=pools,
-        lease_ttl_s=plan.ttl_s,
-        memory_budget_bytes=plan.budget_bytes,
-    )
-
-
-def report_of(plan: Plan) -> AppReport:
-    """Return what the application declares: four kinds for each pool."""
-    handlers: list[HandlerSpec] = []
-    for name, _, _ in plan.pools:
-        handlers += [
-            HandlerSpec(kind=f"{name}.work", pool=name),
-            HandlerSpec(
-                kind=f"{name}.once", pool=name, policy=Policy(rerun=Rerun.NEVER)
-            ),
-            HandlerSpec(
-                kind=f"{name}.beat",
-                pool=name,
-                limits=Limits(heartbeat_timeout_s=3.0, soft_timeout_s=8.0),
-                policy=Policy(max_attempts=3, max_crashes=2),
-            ),
-        ]
-    if plan.hooks:
-        pool = plan.pools[0][0]
-        handlers += [
-            HandlerSpec(kind=HOOK_DEAD, pool=pool),
-            HandlerSpec(kind=HOOK_QUARANTINED, pool=pool),
-        ]
-    return AppReport(handlers=tuple(handlers), base_rss_bytes=20 * MIB)
-
-
-def budgets_of(report: AppReport) -> dict[str, Budgets]:
-    """Return what may be spent, by kind."""
-    return {
-        spec.kind: Budgets(
-            max_attempts=spec.policy.max_attempts,
-            max_crashes=spec.policy.max_crashes,
-            max_lost=spec.policy.max_lost,
-            never_again=spec.policy.rerun is Rerun.NEVER,
-            timeout_s=TIMEOUT_S,
-        )
-        for spec in report.handlers
-    }

@@ -128,7 +128,7 @@ def test_one_death_one_job() -> None:
 
 
 def test_a_repeated_end_is_nobody_elses_crash() -> None:
-    """What an earlier handler left behind speaks again: whoever runs now is innocent."""
+    """What an earlier handler left behind says is not the next one's crash."""
     world = fast_world()
     first, second = world.job(), world.job()
     world.ring()

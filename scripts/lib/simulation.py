@@ -1,0 +1,137 @@
+"""Runs many simulated scenarios, and says on one page what came of them.
+
+Each seed is a whole life of one or several supervisors: jobs, faults, a quiet phase,
+a drain. What is real and what is simulated stands in tests/sim; what must hold in
+tests/invariants.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from invariants import CHECKED_BY
+from sim.many import Sums, run_many
+from sim.planted import BUGS, planted
+from sim.rare import RARE
+from sim.shrink import shrink, story
+from sim.simulate import run_seed
+
+YEAR_S = 365.25 * 86400
+TOLD_MAX = 3
+"""So many failures are shrunk and told in full."""
+SAY_EVERY = 5000
+
+
+def main() -> int:
+    """Read the arguments, run, report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5000)
+    parser.add_argument("--seed0", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--minutes", type=float, help="begin no seed after so long")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument(
+        "--planted",
+        action="store_true",
+        help="plant each known bug, and look how many seeds find it",
+    )
+    given = parser.parse_args()
+    if given.planted:
+        return _find_planted(given.seed0, given.seeds)
+    began_s = time.monotonic()
+    until_s = began_s + 60 * given.minutes if given.minutes else float("inf")
+    said = _Said()
+    sums = run_many(
+        given.seed0, given.seeds, processes=given.jobs, said=said, until_s=until_s
+    )
+    figures = figures_of(sums, given.seed0, time.monotonic() - began_s)
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(page(figures)))
+    for seed in sorted(sums.failed)[:TOLD_MAX]:
+        print()
+        print(story(shrink(run_seed(seed))))
+    return 1 if sums.failed else 0
+
+
+class _Said:
+    """Says now and then how far it is."""
+
+    def __init__(self) -> None:
+        self._next = SAY_EVERY
+
+    def __call__(self, sums: Sums) -> None:
+        if sums.seeds >= self._next:
+            self._next += SAY_EVERY
+            failed = len(sums.failed)
+            print(f"{sums.seeds:,} seeds, {failed} failed", file=sys.stderr, flush=True)
+
+
+def figures_of(sums: Sums, seed0: int, seconds: float) -> dict[str, Any]:
+    """Return the figures of a run as data."""
+    return {
+        "seed0": seed0,
+        "seeds": sums.seeds,
+        "seconds": round(seconds, 1),
+        "simulated_years": round(sums.simulated_s / YEAR_S, 3),
+        "events": sums.events,
+        "history_records": sums.records,
+        "violations": len(sums.failed),
+        "violations_bound_95": 3 / max(sums.seeds, 1) if not sums.failed else None,
+        "failed": {str(seed): text for seed, text in sorted(sums.failed.items())},
+        "invariants": sorted(
+            name for name, layers in CHECKED_BY.items() if "simulation" in layers
+        ),
+        "never_met": [name for name in RARE if not sums.sometimes[name]],
+        "sometimes": dict(sorted(sums.sometimes.items())),
+    }
+
+
+def page(figures: dict[str, Any]) -> Iterator[str]:
+    """Yield the figures as a page for people."""
+    seeds, last = figures["seeds"], figures["seed0"] + figures["seeds"] - 1
+    yield f"seeds            {seeds:,} ({figures['seed0']} to {last})"
+    yield f"simulated        {figures['simulated_years']:.2f} years"
+    yield f"events           {figures['events']:,} in {figures['seconds']:,.0f} s"
+    yield f"invariants       {', '.join(figures['invariants'])}"
+    bound = figures["violations_bound_95"]
+    zero = "" if bound is None else f" (95 %: below {bound:.1e} a seed)"
+    yield f"violations       {figures['violations']}{zero}"
+    for seed, text in list(figures["failed"].items())[:20]:
+        yield f"  {seed}: {text[-300:]}"
+    never = figures["never_met"]
+    yield f"rare states      {len(RARE) - len(never)} of {len(RARE)} met"
+    for name in never:
+        yield f"  never: {name}"
+    yield "sometimes"
+    for name, count in figures["sometimes"].items():
+        yield f"  {count:>12,}  {name}"
+
+
+def _find_planted(seed0: int, seeds: int) -> int:
+    """Plant every bug in turn; say which seed found it."""
+    missed = 0
+    for name in BUGS:
+        with planted(name):
+            results = (run_seed(seed) for seed in range(seed0, seed0 + seeds))
+            found = next((result for result in results if result.found), None)
+        if found is None:
+            missed += 1
+            print(f"MISSED  {name}", flush=True)
+        else:
+            number = found.plan.seed - seed0 + 1
+            print(f"{number:>6}  {found.found[0].rule:4} {name}", flush=True)
+    print(
+        f"{len(BUGS) - missed} of {len(BUGS)} planted bugs found within {seeds} seeds"
+    )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Thousands of simulated lives: every promise holds in each of them, and again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim.draw import draw
+from sim.many import run_many, run_some
+from sim.plan import Fate, Fault, JobPlan, Plan
+from sim.planted import BUGS, planted
+from sim.rare import RARE
+from sim.shrink import shrink, story
+from sim.simulate import run, run_seed
+
+SEEDS = 5000
+SHRINKABLE = "run again what must not"
+QUICKLY_FOUND = {
+    "settle whatever the token": 40,
+    "reclaim the living": 10,
+    "interruptions are crashes": 20,
+    "same token twice": 5,
+    "failed commit forgets ends": 40,
+    "run again what must not": 20,
+    "expiry is proof": 40,
+    "no reconciliation": 40,
+    "one crash more": 20,
+    "any done will do": 40,
+    "marks are not read": 40,
+    "crashes are not counted": 20,
+}
+"""Planted bugs, and within how many seeds each must be found."""
+
+
+@pytest.mark.timeout(600)
+def test_every_promise_holds_in_thousands_of_lives() -> None:
+    """No seed breaks an invariant, and together they meet every rare state."""
+    sums = run_many(0, SEEDS, processes=min(2, os.cpu_count() or 1))
+    if sums.failed:
+        pytest.fail(story(shrink(run_seed(min(sums.failed)))))
+    assert sums.seeds == SEEDS
+    assert [name for name in RARE if not sums.sometimes[name]] == []
+
+
+def test_a_seed_is_one_life() -> None:
+    """The same seed gives the same history, byte for byte; another one another."""
+    digests = [run_seed(seed).digest for seed in (7, 8, 7)]
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_a_seed_is_one_life_in_every_process() -> None:
+    """Neither another process nor another order of sets changes it."""
+    code = (
+        "from sim.simulate import run_seed; print([run_seed(s).digest for s in (3, 4)])"
+    )
+    tests = str(Path(__file__).parents[1])
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": tests},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert said == {f"{[run_seed(seed).digest for seed in (3, 4)]}\n"}
+
+
+@pytest.mark.parametrize("name", QUICKLY_FOUND)
+def test_a_planted_bug_is_found(name: str) -> None:
+    """What is broken on purpose is noticed within a few seeds."""
+    with planted(name):
+        assert run_some(0, QUICKLY_FOUND[name], enough=1).failed
+
+
+def test_there_are_bugs_to_plant() -> None:
+    """The known list is long enough to mean something, and names what there is."""
+    assert len(BUGS) >= 30
+    assert QUICKLY_FOUND.keys() <= BUGS.keys()
+
+
+def test_a_failure_is_told_small_and_whole() -> None:
+    """It names its seed, leaves away what does not matter, and tells the job's life."""
+    with planted(SHRINKABLE):
+        seed = min(run_some(0, 40, enough=1).failed)
+        result = run_seed(seed)
+        small = shrink(result)
+    assert len(small.plan.jobs) <= len(result.plan.jobs)
+    assert len(small.plan.faults) <= len(result.plan.faults)
+    told = story(small)
+    assert f"--seed0 {seed} --seeds 1" in told
+    assert all(part in told for part in ("Granted(", "Started(", "Settled("))
+    assert run(small.plan).found == []
+
+
+# -- scenarios in which bugs were found -----------------------------------------------
+
+
+def scenario(*, jobs: tuple[JobPlan, ...] = (), faults: tuple[Fault, ...]) -> Plan:
+    """Return a small scenario on one host."""
+    return Plan(
+        seed=1,
+        shared=False,
+        supervisors=1,
+        hosts=1,
+        pools=(("cpu", 2, 2),),
+        ttl_s=300.0,
+        jobs=jobs,
+        faults=faults,
+        quiet_at_s=20.0,
+    )
+
+
+def test_a_store_that_is_away_just_when_the_run_is_entered() -> None:
+    """The supervisor waits for it; it does not take it for another one."""
+    away = Fault(at_s=0.1, what="lose", where=0, seconds=2.0, share=1.0)
+    result = run(scenario(faults=(away,)))
+    assert result.found == []
+    assert result.sometimes["a request was lost"] > 0
+
+
+def test_what_a_handler_left_behind_speaks_while_the_next_one_runs() -> None:
+    """It costs the next one no crash."""
+    quick = Fate("ok", 0.0004)
+    jobs = [
+        JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=(quick,))
+        for _ in range(16)
+    ]
+    jobs += [
+        JobPlan(at_s=5.0, kind="cpu.work", pool="cpu", fates=(Fate(name, 0.0004),))
+        for name in ("twice", "twice", "ok", "ok", "ok", "ok", "ok", "ok")
+    ]
+    result = run(scenario(jobs=tuple(jobs), faults=()))
+    assert result.found == []
+    assert result.sometimes["fate twice"] == 2
+
+
+def test_draws_differ() -> None:
+    """Seeds stand for different scenarios, on both kinds of store."""
+    plans = [draw(seed) for seed in range(50)]
+    assert {plan.shared for plan in plans} == {True, False}
+    assert len({plan.jobs for plan in plans}) == len(plans)

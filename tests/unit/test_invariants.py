@@ -1,0 +1,162 @@
+"""The checker of histories: each promise, broken by hand, is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from history import (
+    Budgets,
+    Called,
+    Ended,
+    FinalJob,
+    Granted,
+    History,
+    Operated,
+    Record,
+    RunEnded,
+    Settled,
+    Started,
+)
+from invariants import CHECKED_BY, violations
+
+
+def called(**fields: Any) -> Called:
+    return Called(**({"at_s": 0.0, "call": "c", "answer": "stored", "job": 1} | fields))
+
+
+def granted(token: int = 1, **fields: Any) -> Granted:
+    facts = {"at_s": 1.0, "run": "a", "job": 1, "token": token, "attempt": 1}
+    return Granted(**(facts | fields))
+
+
+def started(token: int = 1, **fields: Any) -> Started:
+    facts = {"at_s": 2.0, "run": "a", "host": "h", "job": 1, "child": "x"}
+    return Started(**(facts | {"token": token, "attempt": 1} | fields))
+
+
+def ended(token: int = 1, cause: str = "done_ok", **fields: Any) -> Ended:
+    return Ended(**({"at_s": 3.0, "job": 1, "token": token, "cause": cause} | fields))
+
+
+def settled(token: int = 1, outcome: str | None = "succeeded", **f: Any) -> Settled:
+    facts = {"at_s": 4.0, "by": "a", "job": 1, "token": token, "receipt": "accepted"}
+    state = {"state": "succeeded", "changed": True, "holder": "a"}
+    return Settled(**(facts | state | {"outcome": outcome} | f))
+
+
+def final(**fields: Any) -> FinalJob:
+    facts = {"job": 1, "kind": "k", "call": "c", "state": "succeeded", "attempt": 1}
+    spent = dict.fromkeys(("failures", "crashes", "interruptions", "recoveries"), 0)
+    return FinalJob(**(facts | spent | fields))
+
+
+GOOD: tuple[Record, ...] = (called(), granted(), started(), ended(), settled())
+BUDGETS = Budgets(max_attempts=2, max_crashes=2, max_lost=2, timeout_s=10.0)
+
+
+def broken(
+    *records: Record, jobs: tuple[FinalJob, ...] = (final(),), **facts: Any
+) -> set[str]:
+    """Return which promises a history breaks."""
+    history = History(
+        **({"shared": False, "budgets": {"k": BUDGETS}} | facts),
+        records=list(records),
+        jobs=list(jobs),
+    )
+    return {found.rule for found in violations(history)}
+
+
+def test_a_good_life_breaks_nothing() -> None:
+    """Enqueued, leased, begun, done, settled."""
+    assert broken(*GOOD) == set()
+
+
+@pytest.mark.parametrize(
+    ("rule", "records", "jobs"),
+    [
+        ("I1", (called(),), ()),
+        ("I2", (), (final(),)),
+        ("I2", (called(answer="refused"),), (final(),)),
+        ("I2", GOOD, (final(), final(job=2))),
+        ("I3", (*GOOD, granted(2, attempt=2)), (final(),)),
+        ("I4", (*GOOD[:2], settled(), granted()), (final(),)),
+        ("I4", (called(), granted(2), granted(1, attempt=2)), (final(),)),
+        ("I4", (called(), granted(1), granted(2, attempt=3)), (final(),)),
+        ("I5", (*GOOD[:2], granted(2, attempt=2)), (final(),)),
+        ("I5", (*GOOD, settled()), (final(),)),
+        ("I5", (*GOOD, settled(receipt="stale")), (final(),)),
+        ("I5", (called(), granted(), settled(receipt="stale")), (final(),)),
+        ("I6", (*GOOD[:3], started(2)), (final(),)),
+        ("I6", (*GOOD[:4], settled(by="b")), (final(),)),
+        ("I7", (*GOOD[:4], settled(outcome="crashed")), (final(),)),
+        ("I7", (*GOOD[:2], settled()), (final(),)),
+        ("I7", (*GOOD[:4], settled(outcome=None, state="runnable")), (final(),)),
+        ("I7", GOOD, (final(crashes=1),)),
+        ("I8", (called(), *[started(n) for n in range(25)]), (final(),)),
+        ("I9", (called(),), (final(state="runnable"),)),
+        ("I10", (called(), started(), ended(at_s=20.0)), (final(),)),
+    ],
+)
+def test_a_broken_promise_is_named(
+    rule: str, records: tuple[Record, ...], jobs: tuple[FinalJob, ...]
+) -> None:
+    """Whatever else such a history breaks."""
+    assert rule in broken(*records, jobs=jobs)
+
+
+def test_nothing_begins_after_a_confirmed_cancel() -> None:
+    """I15, until somebody revives the job."""
+    act = {"at_s": 0.5, "job": 1, "before": "runnable", "after": "canceled"}
+    cancel = Operated(what="cancel", **act)
+    revive = Operated(what="revive", **(act | {"after": "runnable"}))
+    assert "I15" in broken(called(), cancel, granted())
+    assert "I15" not in broken(called(), cancel, revive, granted())
+
+
+def test_litter_and_exceptions_are_named() -> None:
+    """I12 and I19 are what is left, and what nobody has caught."""
+    assert broken(*GOOD, litter=["a process"]) == {"I12"}
+    assert broken(*GOOD, broken=["a traceback"]) == {"I19"}
+
+
+def test_what_is_refused_is_counted() -> None:
+    """I5: the store's own count is that of the history."""
+    assert broken(*GOOD, stale=1) == {"I5"}
+
+
+def test_several_hosts_may_overlap_only_when_excused() -> None:
+    """I6: on another host, and only where a clock or the kernel is to blame."""
+    other = (*GOOD[:3], started(2, host="elsewhere"))
+    assert "I6" in broken(*other, shared=True)
+    assert "I6" not in broken(*other, shared=True, excused=True)
+    assert "I6" in broken(*GOOD[:3], started(2), shared=True, excused=True)
+
+
+def test_a_lease_is_taken_over_from_the_dead_and_the_expired() -> None:
+    """I6: a living run keeps what it holds until its time is over."""
+    taken = settled(
+        by="b", outcome="lost", state="pending", presumed=True, holder_until_ms=9
+    )
+    late = settled(
+        by="b",
+        outcome="lost",
+        state="pending",
+        presumed=True,
+        holder_until_ms=5,
+        store_ms=6,
+    )
+    jobs = (final(state="dead", recoveries=1, attempts=((1, "lost"),)),)
+    begun = (called(), granted(), started())
+    gone = RunEnded(at_s=3.0, run="a", how="killed")
+    assert "I6" in broken(*begun, taken, jobs=jobs, shared=True)
+    assert "I6" not in broken(*begun, gone, taken, jobs=jobs, shared=True)
+    assert "I6" not in broken(*begun, late, jobs=jobs, shared=True)
+    assert "I6" in broken(*begun, late, jobs=jobs)
+
+
+def test_every_invariant_has_a_layer_or_says_why_not() -> None:
+    """The nineteen of them, and only cron has nothing to check yet."""
+    assert [f"I{n}" for n in range(1, 20)] == list(CHECKED_BY)
+    assert [name for name, layers in CHECKED_BY.items() if not layers] == ["I16"]
