@@ -1,0 +1,230 @@
+"""The host's book: what becomes of a bundle's calls, however its job ends."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jobpool.core.job import Evidence, JobState, NewJob, Settlement
+from jobpool.core.outcome import Outcome
+from jobpool.executor.application import BUNDLE_KIND, KIND
+from jobpool.executor.bundle import Bundle
+from jobpool.executor.frames import Setup, Task
+from jobpool.executor.ledger import Ends, Ledger
+from jobpool.executor.speeds import SAMPLES_MIN
+from jobpool.executor.tray import CallEnd, child_tray
+from jobpool.sandbox.frames import encode
+
+FUNCTION = 7
+QUICK_S = 0.00001
+
+
+class Rig:
+    """A ledger whose store takes down jobs, and a child's view of them."""
+
+    def __init__(self, folder):
+        self.jobs: dict[int, NewJob] = {}
+        self.waiting: set[int] = set()
+        setup = Setup(1, 1, 1, None, (str(folder),), [], "/", None)
+        self.folder = folder
+        self.ledger = Ledger(self, setup)
+        for _ in range(SAMPLES_MIN):
+            self.ledger._speeds.took(FUNCTION, QUICK_S)
+
+    # -- the store's side
+
+    def enqueue(self, jobs):
+        first = len(self.jobs) + 1
+        self.jobs |= dict(enumerate(jobs, first))
+        return [Stored(first + i) for i in range(len(jobs))]
+
+    def ring(self):
+        """Nobody listens."""
+
+    def transaction(self):
+        return nullcontext()
+
+    def find(self, which, limit):
+        found = [Found(job_id) for job_id in which.ids if job_id in self.waiting]
+        return found[:limit]
+
+    def cancel(self, ids):
+        self.waiting -= set(ids)
+
+    def forget(self, ids):
+        assert not self.waiting & set(ids)
+
+    # -- the test's
+
+    def bundle(self, numbers=range(10, 20), **limits):
+        """Let calls be sent; return their only job's number and its payload."""
+        self.ledger._calls = 100  # so many others keep the workers busy
+        before = set(self.jobs)
+        self.ledger.take([task(number, **limits) for number in numbers])
+        (job_id,) = set(self.jobs) - before
+        assert self.jobs[job_id].kind == BUNDLE_KIND
+        return job_id, msgspec.msgpack.decode(self.jobs[job_id].payload, type=Bundle)
+
+    def ended(self, job_id, outcome, *, result=b"", reason=None):
+        ends = Ends()
+        end = Settlement(
+            id=job_id,
+            token=1,
+            state=JobState.SUCCEEDED,
+            outcome=outcome,
+            result=result,
+            evidence=Evidence(reason=reason),
+        )
+        self.ledger.ended([(end, 1)], ends)
+        return ends
+
+    def look(self):
+        self.ledger._look_s = 0.0  # it is time
+        ends = Ends()
+        self.ledger.look(ends)
+        return ends
+
+    def singles(self):
+        return [job.payload for job in self.jobs.values() if job.kind == KIND]
+
+
+class Stored(msgspec.Struct):
+    id: int
+
+
+class Found(msgspec.Struct):
+    id: int
+    attempt: int = 0
+
+
+def task(number, *, timeout_s=None):
+    return Task(number, b"i%d" % number, timeout_s, None, 1, FUNCTION)
+
+
+def run(bundle, calls, *, begin_another=False):
+    """Do as a child does."""
+    with child_tray(bundle.tray) as tray:
+        for _ in range(calls):
+            place = tray.take()
+            tray.put(CallEnd(place, b"done" + bundle.calls[place], b"", QUICK_S))
+        if begin_another:
+            tray.take()
+
+
+@pytest.fixture
+def rig(tmp_path):
+    return Rig(tmp_path)
+
+
+def test_a_bundle_that_is_done_gives_each_call_its_result(rig):
+    """Under the caller's numbers; nothing is left of its files."""
+    job_id, bundle = rig.bundle()
+    run(bundle, 10)
+    ends = rig.ended(job_id, Outcome.SUCCEEDED)
+    assert ends.results == [(n, b"donei%d" % n) for n in range(10, 20)]
+    assert not ends.deaths
+    assert not list(rig.folder.iterdir())
+
+
+def test_a_death_is_that_of_the_call_that_was_running(rig):
+    """What had ended stands, what had not begun becomes jobs of its own, first."""
+    job_id, bundle = rig.bundle()
+    run(bundle, 4, begin_another=True)
+    ends = rig.ended(job_id, Outcome.CRASHED)
+    assert [number for number, _ in ends.results] == [10, 11, 12, 13]
+    assert [(d.number, d.outcome, d.attempts) for d in ends.deaths] == [
+        (14, "crashed", 1)
+    ]
+    assert rig.singles() == [b"i%d" % n for n in range(15, 20)]
+    assert {job.priority for job in rig.jobs.values() if job.kind == KIND} == {1}
+
+
+def test_a_death_between_two_calls_is_nobodys(rig):
+    """The rest is made by itself, so that no bundle can die again and again."""
+    job_id, bundle = rig.bundle()
+    run(bundle, 4)
+    ends = rig.ended(job_id, Outcome.CRASHED)
+    assert not ends.deaths
+    assert rig.singles() == [b"i%d" % n for n in range(14, 20)]
+
+
+def test_a_call_that_an_interruption_cut_off_is_made_again(rig):
+    """The next attempt at the bundle did not get its ticket."""
+    job_id, bundle = rig.bundle()
+    run(bundle, 2, begin_another=True)
+    run(bundle, 7)
+    ends = rig.ended(job_id, Outcome.SUCCEEDED)
+    assert [number for number, _ in ends.results] == [10, 11, *range(13, 20)]
+    assert not ends.deaths
+    assert rig.singles() == [b"i12"]
+
+
+def test_an_end_that_found_no_room_comes_as_the_jobs_result(rig):
+    """The rest goes back."""
+    job_id, bundle = rig.bundle()
+    run(bundle, 3, begin_another=True)
+    unwritten = encode(CallEnd(3, b"late", b"", QUICK_S))
+    ends = rig.ended(job_id, Outcome.SUCCEEDED, result=unwritten)
+    assert ends.results[-1] == (13, b"late")
+    assert len(ends.results) == 4
+
+
+@pytest.mark.parametrize(
+    "junk", [b"\xff" * 64, b"\x05\0\0\0junk!", b"\1"], ids=["long", "odd", "half"]
+)
+def test_junk_in_a_tray_harms_nobody_else(rig, junk):
+    """Ends before it count; what it hides is made again or failed, never twice."""
+    job_id, bundle = rig.bundle()
+    run(bundle, 2)
+    with Path(bundle.tray + ".ends").open("ab") as file:
+        file.write(encode(CallEnd(999, b"", b"", 0.0)) + junk)
+    run(bundle, 0, begin_another=True)
+    ends = rig.ended(job_id, Outcome.CRASHED)
+    assert [number for number, _ in ends.results] == [10, 11]
+    assert [death.number for death in ends.deaths] == [12]
+    assert rig.singles() == [b"i%d" % n for n in range(13, 20)]
+
+
+def test_a_killed_call_is_told_the_callers_limit(rig):
+    """The job's is a bit longer; only a whole second and more is stretched so."""
+    job_id, bundle = rig.bundle(timeout_s=2.0)
+    assert rig.jobs[job_id].timeout_s == pytest.approx(2.02)
+    assert bundle.budget_s == pytest.approx(0.02)
+    run(bundle, 0, begin_another=True)
+    ends = rig.ended(
+        job_id, Outcome.TIMED_OUT, reason="killed at its time limit of 2.02s"
+    )
+    assert ends.deaths[0].evidence.reason == "killed at its time limit of 2s"
+    rig.ledger.take([task(n, timeout_s=0.5) for n in range(5)])
+    assert len(rig.singles()) == 9 + 5
+
+
+def test_what_waits_behind_a_slow_call_is_taken_back(rig):
+    """At the second look; what is done is told at the first one."""
+    job_id, bundle = rig.bundle()
+    assert (rig.look().results, rig.singles()) == ([], [])  # no child has it yet
+    run(bundle, 3, begin_another=True)
+    assert [number for number, _ in rig.look().results] == [10, 11, 12]
+    assert rig.singles() == []
+    assert rig.look().results == []
+    assert rig.singles() == [b"i%d" % n for n in range(14, 20)]
+    with child_tray(bundle.tray) as tray:
+        assert tray.take() is None
+        tray.put(CallEnd(3, b"slow", b"", 1.0))
+    assert rig.ended(job_id, Outcome.SUCCEEDED).results == [(13, b"slow")]
+
+
+def test_all_workers_have_something_to_do(rig):
+    """Few calls are not put into one bundle while others idle."""
+    rig.ledger.take([task(1), task(2)])
+    assert rig.singles() == [b"i1", b"i2"]
+
+
+def test_a_recall_takes_back_what_was_never_leased(rig):
+    """Bundles, too; their files go."""
+    job_id, _bundle = rig.bundle()
+    rig.ledger.take([task(1, timeout_s=0.5)])
+    rig.waiting = {job_id, job_id + 1}
+    assert sorted(rig.ledger.recall()) == [1, *range(10, 20)]
+    assert not list(rig.folder.iterdir())
