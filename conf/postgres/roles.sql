@@ -103,7 +103,7 @@ SELECT to_regclass(format('%I.jobs', :'schema')) IS NOT NULL AS has_tables
 GRANT SELECT ON
   :"schema".jobs, :"schema".job_records, :"schema".attempts,
   :"schema".kinds, :"schema".newest_kinds, :"schema".meta,
-  :"schema".runs, :"schema".pauses,
+  :"schema".runs, :"schema".pauses, :"schema".suspects, :"schema".breakers,
   :"schema".stats, :"schema".figures, :"schema".oldest_runnable
 TO jobpool_producer;
 

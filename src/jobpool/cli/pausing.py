@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import opened, own_sources
@@ -37,8 +38,17 @@ def pause(**given: Any) -> None:
 @click.command()
 @_which
 def resume(**given: Any) -> None:
-    """Start jobs of a paused pool or kind again."""
-    _switch("resumed", lambda store, target: store.resume(**target), **given)
+    """Start jobs of a paused pool, or of a paused or crashing kind, again."""
+    _switch("resumed", _resume, **given)
+
+
+def _resume(store: Store, target: dict[str, str]) -> bool:
+    """Undo a pause, and close the breaker of a kind that crashes in a row."""
+    changed = store.resume(**target)
+    kind = target.get("kind")
+    broken = [one for one in store.breakers() if one.kind == kind]
+    store.save_breakers(msgspec.structs.replace(one, crashes=0) for one in broken)
+    return changed or bool(broken)
 
 
 def _switch(

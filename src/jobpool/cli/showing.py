@@ -21,6 +21,7 @@ from jobpool.cli.output import (
     size,
 )
 from jobpool.cli.records import decoded, job_object
+from jobpool.core.breaker import BreakerState
 from jobpool.core.eventlines import iso_time
 from jobpool.core.job import Attempt, Job, JobState
 from jobpool.core.printable import lines
@@ -130,6 +131,18 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
         f"{what} {name} is paused"
         for what, name in paused
         if name == (job.pool if what == "pool" else job.kind)
+    ]
+    if any(one.id == job.id for one in store.suspects()):
+        reasons.append(
+            "it is a suspect (it ran when its supervisor or host died) and runs when "
+            "nothing else is young"
+        )
+    reasons += [
+        f"kind {one.kind} is {one.state}: {one.crashes} different jobs crashed in a "
+        f"row; next try in {seconds(one.wait_s)}, or at once: jobpool resume --kind "
+        f"{one.kind}"
+        for one in store.breakers()
+        if one.kind == job.kind and one.state is not BreakerState.CLOSED
     ]
     if known is None:
         reasons.append("no supervisor has ever known this kind")

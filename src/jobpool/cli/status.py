@@ -21,9 +21,10 @@ from jobpool.cli.output import (
     size,
 )
 from jobpool.cli.selecting import RETRYABLE
+from jobpool.core.breaker import BreakerState, Saved
 from jobpool.core.job import JobState
 from jobpool.store.base import Store
-from jobpool.store.records import FigureRow, Run, StatRow, WaitingRow
+from jobpool.store.records import FigureRow, Run, StatRow, SuspectRow, WaitingRow
 
 _SHOWN_STATES = tuple(state.value for state in JobState)
 
@@ -36,6 +37,8 @@ class _Status(msgspec.Struct, frozen=True):
     stats: list[StatRow]
     waiting: list[WaitingRow]
     paused: list[tuple[str, str]]
+    suspects: list[SuspectRow]
+    breakers: list[Saved]
     figures: list[FigureRow]
 
 
@@ -62,6 +65,8 @@ def _look(store: Store, *, figures: bool) -> _Status:
         stats=store.stats(),
         waiting=store.waiting(),
         paused=store.paused(),
+        suspects=store.suspects(),
+        breakers=store.breakers(),
         figures=store.figures() if figures else [],
     )
 
@@ -92,6 +97,8 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
             (row.oldest_age_s for row in seen.waiting), default=None
         ),
         "paused": [{"what": what, "name": name} for what, name in seen.paused],
+        "suspects": [msgspec.to_builtins(row) for row in seen.suspects],
+        "crashing_kinds": [msgspec.to_builtins(row) for row in seen.breakers],
     }
     if figures:
         whole["figures"] = [msgspec.to_builtins(row) for row in seen.figures]
@@ -135,8 +142,27 @@ def _print(seen: _Status, *, figures: bool) -> None:
         heading("PAUSED")
         for what, name in seen.paused:
             print_line(f"{what} {name}", f"jobpool resume --{what} {name}")
+    _print_cautions(seen)
     if figures:
         _print_figures(seen.figures)
+
+
+def _print_cautions(seen: _Status) -> None:
+    """Show what runs alone, and kinds that are held, each with what undoes it."""
+    if seen.suspects:
+        heading("SUSPECTS (ran when a supervisor or host died; they run one at a time)")
+        for row in seen.suspects:
+            print_line(f"job {row.id}", row.kind, row.state, f"jobpool show {row.id}")
+    held = [one for one in seen.breakers if one.state is not BreakerState.CLOSED]
+    if held:
+        heading("CRASHING KINDS (their jobs wait, and are tried one at a time)")
+        for one in held:
+            print_line(
+                f"kind {one.kind}",
+                f"{one.state}: {one.crashes} different jobs crashed in a row",
+                f"next try in {seconds(one.wait_s)}",
+                f"jobpool resume --kind {one.kind}",
+            )
 
 
 def _print_pools(seen: _Status, pools: dict[str, dict[str, int]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from jobpool.core import cautionevents
 from jobpool.core import events as ev
 from jobpool.core.job import JobState
 from jobpool.core.memoryevents import MemorySoftPassed
@@ -253,7 +254,7 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
             yield f"pool {event.pool} reloaded"
             yield "its children are replaced as they fall idle"
         case _:
-            yield event.name
+            yield from cautionevents.parts(event)
 
 
 def _unknown(kinds: tuple[ev.UnknownKind, ...]) -> str:

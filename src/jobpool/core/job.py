@@ -111,6 +111,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """Unsuccessful attempts since the last reset, oldest first, the last 1,000."""
     leased_at_ms: int = 0
     """The store's clock when the lease was granted."""
+    suspect: bool = False
+    """It may have killed its host: it runs on probation (`core.suspicion`)."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +155,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     stands, and this settlement, an unsuccessful one, is charged to nobody."""
     followup: NewJob | None = None
     """A hook's job, stored in the same transaction if the settlement is accepted."""
+    suspect: bool | None = None
+    """The job is a suspect from now on, or no more; None: as it was."""
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -57,7 +57,10 @@ def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[Kind
     )
     for key, option in KIND.items():
         field = field_of(KindSettings, key) if key.startswith("max_") else None
-        if field is not None:
+        if key == "breaker_after":
+            own = configured.breaker_after
+            value = pool.breaker_after if own is None else own
+        elif field is not None:
             chosen = getattr(configured, field)
             value = getattr(spec.policy, field) if chosen is None else chosen
         else:
@@ -80,6 +83,9 @@ def _origin(
     said = values.get(f'kinds."{spec.kind}".{key}')
     if key.startswith("max_"):
         return said.origin if said else _DECORATOR
+    pool_value = values.get(f"pools.{spec.pool}.{key}")
+    if key == "breaker_after" and pool_value is not None:
+        return said.origin if said else pool_value.origin
     declared = getattr(spec.limits, field_of(Limits, key))
     if key == "memory_growth":  # no pool has one
         return said.origin if said else "decorator"

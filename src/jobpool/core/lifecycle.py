@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from jobpool.core.job import Evidence, JobState, Lease, PastAttempt, Settlement
-from jobpool.core.outcome import CHARGES, Outcome
+from jobpool.core.outcome import CHARGES, Charge, Outcome
 from jobpool.core.policy import (
     INTERRUPTIONS_MAX,
     Policy,
@@ -23,6 +23,7 @@ from jobpool.core.policy import (
     retry_delay_s,
     spent_attempts,
 )
+from jobpool.core.suspicion import is_clearing
 from jobpool.errors import JobpoolBug
 
 
@@ -104,6 +105,15 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The handler said that this job can never succeed."""
     retry_in_s: float | None = None
     """The handler asked for this delay."""
+    charge: Charge | None = None
+    """What it costs, where that is not the outcome's usual price (`suspicion`)."""
+    suspect: bool | None = None
+    """As of `Settlement`; None: a suspect whose end clears it is cleared."""
+
+    @property
+    def price(self) -> Charge:
+        """What it costs."""
+        return CHARGES[self.outcome] if self.charge is None else self.charge
 
 
 def after(state: JobState, event: JobEvent) -> JobState:
@@ -139,7 +149,7 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
     Returns:
         The settlement to write under the lease's token.
     """
-    charge = CHARGES[ending.outcome]
+    charge = ending.price
     # An outcome's own name comes last: a death has no exception, and "crashed" or
     # "timed_out" may have delays and a budget of its own as well.
     names = (*ending.error_classes, ending.outcome.value)
@@ -160,7 +170,17 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         result=ending.result if event is JobEvent.SUCCEED else None,
         rule=rule,
         evidence=msgspec.structs.replace(ending.evidence, reason=reason),
+        suspect=_suspect(lease, ending, event),
     )
+
+
+def _suspect(lease: Lease, ending: Ending, event: JobEvent) -> bool | None:
+    """Say whether the job is a suspect from now on: only one that runs again is."""
+    if event is not JobEvent.TRY_AGAIN:
+        return False if lease.suspect else None
+    if ending.suspect is None and lease.suspect and is_clearing(ending.outcome):
+        return False
+    return ending.suspect
 
 
 def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
@@ -173,7 +193,7 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
     now_ms: int,
 ) -> tuple[JobEvent, float, str]:
     """Return the event, the delay before another attempt, and the verdict in words."""
-    charge = CHARGES[ending.outcome]
+    charge = ending.price
     match ending.outcome:
         case Outcome.SUCCEEDED:
             return JobEvent.SUCCEED, 0.0, ""
@@ -192,10 +212,14 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
         return (
             JobEvent.QUARANTINE,
             0.0,
-            f"lost {lease.recoveries + 1} times with its supervisor or host",
+            f"lost {lease.recoveries + 1} times alone with its supervisor or host",
         )
     if charge.interruption and lease.interruptions + 1 >= INTERRUPTIONS_MAX:
-        return JobEvent.BURY, 0.0, f"interrupted {INTERRUPTIONS_MAX} times"
+        return (
+            JobEvent.QUARANTINE if ending.outcome is Outcome.LOST else JobEvent.BURY,
+            0.0,
+            f"interrupted {INTERRUPTIONS_MAX} times",
+        )
     if not charge.failure:
         return JobEvent.TRY_AGAIN, 0.0, ""
     return _judge_failure(lease, policy, ending, history=history, rule_name=rule)

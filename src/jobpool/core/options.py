@@ -264,6 +264,7 @@ _SIZE_OR_NONE = Option(_or_none(size_bytes), _show_or(show_size, "none"))
 _KEPT = Option(_or_none(duration_s, "forever"), _show_or(show_duration, "forever"))
 _TEXT = Option(_text)
 _FLAG = Option(_flag, _show_flag)
+_BREAKER = Option(_whole(0, 10**6))
 
 TOP: Mapping[str, Option] = {
     "store": _TEXT,
@@ -274,6 +275,7 @@ TOP: Mapping[str, Option] = {
     "memory_budget": _SIZE_OR_NONE,
     "app_timeout": _DURATION,
     "lease_ttl": _DURATION,
+    "probation": _DURATION,
 }
 """Options at the top of a file."""
 
@@ -305,6 +307,7 @@ POOL: Mapping[str, Option] = {
     ),
     "idle_shrink": _DURATION,
     "output_max": _SIZE,
+    "breaker_after": _BREAKER,
 }
 """Options of ``[pools.NAME]``."""
 
@@ -317,6 +320,7 @@ KIND: Mapping[str, Option] = {
     "heartbeat_timeout": _DURATION,
     "max_attempts": Option(_whole(1, MAX_ATTEMPTS_MAX)),
     "max_crashes": Option(_whole(1, MAX_ATTEMPTS_MAX)),
+    "breaker_after": _BREAKER,
 }
 """Options of ``[kinds."NAME"]``; without them a kind is as its decorator says."""
 

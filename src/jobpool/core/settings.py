@@ -11,7 +11,9 @@ from enum import StrEnum
 
 import msgspec
 
+from jobpool.core.breaker import SLOW_AFTER
 from jobpool.core.limits import Limits, PoolLimits
+from jobpool.core.suspicion import PROBATION_S
 
 MIB = 2**20
 GIB = 2**30
@@ -80,6 +82,8 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A pool with a range gives a child back after so long without need."""
     output_max_bytes: int = MIB
     """Of what an attempt writes to stdout and stderr, so much is kept meanwhile."""
+    breaker_after: int = SLOW_AFTER
+    """A kind is slowed after so many different jobs in a row crashed; 0: never."""
 
 
 class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,7 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     max_attempts: int | None = None
     max_crashes: int | None = None
+    breaker_after: int | None = None
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,3 +129,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Loading the application takes at most so long."""
     lease_ttl_s: float = LEASE_TTL_S
     """Held for dead after so long without a renewal, by supervisors of other hosts."""
+    probation_s: float = PROBATION_S
+    """A job that may have killed its host runs alone until it has run for so long."""

@@ -258,6 +258,8 @@ def _settings(setup: Setup) -> Settings:
     """Put the supervisor's settings together."""
     pool = PoolSettings(
         name=POOL,
+        # All calls are of one kind: one that crashes is no reason to hold the others.
+        breaker_after=0,
         size_min=setup.workers,
         size_max=setup.workers,
         # Limits come with each call; without one there is none.

@@ -59,10 +59,15 @@ class HostStore(MemoryStore):
             self._tell()
 
     def lease(
-        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
     ) -> LeaseBatch:
         """See `Store.lease`."""
-        batch = super().lease(run_id, wanted, kinds)
+        batch = super().lease(run_id, wanted, kinds, suspects=suspects)
         for lease in batch.leases:
             if lease.attempt > 1:
                 self._again[lease.id] = lease.attempt

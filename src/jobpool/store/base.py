@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
+from jobpool.core.breaker import Saved
 from jobpool.core.job import (
     Attempt,
     Enqueued,
@@ -26,6 +27,7 @@ from jobpool.core.job import (
     Settlement,
 )
 from jobpool.core.settings import Retention
+from jobpool.core.suspicion import Deaths
 from jobpool.store.records import (
     FigureRow,
     Filter,
@@ -36,6 +38,7 @@ from jobpool.store.records import (
     Renewal,
     Run,
     StatRow,
+    SuspectRow,
     WaitingRow,
 )
 
@@ -158,20 +161,29 @@ class Store(Protocol):
         ...
 
     def lease(
-        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
     ) -> LeaseBatch:
         """Grant due jobs to a run.
 
         Moves at most 1,000 due pending jobs to runnable first, and cancels
-        expired ones, at most 1,000. Paused pools and kinds are passed over.
+        expired ones, at most 1,000. Paused pools and kinds are passed over. Of
+        suspects at most one is granted, before any other job, and only while no other
+        one is leased in the whole store.
 
         Args:
             run_id: the run that will hold the leases; must be open.
             wanted: most leases to grant, by pool.
             kinds: kinds that the run can execute, by pool; others wait.
+            suspects: False: none of them now.
 
         Returns:
-            Leases by pool in (priority descending, run_at, id) order.
+            The suspect, if one is granted; then leases by pool in (priority
+            descending, run_at, id) order.
 
         Raises:
             StoreRefused: the run is unknown or has ended, or the database cannot
@@ -197,6 +209,30 @@ class Store(Protocol):
 
     def leases_of(self, run_id: str) -> list[Lease]:
         """Return the leases that a run holds."""
+        ...
+
+    def note_leaving(self, run_id: str) -> None:
+        """Note that a run drains or stops: its end will need no explanation."""
+        ...
+
+    def note_death(self, run_id: str, ran: int) -> Deaths:
+        """Note that a run was found dead, unless it was leaving.
+
+        Args:
+            run_id: the run.
+            ran: how many attempts were really running.
+
+        Returns:
+            What is known of its death, and of others within ten minutes before.
+        """
+        ...
+
+    def clear(self, leases: Sequence[tuple[int, int]]) -> None:
+        """Clear suspects that are leased under ``(id, token)``; others stay."""
+        ...
+
+    def save_breakers(self, saved: Iterable[Saved]) -> None:
+        """Keep what is known of kinds that crash in a row; without crashes: forget."""
         ...
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
@@ -305,6 +341,14 @@ class Store(Protocol):
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """Lease a pool or a kind again; False: it was not paused."""
+        ...
+
+    def suspects(self) -> list[SuspectRow]:
+        """Return the unfinished jobs that are suspects, by id."""
+        ...
+
+    def breakers(self) -> list[Saved]:
+        """Return the kinds that crash in a row."""
         ...
 
     def paused(self) -> list[tuple[str, str]]:

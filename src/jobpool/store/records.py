@@ -74,6 +74,18 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     next_due_in_s: float | None = None
     """Seconds until the next pending job falls due; None: there is none. 0 when another
     call would find more, or when others hold all that is runnable."""
+    suspects_wait: bool = False
+    """Due suspects of these kinds were passed over: it is not their turn yet."""
+
+
+class SuspectRow(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """An unfinished job that may have killed its host."""
+
+    id: int
+    kind: str
+    pool: str
+    state: JobState
+    since_ms: int
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from jobpool.core.events import Event
 from jobpool.core.job import Lease, Progress, Settlement
@@ -36,6 +36,10 @@ class Desk:
         """Settlements given out and not yet answered."""
         self.interrupted = 0
         """Attempts that we ended before their time."""
+        self.on_settle: list[Callable[[Lease, Settlement], None]] = []
+        """Told of every settlement before it is given out."""
+        self.look_again = False
+        """Something that kept jobs from beginning is over."""
 
     def say(self, events: Event | Iterable[Event]) -> None:
         """Tell people."""
@@ -53,6 +57,8 @@ class Desk:
 
     def settle(self, lease: Lease, settlement: Settlement) -> None:
         """Give a settlement to the store."""
+        for tell in self.on_settle:
+            tell(lease, settlement)
         if self.registry is not None:
             settlement = self.registry.with_followup(lease, settlement)
         self.unsettled += 1

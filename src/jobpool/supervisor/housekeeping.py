@@ -19,6 +19,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.settings import Settings
 from jobpool.store.base import Store
 from jobpool.store.records import Renewal
+from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.storethread import Chore, StoreThread
 
@@ -34,6 +35,7 @@ PRUNE_AGAIN_S = 1.0
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
+BREAKERS_EVERY_S = 5.0
 CONCERN_AGAIN_S = 600.0
 """The same concern is not said more often."""
 _FIGURES = re.compile(r"\d+")
@@ -76,6 +78,7 @@ class Housekeeping(threading.Thread):
             self._turn(self._cancels, CANCELS_EVERY_S),
             self._pruning,
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
+            self._turn(self._breakers, BREAKERS_EVERY_S, first_s=BREAKERS_EVERY_S),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
         ]
         if not store.shared:
@@ -146,6 +149,9 @@ class Housekeeping(threading.Thread):
         if not unknown:
             return ()
         return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
+
+    def _breakers(self, store: Store) -> Said:
+        return (cm.BreakersSeen(tuple(store.breakers()), self._store.saves),)
 
     def _concerns(self, store: Store) -> Said:
         now_s = self._clock.monotonic_s()

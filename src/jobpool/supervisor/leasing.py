@@ -14,8 +14,10 @@ from jobpool.core.outcome import Outcome
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.probation import Probation
 from jobpool.supervisor.slot import NEVER_S, Assigned, SlotState
 
 SENDABLE_MAX_BYTES = 12 * 2**20
@@ -34,6 +36,7 @@ class Leasing:
         pools: by name.
         attempts: takes the jobs.
         admission: says which may begin.
+        probation: and which of them while a suspect is in hand.
     """
 
     def __init__(
@@ -42,11 +45,15 @@ class Leasing:
         pools: dict[str, Pool],
         attempts: Attempts,
         admission: Admission,
+        probation: Probation,
     ) -> None:
         self._desk = desk
         self._pools = pools
         self._attempts = attempts
         self._admission = admission
+        self._probation = probation
+        self.breaking = Breaking(desk)
+        """Says of which kinds any may."""
         self.waiting = False
         """A request is with the store."""
         self._is_open = False
@@ -73,7 +80,12 @@ class Leasing:
     def ask(self) -> None:
         """Ask for as many jobs as the pools can use, one request at a time."""
         desk = self._desk
-        if self.waiting or desk.ending or desk.fenced or not self._is_open:
+        if desk.look_again:
+            desk.look_again = False
+            for pool in self._pools.values():
+                self.dispatch(pool)
+            self.hint()
+        if self._must_not_ask():
             return
         wanted = {
             pool.name: room
@@ -86,7 +98,13 @@ class Leasing:
             self._pools[name].asked = room
         self.waiting = True
         self._asked_epoch = desk.epoch
-        desk.out.append(m.Lease(wanted))
+        suspects, held = self._probation.takes_suspects, self.breaking.held()
+        desk.out.append(m.Lease(wanted, suspects=suspects, held=held))
+
+    def _must_not_ask(self) -> bool:
+        desk = self._desk
+        is_shut = desk.ending or desk.fenced or self._probation.is_closed
+        return is_shut or self.waiting or not self._is_open
 
     def _room(self, pool: Pool) -> int:
         """Return how many more leases a pool can use; none while it awaits memory."""
@@ -96,8 +114,7 @@ class Leasing:
 
     def next_s(self) -> float:
         """Return when a pool should ask."""
-        desk = self._desk
-        if self.waiting or desk.ending or desk.fenced or not self._is_open:
+        if self._must_not_ask():
             return NEVER_S
         moments = [p.pace.next_s for p in self._pools.values() if self._room(p)]
         return min(moments, default=NEVER_S)
@@ -108,7 +125,8 @@ class Leasing:
         got = dict.fromkeys(event.wanted, 0)
         for lease in event.batch.leases:
             got[lease.pool] += 1
-            self._accept(lease)
+            if not lease.suspect:
+                self._accept(lease)
         for name, asked in event.wanted.items():
             pool = self._pools[name]
             pool.asked = 0
@@ -117,11 +135,17 @@ class Leasing:
                 more_likely=got[name] >= asked,
                 next_due_in_s=event.batch.next_due_in_s,
             )
-            if got[name] or pool.backlog or pool.busy:
+            has_work = got[name] or pool.backlog or pool.busy
+            if has_work or event.batch.suspects_wait:
                 self._dry.discard(name)
             else:
                 self._dry.add(name)
             self.dispatch(pool)
+        # Last, because nothing begins after it: what came with it shall not wait.
+        for lease in event.batch.leases:
+            if lease.suspect:
+                self._accept(lease)
+                self.dispatch(self._pools[lease.pool])
 
     def failed(self) -> None:
         """The store could not answer."""
@@ -134,43 +158,53 @@ class Leasing:
     def dispatch(self, pool: Pool) -> None:
         """Give waiting jobs to idle slots, then ahead to busy ones."""
         self._drop_distrusted(pool)
+        if self.breaking.is_troubled:
+            self._drop_held(pool)
         if not pool.backlog:
             self._admission.forget(pool.name)
             return
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         for slot in idle[:room]:
-            if not pool.backlog or not self._admission.admits(pool.backlog[0]):
+            if not pool.backlog or not self._may_begin(pool.backlog[0]):
                 return
             self._attempts.assign(slot, pool.backlog.popleft())
-        if len(idle) <= room:
+            self._probation.keep_time()
+        if len(idle) <= room and not self._probation.is_closed:
             self._send_ahead(pool)
+
+    def _may_begin(self, job: Assigned) -> bool:
+        return self._probation.admits(job) and self._admission.admits(job)
 
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""
         desk = self._desk
         while pool.backlog and pool.backlog[0].leased_s + HOLD_S <= desk.now_s:
-            if self._awaits_memory(pool):
+            if self._awaits_its_turn(pool):
                 return
             desk.hand_back([pool.backlog.popleft().lease])
             pool.tempo.took(HOLD_S)  # it is not as fast as its jobs were
         if pool.backlog:
             desk.wake_at(pool.backlog[0].leased_s + HOLD_S)
 
-    def _awaits_memory(self, pool: Pool) -> bool:
-        """Let the first in line wait on, if memory is all that it needs."""
+    def _awaits_its_turn(self, pool: Pool) -> bool:
+        """Let the first in line wait on, if memory or its turn is all that it needs."""
         first, desk = pool.backlog[0], self._desk
-        if first.leased_s + MEMORY_HOLD_S <= desk.now_s:
-            return False
-        if not self._admission.waits(first):
+        is_suspect = self._probation.waits(first)
+        if not is_suspect and not self._awaits_memory(first):
             return False
         while (
             len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= desk.now_s
         ):
             desk.hand_back([pool.backlog.pop().lease])
-        self._admission.admits(first)  # it has waited long enough to say so, perhaps
+        if not is_suspect:
+            self._admission.admits(first)  # long enough to say so, perhaps
         desk.wake_at(desk.now_s + HOLD_S)
         return True
+
+    def _awaits_memory(self, job: Assigned) -> bool:
+        is_patient = job.leased_s + MEMORY_HOLD_S > self._desk.now_s
+        return is_patient and self._admission.waits(job)
 
     def give_up(self, pool: Pool) -> None:
         """Hand back everything that waits."""
@@ -201,6 +235,9 @@ class Leasing:
         if unwanted or desk.registry is None or not desk.registry.knows(lease.kind):
             desk.hand_back([lease])
             return
+        if not self.breaking.admit(lease):
+            desk.hand_back([lease])
+            return
         size = len(lease.payload) + len(lease.checkpoint or b"")
         if size > SENDABLE_MAX_BYTES:
             reason = f"its arguments and checkpoint are {size} bytes, too long to send"
@@ -219,7 +256,12 @@ class Leasing:
             leased_s=desk.now_s,
             epoch=desk.epoch,
         )
-        self._pools[lease.pool].backlog.append(job)
+        backlog = self._pools[lease.pool].backlog
+        if lease.suspect:
+            backlog.appendleft(job)
+            self._probation.take(job)
+        else:
+            backlog.append(job)
         desk.wake_at(desk.now_s + HOLD_S)
 
     def _drop_distrusted(self, pool: Pool) -> None:
@@ -230,6 +272,13 @@ class Leasing:
         backlog, epoch = pool.backlog, self._desk.epoch
         while backlog and backlog[0].epoch != epoch:
             self._desk.hand_back([backlog.popleft().lease])
+
+    def _drop_held(self, pool: Pool) -> None:
+        """Hand back what waits here of kinds that crash in a row."""
+        held = [job for job in pool.backlog if self.breaking.refuses(job)]
+        for job in held:
+            pool.backlog.remove(job)
+        self._desk.hand_back(job.lease for job in held)
 
     def _send_ahead(self, pool: Pool) -> None:
         """Spread what is left over the busy slots, the emptiest first."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobpool.core.events import Observer
+from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.children import Children
 from jobpool.supervisor.machine import Machine
@@ -17,7 +18,18 @@ from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.storethread import StoreThread
 from jobpool.supervisor.zygotes import Zygotes
 
-_FOR_STORE = frozenset((m.Settle, m.Record, m.NoteStart, m.Enqueue, m.Lease))
+_FOR_STORE = frozenset(
+    (
+        m.Settle,
+        m.Record,
+        m.NoteStart,
+        m.Enqueue,
+        m.Lease,
+        cm.Clear,
+        cm.SaveBreaker,
+        cm.Leaving,
+    )
+)
 
 Alive = Callable[[float], float]
 """Told the time by a loop that turns; returns when it wants to be told again at the

@@ -23,6 +23,7 @@ from jobpool.sandbox.frames import (
     Ready,
     StartFailed,
 )
+from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.attempts import Attempts
@@ -31,6 +32,7 @@ from jobpool.supervisor.fencing import LAPSED, UNRENEWED, Fencing
 from jobpool.supervisor.leasing import Leasing
 from jobpool.supervisor.loading import Loading
 from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.probation import Probation
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.shutdown import Mode, Shutdown
 from jobpool.supervisor.sizing import Sizing
@@ -89,7 +91,10 @@ class Machine:
         self._admission = Admission(
             self._desk, self.pools, settings.memory_budget_bytes
         )
-        self._leasing = Leasing(self._desk, self.pools, self._attempts, self._admission)
+        self._probation = Probation(self._desk, self.pools, settings.probation_s)
+        self._leasing = Leasing(
+            self._desk, self.pools, self._attempts, self._admission, self._probation
+        )
         self._fencing = Fencing(self._desk, self.pools, self._leasing)
         self._sizing = Sizing(self._desk, self.pools, self._starts, self._attempts)
         self._loading = Loading(
@@ -134,6 +139,8 @@ class Machine:
             m.CancelAsked: self._cancel_asked,
             m.Rung: lambda _e: self._leasing.hint(),
             m.HostSeen: self._sizing.host_seen,
+            cm.HostKilled: self._leasing.breaking.host_killed,
+            cm.BreakersSeen: self._leasing.breaking.seen,
             m.Reload: self._reload,
             m.Drain: lambda e: self._end(e.reason, stop=False),
             m.Stop: lambda e: self._end(e.reason, stop=True),
@@ -227,8 +234,9 @@ class Machine:
             pool.pace.hint()
 
     def _admit_others(self, but: str = "") -> None:
-        """Memory may have become free: let those begin that wait for it."""
-        for name in self._admission.waiting_pools():
+        """Memory, or room for a suspect, may have become free: let those begin."""
+        waiting = self._admission.waiting_pools()
+        for name in (*waiting, *self._probation.pools_to_try()):
             if name != but:
                 self._leasing.dispatch(self.pools[name])
 
@@ -289,6 +297,7 @@ class Machine:
         if mode is before:
             return
         self._desk.ending = True
+        self._desk.out.append(cm.Leaving())
         self._give_up_s = self._desk.now_s + STORE_PATIENCE_S
         self._desk.wake_at(self._give_up_s)
         now_s = self._desk.now_s
@@ -356,6 +365,9 @@ class Machine:
             desk.wake_at(slot.deadline_s)
         for pool in self.pools.values():
             self._pool_deadlines(pool, now_s)
+        self._probation.keep_time()
+        self._leasing.breaking.keep_time()
+        self._admit_others()
         if not desk.fenced:
             desk.wake_at(self._fencing.at_s)
         if self._shutdown.mode is Mode.STOPPING and self._give_up_s > now_s:

@@ -19,6 +19,7 @@ from jobpool.errors import JobpoolError
 from jobpool.sandbox.frames import Answer, FromChild, RunJob, ToChild
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch
+from jobpool.supervisor import cautionmessages as cm
 
 # -- events --------------------------------------------------------------------------
 
@@ -212,6 +213,8 @@ SupervisorEvent = (
     | CancelAsked
     | Rung
     | HostSeen
+    | cm.HostKilled
+    | cm.BreakersSeen
     | Drain
     | Stop
     | Tick
@@ -334,6 +337,10 @@ class Lease(msgspec.Struct, frozen=True):
     """Ask the store for jobs; `Granted` or `GrantFailed` follows."""
 
     wanted: Mapping[str, int]
+    suspects: bool = True
+    """A suspect may be granted."""
+    held: frozenset[str] = frozenset()
+    """Kinds of which none is wanted now."""
 
 
 class Enqueue(msgspec.Struct, frozen=True):
@@ -381,6 +388,9 @@ Command = (
     | Settle
     | Record
     | NoteStart
+    | cm.Clear
+    | cm.SaveBreaker
+    | cm.Leaving
     | Lease
     | Enqueue
     | Observe

@@ -5,7 +5,8 @@ host no lease expires by time: a run is dead when its lock is free, every proces
 its record is gone, and no process carries its marker; survivors are killed first
 (`sandbox.proof`). Then the jobs whose marks say that they were really running are
 settled as lost, and the others handed back, under their old tokens: a late word of
-anybody else changes nothing. What cannot be proven stays leased, with an alarm.
+anybody else changes nothing. What cannot be proven stays leased, with an alarm. What a
+loss costs, and who is a suspect after it, is `core.suspicion`'s table.
 
 In a store that several hosts share, that is the rule for the runs whose directory is
 here, and the only one. A run of another host cannot be proven anything: it is presumed
@@ -20,20 +21,23 @@ removed once they, too, are proven dead.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from jobpool.core import events as ev
+from jobpool.core.cautionevents import JobSuspected
 from jobpool.core.clock import Clock
 from jobpool.core.job import Evidence, Lease, Settlement
 from jobpool.core.lifecycle import Ending, account, hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
+from jobpool.core.suspicion import LOSSES, Death, Standing, death_of, standing_of
 from jobpool.sandbox.identity import DeadRun, Unproven, prove_dead, remove_run
 from jobpool.store.base import Store
 from jobpool.store.records import Receipt, Run
+from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices
 from jobpool.supervisor.registry import Registry
@@ -48,6 +52,13 @@ FORGOTTEN_MS = 86_400_000
 ALARM_EVERY_S = 60.0
 TIDY_EVERY = 60
 """Looks between two searches for directories that nobody owns."""
+_DIED = "its supervisor or host died while it ran"
+_REASONS = {
+    Standing.UNSUSPECTED: _DIED,
+    Standing.LOST_BEFORE: f"{_DIED}, not for the first time",
+    Standing.BESIDE: f"{_DIED}, and so did a suspect",
+    Standing.ON_PROBATION: f"{_DIED} alone, on probation",
+}
 
 
 class Reclaimer(threading.Thread):
@@ -177,7 +188,9 @@ class Reclaimer(threading.Thread):
             )
         )
 
-    def _reclaim(self, store: Store, run: Run, proof: DeadRun) -> Sequence[ev.Event]:
+    def _reclaim(
+        self, store: Store, run: Run, proof: DeadRun
+    ) -> Sequence[ev.Event | cm.HostKilled]:
         """Take a dead run's jobs back; runs in the store thread."""
         taken = _take_back(
             store,
@@ -197,7 +210,9 @@ class Reclaimer(threading.Thread):
             if run.id != self._own.id and not self._is_provable(run):
                 self._store.chore(partial(self._take_expired, run=run))
 
-    def _take_expired(self, store: Store, run: Run) -> Sequence[ev.Event]:
+    def _take_expired(
+        self, store: Store, run: Run
+    ) -> Sequence[ev.Event | cm.HostKilled]:
         """Take the jobs of a run that is presumed dead; runs in the store thread."""
         if not self._may_take():
             return ()
@@ -219,11 +234,11 @@ class _Taken(NamedTuple):
     handed_back: int
     later: int
     """Held by somebody's open transaction: they are still the run's."""
-    set_aside: list[ev.Event]
+    about_jobs: list[ev.Event | cm.HostKilled]
 
     def said(
         self, run: Run, at_ms: int, *, killed: int = 0, presumed: bool = False
-    ) -> list[ev.Event]:
+    ) -> list[ev.Event | cm.HostKilled]:
         """Return what is to be said of it; nothing of what waits for the next look."""
         waits = self.later > 0 or presumed
         if waits and self.lost + self.handed_back == 0:
@@ -238,7 +253,7 @@ class _Taken(NamedTuple):
             killed=killed,
             presumed=presumed,
         )
-        return [*self.set_aside, event]
+        return [*self.about_jobs, event]
 
 
 def reclaim(
@@ -265,7 +280,7 @@ def reclaim(
         StoreUnavailable: nothing was changed.
     """
     taken = _take_back(store, run, running=running, registry=registry, now_ms=now_ms)
-    said = taken.said(run, now_ms)
+    said = [one for one in taken.said(run, now_ms) if isinstance(one, ev.Event)]
     if taken.later:
         text = (
             f"{taken.later} jobs of run {run.id} are held by an open transaction and "
@@ -303,9 +318,19 @@ def _settle_all(
     now_ms: int,
 ) -> _Taken:
     leases = store.leases_of(run.id)
-    settlements = [_verdict(lease, running, registry, now_ms) for lease in leases]
+    if running is None:
+        running = frozenset(one.token for one in leases)
+    ran = [one for one in leases if one.token in running]
+    death = death_of(store.note_death(run.id, len(ran)))
+    is_trial = any(one.suspect for one in ran)
+    settlements = [
+        _verdict(one, death, registry, beside_suspect=is_trial, now_ms=now_ms)
+        if one.token in running
+        else hand_back(one)
+        for one in leases
+    ]
     receipts = store.settle(settlements)
-    set_aside: list[ev.Event] = []
+    about_jobs: list[ev.Event | cm.HostKilled] = []
     lost = handed_back = 0
     for lease, settlement, receipt in zip(leases, settlements, receipts, strict=True):
         if receipt is not Receipt.ACCEPTED:
@@ -314,8 +339,24 @@ def _settle_all(
             handed_back += 1
         else:
             lost += 1
-            set_aside += notices.job_set_aside(now_ms, lease, settlement)
-    return _Taken(lost, handed_back, receipts.count(Receipt.LATER), set_aside)
+            about_jobs += _about(lease, settlement, now_ms)
+    return _Taken(lost, handed_back, receipts.count(Receipt.LATER), about_jobs)
+
+
+def _about(
+    lease: Lease, settlement: Settlement, now_ms: int
+) -> Iterator[ev.Event | cm.HostKilled]:
+    """Yield what is to be said of a job that was lost."""
+    yield from notices.job_set_aside(now_ms, lease, settlement)
+    if settlement.suspect:
+        yield JobSuspected(
+            at_ms=now_ms,
+            id=lease.id,
+            kind=lease.kind,
+            recoveries=lease.recoveries + settlement.charge.recovery,
+        )
+    if settlement.charge.recovery:
+        yield cm.HostKilled(lease.kind, lease.id)
 
 
 def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
@@ -329,15 +370,20 @@ def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
 
 def _verdict(
     lease: Lease,
-    running: frozenset[int] | None,
+    death: Death,
     registry: Registry | None,
+    *,
+    beside_suspect: bool,
     now_ms: int,
 ) -> Settlement:
-    if running is not None and lease.token not in running:
-        return hand_back(lease)
+    """Settle a job that was running when its supervisor or host died."""
+    standing = standing_of(lease, beside_suspect=beside_suspect)
+    loss = LOSSES[death][standing]
     ending = Ending(
         outcome=Outcome.LOST,
-        evidence=Evidence(reason="its supervisor or host died while it ran"),
+        evidence=Evidence(reason=_REASONS[standing]),
+        charge=loss.charge,
+        suspect=loss.suspect,
     )
     if registry is None:
         return account(lease, Policy(), ending, now_ms=now_ms)

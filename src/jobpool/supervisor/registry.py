@@ -83,6 +83,14 @@ class Registry:
         """Return a kind's policy; of an unknown kind, the defaults."""
         return self._policies.get(kind) or Policy()
 
+    def breaker_after(self, kind: str) -> int:
+        """Return after how many crashes in a row a kind is slowed; 0: never."""
+        spec = self._specs.get(kind)
+        if spec is None or spec.pool not in self._pools:
+            return 0
+        own = self._kind_settings(spec.kind).breaker_after
+        return self._pools[spec.pool].breaker_after if own is None else own
+
     def limits(self, lease: Lease) -> Effective:
         """Return the limits of one attempt."""
         ran_out = sum(past.outcome is Outcome.OUT_OF_MEMORY for past in lease.history)

@@ -36,6 +36,7 @@ from jobpool.sandbox.tree import become_subreaper
 from jobpool.store import open_store
 from jobpool.store.base import Store
 from jobpool.store.records import Run
+from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.awaiting import open_patiently
 from jobpool.supervisor.children import Children
@@ -277,14 +278,15 @@ class _Supervisor:
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
             store.begin_run(self._own, registry.records(), lease_s)
+            seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
             begins, self._is_open = not self._is_open, True
             if begins:
                 # Not before: a renewal of a run that could not be entered yet says
                 # that this is the wrong store.
                 self._housekeeping.start()
             if begins and shared:
-                return (self._pulse.begin(sent_s), m.Entered())
-            return (m.Entered(),)
+                return (self._pulse.begin(sent_s), seen, m.Entered())
+            return (seen, m.Entered())
 
         self._store.chore(self._again(enter))
         if first:

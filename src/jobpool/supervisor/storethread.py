@@ -34,7 +34,9 @@ from jobpool.errors import (
 from jobpool.sandbox.frames import Answer
 from jobpool.store.base import Store, is_shared
 from jobpool.store.records import Receipt
+from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.cautions import count_saves, lease, write
 from jobpool.supervisor.outbox import Outbox
 
 RETRY_FIRST_S = 0.1
@@ -56,8 +58,14 @@ class Inbox:
     beats: list[Progress] = field(default_factory=list)
     starts: list[tuple[int, int, str]] = field(default_factory=list)
     asks: list[m.Enqueue] = field(default_factory=list)
-    wanted: Mapping[str, int] | None = None
+    lease: m.Lease | None = None
+    cautions: list[cm.Caution] = field(default_factory=list)
     chores: list[Chore] = field(default_factory=list)
+
+    @property
+    def wanted(self) -> Mapping[str, int] | None:
+        """Leases that are asked for."""
+        return None if self.lease is None else self.lease.wanted
 
     @property
     def can_wait(self) -> bool:
@@ -76,6 +84,7 @@ class Inbox:
             or self.starts
             or self.asks
             or self.wanted is not None
+            or self.cautions
             or self.chores
         )
 
@@ -117,6 +126,8 @@ class StoreThread(threading.Thread):
         """Where this host's run directories are; known once it is opened."""
         self.kinds: Mapping[str, Sequence[str]] = {}
         """Kinds that may be leased, by pool; set before the first lease."""
+        self.saves = 0
+        """Breakers that were saved; read in this thread."""
         self.opened = threading.Event()
         self.error: BaseException | None = None
         """Why the store could not be opened, or why the thread ended early."""
@@ -139,7 +150,9 @@ class StoreThread(threading.Thread):
                 case m.Enqueue():
                     self._inbox.asks.append(command)
                 case m.Lease():
-                    self._inbox.wanted = command.wanted
+                    self._inbox.lease = command
+                case cm.Clear() | cm.SaveBreaker() | cm.Leaving():
+                    self._inbox.cautions.append(command)
                 case _:
                     raise TypeError(f"{type(command).__name__} is not the store's")
 
@@ -214,6 +227,7 @@ class StoreThread(threading.Thread):
             or batch.beats
             or batch.starts
             or batch.asks
+            or batch.cautions
             or (batch.wanted is not None)
         ):
             self._commit(store, batch, due)
@@ -251,8 +265,8 @@ class StoreThread(threading.Thread):
                 answers = [self._store_asked(store, ask) for ask in together]
                 grant = (
                     None
-                    if batch.wanted is None
-                    else store.lease(self._run_id, batch.wanted, self.kinds)
+                    if batch.lease is None
+                    else lease(store, self._run_id, batch.lease, self.kinds)
                 )
         except StoreError as exc:
             self._failed(batch, exc)
@@ -260,6 +274,7 @@ class StoreThread(threading.Thread):
                 self._refused(exc)
             return
         self._well()
+        self.saves += count_saves(batch.cautions)
         self._outbox.answered(receipts)
         for answer in answers:
             self._post(answer)
@@ -278,6 +293,8 @@ class StoreThread(threading.Thread):
             store.begin_attempts(batch.starts)
         if batch.beats:
             store.record(batch.beats)
+        if batch.cautions:
+            write(store, self._run_id, batch.cautions)
         return store.settle(due) if due else []
 
     def _store_apart(self, store: Store, ask: m.Enqueue) -> None:
@@ -316,6 +333,7 @@ class StoreThread(threading.Thread):
         with self._changed:
             if not self._closing:
                 self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
+                self._inbox.cautions = batch.cautions + self._inbox.cautions
         self._trouble(error)
         self._pause()
 

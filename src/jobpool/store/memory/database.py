@@ -17,6 +17,7 @@ import os
 import threading
 from typing import Any, TypeVar
 
+from jobpool.core.breaker import Saved
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.row import Row
 from jobpool.store.memory.tables import JobTable, Records, Table
@@ -39,6 +40,10 @@ class MemoryDatabase:
         runs: supervisors by id.
         kinds: what they publish, by kind and run.
         pauses: what is paused: ``("pool" | "kind", name)``.
+        suspects: jobs that may have killed their host, and since when.
+        leaving: runs that drain or stop.
+        deaths: of other runs: when, and how many jobs they took along.
+        breakers: kinds that crash in a row, and when they are tried again.
         commits: transactions so far that have changed something.
     """
 
@@ -48,6 +53,10 @@ class MemoryDatabase:
         self.runs: Records[str, Run] = Records()
         self.kinds: Records[tuple[str, str], KindRecord] = Records()
         self.pauses: Records[tuple[str, str], bool] = Records()
+        self.suspects: Records[int, int] = Records()
+        self.leaving: Records[str, bool] = Records()
+        self.deaths: Records[str, tuple[int, int]] = Records()
+        self.breakers: Records[str, tuple[Saved, int]] = Records()
         self.commits = 0
         self._counters: Records[str, int] = Records()
         self._last_token = 0

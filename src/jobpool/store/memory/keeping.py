@@ -159,6 +159,7 @@ class Keeping(Leasing):
                     before_ms = now_ms - round(kept_s * 1000)
                     count += self._delete_old(state, before_ms, limit - count)
             self._prune_runs(now_ms - _RUN_KEPT_MS)
+            self._prune_suspects()
             self._database.jobs.tidy()
         return count
 
@@ -208,3 +209,15 @@ class Keeping(Leasing):
         publishers = {run_id for _, run_id in kinds}
         for run_id in old - publishers:
             self._database.put(runs, run_id, None)
+            if run_id in self._database.leaving:
+                self._database.put(self._database.leaving, run_id, None)
+            if run_id in self._database.deaths:
+                self._database.put(self._database.deaths, run_id, None)
+
+    def _prune_suspects(self) -> None:
+        """Forget those that are gone, or have ended otherwise than by an attempt."""
+        jobs, suspects = self._database.jobs, self._database.suspects
+        for job_id in list(suspects):
+            row = jobs.get(job_id)
+            if row is None or row.finished_at_ms is not None:
+                self._database.put(suspects, job_id, None)

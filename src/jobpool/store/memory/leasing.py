@@ -13,6 +13,7 @@ from jobpool.core.job import JobState, Lease
 from jobpool.core.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused
 from jobpool.store.checking import COUNT_MAX
+from jobpool.store.memory.cautioning import Cautioning
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.ranking import RankSet, id_of, time_of
 from jobpool.store.memory.row import NOT_BEGUN, Held, Row, lease_from
@@ -24,7 +25,7 @@ _replace = msgspec.structs.replace
 _LEASED = JobState.LEASED
 
 
-class Leasing:
+class Leasing(Cautioning):
     """The part of the store that grants leases."""
 
     _database: MemoryDatabase
@@ -32,7 +33,12 @@ class Leasing:
     _clock: Clock
 
     def lease(
-        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self._session.writing:
@@ -44,8 +50,14 @@ class Leasing:
                 )
             self._expire_late(now_ms)
             self._promote_due(now_ms)
+            suspect, suspects_wait = self._next_suspect(wanted, kinds, may=suspects)
             leases: list[Lease] = []
             is_short = False
+            if suspect is not None:
+                pool = suspect.new.pool
+                wanted = {**wanted, pool: wanted[pool] - 1}
+                granted = self._grant(suspect, run_id, now_ms)
+                leases.append(_replace(granted, suspect=True))
             for pool, limit in wanted.items():
                 for row in islice(self._best(pool, kinds.get(pool, ())), max(0, limit)):
                     if row.is_late(now_ms):
@@ -58,14 +70,55 @@ class Leasing:
         if is_short:
             due_ms = now_ms
         next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
-        return LeaseBatch(leases=tuple(leases), next_due_in_s=next_due_in_s)
+        return LeaseBatch(
+            leases=tuple(leases),
+            next_due_in_s=next_due_in_s,
+            suspects_wait=suspects_wait,
+        )
+
+    def _next_suspect(
+        self,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        may: bool,
+    ) -> tuple[Row | None, bool]:
+        """Return the suspect whose turn it is, and whether others wait for theirs."""
+        jobs, suspects = self._database.jobs, self._database.suspects
+        found = [jobs.get(job_id) for job_id in suspects] if suspects else []
+        rows = [row for row in found if row is not None]
+        due = [
+            row
+            for row in rows
+            if row.state is JobState.RUNNABLE
+            and wanted.get(row.new.pool, 0) > 0
+            and row.new.kind
+            in self._leasable(row.new.pool, kinds.get(row.new.pool, ()))
+        ]
+        if not may or not due or any(row.held is not None for row in rows):
+            return None, bool(due)
+        first = min(due, key=_turn)
+        return first, len(due) > 1
+
+    def _first(self, queue: RankSet) -> int | None:
+        """Return the best rank of a queue that is no suspect's."""
+        suspects = self._database.suspects
+        if not suspects:
+            return queue.first()
+        ranks = queue.lowest(len(suspects) + 1)
+        return next((rank for rank in ranks if id_of(rank) not in suspects), None)
 
     def leases_of(self, run_id: str) -> list[Lease]:
         """See `Store.leases_of`."""
         with self._session.reading:
             jobs = self._database.jobs
             rows = [jobs[job_id] for job_id in sorted(jobs.held.get(run_id, ()))]
-            return [lease_from(row, row.held) for row in rows if row.held is not None]
+            suspects = self._database.suspects
+            return [
+                _replace(lease_from(row, row.held), suspect=row.id in suspects)
+                for row in rows
+                if row.held is not None
+            ]
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
         """See `Store.due`."""
@@ -74,11 +127,19 @@ class Leasing:
             counts: dict[str, int] = {}
             for pool, names in kinds.items():
                 known = self._leasable(pool, names)
-                runnable = self._database.jobs.runnable
+                jobs = self._database.jobs
                 count = sum(
-                    len(runnable[pool, kind])
+                    len(jobs.runnable[pool, kind])
                     for kind in known
-                    if (pool, kind) in runnable
+                    if (pool, kind) in jobs.runnable
+                )
+                suspected = map(jobs.get, self._database.suspects)
+                count -= sum(
+                    row is not None
+                    and row.state is JobState.RUNNABLE
+                    and row.new.pool == pool
+                    and row.new.kind in known
+                    for row in suspected
                 )
                 if count < limit:
                     count += self._count_due(pool, known, now_ms)
@@ -120,14 +181,14 @@ class Leasing:
         heads: list[tuple[int, RankSet]] = []
         for kind in self._leasable(pool, kinds):
             queue = jobs.runnable.get((pool, kind))
-            rank = None if queue is None else queue.first()
+            rank = None if queue is None else self._first(queue)
             if queue is not None and rank is not None:
                 heads.append((rank, queue))
         heapify(heads)
         while heads:
             rank, queue = heads[0]
             yield jobs[id_of(rank)]
-            following = queue.first()
+            following = self._first(queue)
             if following is None:
                 heappop(heads)
             else:
@@ -173,3 +234,8 @@ class Leasing:
             row = self._database.jobs[id_of(rank)]
             state = after(row.state, JobEvent.FALL_DUE)
             self._database.put_job(row, _replace(row, state=state))
+
+
+def _turn(row: Row) -> tuple[int, int, int, int]:
+    """Order suspects: those that died alone with their supervisor come last."""
+    return row.spent.recoveries, -row.new.priority, row.run_at_ms, row.id

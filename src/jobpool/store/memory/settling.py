@@ -28,6 +28,7 @@ from jobpool.store.checking import (
     fit_duration_s,
     fit_memory_bytes,
 )
+from jobpool.store.memory.cautioning import Cautioning
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.producing import Producing
 from jobpool.store.memory.row import Begun, Ended, Held, Row, Spent, Tried
@@ -42,7 +43,7 @@ _DURATION_MAX_S = TIME_MAX_MS / 1000
 _STALE, _ACCEPTED = Receipt.STALE, Receipt.ACCEPTED
 
 
-class Settling(Producing):
+class Settling(Producing, Cautioning):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: MemoryDatabase
@@ -79,6 +80,8 @@ class Settling(Producing):
         else:
             settled = _ended(row, held, s, now_ms)
         self._database.put_job(row, settled)
+        if s.suspect is not None:
+            self._suspect(s.id, suspect=s.suspect)
         if s.followup is not None:
             # Never refused for the depth of the queue: the settlement would be, too.
             self._insert([s.followup], now_ms)

@@ -134,6 +134,7 @@ class Keeping:
                 ids = as_json(old)
                 for name in self._DELETIONS:
                     session.run(name, ids=ids)
+            session.run("prune_suspects")
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
         return len(old)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -28,11 +28,24 @@ _UNREADABLE = (
 _History = dict[int, tuple[PastAttempt, ...]]
 
 
+class _Turn(NamedTuple):
+    """What a lease has to do with suspects."""
+
+    rows: list[LeaseRow]
+    """The one to lease now; none, nearly always."""
+    others_wait: bool
+
+
+_NOBODY = _Turn([], others_wait=False)
+
+
 class Leasing(ABC):
     """The part of the store that grants leases."""
 
     _database: Database
     _LOCK_RUN: ClassVar[str | None]
+    _LOCK_SUSPECTS: ClassVar[str | None] = None
+    """The query after which nobody else chooses among suspects, where others write."""
 
     @abstractmethod
     def _take_tokens(self, session: Session, count: int) -> list[int]:
@@ -43,13 +56,18 @@ class Leasing(ABC):
         """
 
     def lease(
-        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             look = session.rows("look", run_id=run_id, now_ms=now_ms)
-            ended, has_expired, due_ms = _known(session, run_id, look)
+            ended, has_expired, due_ms, has_suspects = _known(session, run_id, look)
             if ended:
                 raise StoreRefused(
                     f"run {run_id} has ended in the store {session.place} and gets no "
@@ -63,12 +81,53 @@ class Leasing(ABC):
                 session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
             if has_expired or has_due:
                 due_ms = session.value("next_due")
+            turn = _NOBODY
+            if has_suspects:
+                may = suspects
+                turn = self._next_suspect(session, wanted, kinds, now_ms, may=may)
+                wanted = {
+                    pool: limit - sum(row.pool == pool for row in turn.rows)
+                    for pool, limit in wanted.items()
+                }
             candidates, is_short = _candidates(session, wanted, kinds, now_ms)
-            leases = self._grant(session, run_id, candidates, now_ms)
+            leases = self._grant(session, run_id, [*turn.rows, *candidates], now_ms)
             if is_short:
                 due_ms = now_ms
         next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
-        return LeaseBatch(leases=leases, next_due_in_s=next_due_in_s)
+        chosen = {row.id for row in turn.rows}
+        return LeaseBatch(
+            leases=tuple(
+                msgspec.structs.replace(one, suspect=True) if one.id in chosen else one
+                for one in leases
+            )
+            if chosen
+            else leases,
+            next_due_in_s=next_due_in_s,
+            suspects_wait=turn.others_wait,
+        )
+
+    def _next_suspect(
+        self,
+        session: Session,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        now_ms: int,
+        *,
+        may: bool,
+    ) -> _Turn:
+        """Choose the suspect whose turn it is, if none is leased anywhere."""
+        known = as_json(
+            (pool, kind)
+            for pool, limit in wanted.items()
+            for kind in (kinds.get(pool, ()) if limit > 0 else ())
+        )
+        is_ours = not self._LOCK_SUSPECTS or bool(session.rows(self._LOCK_SUSPECTS))
+        ((due, leased),) = session.rows("suspects_due", kinds=known)
+        if not may or not is_ours or leased or not due:
+            return _Turn([], others_wait=bool(due))
+        rows, unreadable = read_leases(session.rows("suspect_candidate", kinds=known))
+        _bury(session, unreadable, now_ms)
+        return _Turn(rows, others_wait=due > len(rows))
 
     def leases_of(self, run_id: str) -> list[Lease]:
         """See `Store.leases_of`."""
@@ -79,6 +138,9 @@ class Leasing(ABC):
             rows, unreadable = read_leases(session.rows("leases_of", run_id=run_id))
             history, spoilt = _history(session, rows)
             _bury(session, [*unreadable, *spoilt], now_ms)
+            suspects = {
+                job_id for (job_id,) in session.rows("suspects_of", run_id=run_id)
+            }
         return [
             make_lease(
                 row,
@@ -86,6 +148,7 @@ class Leasing(ABC):
                 attempt=row.attempt,
                 leased_at_ms=row.leased_at_ms,
                 history=history.get(row.id, ()),
+                suspect=row.id in suspects,
             )
             for row in rows
             if row.id not in spoilt

@@ -81,6 +81,7 @@ def make_lease(
     attempt: int,
     leased_at_ms: int,
     history: tuple[PastAttempt, ...],
+    suspect: bool = False,
 ) -> Lease:
     """Return the lease of a job."""
     return Lease(
@@ -100,6 +101,7 @@ def make_lease(
         recoveries=row.recoveries,
         history=history,
         leased_at_ms=leased_at_ms,
+        suspect=suspect,
     )
 
 

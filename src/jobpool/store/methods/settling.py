@@ -72,6 +72,7 @@ class Settling(Producing):
             session.run("settle_jobs", rows=as_json(rows), blobs=blobs, now_ms=now_ms)
         if done:
             session.run("note_completed", rows=as_json(map(_job_row, done)))
+        _judge(session, [*won, *done], now_ms)
         self._store_results(session, won)
         hooks = [s.followup for s in won if s.followup]
         if hooks:
@@ -152,6 +153,16 @@ class Settling(Producing):
             )
 
 
+def _judge(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
+    """Note who is a suspect now, and who no more."""
+    suspects = [s.id for s in ended if s.suspect]
+    cleared = [s.id for s in ended if s.suspect is False]
+    if suspects:
+        session.run("suspect", ids=as_json(suspects), now_ms=now_ms)
+    if cleared:
+        session.run("clear_jobs", ids=as_json(cleared))
+
+
 def _rounds(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
     """Yield the places of settlements so that no round names a job twice.
 
@@ -199,6 +210,7 @@ def _is_plain(s: Settlement) -> bool:
         s.state is JobState.SUCCEEDED
         and s.outcome is Outcome.SUCCEEDED
         and s.followup is None
+        and s.suspect is None
         and not any(s.charge)
         and evidence.reason is None
         and evidence.error is None

@@ -16,6 +16,7 @@ from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.settings import Retention
 from jobpool.errors import StoreError
 from jobpool.store.batching import Blobs, as_json
+from jobpool.store.methods.cautioning import Cautioning
 from jobpool.store.methods.keeping import Keeping
 from jobpool.store.methods.leasing import Leasing, has_ended
 from jobpool.store.methods.operating import Operating
@@ -57,7 +58,7 @@ _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out so long ago does not come back."""
 
 
-class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
+class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     """A store that several hosts share. Thread-safe; connects again after a fork."""
 
     _DELETIONS = ("delete_attempts", "delete_jobs")
@@ -65,6 +66,7 @@ class PostgresStore(Leasing, Settling, Keeping, Watching, Operating):
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_JOBS = "lock_jobs"
+    _LOCK_SUSPECTS = "lock_suspects"
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 
 from jobpool.core.clock import Clock
 from jobpool.core.job import Enqueued, NewJob, Settlement
+from jobpool.store.methods.cautioning import Cautioning
 from jobpool.store.methods.keeping import Keeping
 from jobpool.store.methods.leasing import Leasing
 from jobpool.store.methods.operating import Operating
@@ -29,7 +30,7 @@ from jobpool.store.wake import Bell
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
-class SqliteStore(Leasing, Settling, Keeping, Watching, Operating):
+class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     """A store in one file. Thread-safe; opens itself again after a fork."""
 
     _DELETIONS = (

@@ -6,8 +6,8 @@
 
 -- name: look
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
--- that no attempt began in time, and when the first pending job falls due. No row: the
--- run is unknown. The lock keeps others from taking it for expired until this
+-- that no attempt began in time, when the first pending job falls due, and whether
+-- there are suspects. No row: the run is unknown. The lock keeps others from taking it for expired until this
 -- transaction has ended.
 SELECT
   r.ended_at_ms IS NOT NULL,
@@ -17,7 +17,8 @@ SELECT
     WHERE e.expires_at_ms IS NOT NULL AND e.attempt = 0 AND e.finished_at_ms IS NULL
       AND e.expires_at_ms <= %(now_ms)s
   ),
-  (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending')
+  (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending'),
+  EXISTS (SELECT 1 FROM jobpool.suspects)
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r
@@ -84,6 +85,7 @@ best AS MATERIALIZED (
     SELECT r.id, r.priority, r.run_at_ms
     FROM jobpool.jobs AS r
     WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
+      AND r.id <> ALL (ARRAY(SELECT job_id FROM jobpool.suspects))
     ORDER BY r.priority DESC, r.run_at_ms, r.id
     LIMIT %(limit)s::bigint * 4
   ) AS c
@@ -180,6 +182,7 @@ FROM (
     SELECT r.id
     FROM jobpool.jobs AS r
     WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
+      AND r.id <> ALL (ARRAY(SELECT job_id FROM jobpool.suspects))
     ORDER BY r.priority DESC, r.run_at_ms, r.id
     LIMIT %(limit)s
   ) AS first

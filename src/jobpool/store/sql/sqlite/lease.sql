@@ -2,8 +2,8 @@
 
 -- name: look
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
--- that no attempt began in time, and when the first pending job falls due. No row: the
--- run is unknown.
+-- that no attempt began in time, when the first pending job falls due, and whether
+-- there are suspects. No row: the run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
@@ -12,7 +12,8 @@ SELECT
     WHERE e.expires_at_ms IS NOT NULL AND e.attempt = 0 AND e.finished_at_ms IS NULL
       AND e.expires_at_ms <= :now_ms
   ),
-  (SELECT min(d.run_at_ms) FROM jobpool_jobs AS d WHERE d.state = 'pending')
+  (SELECT min(d.run_at_ms) FROM jobpool_jobs AS d WHERE d.state = 'pending'),
+  EXISTS (SELECT 1 FROM jobpool_suspects)
 FROM jobpool_runs AS r
 WHERE r.id = :run_id
 
@@ -71,6 +72,7 @@ FROM (
       SELECT r.id
       FROM jobpool_jobs AS r
       WHERE r.state = 'runnable' AND r.pool = :pool AND r.kind = known.value
+        AND r.id NOT IN (SELECT job_id FROM jobpool_suspects)
       ORDER BY r.priority DESC, r.run_at_ms, r.id
       LIMIT :limit
     )
@@ -165,6 +167,7 @@ FROM (
   FROM json_each(:kinds) AS known
   CROSS JOIN jobpool_jobs AS r
   WHERE r.state = 'runnable' AND r.pool = :pool AND r.kind = known.value
+    AND r.id NOT IN (SELECT job_id FROM jobpool_suspects)
     AND known.value NOT IN (
       SELECT name FROM jobpool_pauses WHERE what = 'kind'
     )

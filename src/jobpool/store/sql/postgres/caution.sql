@@ -1,0 +1,154 @@
+-- Suspects, deaths of supervisors, and kinds that crash in a row.
+
+-- name: note_leaving
+-- Of a run that drains or stops.
+UPDATE jobpool.runs
+SET leaving_at_ms = coalesce(leaving_at_ms, %(now_ms)s)
+WHERE id = %(run_id)s AND ended_at_ms IS NULL
+
+-- name: is_leaving
+-- Whether a run has said so.
+SELECT leaving_at_ms IS NOT NULL FROM jobpool.runs WHERE id = %(run_id)s
+
+-- name: note_death
+-- Looked at twice, it is still one death, with all that it took along.
+UPDATE jobpool.runs
+SET
+  died_at_ms = %(now_ms)s,
+  died_with_jobs = greatest(coalesce(died_with_jobs, 0), %(ran)s::bigint)
+WHERE id = %(run_id)s
+
+-- name: other_deaths
+-- Since a moment: those that took jobs along, and those that did not.
+SELECT
+  count(*) FILTER (WHERE died_with_jobs > 0),
+  count(*) FILTER (WHERE died_with_jobs = 0)
+FROM jobpool.runs
+WHERE died_at_ms >= %(since_ms)s AND id <> %(run_id)s
+
+-- name: suspect
+-- :ids of jobs.
+INSERT INTO jobpool.suspects (job_id, since_ms)
+SELECT value::bigint, %(now_ms)s FROM jsonb_array_elements_text(%(ids)s::jsonb)
+ON CONFLICT DO NOTHING
+
+-- name: clear_jobs
+-- :ids of jobs.
+DELETE FROM jobpool.suspects
+WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
+-- name: clear_leases
+-- :rows holds [id, token] of suspects that have run for long enough.
+DELETE FROM jobpool.suspects
+WHERE job_id IN (
+  SELECT j.id
+  FROM jsonb_array_elements(%(rows)s::jsonb) AS wanted (value)
+  JOIN jobpool.jobs AS j ON j.id = (wanted.value ->> 0)::bigint
+  WHERE j.token = (wanted.value ->> 1)::bigint AND j.state || '' = 'leased'
+)
+
+-- name: suspects
+-- Unfinished jobs that are suspects.
+SELECT s.job_id, j.kind, j.pool, j.state, s.since_ms
+FROM jobpool.suspects AS s
+JOIN jobpool.jobs AS j ON j.id = s.job_id
+WHERE j.state || '' IN ('pending', 'runnable', 'leased')
+ORDER BY s.job_id
+
+-- name: suspects_of
+-- Among the leases of a run.
+SELECT s.job_id
+FROM jobpool.suspects AS s
+JOIN jobpool.jobs AS j ON j.id = s.job_id
+WHERE j.state || '' = 'leased' AND j.supervisor = %(run_id)s
+
+-- name: lock_suspects
+-- One supervisor at a time chooses among them: no row when another one does. The next
+-- statement sees what the last one has leased.
+SELECT 1
+WHERE pg_try_advisory_xact_lock(1785684594, hashtext('jobpool.suspects'))
+
+-- name: suspects_due
+-- :kinds holds [pool, kind]. Runnable ones of these kinds, and all that are leased.
+SELECT
+  count(*) FILTER (
+    WHERE j.state || '' = 'runnable'
+      AND EXISTS (
+        SELECT 1
+        FROM jsonb_array_elements(%(kinds)s::jsonb) AS known (value)
+        WHERE known.value ->> 0 = j.pool AND known.value ->> 1 = j.kind
+      )
+      AND NOT EXISTS (
+        SELECT 1
+        FROM jobpool.pauses AS p
+        WHERE (p.what = 'kind' AND p.name = j.kind)
+          OR (p.what = 'pool' AND p.name = j.pool)
+      )
+  ),
+  count(*) FILTER (WHERE j.state || '' = 'leased')
+FROM jobpool.suspects AS s
+JOIN jobpool.jobs AS j ON j.id = s.job_id
+
+-- name: suspect_candidate
+-- :kinds holds [pool, kind]. One whose turn it is; those that have taken a supervisor
+-- along when they were alone come last.
+SELECT
+  j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
+  j.max_attempts, j.timeout_s, j.memory_bytes,
+  j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+FROM jobpool.suspects AS s
+JOIN jobpool.jobs AS j ON j.id = s.job_id
+WHERE j.state || '' = 'runnable'
+  AND EXISTS (
+    SELECT 1
+    FROM jsonb_array_elements(%(kinds)s::jsonb) AS known (value)
+    WHERE known.value ->> 0 = j.pool AND known.value ->> 1 = j.kind
+  )
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool.pauses AS q
+    WHERE (q.what = 'kind' AND q.name = j.kind)
+      OR (q.what = 'pool' AND q.name = j.pool)
+  )
+ORDER BY j.recoveries, j.priority DESC, j.run_at_ms, j.id
+LIMIT 1
+FOR UPDATE OF j SKIP LOCKED
+
+-- name: prune_suspects
+-- Of jobs that are gone, or have ended otherwise than by an attempt.
+DELETE FROM jobpool.suspects AS s
+WHERE NOT EXISTS (
+  SELECT 1
+  FROM jobpool.jobs AS j
+  WHERE j.id = s.job_id AND j.state || '' IN ('pending', 'runnable', 'leased')
+)
+
+-- name: save_breaker
+-- The newest word counts.
+INSERT INTO jobpool.breakers (
+  kind, state, crashes, last_job, next_at_ms, changed_at_ms
+)
+VALUES (
+  %(kind)s, %(state)s, %(crashes)s, %(last_job)s,
+  %(now_ms)s::bigint + %(wait_ms)s::bigint, %(now_ms)s
+)
+ON CONFLICT (kind) DO UPDATE
+SET
+  state = excluded.state,
+  crashes = excluded.crashes,
+  last_job = excluded.last_job,
+  next_at_ms = excluded.next_at_ms,
+  changed_at_ms = excluded.changed_at_ms
+
+-- name: drop_breaker
+-- The kind is well.
+DELETE FROM jobpool.breakers WHERE kind = %(kind)s
+
+-- name: breakers
+-- Kinds that crash in a row.
+SELECT
+  kind, state, crashes, last_job,
+  greatest(0, next_at_ms - %(now_ms)s::bigint), changed_at_ms
+FROM jobpool.breakers
+ORDER BY kind

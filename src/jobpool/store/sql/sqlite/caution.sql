@@ -1,0 +1,137 @@
+-- Suspects, deaths of supervisors, and kinds that crash in a row.
+
+-- name: note_leaving
+-- Of a run that drains or stops.
+UPDATE jobpool_runs
+SET leaving_at_ms = coalesce(leaving_at_ms, :now_ms)
+WHERE id = :run_id AND ended_at_ms IS NULL
+
+-- name: is_leaving
+-- Whether a run has said so.
+SELECT leaving_at_ms IS NOT NULL FROM jobpool_runs WHERE id = :run_id
+
+-- name: note_death
+-- Looked at twice, it is still one death, with all that it took along.
+UPDATE jobpool_runs
+SET died_at_ms = :now_ms, died_with_jobs = max(coalesce(died_with_jobs, 0), :ran)
+WHERE id = :run_id
+
+-- name: other_deaths
+-- Since a moment: those that took jobs along, and those that did not.
+SELECT
+  coalesce(sum(died_with_jobs > 0), 0),
+  coalesce(sum(died_with_jobs = 0), 0)
+FROM jobpool_runs
+WHERE died_at_ms >= :since_ms AND id <> :run_id
+
+-- name: suspect
+-- :ids of jobs.
+INSERT OR IGNORE INTO jobpool_suspects (job_id, since_ms)
+SELECT value, :now_ms FROM json_each(:ids)
+
+-- name: clear_jobs
+-- :ids of jobs.
+DELETE FROM jobpool_suspects WHERE job_id IN (SELECT value FROM json_each(:ids))
+
+-- name: clear_leases
+-- :rows holds [id, token] of suspects that have run for long enough.
+DELETE FROM jobpool_suspects
+WHERE job_id IN (
+  SELECT j.id
+  FROM json_each(:rows) AS wanted
+  CROSS JOIN jobpool_jobs AS j
+  WHERE j.id = json_extract(wanted.value, '$[0]')
+    AND j.token = json_extract(wanted.value, '$[1]')
+    AND +j.state = 'leased'
+)
+
+-- name: suspects
+-- Unfinished jobs that are suspects.
+SELECT s.job_id, j.kind, j.pool, j.state, s.since_ms
+FROM jobpool_suspects AS s
+CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+WHERE +j.state IN ('pending', 'runnable', 'leased')
+ORDER BY s.job_id
+
+-- name: suspects_of
+-- Among the leases of a run.
+SELECT s.job_id
+FROM jobpool_suspects AS s
+CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+WHERE +j.state = 'leased' AND j.supervisor = :run_id
+
+-- name: suspects_due
+-- :kinds holds [pool, kind]. Runnable ones of these kinds, and all that are leased.
+SELECT
+  coalesce(sum(
+    +j.state = 'runnable'
+    AND EXISTS (
+      SELECT 1
+      FROM json_each(:kinds) AS known
+      WHERE json_extract(known.value, '$[0]') = j.pool
+        AND json_extract(known.value, '$[1]') = j.kind
+    )
+    AND NOT EXISTS (
+      SELECT 1
+      FROM jobpool_pauses AS p
+      WHERE (p.what = 'kind' AND p.name = j.kind)
+        OR (p.what = 'pool' AND p.name = j.pool)
+    )
+  ), 0),
+  coalesce(sum(+j.state = 'leased'), 0)
+FROM jobpool_suspects AS s
+CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+
+-- name: suspect_candidate
+-- :kinds holds [pool, kind]. One whose turn it is; those that have taken a supervisor
+-- along when they were alone come last.
+SELECT
+  j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
+  j.max_attempts, j.timeout_s, j.memory_bytes,
+  j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+FROM jobpool_suspects AS s
+CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
+WHERE +j.state = 'runnable'
+  AND EXISTS (
+    SELECT 1
+    FROM json_each(:kinds) AS known
+    WHERE json_extract(known.value, '$[0]') = j.pool
+      AND json_extract(known.value, '$[1]') = j.kind
+  )
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool_pauses AS q
+    WHERE (q.what = 'kind' AND q.name = j.kind)
+      OR (q.what = 'pool' AND q.name = j.pool)
+  )
+ORDER BY j.recoveries, j.priority DESC, j.run_at_ms, j.id
+LIMIT 1
+
+-- name: prune_suspects
+-- Of jobs that are gone, or have ended otherwise than by an attempt.
+DELETE FROM jobpool_suspects
+WHERE job_id NOT IN (
+  SELECT s.job_id
+  FROM jobpool_suspects AS s
+  CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+  WHERE +j.state IN ('pending', 'runnable', 'leased')
+)
+
+-- name: save_breaker
+-- The newest word counts.
+INSERT OR REPLACE INTO jobpool_breakers (
+  kind, state, crashes, last_job, next_at_ms, changed_at_ms
+)
+VALUES (:kind, :state, :crashes, :last_job, :now_ms + :wait_ms, :now_ms)
+
+-- name: drop_breaker
+-- The kind is well.
+DELETE FROM jobpool_breakers WHERE kind = :kind
+
+-- name: breakers
+-- Kinds that crash in a row.
+SELECT kind, state, crashes, last_job, max(0, next_at_ms - :now_ms), changed_at_ms
+FROM jobpool_breakers
+ORDER BY kind

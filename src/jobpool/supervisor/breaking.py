@@ -1,0 +1,163 @@
+"""The breakers of all kinds: which of them may begin, and what the store hears of it.
+
+A kind that has never crashed has no breaker, so that one which is well costs nothing.
+Every change is saved: a supervisor that its jobs kill remembers them after a restart,
+other supervisors hear of it, and `jobpool resume --kind` closes a breaker by deleting
+its row. What the store says counts only when all that we had to say was in it.
+"""
+
+from __future__ import annotations
+
+from jobpool.core.breaker import Breaker, BreakerEvent, BreakerState
+from jobpool.core.cautionevents import KindResumed, KindSlowed
+from jobpool.core.job import Lease, Settlement
+from jobpool.core.outcome import CHARGES, Outcome
+from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.slot import NEVER_S, Assigned
+
+_CLOSED = BreakerState.CLOSED
+
+
+class Breaking:
+    """Knows the kinds that crash in a row.
+
+    Args:
+        desk: shared with the rest of the core.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._breakers: dict[str, Breaker] = {}
+        self._saves = 0
+        desk.on_settle.append(self._settled)
+
+    def held(self) -> frozenset[str]:
+        """Return the kinds of which no job may begin now."""
+        if not self._breakers:
+            return frozenset()
+        now_s = self._desk.now_s
+        return frozenset(
+            one.kind for one in self._breakers.values() if not one.may_begin(now_s)
+        )
+
+    def admit(self, lease: Lease) -> bool:
+        """Say whether a granted job is wanted; if so, it is taken for begun."""
+        breaker = self._breakers.get(lease.kind)
+        if breaker is None:
+            return True
+        if not breaker.may_begin(self._desk.now_s):
+            return False
+        breaker.begin(lease.token)
+        return True
+
+    def refuses(self, job: Assigned) -> bool:
+        """Say whether a job that waits here must go back."""
+        breaker = self._breakers.get(job.lease.kind)
+        if breaker is None or breaker.state is _CLOSED:
+            return False
+        return not breaker.is_tried(job.lease.token)
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether any kind has crashed since its last success."""
+        return bool(self._breakers)
+
+    def next_s(self) -> float:
+        """Return when the next kind may be tried."""
+        now_s = self._desk.now_s
+        return min(
+            (
+                one.next_s
+                for one in self._breakers.values()
+                if one.state is not _CLOSED and one.next_s > now_s
+            ),
+            default=NEVER_S,
+        )
+
+    def keep_time(self) -> None:
+        """See to it that we are woken when the next kind may be tried."""
+        if self._breakers and (next_s := self.next_s()) < NEVER_S:
+            self._desk.wake_at(next_s)
+        if any(
+            one.state is not _CLOSED and one.may_begin(self._desk.now_s)
+            for one in self._breakers.values()
+        ):
+            self._desk.look_again = True
+
+    def host_killed(self, event: cm.HostKilled) -> None:
+        """A suspect took another supervisor along while it was alone."""
+        self._crashed(event.kind, event.id, None)
+
+    def seen(self, event: cm.BreakersSeen) -> None:
+        """Take what the store says."""
+        if event.saves != self._saves:
+            return
+        stored = {one.kind: one for one in event.rows}
+        for kind in [kind for kind in self._breakers if kind not in stored]:
+            self._close(kind, BreakerEvent.RESUME, "an operator or another supervisor")
+        for kind, saved in stored.items():
+            breaker = self._breakers.get(kind)
+            if breaker is None:
+                registry = self._desk.registry
+                after = registry.breaker_after(kind) if registry else 0
+                if not after:
+                    continue
+                breaker = self._breakers[kind] = Breaker(kind, after)
+            breaker.adopt(saved, self._desk.now_s)
+        self.keep_time()
+
+    def _settled(self, lease: Lease, settlement: Settlement) -> None:
+        outcome = settlement.outcome
+        if outcome is not None and CHARGES[outcome].crash:
+            self._crashed(lease.kind, lease.id, lease.token)
+            return
+        breaker = self._breakers.get(lease.kind)
+        if breaker is None:
+            return
+        if outcome is Outcome.SUCCEEDED:
+            self._close(lease.kind, BreakerEvent.SUCCEED, f"job {lease.id} succeeded")
+            self._save(Breaker(lease.kind, breaker.slow_after))
+        else:
+            breaker.end(lease.token, self._desk.now_s, began=outcome is not None)
+            self._wake(breaker)
+
+    def _crashed(self, kind: str, job_id: int, token: int | None) -> None:
+        desk = self._desk
+        breaker = self._breakers.get(kind)
+        if breaker is None:
+            after = desk.registry.breaker_after(kind) if desk.registry else 0
+            if not after:
+                return
+            breaker = self._breakers[kind] = Breaker(kind, after)
+        breaker.crash(job_id, token, desk.now_s)
+        self._save(breaker)
+        if breaker.state is not _CLOSED:
+            desk.say(
+                KindSlowed(
+                    at_ms=desk.now_ms,
+                    kind=kind,
+                    state=breaker.state,
+                    crashes=breaker.crashes,
+                    again_in_s=breaker.pause_s(),
+                )
+            )
+            self._wake(breaker)
+
+    def _wake(self, breaker: Breaker) -> None:
+        if breaker.state is not _CLOSED:
+            self._desk.wake_at(max(breaker.next_s, self._desk.now_s))
+
+    def _close(self, kind: str, event: BreakerEvent, reason: str) -> None:
+        breaker = self._breakers.pop(kind)
+        was_closed = breaker.state is _CLOSED
+        breaker.close(event)
+        if not was_closed:
+            self._desk.say(
+                KindResumed(at_ms=self._desk.now_ms, kind=kind, reason=reason)
+            )
+            self._desk.look_again = True
+
+    def _save(self, breaker: Breaker) -> None:
+        self._saves += 1
+        self._desk.out.append(cm.SaveBreaker(breaker.saved(self._desk.now_s)))

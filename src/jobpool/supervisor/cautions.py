@@ -1,0 +1,42 @@
+"""What the store thread does for `probation` and `breaking`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jobpool.store.base import Store
+from jobpool.store.records import LeaseBatch
+from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor import messages as m
+
+
+def lease(
+    store: Store,
+    run_id: str,
+    asked: m.Lease,
+    kinds: Mapping[str, Sequence[str]],
+) -> LeaseBatch:
+    """Ask the store for jobs, of no kind that is held."""
+    if asked.held:
+        kinds = {
+            pool: [kind for kind in names if kind not in asked.held]
+            for pool, names in kinds.items()
+        }
+    return store.lease(run_id, asked.wanted, kinds, suspects=asked.suspects)
+
+
+def write(store: Store, run_id: str, cautions: Sequence[cm.Caution]) -> None:
+    """Write what was left, within a transaction."""
+    if any(isinstance(one, cm.Leaving) for one in cautions):
+        store.note_leaving(run_id)
+    cleared = [(one.id, one.token) for one in cautions if isinstance(one, cm.Clear)]
+    if cleared:
+        store.clear(cleared)
+    saved = [one.saved for one in cautions if isinstance(one, cm.SaveBreaker)]
+    if saved:
+        store.save_breakers(saved)
+
+
+def count_saves(cautions: Sequence[cm.Caution]) -> int:
+    """Count the breakers among what was written."""
+    return sum(isinstance(one, cm.SaveBreaker) for one in cautions)
