@@ -27,6 +27,8 @@ from waiting import wait_until
 PATIENCE_S = 40.0
 """Far longer than anything here takes, even on a busy machine."""
 MARKER = "JOBPOOL_TEST_SITE"
+DEFAULTS = {"JOBPOOL_PROBATION": "200ms", "JOBPOOL_BREAKER_AFTER": "0"}
+"""Suspects are cleared soon; and what many crashes do to a kind has its own tests."""
 PRELUDE = '''
 import ctypes, json, os, resource, signal, subprocess, sys, tempfile, threading, time
 from pathlib import Path
@@ -178,7 +180,7 @@ class Site:
     def launch(self, *flags, env=None):
         """Start a supervisor with exactly these flags; do not wait for it."""
         own = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
-        own |= {MARKER: self.marker, **(env or {})}
+        own |= {MARKER: self.marker, **DEFAULTS, **(env or {})}
         words = [str(flag) for flag in flags]
         supervisor = Supervisor(self.folder, words, env=own, logs=self.logs)
         self.supervisors.append(supervisor)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from jobpool.core import events as ev
+from jobpool.core.breaker import BreakerState
 from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, iso_time, json_line
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
@@ -37,6 +38,7 @@ def sample(kind, text="text"):
         bool: True,
         Outcome: Outcome.CRASHED,
         JobState: JobState.DEAD,
+        BreakerState: BreakerState.OPEN,
     }
     given = {}
     for field in msgspec.structs.fields(kind):
@@ -97,12 +99,16 @@ def test_there_are_all_events_that_were_agreed():
         "child_ended",
         "child_started",
         "isolation_reduced",
+        "job_cleared",
         "job_completed",
         "job_dead",
         "job_ended",
         "job_output",
         "job_quarantined",
         "job_succeeded",
+        "job_suspected",
+        "kind_resumed",
+        "kind_slowed",
         "lease_fenced",
         "lease_regained",
         "lines_dropped",

@@ -50,14 +50,14 @@ def test_only_settlements_wait_for_company() -> None:
     """Somebody waits for leases, answers and chores; a full batch is large enough."""
     assert Inbox(settlements=settlements(3)).can_wait
     assert not Inbox(settlements=settlements(FULL_BATCH)).can_wait
-    assert not Inbox(settlements=settlements(3), wanted={"cpu": 1}).can_wait
+    assert not Inbox(settlements=settlements(3), lease=m.Lease({"cpu": 1})).can_wait
     assert not Inbox(settlements=settlements(3), chores=[lambda _store: ()]).can_wait
 
 
 def test_an_empty_inbox_is_false() -> None:
     """The thread sleeps only when nothing at all was left."""
     assert not Inbox()
-    assert Inbox(wanted={})
+    assert Inbox(lease=m.Lease({}))
     assert Inbox(starts=[(1, 1, "cpu/0")])
 
 
@@ -106,7 +106,8 @@ class FakeStore:
         self.held = [lease for lease in self.held if lease.token not in gone]
         return receipts
 
-    def lease(self, *_args: object) -> LeaseBatch:
+    def lease(self, *_args: object, suspects: bool) -> LeaseBatch:
+        assert suspects
         with self.transaction():
             granted, self.grants = tuple(self.grants), []
             self.held += granted

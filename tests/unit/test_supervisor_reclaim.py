@@ -13,6 +13,7 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.job import JobState, Lease, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Settings
+from jobpool.core.suspicion import Deaths
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import reclaim as rc
 from jobpool.supervisor.housekeeping import Housekeeping
@@ -39,6 +40,8 @@ class FakeStore:
         ]
         self.settled: list[Settlement] = []
         self.ended: list[str] = []
+        self.noted: list[tuple[str, int]] = []
+        self.deaths = Deaths(leaving=False, with_jobs=0, idle=0)
         self.seized_by: list[tuple[str | None, float]] = []
         self.worries: list[str] = []
 
@@ -54,6 +57,10 @@ class FakeStore:
 
     def leases_of(self, _run_id: str) -> list[Lease]:
         return self.leases
+
+    def note_death(self, run_id: str, ran: int) -> Deaths:
+        self.noted.append((run_id, ran))
+        return self.deaths
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         self.settled += settlements
