@@ -65,6 +65,9 @@ class World:
         self.queue: dict[str, deque[Lease]] = {
             p.name: deque() for p in self.settings.pools
         }
+        self.leases: dict[int, Lease] = {}
+        self.takes_back = False
+        """Jobs that are handed back can be leased again."""
         self.commands: list[m.Command] = []
         self.settled: list[Settlement] = []
         self.said: list[Event] = []
@@ -101,6 +104,7 @@ class World:
             **({"payload": b"{}"} | fields),  # type: ignore[arg-type]
         )
         self.queue[pool_name].append(lease)
+        self.leases[lease.id] = lease
         return lease
 
     def ring(self) -> None:
@@ -176,14 +180,17 @@ class World:
                 case m.Fork(slot=slot) if not self.deaf_forks:
                     self.step(m.ChildForked(slot))
                     self.step(m.FrameArrived(slot, Ready(20 * MIB)))
-                case m.Lease(wanted=wanted):
-                    self._answer(m.Granted(wanted, self._grant(wanted)))
+                case m.Lease():
+                    self._answer(m.Granted(command.wanted, self._grant(command)))
                 case m.Assign(slot=slot):
                     self.sent.setdefault(slot, []).append(command)
                 case m.Send(slot=slot, frame=frame) if type(frame).__name__ == "Retire":
                     self.died(slot, code=0)
                 case m.Settle(settlement=settlement):
                     self.settled.append(settlement)
+                    if self.takes_back and settlement.outcome is None:
+                        lease = self.leases[settlement.id]
+                        self.queue[lease.pool].appendleft(lease)
                     if not self.hold_settled:
                         self.step(m.Settled(1))
                 case m.Observe(event=event):
@@ -199,9 +206,16 @@ class World:
         else:
             self.step(granted)
 
-    def _grant(self, wanted: object) -> LeaseBatch:
-        leases = []
-        for name, count in wanted.items():  # type: ignore[attr-defined]
-            queue = self.queue[name]
-            leases += [queue.popleft() for _ in range(min(count, len(queue)))]
+    def _grant(self, asked: m.Lease) -> LeaseBatch:
+        leases: list[Lease] = []
+        for name, count in asked.wanted.items():
+            queue, passed_over = self.queue[name], []
+            while queue and count > 0:
+                lease = queue.popleft()
+                if lease.kind in asked.held or (lease.suspect and not asked.suspects):
+                    passed_over.append(lease)
+                    continue
+                leases.append(lease)
+                count -= 1  # noqa: PLW2901 - what is left of it
+            queue.extendleft(reversed(passed_over))
         return LeaseBatch(leases=tuple(leases))

@@ -98,7 +98,7 @@ def test_a_killed_host_s_jobs_run_elsewhere_within_the_ttl_and_two_seconds(site)
     assert (event["lost"], event["presumed"]) == (1, True)
     site.open_gate("open")
     done = site.finish(job)
-    assert (done.state, done.recoveries) == ("succeeded", 1)
+    assert (done.state, done.interruptions) == ("succeeded", 1)
 
 
 def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
@@ -147,7 +147,7 @@ def test_a_stopped_supervisor_runs_nothing_beside_another(site):
     stopped.wait_event("lease_fenced")
     site.open_gate("open")
     done = site.finish(job)
-    assert (done.state, done.recoveries, done.crashes) == ("succeeded", 1, 0)
+    assert (done.state, done.interruptions, done.crashes) == ("succeeded", 1, 0)
     assert [one.stop() for one in (stopped, other)] == [0, 0]
 
 
@@ -171,7 +171,7 @@ def test_who_cannot_renew_ends_its_jobs_before_another_host_begins_them(site, pr
     assert site.finish(again).state == "succeeded"
     site.open_gate("open")
     done = site.finish(job)
-    assert (done.state, done.recoveries, done.interruptions) == ("succeeded", 1, 0)
+    assert (done.state, done.recoveries, done.interruptions) == ("succeeded", 0, 1)
 
 
 def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):

@@ -13,12 +13,13 @@ long ago that was, so that one which kills its host once a day comes to an end a
 | death / job | unsuspected | lost before | beside a suspect | on probation |
 |---|---|---|---|---|
 | explained | interruption | interruption | interruption | interruption |
-| first | interruption | interruption, suspect | interruption | recovery, suspect |
-| again | interruption, suspect | as before | interruption | recovery, suspect |
+| first | interruption | interruption, suspect | nothing | recovery, suspect |
+| again | interruption, suspect | interruption, suspect | nothing | recovery, suspect |
 | unprovoked | interruption | interruption, suspect | interruption | interruption |
 
 Every path is bounded: ``max_lost`` recoveries are quarantine, and so is a loss that
-is the job's last interruption (`policy.INTERRUPTIONS_MAX`).
+is the job's last interruption (`policy.INTERRUPTIONS_MAX`). A death that costs a job
+nothing is paid by the suspect beside it.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Loss(NamedTuple):
 _INNOCENT = Charge(interruption=True, end_unknown=True)
 _GUILTY = Charge(recovery=True, end_unknown=True)
 _D, _S = Death, Standing
+_PAID_BY_ANOTHER = Loss(Charge(end_unknown=True), None)
 _UNTOUCHED, _SUSPECTED = Loss(_INNOCENT, None), Loss(_INNOCENT, suspect=True)
 _CHARGED = Loss(_GUILTY, suspect=True)
 LOSSES: Mapping[Death, Mapping[Standing, Loss]] = {
@@ -91,13 +93,13 @@ LOSSES: Mapping[Death, Mapping[Standing, Loss]] = {
     _D.FIRST: {
         _S.UNSUSPECTED: _UNTOUCHED,
         _S.LOST_BEFORE: _SUSPECTED,
-        _S.BESIDE: _UNTOUCHED,
+        _S.BESIDE: _PAID_BY_ANOTHER,
         _S.ON_PROBATION: _CHARGED,
     },
     _D.AGAIN: {
         _S.UNSUSPECTED: _SUSPECTED,
         _S.LOST_BEFORE: _SUSPECTED,
-        _S.BESIDE: _UNTOUCHED,
+        _S.BESIDE: _PAID_BY_ANOTHER,
         _S.ON_PROBATION: _CHARGED,
     },
     _D.UNPROVOKED: {

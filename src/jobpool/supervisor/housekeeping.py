@@ -73,12 +73,14 @@ class Housekeeping(threading.Thread):
         self._cancels_left = False
         """The store thread has the chore already: rings may come in swarms."""
         self._concern_said_s: dict[str, float] = {}
+        self._seen = cm.BreakersSeen((), 0)
+        """What the store said last of kinds that crash in a row."""
         self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
         self._turns = [
             self._turn(self._cancels, CANCELS_EVERY_S),
             self._pruning,
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
-            self._turn(self._breakers, BREAKERS_EVERY_S, first_s=BREAKERS_EVERY_S),
+            self._turn(self._breakers, BREAKERS_EVERY_S),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
         ]
         if not store.shared:
@@ -130,7 +132,11 @@ class Housekeeping(threading.Thread):
     def _cancels(self, store: Store) -> Said:
         self._cancels_left = False
         tokens = store.cancel_requests(self._run_id)
-        return (m.CancelAsked(tuple(tokens)),) if tokens else ()
+        said: Said = (m.CancelAsked(tuple(tokens)),) if tokens else ()
+        if self._seen.rows or self._seen.saves != self._store.saves:
+            # While a kind is held, an operator may let it go on: that is a ring, too.
+            said = (*said, *self._breakers(store))
+        return said
 
     def _prune(self, store: Store) -> Said:
         for _ in range(PRUNE_BATCHES_MAX):
@@ -151,7 +157,8 @@ class Housekeeping(threading.Thread):
         return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
 
     def _breakers(self, store: Store) -> Said:
-        return (cm.BreakersSeen(tuple(store.breakers()), self._store.saves),)
+        self._seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
+        return (self._seen,)
 
     def _concerns(self, store: Store) -> Said:
         now_s = self._clock.monotonic_s()

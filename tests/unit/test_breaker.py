@@ -1,0 +1,138 @@
+"""A kind's circuit breaker: its table, its pauses, and how little it lets through."""
+
+import pytest
+
+from jobpool.core.breaker import (
+    NEXT,
+    OPEN_FIRST_S,
+    OPEN_LAST_S,
+    SLOW_FIRST_S,
+    SLOW_LAST_S,
+    Breaker,
+    BreakerEvent,
+    BreakerState,
+)
+from jobpool.errors import JobpoolBug
+
+S, E = BreakerState, BreakerEvent
+TRIED = {S.TRYING, S.PROBING}
+
+
+@pytest.mark.parametrize("state", BreakerState)
+@pytest.mark.parametrize("event", BreakerEvent)
+def test_every_state_meets_every_event(state, event):
+    """Total; a success or an operator closes it, nothing else; it never gets better."""
+    assert set(NEXT) == set(S)
+    following = NEXT[state][event]
+    if event in {E.SUCCEED, E.RESUME}:
+        assert following is S.CLOSED
+    elif event in {E.STRAY, E.STRAY_WORSE}:
+        assert (following is not None) == (state in TRIED)
+        assert following in {None, *TRIED}
+    elif event is E.START:
+        assert (following is None) == (state in TRIED)
+    else:
+        assert following not in TRIED
+    badness = [S.CLOSED, S.SLOWED, S.TRYING, S.OPEN, S.PROBING]
+    if following is not None and event in {E.WORSE, E.STRAY_WORSE}:
+        assert badness.index(following) >= badness.index(state) - (state is S.PROBING)
+
+
+def crashed(count, breaker=None, first=1, now_s=0.0):
+    breaker = breaker or Breaker("k", 5)
+    for job_id in range(first, first + count):
+        breaker.crash(job_id, 1000 + job_id, now_s)
+    return breaker
+
+
+def test_different_jobs_in_a_row_slow_a_kind_and_open_it():
+    """The fifth slows it, the twentieth opens it."""
+    assert crashed(4).state is S.CLOSED
+    assert crashed(5).state is S.SLOWED
+    assert crashed(19).state is S.SLOWED
+    assert crashed(20).state is S.OPEN
+
+
+def test_one_job_that_crashes_again_and_again_is_no_broken_kind():
+    """It is a poison pill, and quarantined by itself."""
+    breaker = Breaker("k", 5)
+    for token in range(50):
+        breaker.crash(7, token, 0.0)
+    assert (breaker.state, breaker.crashes) == (S.CLOSED, 1)
+
+
+def test_one_is_tried_at_a_time_after_a_pause():
+    """Nothing else may begin until it has ended, and then only after a longer one."""
+    breaker = crashed(5)
+    assert not breaker.may_begin(0.0)
+    assert breaker.may_begin(SLOW_FIRST_S)
+    breaker.begin(77)
+    assert breaker.is_tried(77)
+    assert not breaker.may_begin(1e9)
+    breaker.crash(77, 77, 10.0)
+    assert not breaker.may_begin(10.0 + 1.9 * SLOW_FIRST_S)
+    assert breaker.may_begin(10.0 + 2 * SLOW_FIRST_S)
+
+
+def test_pauses_grow_to_their_bounds():
+    """Up to a minute while slowed, up to an hour while open."""
+    slowed = [crashed(n).pause_s() for n in range(5, 20)]
+    assert slowed == sorted(slowed)
+    assert slowed[0] == SLOW_FIRST_S
+    assert slowed[-1] == SLOW_LAST_S
+    opened = [crashed(n).pause_s() for n in range(20, 40)]
+    assert opened == sorted(opened)
+    assert (opened[0], opened[-1]) == (OPEN_FIRST_S, OPEN_LAST_S)
+
+
+def test_a_stray_does_not_end_the_try():
+    """One that began before the kind was slowed crashes while another is tried."""
+    breaker = crashed(5)
+    breaker.begin(77)
+    breaker.crash(500, 500, 1.0)
+    assert (breaker.state, breaker.crashes) == (S.TRYING, 6)
+    crashed(14, breaker, first=600)
+    assert breaker.state is S.PROBING
+    breaker.end(77, 2.0, began=True)
+    assert breaker.state is S.OPEN
+
+
+def test_a_try_that_was_handed_back_costs_no_time():
+    """It never began; another may be tried at once."""
+    breaker = crashed(5)
+    breaker.begin(77)
+    breaker.end(78, 3.0, began=True)
+    assert breaker.state is S.TRYING
+    breaker.end(77, 3.0, began=False)
+    assert breaker.may_begin(3.0)
+
+
+def test_a_success_forgets_everything():
+    """The next crash is the first one again."""
+    breaker = crashed(30)
+    breaker.close(E.SUCCEED)
+    assert breaker.may_begin(0.0)
+    assert crashed(4, breaker).state is S.CLOSED
+
+
+def test_what_is_saved_is_enough_to_go_on():
+    """Another supervisor, or the next life of this one, waits for as long."""
+    breaker = crashed(21, now_s=100.0)
+    saved = breaker.saved(130.0)
+    assert (saved.state, saved.crashes, saved.last_job) == (S.OPEN, 21, 21)
+    other = Breaker("k", 5)
+    other.adopt(saved, 7.0)
+    assert other.next_s - 7.0 == breaker.next_s - 130.0
+    other.crash(21, None, 7.0)
+    assert other.crashes == 21
+    breaker.begin(5)
+    breaker.adopt(crashed(5).saved(0.0), 0.0)
+    assert breaker.state is S.PROBING, "what is tried here is not interrupted"
+
+
+def test_what_must_not_happen_is_a_bug_that_is_told():
+    """Two at a time are never tried."""
+    breaker = crashed(5)
+    breaker.begin(1)
+    with pytest.raises(JobpoolBug, match="trying met start"):
+        breaker.begin(2)
