@@ -188,9 +188,7 @@ class World:
                     self.died(slot, code=0)
                 case m.Settle(settlement=settlement):
                     self.settled.append(settlement)
-                    if self.takes_back and settlement.outcome is None:
-                        lease = self.leases[settlement.id]
-                        self.queue[lease.pool].appendleft(lease)
+                    self._take_back(settlement)
                     if not self.hold_settled:
                         self.step(m.Settled(1))
                 case m.Observe(event=event):
@@ -199,6 +197,11 @@ class World:
                     self.finish = command
                 case _:
                     pass
+
+    def _take_back(self, settlement: Settlement) -> None:
+        if self.takes_back and settlement.outcome is None:
+            lease = self.leases[settlement.id]
+            self.queue[lease.pool].appendleft(lease)
 
     def _answer(self, granted: m.Granted) -> None:
         if self.hold_grants:

@@ -63,15 +63,10 @@ class Inbox:
     chores: list[Chore] = field(default_factory=list)
 
     @property
-    def wanted(self) -> Mapping[str, int] | None:
-        """Leases that are asked for."""
-        return None if self.lease is None else self.lease.wanted
-
-    @property
     def can_wait(self) -> bool:
         """Whether nobody waits for an answer, and more may well be added."""
         return (
-            self.wanted is None
+            self.lease is None
             and not self.asks
             and not self.chores
             and len(self.settlements) < FULL_BATCH
@@ -83,7 +78,7 @@ class Inbox:
             or self.beats
             or self.starts
             or self.asks
-            or self.wanted is not None
+            or self.lease is not None
             or self.cautions
             or self.chores
         )
@@ -228,7 +223,7 @@ class StoreThread(threading.Thread):
             or batch.starts
             or batch.asks
             or batch.cautions
-            or (batch.wanted is not None)
+            or batch.lease is not None
         ):
             self._commit(store, batch, due)
             if self._outbox.in_doubt and self._trouble_since_s is None:
@@ -278,9 +273,9 @@ class StoreThread(threading.Thread):
         self._outbox.answered(receipts)
         for answer in answers:
             self._post(answer)
-        if grant is not None and batch.wanted is not None:
+        if grant is not None and batch.lease is not None:
             self._outbox.granted(grant.leases)
-            self._post(m.Granted(batch.wanted, grant))
+            self._post(m.Granted(batch.lease.wanted, grant))
         for ask in apart:
             self._store_apart(store, ask)
         if batch.asks:
@@ -328,7 +323,7 @@ class StoreThread(threading.Thread):
             self._outbox.doubt()
         for ask in batch.asks:
             self._post(m.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
-        if batch.wanted is not None:
+        if batch.lease is not None:
             self._post(m.GrantFailed())
         with self._changed:
             if not self._closing:
