@@ -24,3 +24,10 @@ def test_looks_come_faster_near_the_limit(rss, limit, expected):
 def test_backstop_is_far_above_the_limit():
     """The backstop leaves twice the limit and what OpenBLAS needs."""
     assert backstop_bytes(256 * MIB) == 576 * MIB
+
+
+def test_what_grows_is_looked_at_twice_as_often():
+    """Near its limit only; a child that just sits there costs no more than before."""
+    assert next_look_s(255 * MIB, 256 * MIB, grows=True) == LOOK_MIN_S / 2
+    assert next_look_s(255 * MIB, 256 * MIB) == LOOK_MIN_S
+    assert next_look_s(0, 256 * MIB, grows=True) == next_look_s(0, 256 * MIB)

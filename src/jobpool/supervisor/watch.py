@@ -31,6 +31,8 @@ class Watched:
     soft_s: float = 0.0
     """When the soft limit may be told, or told again."""
     peak_bytes: int = 0
+    seen_bytes: int = 0
+    """At the last look."""
     look_s: float = 0.0
     seq: int = 0
     """The attempt that is being watched."""
@@ -101,6 +103,8 @@ class Watch:
         process = watched.process
         rss = process.rss_bytes() + process.tree_rss_bytes()
         watched.peak_bytes = max(watched.peak_bytes, rss)
+        grows = rss > watched.seen_bytes
+        watched.seen_bytes = rss
         process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
         if rss > watched.limit_bytes:
             confirmed = process.confirm_over(watched.limit_bytes)
@@ -114,7 +118,7 @@ class Watch:
             nearest = watched.soft_bytes
         elif watched.soft_bytes is not None:
             self._look_at_soft(number, watched, watched.soft_bytes, now_s)
-        watched.look_s = now_s + next_look_s(rss, nearest)
+        watched.look_s = now_s + next_look_s(rss, nearest, grows=grows)
         heapq.heappush(self._looks, (watched.look_s, number))
 
     def _look_at_soft(
