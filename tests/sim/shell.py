@@ -112,6 +112,7 @@ class SimChildren:
         *,
         slots: Sequence[Slot],
         lockdown: object,
+        group: object,
     ) -> None:
         self._reactor = reactor
         self._kernel = reactor.kernel
@@ -202,11 +203,10 @@ class SimChildren:
         if tree is not None and isinstance(frame, Retire):
             fates.retire(tree)
 
-    def begin_watch(self, number: int, seq: int, limit_bytes: int) -> None:
+    def begin_watch(self, order: m.Watch) -> None:
         """See `Children.begin_watch`."""
-        del limit_bytes
-        if self._process(number) is not None:
-            self.watch.seqs[number] = seq
+        if self._process(order.slot) is not None:
+            self.watch.seqs[order.slot] = order.seq
 
     def recall(self, number: int) -> None:
         """See `Children.recall`."""
@@ -219,6 +219,9 @@ class SimChildren:
         tree = self._process(number)
         if tree is not None:
             fates.soft_timeout(tree)
+
+    def soft_memory(self, number: int) -> None:
+        """See `Children.soft_memory`: no tree here is over that limit."""
 
     def dump(self, number: int) -> None:
         """See `Children.dump`: it has no stacks."""

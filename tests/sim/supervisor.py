@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from history import RunBegan, RunEnded
+from jobpool.core.cgroups import Controls
 from jobpool.core.settings import Settings
 from jobpool.errors import JobpoolError, StoreError
 from jobpool.store.base import Store
@@ -165,7 +166,10 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         )
         self._store = SimStoreThread(self._open, name, self._reactor.post, host.clock)
         self._isolation: Any = SimpleNamespace(
-            check=lambda _s: None, reductions=lambda _s, _m: (), lockdown=None
+            check=lambda _s: None,
+            reductions=lambda _s, _m: (),
+            lockdown=None,
+            controls=Controls(),
         )
         self._is_open = False
         self._pulse = SimPulse(
@@ -224,7 +228,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         self._store.opened.wait()
         self._make_keepers()
         try:
-            self.exit_code = self._run_in(self.directory)
+            self.exit_code = self._run_in(self.directory, None)
         except StoreError as error:
             # There is one store, and nobody has ended the run: there is no reason.
             self.kernel.crashes.append(f"{self.name} gave up: {error}")
@@ -312,6 +316,7 @@ def in_virtual_time(kernel: Kernel) -> Iterator[None]:
     now: dict[tuple[Any, str], Any] = {
         (serve, "Zygotes"): _zygotes,
         (serve, "Children"): SimChildren,
+        (serve, "going_first"): contextlib.nullcontext,
         (serve, "Fence"): _Fence,
         (reclaim, "prove_dead"): prove_dead,
         (reclaim, "remove_run"): remove_run,
