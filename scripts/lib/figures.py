@@ -49,6 +49,7 @@ Section = Callable[[Ground, argparse.Namespace], dict[str, object]]
 
 def main() -> None:
     """Measure the sections that were asked for and print a table."""
+    import figures_children as children  # noqa: PLC0415 - it imports this module
     import figures_executor as executor  # noqa: PLC0415 - it imports this module
     import figures_limits as limits  # noqa: PLC0415 - it imports this module
     import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
@@ -63,6 +64,7 @@ def main() -> None:
         "throughput": throughput,
         "idle": idle_cost,
         "executor": executor.throughput,
+        "children": children.cost,
     }
     stores = {
         "sqlite": (on_sqlite, sqlite_store, read_sqlite),
