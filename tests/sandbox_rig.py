@@ -1,15 +1,17 @@
 """A small supervisor for tests of the sandbox: one zygote, some children."""
 
 import json
+import os
 import select
 import time
 import uuid
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 from jobpool.core.isolation import plan
 from jobpool.core.limits import PoolLimits
-from jobpool.core.settings import PoolSettings
+from jobpool.core.settings import PoolSettings, SandboxLevel
 from jobpool.sandbox.features import lacking
 from jobpool.sandbox.frames import Done, Forked, Go, Loaded, Ready, RunJob
 from jobpool.sandbox.identity import process_start_time
@@ -22,19 +24,31 @@ APPS = str(Path(__file__).parent / "integration" / "apps")
 PATIENCE_S = 30.0
 
 
-def lockdown_of(**options):
-    """Return what children of a pool with these options do to themselves here."""
-    pool = PoolSettings(
+def pool_of(**options):
+    """Return a pool with these options."""
+    return PoolSettings(
         name="cpu",
         size_min=1,
         size_max=1,
         limits=PoolLimits(timeout_s=60, memory_bytes=2**30),
         **options,
     )
-    return plan(pool, lacking())[0]
 
 
-STANDARD = lockdown_of()
+@cache
+def missing():
+    """Return what this machine does not offer; it does not change meanwhile."""
+    return lacking()
+
+
+def lockdown_of(**options):
+    """Return what children of a pool with these options do to themselves here."""
+    return plan(pool_of(**options), missing())[0]
+
+
+LEVEL = SandboxLevel(os.environ.get("JOBPOOL_TEST_SANDBOX", "standard"))
+"""Of children whose test does not say: every test can be run at every level."""
+LOCKDOWN = lockdown_of(sandbox=LEVEL)
 
 
 class Rig:
@@ -70,9 +84,11 @@ class Rig:
     def child(self, *, told=True, ready=True, **go):
         """Make a child, and wait until it is ready."""
         slot = len(self.children)
-        child = ChildProcess(slot, f"cpu/{slot}", str(self.directory / f"mark.{slot}"))
+        lockdown = go.setdefault("lockdown", LOCKDOWN)
+        mark = str(self.directory / f"mark.{slot}")
+        child = ChildProcess(slot, f"cpu/{slot}", mark, lockdown)
         self.children.append(child)
-        self.zygote.fork(slot, child.fds_for_child)
+        self.zygote.fork(slot, child.fds_for_child, lockdown.enclosure)
         child.close_child_ends()
         answer = self.from_zygote()[0]
         assert isinstance(answer, Forked), answer
@@ -86,7 +102,6 @@ class Rig:
             "result_max_bytes": 1 << 20,
             "checkpoint_max_bytes": 1 << 16,
             "tmp_root": str(self.directory / "tmp"),
-            "lockdown": STANDARD,
         }
         child.send(Go(**{**settings, **go}))
         if ready:

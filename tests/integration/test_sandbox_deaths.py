@@ -36,7 +36,7 @@ def is_running(pid):
 def wait_for_descendants(child, count):
     """Wait until a child has so many descendants, and return them."""
     return wait_until(
-        lambda: found if len(found := descendants_of(child.pid)) >= count else None,
+        lambda: found if len(found := descendants_of(child.job_pid)) >= count else None,
         PATIENCE_S,
         f"{count} descendants",
     )
@@ -107,7 +107,7 @@ def test_kill_takes_the_whole_tree(rig, tmp_path, kind, count):
             PATIENCE_S,
             "all have started",
         )
-        below = descendants_of(child.pid)
+        below = descendants_of(child.job_pid)
         assert set(map(int, notes.read_text().split())) <= set(below)
     assert child.kill_tree() == len(below)
     assert rig.exit(child).signal == signal.SIGKILL

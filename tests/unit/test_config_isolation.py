@@ -22,6 +22,8 @@ cpus = "0-2, 5"
 [pools.io]
 cpus = [1, 0]
 write = []
+sandbox = "strict"
+read = ["/srv/models"]
 [kinds."shop.pay"]
 memory_growth = 2
 """
@@ -30,6 +32,7 @@ memory_growth = 2
     assert (cpu.sandbox, cpu.network, cpu.new_privileges) == ("off", False, True)
     assert (cpu.write, cpu.nice) == (("/srv/pictures", "cache"), 5)
     assert (cpu.cpus, io.cpus, io.write) == ((0, 1, 2, 5), (0, 1), ())
+    assert (io.sandbox, io.read, cpu.read) == ("strict", ("/srv/models",), None)
     assert settings.kinds["shop.pay"].limits.memory_growth == 2.0
     assert settings.memory_budget_bytes == 3 * GIB
     plain = build().settings
@@ -40,8 +43,11 @@ memory_growth = 2
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[pools.cpu]\nsandbox = 'strong'", "expected off or standard, got 'strong'"),
-        ("[pools.cpu]\nsandbox = []", "expected off or standard"),
+        (
+            "[pools.cpu]\nsandbox = 'strong'",
+            "expected one of off, standard, strict, got 'strong'",
+        ),
+        ("[pools.cpu]\nsandbox = []", "expected one of off, standard"),
         ("[pools.cpu]\nwrite = '/srv'", 'expected "all" or a list of paths'),
         ("[pools.cpu]\nwrite = ['']", 'expected "all" or a list of paths'),
         ("[pools.cpu]\nnetwork = 'no'", "expected true or false"),

@@ -7,13 +7,18 @@ from jobpool.core.isolation import (
     MEASURES,
     NETWORK,
     NO_NEW_PRIVS,
+    OWN_ENVIRONMENT,
+    OWN_USER,
     SIGNALS,
     SYSCALLS,
+    VARIABLES,
     WRITE,
+    Enclosure,
     Feature,
     Lockdown,
     obstacles,
     plan,
+    variables,
 )
 from jobpool.core.limits import PoolLimits
 from jobpool.core.settings import PoolSettings, SandboxLevel
@@ -55,7 +60,7 @@ def test_what_the_level_cannot_have_is_left_out_and_named():
     assert [gap.measure for gap in gaps] == [NO_NEW_PRIVS, SIGNALS, SYSCALLS]
 
 
-@pytest.mark.parametrize("level", SandboxLevel)
+@pytest.mark.parametrize("level", [SandboxLevel.OFF, SandboxLevel.STANDARD])
 @pytest.mark.parametrize(
     ("options", "missing", "words"),
     [
@@ -102,7 +107,80 @@ def test_an_environment_of_its_own_needs_nothing():
 
 def test_each_measure_says_what_it_stops_and_breaks():
     """One table, and all of it is used."""
-    assert len({one.name for one in MEASURES}) == len(MEASURES) == 6
+    assert len({one.name for one in MEASURES}) == len(MEASURES) == 12
     assert all(one.stops and one.may_break for one in MEASURES)
     assert obstacles(WRITE, {Feature.FILE_RULES: "no"}) == "no"
     assert obstacles(NETWORK, USER) == ""
+
+
+STRICT = {"sandbox": SandboxLevel.STRICT}
+STRICT_BY = {"standard", "strict"}
+ROOTS_ALONE = USER | {Feature.USERS: "only root can"}
+
+
+def test_the_strict_level_is_all_of_it():
+    """All of standard, nowhere to write, and an enclosure by the right there is."""
+    all_of_it = Lockdown(
+        no_new_privs=True,
+        signals=True,
+        syscalls=True,
+        write=(),
+        enclosure=Enclosure.OWN_USER,
+    )
+    assert plan(pool(**STRICT), {}) == (all_of_it, ())
+    lockdown, gaps = plan(pool(**STRICT), ROOTS_ALONE)
+    assert lockdown.enclosure is Enclosure.USER_NAMESPACE
+    assert gaps == ()
+    asked = pool(**STRICT, write=("/a",), read=("/b",), network=False)
+    lockdown, _gaps = plan(asked, {})
+    assert (lockdown.write, lockdown.read, lockdown.network) == (
+        ("/a",),
+        ("/b",),
+        False,
+    )
+
+
+@pytest.mark.parametrize("feature", set(Feature) - {Feature.ADMIN})
+def test_the_strict_level_is_refused_when_anything_is_missing(feature):
+    """By the name of each measure that cannot be, with the reason."""
+    with pytest.raises(ConfigError) as caught:
+        plan(pool(**STRICT), {feature: f"no {feature.name}"})
+    assert f"no {feature.name}" in str(caught.value)
+    needing = [
+        one for one in MEASURES if feature in one.needs and one.asked_by in STRICT_BY
+    ]
+    assert needing
+    for measure in needing:
+        assert f"{measure.name!r} of sandbox = strict is not possible" in str(
+            caught.value
+        )
+
+
+def test_on_a_machine_with_nothing_all_of_the_strict_level_is_named():
+    """An ordinary user on another system, say."""
+    with pytest.raises(ConfigError) as caught:
+        plan(pool(**STRICT), NOTHING)
+    unnamed = [
+        one
+        for one in MEASURES
+        if one.asked_by in STRICT_BY and repr(one.name) not in str(caught.value)
+    ]
+    # It takes nothing; and an ordinary user's children are that user.
+    assert unnamed == [OWN_ENVIRONMENT, OWN_USER]
+
+
+def test_contradictions_of_the_strict_level_are_refused():
+    """What only it has is for no other level; what it takes away cannot be given."""
+    with pytest.raises(ConfigError, match="new_privileges = true contradicts"):
+        plan(pool(**STRICT, new_privileges=True), {})
+    for level in (SandboxLevel.OFF, SandboxLevel.STANDARD):
+        with pytest.raises(ConfigError, match=r"read = .* is for sandbox"):
+            plan(pool(sandbox=level, read=("/srv",)), {})
+
+
+def test_variables_are_named_or_all():
+    """At the strict level those of its list, and what the pool names besides."""
+    assert variables(pool()) is None
+    assert variables(pool(env=("A",))) == ("A",)
+    assert variables(pool(**STRICT)) == VARIABLES
+    assert variables(pool(**STRICT, env=("A",))) == (*VARIABLES, "A")

@@ -3,7 +3,8 @@
 The README, `jobpool doctor`, the start of a supervisor and the child itself all go by
 this table. A measure is part of a level, or an option of the pool asks for it. At the
 standard level what the kernel lacks is left out and said; what an operator has asked
-for by name is never left out in silence: the start is refused.
+for by name is never left out in silence: the start is refused. The strict level as a
+whole is asked for by name.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ class Feature(StrEnum):
     FILE_RULES = "Landlock 3 (Linux 6.2)"
     FILTERS = "seccomp filters"
     ADMIN = "CAP_SYS_ADMIN"
+    NAMESPACES = "PID, IPC and mount namespaces"
+    MOUNTS = "mounts in a namespace of its own"
+    USERS = "users that nobody else has"
 
 
 class Measure(NamedTuple):
@@ -83,7 +87,102 @@ ENVIRONMENT = Measure(
     "reading passwords and keys that are meant for other programs",
     "libraries that look for variables which are not named",
 )
-MEASURES = (NO_NEW_PRIVS, SIGNALS, SYSCALLS, WRITE, NETWORK, ENVIRONMENT)
+OWN_PROCESSES = Measure(
+    "own processes",
+    "strict",
+    (Feature.NAMESPACES, Feature.MOUNTS),
+    "seeing any process but the job's own, in `/proc` as well; shared memory, "
+    "semaphores and queues of others; leaving anything behind",
+    "handlers that look for other processes, or tell their pid to others",
+)
+OWN_FILES = Measure(
+    "own files",
+    "strict",
+    (Feature.NAMESPACES, Feature.MOUNTS, Feature.FILE_RULES),
+    "seeing files other than programs, Python, the application and what `read` and "
+    "`write` name: home directories, other jobs' files, Docker's socket, the store and "
+    "its run directory; writing but to `write`",
+    "handlers that read data elsewhere, or ask a local server through its socket; "
+    "`complete()` on SQLite, unless `write` names the store's directory",
+)
+OWN_SPACE = Measure(
+    "own space",
+    "strict",
+    (Feature.NAMESPACES, Feature.MOUNTS),
+    "filling the host's disk or `/dev/shm`: its working directory and TMPDIR are in "
+    "memory, bounded by the pool's memory limit and 100,000 files",
+    "relative paths to the application's files; large temporary files",
+)
+OWN_ENVIRONMENT = Measure(
+    "own environment",
+    "strict",
+    (),
+    "reading variables but `PATH`, `LANG`, `TZ` and the like, those of Python and TLS, "
+    "and what `env` names; `HOME` is its temporary directory",
+    "libraries that look for variables which are not named, or for files in the home "
+    "directory",
+)
+OWN_USER = Measure(
+    "own user",
+    "strict",
+    (Feature.USERS,),
+    "as root: all that root may; each child is a user of its own, with 1,024 processes",
+    "files that others may not read, or in `write` may not write; looking up its user",
+)
+SURFACE = Measure(
+    "kernel surface",
+    "strict",
+    (Feature.FILTERS, Feature.SCOPES),
+    "namespaces, mounts, keyrings, performance events, userfaultfd, io_uring; abstract "
+    "sockets of others",
+    "sandboxes that a handler starts, such as a browser's",
+)
+MEASURES = (
+    NO_NEW_PRIVS,
+    SIGNALS,
+    SYSCALLS,
+    WRITE,
+    NETWORK,
+    ENVIRONMENT,
+    OWN_PROCESSES,
+    OWN_FILES,
+    OWN_SPACE,
+    OWN_ENVIRONMENT,
+    OWN_USER,
+    SURFACE,
+)
+VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TERM",
+    "PYTHON*",
+    "VIRTUAL_ENV",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "*_NUM_THREADS",
+)
+"""What children of the strict level see of the environment; * stands for any text."""
+
+
+class Enclosure(StrEnum):
+    """Whose right it is by which a child gets namespaces of its own."""
+
+    NONE = "none"
+    """It gets none."""
+    OWN_USER = "own user"
+    """Root's; the child is a user of its own then."""
+    USER_NAMESPACE = "user namespace"
+    """Anybody's, in a user namespace; the child is the supervisor's user."""
+
+
+_OPTIONS = (WRITE, NETWORK)
+"""Asked for by name, and not possible everywhere."""
 
 
 def obstacles(measure: Measure, lacking: Mapping[Feature, str]) -> str:
@@ -105,6 +204,10 @@ class Lockdown(msgspec.Struct, frozen=True, array_like=True):
     nice: int = 0
     cpus: tuple[int, ...] | None = None
     """Cores to run on; None: as the supervisor."""
+    enclosure: Enclosure = Enclosure.NONE
+    """With one, the measures of the strict level are in force."""
+    read: tuple[str, ...] = ()
+    """In an enclosure: what can be seen besides programs and the application."""
 
 
 class Gap(NamedTuple):
@@ -130,32 +233,76 @@ def plan(
         ConfigError: something that was asked for by name cannot be.
     """
     gaps = {gap.measure: gap for gap in _gaps(pool, lacking)}
-    by_name = [gap for gap in gaps.values() if gap.measure in {WRITE, NETWORK}]
+    _refuse(pool, gaps)
+    strict = pool.sandbox is SandboxLevel.STRICT
+    level = pool.sandbox is not SandboxLevel.OFF
+    lockdown = Lockdown(
+        no_new_privs=_is_wanted(NO_NEW_PRIVS, pool, lacking)
+        and NO_NEW_PRIVS not in gaps,
+        signals=level and SIGNALS not in gaps,
+        syscalls=level and SYSCALLS not in gaps,
+        write=(pool.write or ()) if strict else pool.write,
+        network=pool.network,
+        nice=pool.nice,
+        cpus=pool.cpus,
+        enclosure=_enclosure(lacking) if strict else Enclosure.NONE,
+        read=pool.read or (),
+    )
+    return lockdown, tuple(gaps.values())
+
+
+def variables(pool: PoolSettings) -> tuple[str, ...] | None:
+    """Return the names of the environment that children see; None: all.
+
+    A ``*`` in one stands for any text.
+    """
+    if pool.sandbox is SandboxLevel.STRICT:
+        return (*VARIABLES, *(pool.env or ()))
+    return pool.env
+
+
+def _refuse(pool: PoolSettings, gaps: Mapping[Measure, Gap]) -> None:
+    """Refuse what was asked for by name and cannot be."""
+    strict = pool.sandbox is SandboxLevel.STRICT
+    if strict and pool.new_privileges:
+        raise ConfigError(
+            f"pool {pool.name}: new_privileges = true contradicts sandbox = strict; "
+            "leave one of them out"
+        )
+    if pool.read is not None and not strict:
+        raise ConfigError(
+            f"pool {pool.name}: read = [paths] is for sandbox = strict; at level "
+            f"{pool.sandbox} all can be read: leave it out"
+        )
+    by_name = [gap for gap in gaps.values() if strict or gap.measure in _OPTIONS]
     if by_name:
         raise ConfigError(
             f"pool {pool.name}: "
             + "; ".join(
-                f"{g.measure.asked_by} is not possible here: {g.why}" for g in by_name
+                f"{_asked(gap.measure)} is not possible here: {gap.why}"
+                for gap in by_name
             )
             + ". Leave it out, or run where it is"
         )
-    level = pool.sandbox is not SandboxLevel.OFF
-    lockdown = Lockdown(
-        no_new_privs=_is_wanted(NO_NEW_PRIVS, pool) and NO_NEW_PRIVS not in gaps,
-        signals=level and SIGNALS not in gaps,
-        syscalls=level and SYSCALLS not in gaps,
-        write=pool.write,
-        network=pool.network,
-        nice=pool.nice,
-        cpus=pool.cpus,
-    )
-    return lockdown, tuple(gaps.values())
+
+
+def _asked(measure: Measure) -> str:
+    """Name a measure by what asks for it."""
+    if measure in _OPTIONS:
+        return measure.asked_by
+    return f"{measure.name!r} of sandbox = strict"
+
+
+def _enclosure(lacking: Mapping[Feature, str]) -> Enclosure:
+    if Feature.ADMIN in lacking:
+        return Enclosure.USER_NAMESPACE
+    return Enclosure.OWN_USER
 
 
 def _gaps(pool: PoolSettings, lacking: Mapping[Feature, str]) -> Iterator[Gap]:
     unprivileged = pool.new_privileges and Feature.ADMIN in lacking
     for measure in MEASURES:
-        if not _is_wanted(measure, pool):
+        if not _is_wanted(measure, pool, lacking):
             continue
         why = obstacles(measure, lacking)
         if not why and unprivileged and measure.needs:
@@ -166,7 +313,9 @@ def _gaps(pool: PoolSettings, lacking: Mapping[Feature, str]) -> Iterator[Gap]:
             yield Gap(measure, why)
 
 
-def _is_wanted(measure: Measure, pool: PoolSettings) -> bool:
+def _is_wanted(
+    measure: Measure, pool: PoolSettings, lacking: Mapping[Feature, str]
+) -> bool:
     """Say whether the level or an option of the pool asks for a measure."""
     if measure is WRITE:
         return pool.write is not None
@@ -178,4 +327,8 @@ def _is_wanted(measure: Measure, pool: PoolSettings) -> bool:
         needed = pool.write is not None or not pool.network
         wanted = pool.sandbox is not SandboxLevel.OFF or needed
         return wanted and not pool.new_privileges
+    if measure.asked_by == SandboxLevel.STRICT:
+        # An ordinary user's children are that user.
+        can_be = measure is not OWN_USER or Feature.ADMIN not in lacking
+        return pool.sandbox is SandboxLevel.STRICT and can_be
     return pool.sandbox is not SandboxLevel.OFF

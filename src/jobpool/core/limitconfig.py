@@ -97,7 +97,7 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
         "size": sizes.get(name, (None, "")),
         "memory": (min(memory, half), memory_origin),
         "timeout": (timeout, DEFAULT),
-        **dict.fromkeys(("env", "write", "cpus"), ("all", DEFAULT)),
+        **dict.fromkeys(("env", "write", "read", "cpus"), ("all", DEFAULT)),
         "max_processes": ("auto", DEFAULT),
     }
     for key in POOL:

@@ -243,7 +243,7 @@ def _seen_core(part: Any) -> str:
 def _level(value: Any, what: str) -> SandboxLevel:
     if value not in list(SandboxLevel):
         raise ConfigError(
-            f"{what}: expected {' or '.join(SandboxLevel)}, got {_seen(value)}"
+            f"{what}: expected one of {', '.join(SandboxLevel)}, got {_seen(value)}"
         )
     return SandboxLevel(value)
 
@@ -265,6 +265,7 @@ _KEPT = Option(_or_none(duration_s, "forever"), _show_or(show_duration, "forever
 _TEXT = Option(_text)
 _FLAG = Option(_flag, _show_flag)
 _BREAKER = Option(_whole(0, 10**6))
+_PATHS = Option(_paths, _show_or(lambda paths: ", ".join(paths) or "nowhere", "all"))
 
 TOP: Mapping[str, Option] = {
     "store": _TEXT,
@@ -294,9 +295,8 @@ POOL: Mapping[str, Option] = {
     "drain": _DURATION_OR_ZERO,
     "preload": _FLAG,
     "sandbox": Option(_level),
-    "write": Option(
-        _paths, _show_or(lambda paths: ", ".join(paths) or "nowhere", "all")
-    ),
+    "write": _PATHS,
+    "read": _PATHS,
     "network": _FLAG,
     "new_privileges": _FLAG,
     "env": Option(_names, _show_or(", ".join, "all")),
@@ -329,7 +329,7 @@ RETENTION: Mapping[str, Option] = dict.fromkeys(
 )
 """Options of ``[retention]``."""
 
-_LISTS = {"size", "env", "write", "cpus"}
+_LISTS = {"size", "env", "write", "read", "cpus"}
 """Not said in one word: the pools' grammar parts at commas."""
 
 ENVIRONMENT: Mapping[str, str] = {

@@ -45,6 +45,7 @@ class SandboxLevel(StrEnum):
 
     OFF = "off"
     STANDARD = "standard"
+    STRICT = "strict"
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,10 +65,14 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     preload: bool = True
     """False: the application is imported in each child, not in the zygote."""
     env: tuple[str, ...] | None = None
-    """Names of the environment that children see; None: all."""
+    """Names of the environment that children see; None: all. At level strict: besides
+    those of `core.isolation.VARIABLES`."""
     sandbox: SandboxLevel = SandboxLevel.STANDARD
     write: tuple[str, ...] | None = None
-    """Paths below which children may write, besides TMPDIR; None: anywhere."""
+    """Paths below which children may write, besides TMPDIR; None: anywhere, at level
+    strict nowhere."""
+    read: tuple[str, ...] | None = None
+    """At level strict: paths that children see besides programs and the application."""
     network: bool = True
     """False: no sockets to other machines."""
     new_privileges: bool = False

@@ -129,6 +129,14 @@ def absolute_store(url: str, base: str) -> str:
     return f"{_SQLITE}{posixpath.normpath(posixpath.join(base, path))}"
 
 
+def files_of(url: str) -> tuple[str, ...]:
+    """Return the files that a store keeps its data in; a server's: none."""
+    if not url.startswith(_SQLITE):
+        return ()
+    path = url.removeprefix(_SQLITE)
+    return tuple(f"{path}{ending}" for ending in ("", "-wal", "-shm", "-journal"))
+
+
 def without_password(url: str) -> str:
     """Return a URL fit for logs: of its options only the harmless ones are shown."""
     scheme, colon, rest = url.partition(":")

@@ -44,9 +44,9 @@ from jobpool.sandbox.frames import (
 from jobpool.sandbox.link import Link
 from jobpool.sandbox.marks import Marks
 from jobpool.sandbox.procfs import statm_bytes
+from jobpool.sandbox.readable import needed_paths
 from jobpool.sandbox.report import failed, raised
 from jobpool.sandbox.reset import Baseline
-from jobpool.sandbox.scratch import Scratch, scratch_path
 from jobpool.sandbox.softmemory import SoftMemoryGuard
 from jobpool.sandbox.tree import become_subreaper
 
@@ -78,6 +78,8 @@ class Inheritance(NamedTuple):
     """The zygote's own descriptors, which are to be closed."""
     sockets: tuple[int, ...]
     """Sockets that the application opened while it was imported."""
+    needed: tuple[str, ...] = ()
+    """Paths that the application cannot do without, as far as is known."""
 
 
 def child_main(fds: ChildFds, inherited: Inheritance) -> NoReturn:
@@ -132,6 +134,7 @@ class Child:
         self._fds = fds
         self._link = link
         self._go = go
+        self._lockdown = lockdown.absolute(go.lockdown)
         self._pid = os.getpid()
         self._soft_from_s: float | None = None
         self._soft_memory = SoftMemoryGuard()
@@ -158,15 +161,17 @@ class Child:
         watch_forks(self._forsake)
         running.enter(_NO_ATTEMPT, None)
         running.offer_restorer(self._between)
-        scratch = None
-        if self._go.tmp_root:
-            scratch = Scratch(scratch_path(self._go.tmp_root, self._go.slot_name))
         confine.raise_oom_score()
-        lockdown.apply(self._go.lockdown, scratch.path if scratch else None)
+        scratch = lockdown.make_scratch(
+            self._go,
+            self._lockdown,
+            inherited.needed or needed_paths(inherited.load.directory),
+        )
+        lockdown.apply(self._lockdown, scratch.path if scratch else None)
         application = inherited.application or load_application(
             inherited.load.app, inherited.load.directory
         )
-        confine.set_limits(self._go.memory_backstop_bytes)
+        confine.set_limits(lockdown.data_bound_bytes(self._go))
         application.start_child()
         self._baseline = Baseline(self._fds.output, self._fds.stack, scratch)
         self._baseline.restore()

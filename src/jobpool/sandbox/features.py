@@ -8,15 +8,24 @@ from pathlib import Path
 
 from jobpool.core.isolation import Feature
 from jobpool.sandbox import landlock, seccomp
+from jobpool.sandbox.probing import lacking_for_enclosures
 
 _CAP_SYS_ADMIN = 21
 
 
-def lacking() -> Mapping[Feature, str]:
-    """Return what is not there, and why; each feature is asked for, not guessed."""
+def lacking(*, enclosures: bool = True) -> Mapping[Feature, str]:
+    """Return what is not there, and why; each feature is asked for, not guessed.
+
+    Args:
+        enclosures: False: do not try what only the strict level needs, which takes a
+            process. It is then not said to lack.
+    """
     if sys.platform != "linux":
         return dict.fromkeys(Feature, f"{sys.platform} has nothing like it")
-    return dict(_lacking())
+    found = dict(_lacking())
+    if enclosures:
+        found |= lacking_for_enclosures(is_admin=Feature.ADMIN not in found)
+    return found
 
 
 def _lacking() -> Iterator[tuple[Feature, str]]:

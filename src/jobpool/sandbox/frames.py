@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from jobpool.core.handler import AppReport
-from jobpool.core.isolation import Lockdown
+from jobpool.core.isolation import Enclosure, Lockdown
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.settings import QUEUE_DEPTH_MAX
 
@@ -46,10 +46,11 @@ class Fork(msgspec.Struct, tag="fork", array_like=True):
     """Fork a child; its descriptors travel beside this message.
 
     In order: its socket, its ticket pipe's read end, its mark file, its output
-    memfd, its stack memfd.
+    memfd, its stack memfd; the relay of its init, if it is enclosed.
     """
 
     slot: int
+    enclosure: Enclosure = Enclosure.NONE
 
 
 class Guard(msgspec.Struct, tag="guard", array_like=True):
@@ -110,6 +111,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """For jobs that a handler enqueues on its own connection."""
     cgroup: str = ""
     """The child's own; "": it has none and stays in its zygote's."""
+    hidden: tuple[str, ...] = ()
+    """Files and directories that an enclosed child must not see."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True):

@@ -5,6 +5,11 @@ descriptors, the zygote forks with them, and `attach` binds the pid. From then o
 child is signalled only through its pidfd, so that a recycled pid is never hit, and
 its memory is read through a descriptor of its statm that dies with it.
 
+An enclosed child is two processes: its init, which is the supervisor's own, and below
+it the job's process, which is what is signalled, measured and killed. The init's end is
+the end of all that was in its namespaces; how the job's process ended, it has left in
+the relay.
+
 The supervisor keeps a reading end of the ticket pipe: what it reads there (`recall`),
 the child can never begin; what is left there when the child is dead never began.
 """
@@ -19,8 +24,11 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
+from jobpool.core.isolation import Enclosure, Lockdown
 from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
 from jobpool.sandbox.cgroup import ChildGroup
+from jobpool.sandbox.confirming import confirmed_bytes
+from jobpool.sandbox.enclosure import Ending, pin_job, read_ending
 from jobpool.sandbox.frames import Decoder, FromChild, encode
 from jobpool.sandbox.link import TICKET_BYTES
 from jobpool.sandbox.marks import open_marks
@@ -28,7 +36,6 @@ from jobpool.sandbox.meter import backstop_bytes
 from jobpool.sandbox.procfs import (
     STATM_DATA,
     descendants_of,
-    labeled_bytes,
     process_start_time,
     resident_bytes,
     statm_bytes,
@@ -52,9 +59,12 @@ class ChildProcess:
         slot: the slot's number.
         slot_name: the slot's name, such as ``cpu/0``.
         mark_path: the slot's mark file; made if it is missing, and kept.
+        lockdown: what the child is going to do to itself.
 
     Attributes:
-        pid: 0 until `attach`.
+        lockdown: as given.
+        pid: 0 until `attach`; of its init, if it is enclosed.
+        job_pid: 0 until `attach`; of the process that runs jobs.
         pidfd: -1 until `attach`; readable when the child has ended.
         start_time: its start, in clock ticks since boot.
         group: its own cgroup; None: it has none. Removed by `close`.
@@ -63,11 +73,19 @@ class ChildProcess:
         OSError: no descriptor, memory or disk space for it; nothing is left open.
     """
 
-    def __init__(self, slot: int, slot_name: str, mark_path: str) -> None:
+    def __init__(
+        self,
+        slot: int,
+        slot_name: str,
+        mark_path: str,
+        lockdown: Lockdown = Lockdown(),  # noqa: B008 - frozen
+    ) -> None:
         self.slot = slot
         self.slot_name = slot_name
-        self.pid = 0
-        self.pidfd = -1
+        self.lockdown = lockdown
+        self.pid = self.job_pid = 0
+        self.pidfd = self._job_pidfd = -1
+        self._relay_read = self._relay_write = -1
         self.start_time = 0
         self.group: ChildGroup | None = None
         self._statm = -1
@@ -94,11 +112,22 @@ class ChildProcess:
             undo.callback(os.close, self._output)
             self._stack = create_capture(f"jobpool stacks of {slot_name}")
             undo.callback(os.close, self._stack)
+            if self.is_enclosed:
+                self._relay_read, self._relay_write = os.pipe2(
+                    os.O_CLOEXEC | os.O_NONBLOCK
+                )
+                undo.callback(os.close, self._relay_read)
+                undo.callback(os.close, self._relay_write)
             self._mark = open_marks(mark_path)
             undo.pop_all()
         self._socket.setblocking(False)
 
     # -- birth and death -----------------------------------------------------------
+
+    @property
+    def is_enclosed(self) -> bool:
+        """Whether it has an init, in namespaces of its own."""
+        return self.lockdown.enclosure is not Enclosure.NONE
 
     @property
     def fds_for_child(self) -> tuple[int, ...]:
@@ -109,15 +138,16 @@ class ChildProcess:
             self._mark,
             self._output,
             self._stack,
+            *((self._relay_write,) if self.is_enclosed else ()),
         )
 
     def close_child_ends(self) -> None:
         """Close what only the child needs, once the zygote was asked."""
         self._child_socket.close()
-        for fd in (self._mark, self._ticket_read):
+        for fd in (self._mark, self._ticket_read, self._relay_write):
             if fd >= 0:
                 os.close(fd)
-        self._mark = self._ticket_read = -1
+        self._mark = self._ticket_read = self._relay_write = -1
 
     def attach(self, pid: int) -> None:
         """Bind the handle to the process that the zygote has forked.
@@ -125,13 +155,18 @@ class ChildProcess:
         Raises:
             OSError: no descriptor for it; the handle stays unbound.
         """
-        pidfd = os.pidfd_open(pid)
-        try:
-            self._statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            os.close(pidfd)
-            raise
+        with contextlib.ExitStack() as undo:
+            pidfd = job_pidfd = os.pidfd_open(pid)
+            undo.callback(os.close, pidfd)
+            job_pid = pid
+            if self.is_enclosed:
+                job_pid, job_pidfd = pin_job(pid)
+                undo.callback(os.close, job_pidfd)
+            statm = os.open(f"/proc/{job_pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+            undo.pop_all()
         self.pid, self.pidfd = pid, pidfd
+        self.job_pid, self._job_pidfd = job_pid, job_pidfd
+        self._statm = statm
         self.start_time = process_start_time(pid) or 0
 
     def reap(self) -> Exit | None:
@@ -145,15 +180,18 @@ class ChildProcess:
             return Exit()
         if pid == 0:
             return None
+        ending = Ending(status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss)
+        if self.is_enclosed:
+            ending = read_ending(self._relay_read) or ending
         events = self.group.memory_events() if self.group else None
         if self.group:
             self.group.kill()
-        code = os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(ending.status)
         return Exit(
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
-            max_rss_bytes=usage.ru_maxrss * _KIB,
-            cpu_s=usage.ru_utime + usage.ru_stime,
+            max_rss_bytes=ending.max_rss_kib * _KIB,
+            cpu_s=ending.user_s + ending.system_s,
             memory_events=events,
         )
 
@@ -161,12 +199,18 @@ class ChildProcess:
         """Kill the process and everything below it; return how many were below.
 
         Orphans of a child that died by itself are not below it any more
-        (`tree.sweep_orphans`). The cgroup has the last word: it misses nobody.
+        (`tree.sweep_orphans`). The cgroup has the last word: it misses nobody. An
+        enclosed child's init lives on for a moment, to tell how its job's process
+        ended; its own end is that of anything left.
         """
+        if self._job_pidfd < 0:
+            return 0
         self._hurry()
-        below = kill_tree(self.pid, self.pidfd) if self.pidfd >= 0 else 0
+        below = kill_tree(self.job_pid, self._job_pidfd)
         if self.group:
             self.group.kill()
+        if self.is_enclosed:
+            send_signal(self.pidfd, signal.SIGCONT)  # somebody may have stopped it
         return below
 
     @property
@@ -184,10 +228,13 @@ class ChildProcess:
             self._output,
             self._stack,
             self._statm,
+            self._relay_read,
             self.pidfd,
+            self._job_pidfd if self.is_enclosed else -1,
         ):
             if fd >= 0:
                 os.close(fd)
+        self._relay_read = self._job_pidfd = -1
         self._ticket_recall = self._ticket_write = self._output = self._stack = -1
         self._statm = self.pidfd = -1
         if self.group:
@@ -281,38 +328,20 @@ class ChildProcess:
 
     def tree_rss_bytes(self) -> int:
         """Return the resident memory of its descendants together, without its own."""
-        return sum(resident_bytes(pid) for pid in descendants_of(self.pid))
+        return sum(resident_bytes(pid) for pid in descendants_of(self.job_pid))
 
     def confirm_over(self, limit_bytes: int) -> int:
-        """Measure the tree without what it merely shares or maps from files.
-
-        One process: its own anonymous and shared memory. Several: each one's
-        proportional share, since what they share would count several times.
-
-        Args:
-            limit_bytes: measuring may end once the figure is over it.
-
-        Returns:
-            Bytes: the whole figure, or one that is over the limit.
-        """
-        below = descendants_of(self.pid)
-        if not below:
-            return labeled_bytes(
-                f"/proc/{self.pid}/status", (b"RssAnon:", b"RssShmem:")
-            )
-        total = 0
-        for pid in (self.pid, *below):
-            total += _proportional_bytes(pid)
-            if total > limit_bytes:
-                break
-        return total
+        """Measure the tree without what it merely shares (`confirmed_bytes`)."""
+        return confirmed_bytes(self.job_pid, limit_bytes)
 
     def bound_memory(self, limit_bytes: int) -> None:
         """Set the kernel's bounds above a memory limit, if that changed.
 
         An allocation far beyond the limit then fails at once, as a MemoryError
         (RLIMIT_DATA), instead of being killed when it is already too large; what the
-        meter does not see, or too late, ends at its cgroup's memory.max.
+        meter does not see, or too late, ends at its cgroup's memory.max. RLIMIT_DATA of
+        a child that is a user of its own takes CAP_SYS_RESOURCE; without it there is
+        none.
         """
         if limit_bytes == self._data_limit_bytes or self._statm < 0:
             return
@@ -320,12 +349,12 @@ class ChildProcess:
             with contextlib.suppress(OSError):  # the former bound holds, or it is gone
                 self.group.bound(limit_bytes)
         self._data_limit_bytes = limit_bytes
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             held = statm_bytes(os.pread(self._statm, _STATM_BYTES, 0), STATM_DATA)
             bound = held + backstop_bytes(limit_bytes)
-            _soft, hard = resource.prlimit(self.pid, resource.RLIMIT_DATA)
+            _soft, hard = resource.prlimit(self.job_pid, resource.RLIMIT_DATA)
             if hard == resource.RLIM_INFINITY or bound < hard:
-                resource.prlimit(self.pid, resource.RLIMIT_DATA, (bound, hard))
+                resource.prlimit(self.job_pid, resource.RLIMIT_DATA, (bound, hard))
 
     # -- signals and captures ------------------------------------------------------
 
@@ -357,20 +386,12 @@ class ChildProcess:
     def _hurry(self) -> None:
         """Let it go before others, where that is allowed: even dying takes a core.
 
-        Until we have reaped it, its pid is its own.
+        Until we have reaped it, its pid is its own; and an init ends when its job has.
         """
-        if self.pidfd >= 0:
+        for pid in {self.pid, self.job_pid} if self.pidfd >= 0 else ():
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self.pid, HURRY_NICE)
+                os.setpriority(os.PRIO_PROCESS, pid, HURRY_NICE)
 
     def _signal(self, signum: int) -> None:
-        if self.pidfd >= 0:
-            send_signal(self.pidfd, signum)
-
-
-def _proportional_bytes(pid: int) -> int:
-    try:
-        return labeled_bytes(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
-    except PermissionError:
-        # It has made itself unreadable (PR_SET_DUMPABLE): count it in full.
-        return resident_bytes(pid)
+        if self._job_pidfd >= 0:
+            send_signal(self._job_pidfd, signum)

@@ -57,6 +57,7 @@ class Baseline:
         self._streams = Streams(output_fd)
         self._stack_fd = stack_fd
         self._scratch = scratch
+        self._is_at_home = scratch is not None and scratch.is_home
         self._cwd = os.getcwd()  # noqa: PTH109 - a str is what is compared
         self._umask = os.umask(0o077)
         os.umask(self._umask)
@@ -101,6 +102,8 @@ class Baseline:
             if self._scratch.clean():
                 self._variables = dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001 - see __init__
             self._scratch.point_tempfile()
+            if self._is_at_home:
+                self._scratch.go_home()
         return output, "; ".join(filter(None, surprises))
 
     def _restore_signals(self) -> None:
@@ -137,18 +140,22 @@ class Baseline:
 
     def _restore_process(self) -> None:
         os.umask(self._umask)
-        try:
-            moved = os.getcwd() != self._cwd  # noqa: PTH109 - a str is what is compared
-        except FileNotFoundError:
-            moved = True  # the handler deleted the directory it stood in
-        if moved:
-            os.chdir(self._cwd)
+        if not self._is_at_home:  # which is made anew first
+            self._restore_directory()
         if os.environ is not self._environ:
             os.environ = self._environ  # noqa: B003 - putting the real one back
         if os.environ._data != self._variables:  # type: ignore[attr-defined]  # noqa: SLF001 - see __init__
             self._restore_environ()
         if _locale.setlocale(_locale.LC_ALL, None) != self._locale:
             _locale.setlocale(_locale.LC_ALL, self._locale)
+
+    def _restore_directory(self) -> None:
+        try:
+            moved = os.getcwd() != self._cwd  # noqa: PTH109 - a str is what is compared
+        except FileNotFoundError:
+            moved = True  # the handler deleted the directory it stood in
+        if moved:
+            os.chdir(self._cwd)
 
     def _restore_environ(self) -> None:
         wanted = {os.fsdecode(k): os.fsdecode(v) for k, v in self._variables.items()}

@@ -1,5 +1,7 @@
 """The private temporary directory of a child, empty before every attempt.
 
+In an enclosure it is the child's home and its working directory as well.
+
 It belongs to the slot: the next child of the slot empties it, so that what a killed
 child left never has to be deleted by the supervisor's loop. One that cannot be
 emptied is left for the end of the run, and another one beside it is used.
@@ -29,21 +31,35 @@ class Scratch:
 
     Args:
         path: the directory; made, emptied, and set as TMPDIR of this process.
+        is_home: this process lives in it: HOME, and the working directory.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_home: bool = False) -> None:
         self._first = self._path = str(path)
+        self._is_home = is_home
         try:
             os.mkdir(self._path, _MODE)  # noqa: PTH102 - a str here
         except OSError:
             self.clean()
-        os.environ["TMPDIR"] = self._path
+        self._move_in()
         self.point_tempfile()
 
     @property
     def path(self) -> str:
         """Where it is now."""
         return self._path
+
+    @property
+    def is_home(self) -> bool:
+        """Whether this process lives in it."""
+        return self._is_home
+
+    def go_home(self) -> None:
+        """Make it the working directory; the root, if the disk had no room for it."""
+        try:
+            os.chdir(self._path)
+        except OSError:
+            os.chdir("/")
 
     def point_tempfile(self) -> None:
         """Undo what the tempfile module remembers; it reads TMPDIR only once."""
@@ -64,10 +80,14 @@ class Scratch:
             pass
         before = self._path
         self._renew()
-        if self._path == before:
-            return False
+        self._move_in()
+        return self._path != before
+
+    def _move_in(self) -> None:
         os.environ["TMPDIR"] = self._path
-        return True
+        if self._is_home:
+            os.environ["HOME"] = self._path
+            self.go_home()
 
     def _renew(self) -> None:
         """Make it anew. With a full disk there is none until the next attempt."""

@@ -31,6 +31,8 @@ _SPEC_ALLOW = 1 << 2
 """Without it, kernels before 5.16 slow every process with a filter down by their
 defence against Spectre; this filter is no defence against that."""
 _CLONE_PARENT = 0x8000
+_CLONE_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, …CGROUP, …UTS, …IPC, …USER, …PID and …NET."""
 _PR_SET_CHILD_SUBREAPER = 36
 _X32_BIT = 0x40000000
 _NUMBER_AT, _ARCH_AT, _ARGUMENT_AT = 0, 4, 16
@@ -47,11 +49,23 @@ class _Machine(NamedTuple):
     calls: Mapping[str, int]
 
 
+_NEW_MOUNT_CALLS = {  # of the numbers that all architectures share
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "mount_setattr": 442,
+}
 _MACHINES: Mapping[str, _Machine] = {
     "x86_64": _Machine(
         0xC000003E,
         {
+            "acct": 163,
+            "add_key": 248,
             "bpf": 321,
+            "chroot": 161,
             "clone": 56,
             "clone3": 435,
             "delete_module": 176,
@@ -60,20 +74,35 @@ _MACHINES: Mapping[str, _Machine] = {
             "io_uring_setup": 425,
             "kexec_file_load": 320,
             "kexec_load": 246,
+            "keyctl": 250,
+            "mount": 165,
+            "open_by_handle_at": 304,
+            "perf_event_open": 298,
             "pidfd_getfd": 438,
+            "pivot_root": 155,
             "prctl": 157,
             "ptrace": 101,
             "reboot": 169,
+            "request_key": 249,
             "seccomp": 317,
+            "setns": 308,
             "socket": 41,
             "swapoff": 168,
             "swapon": 167,
+            "syslog": 103,
+            "umount2": 166,
+            "unshare": 272,
+            "userfaultfd": 323,
+            **_NEW_MOUNT_CALLS,
         },
     ),
     "aarch64": _Machine(
         0xC00000B7,
         {
+            "acct": 89,
+            "add_key": 217,
             "bpf": 280,
+            "chroot": 51,
             "clone": 220,
             "clone3": 435,
             "delete_module": 106,
@@ -82,14 +111,26 @@ _MACHINES: Mapping[str, _Machine] = {
             "io_uring_setup": 425,
             "kexec_file_load": 294,
             "kexec_load": 104,
+            "keyctl": 219,
+            "mount": 40,
+            "open_by_handle_at": 265,
+            "perf_event_open": 241,
             "pidfd_getfd": 438,
+            "pivot_root": 41,
             "prctl": 167,
             "ptrace": 117,
             "reboot": 142,
+            "request_key": 218,
             "seccomp": 277,
+            "setns": 268,
             "socket": 198,
             "swapoff": 225,
             "swapon": 224,
+            "syslog": 116,
+            "umount2": 39,
+            "unshare": 97,
+            "userfaultfd": 282,
+            **_NEW_MOUNT_CALLS,
         },
     ),
 }
@@ -107,6 +148,24 @@ DENIED = (
     "pidfd_getfd",
 )
 """Never a job's business: EPERM."""
+SURFACE = (
+    "unshare",
+    "setns",
+    "chroot",
+    "mount",
+    "umount2",
+    "pivot_root",
+    *_NEW_MOUNT_CALLS,
+    "open_by_handle_at",
+    "add_key",
+    "request_key",
+    "keyctl",
+    "perf_event_open",
+    "userfaultfd",
+    "syslog",
+    "acct",
+)
+"""Parts of the kernel that hardly a job needs, and that had many holes: EPERM."""
 _LOCAL_FAMILIES = (socket.AF_UNIX, socket.AF_NETLINK)
 
 
@@ -135,13 +194,16 @@ def is_available() -> bool:
 
 
 @cache
-def program(machine: str, *, processes: bool, network: bool) -> bytes:
+def program(
+    machine: str, *, processes: bool, network: bool, surface: bool = True
+) -> bytes:
     """Return the filter's program.
 
     Args:
         machine: as `platform.machine()` says.
         processes: deny what is never a job's business, and leaving the process tree.
         network: False: sockets of this machine only.
+        surface: False: nothing of the kernel that few need, namespaces included.
     """
     audit, calls = _MACHINES[machine]
     code = [
@@ -163,14 +225,22 @@ def program(machine: str, *, processes: bool, network: bool) -> bytes:
             calls["clone"],
             [_jump(_JSET, _CLONE_PARENT, 0, 1), _error(errno.EPERM)],
         )
+    if not surface:
+        for name in SURFACE:
+            code += _if_equal(calls[name], [_error(errno.EPERM)])
+        code += _on_argument(
+            calls["clone"],
+            [_jump(_JSET, _CLONE_NAMESPACES, 0, 1), _error(errno.EPERM)],
+        )
     if not network:
         local = [line for one in _LOCAL_FAMILIES for line in _if_equal(one, [_allow()])]
         code += _on_argument(calls["socket"], [*local, _error(errno.EACCES)])
+    if not network or not surface:
         code += _if_equal(calls["io_uring_setup"], [_error(errno.ENOSYS)])
     return b"".join([*code, _allow()])
 
 
-def install(*, processes: bool, network: bool) -> None:
+def install(*, processes: bool, network: bool, surface: bool = True) -> None:
     """Filter the calling thread, and what it starts from now on.
 
     Needs no_new_privs, or CAP_SYS_ADMIN.
@@ -178,12 +248,13 @@ def install(*, processes: bool, network: bool) -> None:
     Args:
         processes: as for `program`.
         network: as for `program`.
+        surface: as for `program`.
 
     Raises:
         JobpoolError: the kernel refused; nothing is filtered.
     """
     machine = platform.machine()
-    code = program(machine, processes=processes, network=network)
+    code = program(machine, processes=processes, network=network, surface=surface)
     prepared = _Filter(len(code) // _INSTRUCTION.size, code)
     answer = _libc.syscall(
         ctypes.c_long(_MACHINES[machine].calls["seccomp"]),

@@ -25,12 +25,14 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
 
 import multiprocess
 from multiprocess import resource_tracker
 
+from jobpool.core.isolation import Enclosure
 from jobpool.sandbox.frames import (
     Decoder,
     Fork,
@@ -80,7 +82,7 @@ class Zygote:
         self._process = process
         self._socket = control
         self._decoder = Decoder(FromZygote)
-        self._waiting: deque[tuple[int, list[int]]] = deque()
+        self._waiting: deque[tuple[Fork, list[int]]] = deque()
         self._in_flight = 0
         # Before multiprocess's own exit handler, which would wait for the zygote.
         atexit.register(self.close)
@@ -109,7 +111,8 @@ class Zygote:
             app: the application, as `load_application` takes it.
             directory: absolute; its working directory.
             preload: False: each child loads the application itself.
-            env: names of the environment that it keeps; None: all.
+            env: names of the environment that it keeps, in which a * stands for any
+                text; None: all.
             fence: file by which its children end; "": there is none.
             cgroup: it enters this one; "": none.
 
@@ -141,21 +144,25 @@ class Zygote:
         """Return the socket to wait on for `receive`."""
         return self._socket.fileno()
 
-    def fork(self, slot: int, fds: Sequence[int]) -> None:
+    def fork(
+        self, slot: int, fds: Sequence[int], enclosure: Enclosure = Enclosure.NONE
+    ) -> None:
         """Ask for a child; `Forked` or `ForkFailed` follows through `receive`.
 
         Args:
             slot: comes back with the answer.
             fds: the child's descriptors, as `ChildProcess.fds_for_child` gives them;
                 the caller may close them afterwards.
+            enclosure: which namespaces the child is to get.
 
         Raises:
             OSError: no descriptor to keep them meanwhile; nothing was asked.
         """
         free = self._in_flight < IN_FLIGHT_MAX and not self._waiting
-        if free and self._request(slot, fds):
+        request = Fork(slot, enclosure)
+        if free and self._request(request, fds):
             return
-        self._waiting.append((slot, [os.dup(fd) for fd in fds]))
+        self._waiting.append((request, [os.dup(fd) for fd in fds]))
 
     def guard(self, members: Sequence[tuple[int, int]]) -> None:
         """Ask it to end these as well if this process dies: pids and start times."""
@@ -213,16 +220,16 @@ class Zygote:
 
     def _ask_more(self) -> None:
         while self._waiting and self._in_flight < IN_FLIGHT_MAX:
-            slot, fds = self._waiting[0]
-            if not self._request(slot, fds):
+            request, fds = self._waiting[0]
+            if not self._request(request, fds):
                 return
             self._waiting.popleft()
             _close_all(fds)
 
-    def _request(self, slot: int, fds: Sequence[int]) -> bool:
+    def _request(self, request: Fork, fds: Sequence[int]) -> bool:
         """Send one request; False: not now, or the zygote is gone (`receive` tells)."""
         try:
-            socket.send_fds(self._socket, [encode(Fork(slot))], list(fds))
+            socket.send_fds(self._socket, [encode(request)], list(fds))
         except OSError:
             return False
         self._in_flight += 1
@@ -244,8 +251,9 @@ def _environment(run_id: str, names: tuple[str, ...] | None) -> Iterator[None]:
     before = dict(os.environ)
     try:
         if names is not None:
-            for name in set(before) - set(names):
-                del os.environ[name]
+            for name in before:
+                if not any(fnmatchcase(name, one) for one in names):
+                    del os.environ[name]
         os.environ[RUN_VARIABLE] = run_id
         yield
     finally:

@@ -26,6 +26,7 @@ from jobpool.errors import JobpoolError
 from jobpool.sandbox.procfs import children_of, process_stat
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 ROUNDS_MAX = 200

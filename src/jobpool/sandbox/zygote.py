@@ -10,6 +10,8 @@ matter, and both were seen to fail otherwise:
    earlier, the child may not be the supervisor's yet.
 2. The child does nothing that is tied to its parent before the supervisor's `Go`.
 
+How it forks is said in `forking`.
+
 When the supervisor dies, the zygote reads the end of its socket and kills the trees
 of all its children; likewise when it is stopped for longer than their leases hold
 (`fence`). When the zygote dies, its children are unharmed: they are the
@@ -27,7 +29,6 @@ import select
 import signal
 import socket
 import stat
-import struct
 import sys
 import traceback
 from collections.abc import Iterable
@@ -38,6 +39,7 @@ from multiprocess import parent_process, resource_tracker
 from jobpool.core import running
 from jobpool.core.app import Application
 from jobpool.core.handler import AppReport
+from jobpool.core.isolation import Enclosure
 from jobpool.errors import AppError
 from jobpool.sandbox import cgroup
 from jobpool.sandbox.application import load_application
@@ -46,6 +48,7 @@ from jobpool.sandbox.channel import ClosedChannel
 from jobpool.sandbox.child import ChildFds, Inheritance, child_main
 from jobpool.sandbox.confine import close_fds, ignore_signal
 from jobpool.sandbox.fence import Fence
+from jobpool.sandbox.forking import fork_child
 from jobpool.sandbox.forksafety import check_fork_safety
 from jobpool.sandbox.frames import (
     Decoder,
@@ -60,6 +63,7 @@ from jobpool.sandbox.frames import (
     encode,
 )
 from jobpool.sandbox.procfs import process_start_time, resident_bytes
+from jobpool.sandbox.readable import needed_paths
 from jobpool.sandbox.tree import end_with, kill_tree, outlive_parent
 
 FENCE_LOOK_MIN_S = 0.05
@@ -69,7 +73,6 @@ _RECEIVE_BYTES = 64 * 1024
 _FDS_MAX = 250
 """Just under SCM_MAX_FD: most descriptors that one message can bring."""
 _CHILD_FDS = len(ChildFds._fields)
-_PID = struct.Struct("<i")
 _STANDARD_FDS = (0, 1, 2)
 
 
@@ -107,6 +110,7 @@ class Zygote:
         self._fence: Fence | None = None
         self._application: Application | None = None
         self._sockets: tuple[int, ...] = ()
+        self._needed: tuple[str, ...] = ()
         self._children: dict[int, int] = {}
         """Pid to pidfd, of children that live as far as we know."""
 
@@ -125,8 +129,9 @@ class Zygote:
                 elif isinstance(message, Guard):
                     self._guard(message)
                 else:
-                    self._fork(message, fds[:_CHILD_FDS])
-                    del fds[:_CHILD_FDS]
+                    count = _CHILD_FDS + (message.enclosure is not Enclosure.NONE)
+                    self._fork(message, fds[:count])
+                    del fds[:count]
             close_fds(fds)
         self._end_children()
 
@@ -204,6 +209,7 @@ class Zygote:
             text = f"the application could not be loaded: {type(exc).__name__}: {exc}"
             return LoadFailed(_sendable(text), _sendable(traceback.format_exc()))
         self._application = application
+        self._needed = needed_paths(load.directory)
         opened = set(_open_fds()) - before
         self._sockets = tuple(fd for fd in opened if _is_socket(fd))
         if self._sockets:
@@ -247,7 +253,7 @@ class Zygote:
     def _fork(self, request: Fork, fds: list[int]) -> None:
         self._forget_dead()
         try:
-            pid = self._fork_twice(fds)
+            pid = self._fork_child(request.enclosure, fds)
         except OSError as exc:
             self._send(ForkFailed(request.slot, f"cannot fork a child: {exc}"))
         else:
@@ -255,66 +261,46 @@ class Zygote:
         finally:
             close_fds(fds)
 
-    def _fork_twice(self, fds: list[int]) -> int:
+    def _fork_child(self, enclosure: Enclosure, fds: list[int]) -> int:
         """Make a child of the supervisor's.
 
         Raises:
             OSError: there is no memory, process or descriptor for it.
         """
-        if self._load is None or len(fds) != _CHILD_FDS:
+        is_enclosed = enclosure is not Enclosure.NONE
+        if self._load is None or len(fds) != _CHILD_FDS + is_enclosed:
             raise OSError(
                 errno.EMFILE,
-                f"{len(fds)} of {_CHILD_FDS} descriptors arrived; the limit on open "
-                "files (ulimit -n) is too low",
+                f"only {len(fds)} descriptors arrived; the limit on open files "
+                "(ulimit -n) is too low",
             )
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        read_end, write_end = os.pipe()
-        try:
-            middle = os.fork()
-            if middle == 0:
-                self._be_middle(write_end, read_end, ChildFds(*fds))
-            os.close(write_end)
-            write_end = -1
-            answer = os.read(read_end, _PID.size)
-            os.waitpid(middle, 0)  # before the supervisor hears of the child
-        finally:
-            close_fds((read_end, write_end))
-        pid = _PID.unpack(answer)[0] if len(answer) == _PID.size else -errno.EAGAIN
-        if pid < 0:
-            raise OSError(-pid, os.strerror(-pid))
+        pid = fork_child(
+            lambda pipe: self._be_child(fds, pipe), enclosure, relay=fds[-1]
+        )
         self._adopt(pid)
-        return int(pid)
+        return pid
 
-    def _be_middle(self, write_end: int, read_end: int, fds: ChildFds) -> NoReturn:
-        try:
-            try:
-                pid = os.fork()
-            except OSError as exc:
-                pid = -(exc.errno or errno.EAGAIN)
-            if pid == 0:
-                self._be_child(fds, (write_end, read_end))
-            os.write(write_end, _PID.pack(pid))
-        finally:
-            os._exit(0)
-
-    def _be_child(self, fds: ChildFds, pipe: tuple[int, int]) -> NoReturn:
+    def _be_child(self, fds: list[int], pipe: tuple[int, int]) -> NoReturn:
         if self._load is None:
             os._exit(1)
         # The control socket is closed by its number with the rest of ours.
         self._control.detach()
         child_main(
-            fds,
+            ChildFds(*fds[:_CHILD_FDS]),
             Inheritance(
                 load=self._load,
                 application=self._application,
                 ours=(
                     *self._ours,
                     *self._children.values(),
+                    *fds[_CHILD_FDS:],
                     *pipe,
                     *((self._fence.fileno(),) if self._fence else ()),
                 ),
                 sockets=self._sockets,
+                needed=self._needed,
             ),
         )
 

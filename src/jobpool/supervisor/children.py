@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
 from jobpool.core.settings import PoolSettings, SandboxLevel
-from jobpool.core.storeurl import without_password
+from jobpool.core.storeurl import files_of, without_password
 from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
@@ -94,12 +94,19 @@ class Children:
         """Make a child for a slot."""
         slot = self._slots[number]
         try:
-            process = ChildProcess(number, slot.name, self._run.mark_path(number))
+            process = ChildProcess(
+                number,
+                slot.name,
+                self._run.mark_path(number),
+                self._lockdown(self._pool(slot)),
+            )
         except OSError as exc:
             self._reactor.feed(m.ForkRefused(number, f"no descriptors for it: {exc}"))
             return
         try:
-            self._zygotes.fork(slot.pool, number, process.fds_for_child)
+            self._zygotes.fork(
+                slot.pool, number, process.fds_for_child, process.lockdown.enclosure
+            )
         except OSError as exc:
             process.close()
             self._reactor.feed(m.ForkRefused(number, f"its zygote is gone: {exc}"))
@@ -121,7 +128,7 @@ class Children:
             return
         slot = self._slots[number]
         settings = self._zygotes.settings
-        pool = next(pool for pool in settings.pools if pool.name == slot.pool)
+        pool = self._pool(slot)
         self._processes[number] = process
         self._enclose(process, pool)
         process.send(
@@ -133,9 +140,10 @@ class Children:
                 checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
                 tmp_root=str(self._run.tmp_root),
                 store_url=without_password(settings.store),
-                lockdown=self._lockdown(pool),
+                lockdown=process.lockdown,
                 queue_depth_max=settings.queue_depth_max,
                 cgroup=process.group.path if process.group else "",
+                hidden=(*files_of(settings.store), str(self._run.path.parent)),
             )
         )
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
@@ -251,6 +259,10 @@ class Children:
         """Close what is left of every child."""
         for process in (*self._processes.values(), *self._forking.values()):
             process.close()
+
+    def _pool(self, slot: Slot) -> PoolSettings:
+        pools = self._zygotes.settings.pools
+        return next(pool for pool in pools if pool.name == slot.pool)
 
     def _process(self, number: int) -> ChildProcess | None:
         """Return a slot's child, also a dead one; None: it is buried already.

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from jobpool.core import events as ev
 from jobpool.core.cgroups import Control, Controls, check_processes
-from jobpool.core.isolation import Gap, Lockdown, plan
-from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.isolation import Enclosure, Feature, Gap, Lockdown, plan
+from jobpool.core.settings import PoolSettings, SandboxLevel, Settings
+from jobpool.errors import ConfigError
 from jobpool.sandbox import rungroup
 from jobpool.sandbox.features import lacking
 from jobpool.sandbox.identity import RunDirectory
+from jobpool.sandbox.probing import closed_paths
 
 
 class Isolation:
-    """Goes by the kernel as it was found at the start."""
+    """Goes by the kernel as it was found at the start.
+
+    What only the strict level needs is tried when a pool first asks for that level.
+    """
 
     def __init__(self) -> None:
-        self._lacking = lacking()
+        self._lacking = lacking(enclosures=False)
         self.controls = Controls()
         """What a cgroup puts in force; nothing before `entered`."""
         self._is_entered = False
@@ -32,7 +39,9 @@ class Isolation:
             ConfigError: says what, where, and why.
         """
         for pool in settings.pools:
-            plan(pool, self._lacking)
+            lockdown = self._plan(pool)[0]
+            if lockdown.enclosure is Enclosure.OWN_USER:
+                _refuse_closed(pool, lockdown, settings.app_directory)
         if self._is_entered:
             check_processes(settings, self.controls)
 
@@ -63,13 +72,13 @@ class Isolation:
 
     def lockdown(self, pool: PoolSettings) -> Lockdown:
         """Return what the children of a pool, which was checked, do to themselves."""
-        return plan(pool, self._lacking)[0]
+        return self._plan(pool)[0]
 
     def reductions(self, settings: Settings, at_ms: int) -> Iterator[ev.Event]:
         """Yield an event for each measure that is wanted and not in force."""
         pools: dict[Gap, list[str]] = {}
         for pool in settings.pools:
-            for gap in plan(pool, self._lacking)[1]:
+            for gap in self._plan(pool)[1]:
                 pools.setdefault(gap, []).append(pool.name)
         for gap, names in pools.items():
             facts: dict[str, Any] = {
@@ -78,3 +87,27 @@ class Isolation:
                 "why": gap.why,
             }
             yield ev.IsolationReduced(at_ms=at_ms, pools=tuple(names), **facts)
+
+    def _plan(self, pool: PoolSettings) -> tuple[Lockdown, tuple[Gap, ...]]:
+        is_strict = pool.sandbox is SandboxLevel.STRICT
+        return plan(pool, self._lacking_to_enclose if is_strict else self._lacking)
+
+    @cached_property
+    def _lacking_to_enclose(self) -> Mapping[Feature, str]:
+        return lacking()
+
+
+def _refuse_closed(pool: PoolSettings, lockdown: Lockdown, directory: str) -> None:
+    """Refuse paths that root's children could not use, which are other users."""
+
+    def absolute(paths: Sequence[str]) -> list[str]:
+        return [posixpath.normpath(posixpath.join(directory, one)) for one in paths]
+
+    read, write = absolute(lockdown.read), absolute(lockdown.write or ())
+    if closed := closed_paths(directory, read, write):
+        raise ConfigError(
+            f"pool {pool.name}: its children are users of their own (sandbox = strict, "
+            f"as root), who cannot use {', '.join(closed)}: make what is missing, open "
+            "what they are to read to others (chmod o+rX), and where they are to write "
+            "(chmod 1777), or run jobpool as another user than root"
+        )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from jobpool.core.isolation import Enclosure, variables
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
@@ -92,7 +93,7 @@ class Zygotes:
                 app=self.settings.app,
                 directory=self.settings.app_directory,
                 preload=settings.preload,
-                env=settings.env,
+                env=variables(settings),
                 fence=self.fence,
                 cgroup=self.cgroup,
             )
@@ -114,7 +115,9 @@ class Zygotes:
         self._look_s = now_s + LOOK_EVERY_S
         self._reactor.watch(zygote, lambda _mask: self._ready(kept))
 
-    def fork(self, pool: str, slot: int, fds: Sequence[int]) -> None:
+    def fork(
+        self, pool: str, slot: int, fds: Sequence[int], enclosure: Enclosure
+    ) -> None:
         """Ask for a child.
 
         Raises:
@@ -123,7 +126,7 @@ class Zygotes:
         kept = self._serving.get(pool)
         if kept is None:
             raise ConnectionResetError(f"pool {pool} has no zygote")
-        kept.zygote.fork(slot, fds)
+        kept.zygote.fork(slot, fds, enclosure)
         kept.forking.add(slot)
 
     def kill(self, slot: int, message: str) -> None:

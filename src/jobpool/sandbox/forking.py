@@ -1,0 +1,107 @@
+"""Forks a child of the supervisor's out of a zygote: twice, or thrice.
+
+Theory of operation. The zygote forks a middle process, which forks the child and ends.
+A child that is to be enclosed has an init between the two: the middle process makes the
+namespaces and forks the init, which forks the child and stays (`enclosure`). Each
+process that forks tells the zygote through one pipe: a pid, or an error's number. The
+zygote waits for all of them, and reaps the middle process, before it answers.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Callable
+from typing import NoReturn
+
+from jobpool.core.isolation import Enclosure
+from jobpool.sandbox.confine import close_fds
+from jobpool.sandbox.enclosure import be_init, make_namespaces
+
+_WORD = struct.Struct("<i")
+_EXIT_FAILED = 1
+Be = Callable[[tuple[int, int]], NoReturn]
+"""What a forked copy does; it takes the ends of the pipe, to close them."""
+
+
+def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
+    """Fork a child that falls to the subreaper above this process.
+
+    Args:
+        be_child: what the child does, and never returns from.
+        enclosure: which namespaces it gets.
+        relay: where its init tells how it ended, if it has one.
+
+    Returns:
+        The pid of the child; of its init, if it has one. The child exists by then.
+
+    Raises:
+        OSError: there is no memory, process or descriptor for it, or it may not have
+            its namespaces.
+    """
+
+    def be_init_of_it(pipe: tuple[int, int]) -> NoReturn:
+        try:
+            job = _fork(be_child, pipe)
+            os.write(pipe[1], _WORD.pack(min(job, 0)))
+            if job > 0:
+                be_init(job, relay)
+        finally:
+            os._exit(_EXIT_FAILED)
+
+    is_enclosed = enclosure is not Enclosure.NONE
+    pipe = os.pipe()
+    write_end = pipe[1]
+    try:
+        middle = os.fork()
+        if middle == 0:
+            _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
+        os.close(write_end)
+        write_end = -1
+        pid = _read_pid(pipe[0], words=1 + is_enclosed)
+        os.waitpid(middle, 0)  # before the supervisor hears of the child
+    finally:
+        close_fds((pipe[0], write_end))
+    if pid < 0:
+        raise OSError(-pid, os.strerror(-pid))
+    return pid
+
+
+def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
+    try:
+        try:
+            if enclosure is not Enclosure.NONE:
+                make_namespaces(enclosure)
+            pid = _fork(be, pipe)
+        except OSError as exc:
+            pid = -(exc.errno or errno.EAGAIN)
+        os.write(pipe[1], _WORD.pack(pid))
+    finally:
+        os._exit(0)
+
+
+def _fork(be: Be, pipe: tuple[int, int]) -> int:
+    """Fork; return the pid, or an error's number as a negative one."""
+    try:
+        pid = os.fork()
+    except OSError as exc:
+        return -(exc.errno or errno.EAGAIN)
+    if pid == 0:
+        be(pipe)
+    return pid
+
+
+def _read_pid(read_end: int, words: int) -> int:
+    """Return the pid that so many processes tell together, or an error's number, < 0.
+
+    An init's word is 0: its child is there.
+    """
+    pid = 0
+    for _ in range(words):
+        word = os.read(read_end, _WORD.size)
+        told = _WORD.unpack(word)[0] if len(word) == _WORD.size else -errno.EAGAIN
+        if told < 0:
+            return int(told)
+        pid = max(pid, told)
+    return pid
