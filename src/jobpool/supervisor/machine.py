@@ -235,8 +235,8 @@ class Machine:
 
     def _admit_others(self, but: str = "") -> None:
         """Memory, or room for a suspect, may have become free: let those begin."""
-        waiting = self._admission.waiting_pools()
-        for name in (*waiting, *self._probation.pools_to_try()):
+        waiting = (*self._admission.waiting_pools(), *self._probation.pools_to_try())
+        for name in waiting:
             if name != but:
                 self._leasing.dispatch(self.pools[name])
 
