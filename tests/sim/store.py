@@ -153,11 +153,16 @@ class SimStore(MemoryStore):
     # -- what is watched ---------------------------------------------------------------
 
     def lease(
-        self, run_id: str, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self.transaction():
-            batch = super().lease(run_id, wanted, kinds)
+            batch = super().lease(run_id, wanted, kinds, suspects=suspects)
             for lease in batch.leases:
                 self._note(
                     Granted(
