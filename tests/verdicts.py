@@ -135,8 +135,10 @@ def _wanted_state(  # noqa: PLR0911 - one line per promise, in their order
         if sum(ms >= since_ms for ms in spent.crashes_ms) >= budget.max_crashes:
             return "quarantined"
     if outcome == "lost":
-        most = budget.max_lost
-        return "quarantined" if spent.outcomes["lost"] >= most else "pending"
+        # What a loss costs is `core.suspicion`'s: a recovery, an interruption, nothing.
+        spent_most = spent.outcomes["lost"] + spent.outcomes["interrupted"]
+        may_end = min(budget.max_lost, budget.max_interruptions) <= spent_most
+        return "quarantined" if may_end and record.state == "quarantined" else "pending"
     if outcome == "interrupted":
         most = budget.max_interruptions
         return "dead" if spent.outcomes["interrupted"] >= most else "pending"
@@ -150,9 +152,11 @@ def _miscounted(final: FinalJob, count: Counter[str], tried: int) -> Iterator[Fi
     sums = {
         "failures": sum(count[name] for name in FAILURES),
         "crashes": sum(count[name] for name in CRASHES),
-        "interruptions": count["interrupted"],
-        "recoveries": count["lost"],
     }
+    losses = final.recoveries + final.interruptions - count["interrupted"]
+    if not 0 <= losses <= count["lost"]:
+        text = f"its row counts {losses} losses, {count['lost']} were settled"
+        yield final.job, text
     for name, wanted in sums.items():
         if (seen := getattr(final, name)) != wanted:
             yield final.job, f"its row counts {seen} {name}, {wanted} were settled"
