@@ -235,8 +235,7 @@ class Machine:
 
     def _admit_others(self, but: str = "") -> None:
         """Memory, or room for a suspect, may have become free: let those begin."""
-        waiting = (*self._admission.waiting_pools(), *self._probation.pools_to_try())
-        for name in waiting:
+        for name in self._admission.waiting_pools() + self._probation.pools_to_try():
             if name != but:
                 self._leasing.dispatch(self.pools[name])
 
