@@ -44,7 +44,7 @@ FAULTS = {
     "stop_child": 2,
     "stick_child": 1,
     "kill_zygote": 3,
-    "cut": 4,
+    "cut": 8,
     "outage": 2,
     "lose": 4,
     "mute": 6,
@@ -63,6 +63,8 @@ FAULTS = {
     "load_fails": 1,
     "retire_hangs": 1,
 }
+BURST_AFTER = 4
+"""With more jobs, every other one comes at the same moment."""
 QUICK_S = 0.0004
 AT_LIMIT_S = 20.001
 """A last word that comes when the time is over, and the kill is decided."""
@@ -101,8 +103,8 @@ def draw(seed: int) -> Plan:
         hosts=max(1, r.choice((supervisors, supervisors, 1))) if shared else 1,
         pools=tuple((n, low, low + 2 * ranges) for n, low, _ in pools),
         recycle_jobs=r.choice((10_000, 10_000, 3, 1)),
-        budget_bytes=r.choice((None, None, None, 2**30)),
-        ttl_s=r.choice((10.0, 20.0, 60.0)) if shared else 300.0,
+        budget_bytes=r.choice((None, None, None, 2**30, 2**29)),
+        ttl_s=r.choice((5.0, 10.0, 20.0, 60.0)) if shared else 300.0,
         coarse=coarse,
         jobs=tuple(_jobs(r, [p[0] for p in pools], horizon_s, is_fast=is_fast)),
         faults=tuple(_faults(r, horizon_s)),
@@ -115,9 +117,11 @@ def _jobs(
     r: Random, pools: list[str], horizon_s: float, *, is_fast: bool
 ) -> list[JobPlan]:
     many = r.choice((2, 4, 6, 8))
-    jobs = [
-        _job(r, r.choice(pools), r.random() * horizon_s, f"{n}") for n in range(many)
-    ]
+    burst_s = r.random() * horizon_s
+    jobs = []
+    for n in range(many):
+        at_s = burst_s if n % 2 and many > BURST_AFTER else r.random() * horizon_s
+        jobs.append(_job(r, r.choice(pools), at_s, f"{n}"))
     if is_fast:
         at_s = r.random() * horizon_s / 2
         jobs += [
@@ -152,7 +156,7 @@ def _job(r: Random, pool: str, at_s: float, name: str) -> JobPlan:
 
 def _fate(r: Random) -> Fate:
     (name,) = r.choices(list(FATES), list(FATES.values()))
-    seconds = r.choice((0.0004, 0.01, 0.3, 2.0, 12.0))
+    seconds = r.choice((0.0004, 0.01, 0.3, 2.0, 12.0, 17.0))
     if r.random() < 0.02:
         seconds = AT_LIMIT_S
     return Fate(name, seconds)  # type: ignore[arg-type]
