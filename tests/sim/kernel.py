@@ -22,7 +22,7 @@ from typing import Self
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-EVENTS_MAX = 150_000
+EVENTS_MAX = 40_000
 """A run that takes more of them does not come to an end."""
 Act = Callable[[], object]
 
