@@ -140,6 +140,19 @@ def test_what_a_handler_left_behind_speaks_while_the_next_one_runs() -> None:
     assert result.sometimes["fate twice"] == 2
 
 
+def test_a_stopped_child_that_jobs_are_sent_ahead_to() -> None:
+    """It is replaced; the jobs are not sent and recalled for ever."""
+    quick = (Fate("ok", 0.0004),)
+    jobs = [
+        JobPlan(at_s=at_s, kind="cpu.work", pool="cpu", fates=quick)
+        for at_s in (*(0.2,) * 9, 1.2, 1.2)
+    ]
+    cut = Fault(at_s=0.95, what="cut", seconds=6.0)
+    stops = [Fault(at_s=4.0, what="stop_child", where=n) for n in (0, 1)]
+    result = run(scenario(jobs=tuple(jobs), faults=(cut, *stops)))
+    assert result.found == []
+
+
 def test_draws_differ() -> None:
     """Seeds stand for different scenarios, on both kinds of store."""
     plans = [draw(seed) for seed in range(50)]

@@ -14,7 +14,7 @@ from jobpool.core.limits import PoolLimits
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.errors import AppError, ConfigError, JobpoolBug
-from jobpool.sandbox.frames import Ask, Beat, Raised, Ready, StartFailed
+from jobpool.sandbox.frames import Ask, Beat, Raised, Ready, Retire, StartFailed
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reloading import reload_problem
@@ -140,6 +140,23 @@ def test_a_repeated_end_is_nobody_elses_crash() -> None:
     world.died(0, signal=signal.SIGKILL)
     ended = {s.id: s.outcome for s in world.settled[settled:]}
     assert ended == {first.id: Outcome.SUCCEEDED, second.id: Outcome.INTERRUPTED}
+
+
+def test_a_child_that_begins_nothing_is_replaced() -> None:
+    """Somebody has stopped it: jobs are not sent to it and taken back for ever."""
+    world = fast_world()
+    for _ in range(3):
+        world.job()
+    world.ring()
+    settled = len(world.settled)
+    for _ in range(30):
+        world.wait(0.06)
+        if not world.took(m.Recall):
+            break
+        slot = world.machine.slots[0]
+        world.step(m.Recalled(0, tuple(job.seq for job in slot.queue)))
+    assert [c.frame for c in world.took(m.Send) if isinstance(c.frame, Retire)]
+    assert {s.outcome for s in world.settled[settled:]} <= {None}
 
 
 def test_another_slots_success_does_not_cancel_a_retry() -> None:

@@ -36,6 +36,8 @@ from jobpool.supervisor.softmemory import SoftMemory
 from jobpool.supervisor.starts import empty
 
 T = TypeVar("T")
+IDLED_MAX = 20
+"""A child that begins nothing is sent so many jobs in vain, for 50 ms each."""
 DUMP_S = 0.003
 """A stack dump takes under 1 ms even with the GIL held in C; then the kill."""
 MEMORY_DUMP_S = 0.001
@@ -108,8 +110,11 @@ class Attempts:
             slot.queue.remove(job)
             job.started_s = None
         if slot.state is SlotState.BUSY:
+            slot.idled = 0 if slot.queue else slot.idled + 1
             if slot.queue:
                 self._set_deadline(slot)
+            elif slot.idled >= IDLED_MAX:
+                self.retire(slot)  # somebody has stopped it, perhaps
             else:
                 self._rest(slot)
         return back
@@ -133,7 +138,7 @@ class Attempts:
             reason = KillReason.RECYCLED if done.seq < job.seq else KillReason.PROTOCOL
             self.garbage(slot, "the end of an attempt that it does not run", reason)
             return
-        slot.jobs += 1
+        slot.jobs, slot.idled = slot.jobs + 1, 0
         if done.surprise:
             slot.dones[done.seq] = done
             self._kill(slot, Kill(KillReason.RECYCLED, done.surprise), dump=False)

@@ -197,6 +197,8 @@ class Slot:
     start_error: str = ""
     asking: int = 0
     """Requests of the child's that are with the store."""
+    idled: int = 0
+    """Recalls in a row that brought everything back: it begins nothing."""
     recalling: bool = False
     """A recall is under way."""
     recall_s: float = NEVER_S

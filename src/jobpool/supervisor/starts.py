@@ -42,7 +42,7 @@ class Starts:
         """Ask for a child."""
         slot.state = SlotState.FORKING
         slot.child += 1
-        slot.jobs = 0
+        slot.jobs = slot.idled = 0
         slot.worn = False
         slot.start_error = ""
         self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
