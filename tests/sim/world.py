@@ -214,9 +214,7 @@ class World:
 
     def operate(self, what: str, where: int) -> None:
         """Cancel or revive some job."""
-        if self.newest_job == 0:
-            return
-        jobs = list(range(1, self.newest_job + 1))
+        jobs = list(range(1, self.newest_job + 1)) or [0]
         leased = [j for held in self.database.jobs.held.values() for j in sorted(held)]
         if what == "cancel" and where % 3 and leased:
             jobs = leased
