@@ -163,7 +163,11 @@ def test_every_code_has_its_error(code, kind):
 
 @pytest.mark.parametrize(
     ("code", "is_replaced"),
-    [(sqlite3.SQLITE_IOERR_FSYNC, True), (sqlite3.SQLITE_BUSY, False)],
+    [
+        (sqlite3.SQLITE_IOERR_FSYNC, True),
+        (sqlite3.SQLITE_PROTOCOL, True),
+        (sqlite3.SQLITE_BUSY, False),
+    ],
 )
 def test_the_connection_is_replaced_after_an_io_error(store, code, is_replaced):
     """A commit is never tried again on it: its pages may be marked clean."""

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from jobpool.core.clock import Clock
 from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable, UsageError
 from jobpool.store.methods import session as methods
+from jobpool.store.sqlite.committing import commit, identity_after_commit
 from jobpool.store.sqlite.connecting import (
     connect,
     migrate,
@@ -108,6 +109,7 @@ class Database:
 
         Raises:
             StoreUnavailable: on leaving, the commit failed; nothing happened.
+            OutcomeUnknown: it failed such that it may or may not have happened.
         """
         if self._owner == threading.get_ident():
             with self._step() as session:
@@ -150,8 +152,8 @@ class Database:
     def _commit(self, session: Session) -> None:
         self._require_transaction(session)
         self._check_place()
-        session.run("commit")
-        self._check_place()
+        commit(session)
+        self._compare(identity_after_commit(self.path))
 
     def _require_transaction(self, session: Session) -> None:
         if session is not self._session or not session.connection.in_transaction:
@@ -171,7 +173,10 @@ class Database:
                 error.add_note("the rollback failed; the connection was closed")
 
     def _check_place(self) -> None:
-        if identity_of(self.path) != self._identity:
+        self._compare(identity_of(self.path))
+
+    def _compare(self, found: Identity | None) -> None:
+        if found != self._identity:
             self._drop()
             raise replaced(self.path)
 

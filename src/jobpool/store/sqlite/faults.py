@@ -79,7 +79,13 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
 MOVED = "jobpool: this queue was moved to "
 """What the triggers of a queue that was moved away say, before the new address."""
 REOPEN_AFTER = frozenset(
-    {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    {
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        # It may be its own lock that it could not give back: for ever, if it stays.
+        sqlite3.SQLITE_PROTOCOL,
+    }
 )
 """After these the connection's view of the file cannot be trusted any more.
 

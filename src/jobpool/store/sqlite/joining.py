@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jobpool.errors import JobpoolError, UsageError
+from jobpool.store.sqlite.committing import commit, identity_after_commit
 from jobpool.store.sqlite.connecting import replaced
 from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.faults import primary_code
@@ -111,13 +112,10 @@ def step(session: Session) -> Iterator[None]:
 
 
 def _commit(database: Database, session: Session) -> None:
-    _require_same_file(database)
-    session.run("commit")
-    _require_same_file(database)
-
-
-def _require_same_file(database: Database) -> None:
     if identity_of(database.path) != database.identity:
+        raise replaced(database.path)
+    commit(session)
+    if identity_after_commit(database.path) != database.identity:
         raise replaced(database.path)
 
 
@@ -143,6 +141,7 @@ def caller_transaction(database: Database, connection: Any) -> Iterator[None]:
     Raises:
         UsageError: as `checked_session`, or a transaction is open already.
         StoreUnavailable: it could not be begun or committed; nothing happened.
+        OutcomeUnknown: its commit failed such that it may or may not have happened.
     """
     session = checked_session(database, connection)
     if connection.in_transaction:

@@ -63,11 +63,15 @@ def identity_of(path: str) -> Identity | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreUnavailable(
-            f"the store {path} cannot be looked at ({error.strerror}); make its "
-            "directory readable again"
-        ) from error
+        raise _cannot_look(path, error) from error
     return found.st_dev, found.st_ino
+
+
+def _cannot_look(path: str, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the store {path} cannot be looked at ({error.strerror}); make its "
+        "directory readable again"
+    )
 
 
 def prepare(path: str, *, create: bool, force_network: bool) -> None:
@@ -81,8 +85,15 @@ def prepare(path: str, *, create: bool, force_network: bool) -> None:
     Raises:
         StoreRefused: there is no such file or directory, or a queue must not live
             there; nothing was made.
-        StoreUnavailable: the file could not be made now.
+        StoreUnavailable: the file could not be made or looked at now.
     """
+    try:
+        _prepare(path, create=create, force_network=force_network)
+    except OSError as error:
+        raise _cannot_look(path, error) from error
+
+
+def _prepare(path: str, *, create: bool, force_network: bool) -> None:
     directory = Path(path).parent
     if not directory.is_dir():
         raise StoreRefused(

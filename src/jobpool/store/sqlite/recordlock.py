@@ -68,7 +68,11 @@ class RecordLock:
         """Give the lock back, if this process has it."""
         # In a child that was forked meanwhile the file is closed: nothing is held.
         if self._fd is not None:
-            fcntl.lockf(self._fd, fcntl.LOCK_UN)
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN)
+            except OSError:
+                # What was done under the lock is done: that is no error of it.
+                self.close()
 
     def close(self) -> None:
         """Close the file; the next `take` opens it again."""

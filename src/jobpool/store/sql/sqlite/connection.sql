@@ -61,6 +61,11 @@ COMMIT
 -- Nothing happened.
 ROLLBACK
 
+-- name: overwrite
+-- A change for its own sake: SQLite does not write what stays as it is.
+INSERT INTO jobpool_meta (name, value) VALUES ('overwritten', 0)
+ON CONFLICT (name) DO UPDATE SET value = (value = 0)
+
 -- name: savepoint
 -- One method within a transaction.
 SAVEPOINT jobpool_step

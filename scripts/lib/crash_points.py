@@ -1,0 +1,133 @@
+"""Every crash point of the SQLite store, and power cuts, with a page of figures.
+
+First, each operation (create, migrate, enqueue, lease, settle, reclaim, prune, open
+after a crash, …) is killed before each of its system calls, and each of its calls
+fails with each errno that it may have, once and for good, alone and beside a neighbour
+that keeps the file open. Then the power fails: what was not synced is lost, torn or
+reordered. After each, the state must be the old or the new one, with everything
+acknowledged, and the operation must succeed when it is tried again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import multiprocessing
+import random
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import crash_filter
+from crash_operations import OPERATIONS
+from crash_point import Point, Result, points_of, run_point
+from crash_states import work_root
+from power_cut import Cut, cut_the_power, cuts_of
+
+PROBLEMS_SHOWN_MAX = 40
+_PROCESSES = 2
+
+
+def main() -> int:
+    """Run what was asked for; 0 only if nothing was wrong."""
+    options = _options()
+    if not crash_filter.is_available():
+        print(
+            "crash-points: this kernel or architecture cannot tell a parent of system "
+            "calls (seccomp user notification, Linux 5.0 on x86_64 or aarch64)",
+            file=sys.stderr,
+        )
+        return 2
+    started_s = time.monotonic()
+    names = options.operation or list(OPERATIONS)
+    work_root()  # Made here, so that it is removed here.
+    rng = random.Random(options.seed)  # noqa: S311 - repeatable, not secret
+    with multiprocessing.get_context("fork").Pool(_PROCESSES) as pool:
+        points = _all_points(pool, names)
+        known = len(points)
+        if options.points:
+            points = rng.sample(points, min(options.points, known))
+        hits = list(zip(points, pool.imap(run_point, points, 8), strict=False))
+        cuts = list(cuts_of(names, options.power_cuts, rng))
+        outages = list(zip(cuts, pool.imap(cut_the_power, cuts, 8), strict=False))
+    page = _page(hits, outages, known)
+    page |= {"seed": options.seed, "seconds": round(time.monotonic() - started_s, 1)}
+    print(json.dumps(page) if options.json else _text(page))
+    return 1 if page["violations"] else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
+    parser.add_argument("--points", type=int, help="so many of them; default: all")
+    parser.add_argument("--power-cuts", type=int, default=1000, help="default: 1000")
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument(
+        "--operation",
+        action="append",
+        choices=list(OPERATIONS),
+        help="only this one; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser.parse_args()
+
+
+def _all_points(pool: Any, names: Iterable[str]) -> list[Point]:
+    return [p for found in pool.imap(_points_of_both, names) for p in found]
+
+
+def _points_of_both(name: str) -> list[Point]:
+    return [p for alone in (False, True) for p in points_of(name, neighbour=alone)]
+
+
+def _page(
+    hits: list[tuple[Point, Result]],
+    outages: list[tuple[Cut, str | None]],
+    known: int,
+) -> dict[str, Any]:
+    faults = Counter(
+        errno.errorcode[point.error] if point.error else "SIGKILL" for point, _ in hits
+    )
+    found = [f"{point}: {one.problem}" for point, one in hits if one.problem]
+    found += [f"{cut}: {problem}" for cut, problem in outages if problem]
+    trials = len(hits) + len(outages)
+    return {
+        "points": len(hits),
+        "points_known": known,
+        "points_met": sum(one.was_met for _, one in hits),
+        "errors_reported": sum(one.was_told for _, one in hits),
+        "faults": dict(sorted(faults.items())),
+        "by_operation": dict(Counter(point.operation for point, _ in hits)),
+        "power_cuts": len(outages),
+        "violations": len(found),
+        # With none seen in n trials, the rule of three.
+        "at_most_with_95_percent": None if found or not trials else 3 / trials,
+        "problems": found[:PROBLEMS_SHOWN_MAX],
+    }
+
+
+def _text(page: dict[str, Any]) -> str:
+    return "\n".join(_lines(page))
+
+
+def _lines(page: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"{page['points']} of {page['points_known']} crash points "
+        f"({page['points_met']} met), {page['power_cuts']} power cuts, "
+        f"{page['seconds']} s, seed {page['seed']}"
+    )
+    for what in ("faults", "by_operation"):
+        yield f"{what}: {', '.join(f'{k} {v}' for k, v in page[what].items())}"
+    yield f"errors that the operation reported: {page['errors_reported']}"
+    bound = page["at_most_with_95_percent"]
+    yield f"violations: {page['violations']}" + (
+        f" (fewer than {bound:.1e} a trial, with 95 % certainty)" if bound else ""
+    )
+    yield from page["problems"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
