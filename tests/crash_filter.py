@@ -92,6 +92,8 @@ _NOBODY = -7
 """No descriptor: calls on it are what the child tells."""
 _LOCKING = frozenset({fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_GETLK})
 PATIENCE_S = 20.0
+UNLOCK = "unlock"
+"""How a call of fcntl is named that gives a lock back."""
 KILL = -1
 """A decision: the child ends where it stands, before the call."""
 GO_ON = 0
@@ -255,11 +257,19 @@ def _listen(listener, pid, decide, hear):
         elif name == "fcntl" and arguments[1] not in _LOCKING:
             decision = GO_ON
         else:
-            decision = decide(Call(name, tuple(arguments), caller))
+            decision = decide(_as_seen(Call(name, tuple(arguments), caller)))
         if decision == KILL:
             os.kill(pid, signal.SIGKILL)
             return
         _reply(listener, _ANSWER.pack(at, 0, -decision, 0 if decision else _CONTINUE))
+
+
+def _as_seen(call):
+    """Tell taking a lock from giving it back."""
+    if call.name != "fcntl":
+        return call
+    (lock_type,) = struct.unpack("=h", call.memory(call.arguments[2], 2))
+    return call._replace(name=UNLOCK) if lock_type == fcntl.F_UNLCK else call
 
 
 def _reply(listener, reply):

@@ -166,6 +166,7 @@ def test_every_code_has_its_error(code, kind):
     [
         (sqlite3.SQLITE_IOERR_FSYNC, True),
         (sqlite3.SQLITE_PROTOCOL, True),
+        (sqlite3.SQLITE_READONLY, True),
         (sqlite3.SQLITE_BUSY, False),
     ],
 )

@@ -85,6 +85,8 @@ REOPEN_AFTER = frozenset(
         sqlite3.SQLITE_NOTADB,
         # It may be its own lock that it could not give back: for ever, if it stays.
         sqlite3.SQLITE_PROTOCOL,
+        # SQLite opens a file for reading when it cannot open it for writing just then.
+        sqlite3.SQLITE_READONLY,
     }
 )
 """After these the connection's view of the file cannot be trusted any more.

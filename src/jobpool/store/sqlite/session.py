@@ -61,16 +61,19 @@ class Session:
     def _execute(
         self, name: str, parameters: Mapping[str, Any]
     ) -> tuple[list[Row], int]:
-        # Made directly: connection.cursor() would carry a caller's row_factory.
-        cursor = sqlite3.Cursor(self.connection)
         try:
-            cursor.execute(_QUERIES[name], parameters)
-            # Fetching goes on executing: it can fail as well.
-            rows = cursor.fetchall()
+            # Made directly: connection.cursor() would carry a caller's row_factory.
+            cursor = sqlite3.Cursor(self.connection)
+            try:
+                cursor.execute(_QUERIES[name], parameters)
+                # Fetching goes on executing: it can fail as well.
+                rows = cursor.fetchall()
+            except sqlite3.Error:
+                # The traceback would keep the statement, and that keeps a connection
+                # open which was closed, until nobody holds the writers' lock.
+                cursor.close()
+                raise
         except (sqlite3.Error, OverflowError) as error:
-            # The error's traceback would keep the statement, and that the connection
-            # open: closed here and now, it is closed under the writers' lock.
-            cursor.close()
             raise explain(error, self.path, _table_of(_QUERIES[name])) from error
         return rows, cursor.rowcount
 
