@@ -39,10 +39,16 @@ class Checker:
     Args:
         schema: JSON Schema of the arguments object, as published; ``b"{}"`` takes
             everything.
+
+    Raises:
+        ArgumentsRejected: it is not JSON; somebody else has written it.
     """
 
     def __init__(self, schema: bytes) -> None:
-        self._schema: Any = msgspec.json.decode(schema)
+        try:
+            self._schema: Any = msgspec.json.decode(schema)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise _no_schema("the arguments", exc) from exc
         self._object = _resolved(self._schema)
         self._validator: Any = None
 
@@ -70,7 +76,8 @@ class Checker:
         return dict(sorted(given.items(), key=lambda kv: order.get(kv[0], len(order))))
 
     def _names(self) -> list[str]:
-        return list(self._object.get("properties", {}))
+        found = self._object.get("properties")
+        return list(found) if isinstance(found, dict) else []
 
     def _named(self, values: list[Any], what: str) -> dict[str, Any]:
         names = self._names()
@@ -92,12 +99,20 @@ class Checker:
         # Only here: it takes 100 ms to import.
         from jsonschema import Draft202012Validator  # noqa: PLC0415
         from jsonschema.exceptions import best_match  # noqa: PLC0415
+        from referencing import Registry  # noqa: PLC0415
 
-        if self._validator is None:
-            self._validator = Draft202012Validator(self._schema)
-        error = best_match(self._validator.iter_errors(given))
-        if error is not None:
-            raise ArgumentsRejected(f"{what}: {self._verdict(error, given)}")
+        try:
+            if self._validator is None:
+                # A registry of its own: the usual one would fetch what is not in it.
+                self._validator = Draft202012Validator(
+                    self._schema, registry=Registry()
+                )
+            error = best_match(self._validator.iter_errors(given))
+            verdict = error and self._verdict(error, given)
+        except Exception as exc:
+            raise _no_schema(what, exc) from exc
+        if verdict:
+            raise ArgumentsRejected(f"{what}: {verdict}")
 
     def _verdict(self, error: Any, given: dict[str, Any]) -> str:
         """Say what is wrong without showing a value."""
@@ -138,6 +153,13 @@ def encoded(arguments: dict[str, Any], max_bytes: int, what: str) -> bytes:
     return payload
 
 
+def _no_schema(what: str, error: Exception) -> ArgumentsRejected:
+    return ArgumentsRejected(
+        f"{what} cannot be checked: the published schema of this kind is none "
+        f"({type(error).__name__}); start a supervisor, which publishes it anew"
+    )
+
+
 def _decode(text: str, what: str) -> Any:
     try:
         return msgspec.json.decode(text.encode())
@@ -152,5 +174,7 @@ def _resolved(schema: Any) -> dict[str, Any]:
     """Return the object schema that a top-level ``$ref`` points to."""
     found = schema
     if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-        found = schema.get("$defs", {}).get(schema["$ref"].rpartition("/")[2])
+        named = schema.get("$defs")
+        name = schema["$ref"].rpartition("/")[2]
+        found = named.get(name) if isinstance(named, dict) else None
     return found if isinstance(found, dict) else {}

@@ -105,7 +105,7 @@ def _sqlite_path(url: str) -> str:
             f"store: {url!r} names no file; jobs must outlive their process: name "
             f"one, {_EXAMPLES}"
         )
-    if "\0" in path or "?" in path or "#" in path:
+    if any(odd in path for odd in "\0?#") or not _can_be_named(path):
         raise ConfigError(
             f"store: {url!r} has a character that a path here cannot have (?, #, "
             f"NUL); there are no options after it: write only the path, {_EXAMPLES}"
@@ -113,6 +113,17 @@ def _sqlite_path(url: str) -> str:
     return path
 
 
+def _can_be_named(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _without_secret(url: str) -> str:
     before, at, after = url.rpartition("@")
-    return f"{before.partition('://')[0]}://…@{after}" if at and before else url
+    if not at:
+        return url
+    scheme, colon, _ = before.partition("://")
+    return f"{scheme}://…@{after}" if colon else f"…@{after}"
