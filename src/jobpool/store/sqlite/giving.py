@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -165,8 +166,13 @@ def _note(session: Session) -> Note | None:
     return next((Note(*row) for row in session.rows("move_note")), None)
 
 
-def _closings(address: str) -> list[str]:
+@cache
+def _closing_text() -> str:
     folder = resources.files("jobpool.store").joinpath("sql", "sqlite", "moved")
-    text = folder.joinpath("close.sql").read_text("utf-8")
-    _, *statements = text.replace("ADDRESS", address.replace("'", "''")).split("\n\n")
+    return folder.joinpath("close.sql").read_text("utf-8")
+
+
+def _closings(address: str) -> list[str]:
+    text = _closing_text().replace("ADDRESS", address.replace("'", "''"))
+    _, *statements = text.split("\n\n")
     return statements

@@ -1,0 +1,81 @@
+"""The README's table "Who can do what", and which test proves each line of it."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+README = TESTS.parent / "README.md"
+PROOFS = {
+    "a producer": (
+        "integration/test_hostile_child.py::test_a_kind_that_is_no_name_is_refused",
+        "integration/test_hostile_child.py::test_a_kind_leads_to_nothing_but_a_handler",
+        "property/test_client_arguments.py",
+        "property/test_hostile_input.py::test_a_line_of_anything_ends_with_a_documented_code",
+        "store/test_sqlite_faults.py::test_a_full_queue_is_not_counted_at_every_refusal",
+        "unit/test_cli_arguments.py::test_what_does_not_fit_is_refused_without_showing_values",
+    ),
+    "a handler, at `off`": (
+        "integration/test_hostile_child.py::test_only_the_liar_pays",
+        "integration/test_sandbox_deaths.py::test_kill_takes_the_whole_tree",
+        "integration/test_cli_reading.py::test_nothing_that_a_job_says_reaches_the_terminal_raw",
+        "property/test_frames.py::test_arbitrary_bytes_only_ever_raise_frame_error",
+        "property/test_hostile_input.py::test_a_damaged_stream_only_ever_raises_frame_error",
+        "property/test_hostile_input.py::test_an_event_is_one_harmless_line",
+        "unit/test_events.py::test_no_text_can_forge_a_line_or_reach_the_terminal",
+    ),
+    "a handler, at `standard`": (
+        "integration/test_isolation.py::test_nothing_outside_is_signalled_or_written",
+        "integration/test_isolation.py::test_calls_that_are_no_jobs_business_are_denied",
+        "integration/test_isolation.py::test_no_program_gives_a_child_more_rights",
+    ),
+    "the same, with `write`, `network`, `env`": (
+        "integration/test_isolation.py::test_files_are_written_only_where_the_pool_says",
+        "integration/test_isolation.py::test_without_network_no_socket_leads_out",
+        "integration/test_sandbox_state.py::test_environment_can_be_scrubbed",
+    ),
+    "a handler, at `strict`": (
+        "integration/test_strict.py::test_it_sees_itself_and_its_init",
+        "integration/test_strict.py::test_nothing_of_the_host_is_there_that_it_does_not_need",
+        "integration/test_strict.py::test_nobody_is_signalled_traced_or_written",
+        "integration/test_strict.py::test_only_named_variables_are_there",
+        "integration/test_strict.py::test_the_store_is_covered_where_its_directory_is_shown",
+    ),
+    "who may write to the database": (
+        "integration/test_hostile_child.py::test_a_kind_leads_to_nothing_but_a_handler",
+        "property/test_hostile_input.py::test_a_published_schema_of_anything_accepts_or_rejects",
+        "store/test_sqlite_garbage.py::test_a_row_that_cannot_be_read_stops_nobody",
+        "store/test_sqlite_extremes.py::test_a_runnable_row_out_of_range_stops_nobody",
+    ),
+    "another user of the machine": (
+        "store/test_sqlite_files.py::test_a_new_store_is_its_owners_alone",
+        "integration/test_sandbox_identity.py::test_directory_is_private_and_says_who_we_are",
+        "integration/test_hostile_child.py::test_a_run_is_its_owners_alone",
+    ),
+    "a peer in PostgreSQL's network": (
+        "store/test_postgres_roles.py::test_a_producer_cannot_forge_a_result",
+    ),
+}
+
+
+def rows():
+    """Return who stands in the table."""
+    _, _, section = README.read_text("utf-8").partition("### Who can do what\n")
+    table = section.partition("\n### ")[0]
+    return re.findall(r"^\| (?!who \| |---)([^|]+?) \|", table, re.MULTILINE)
+
+
+def test_each_line_of_the_table_is_proved():
+    """Nobody stands there without a test, and no test is for nobody."""
+    assert rows() == list(PROOFS)
+
+
+@pytest.mark.parametrize("proof", sorted({p for one in PROOFS.values() for p in one}))
+def test_the_proof_is_there(proof):
+    """A test of that name, in that file."""
+    path, _, name = proof.partition("::")
+    tree = ast.parse((TESTS / path).read_text("utf-8"))
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert name in names or (not name and any(n.startswith("test_") for n in names))
