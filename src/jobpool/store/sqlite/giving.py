@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -16,6 +15,11 @@ from jobpool.store.sqlite.session import Session
 
 CHUNK = 1000
 """Jobs that are staged in one transaction."""
+_CLOSING = (
+    resources.files("jobpool.store")
+    .joinpath("sql", "sqlite", "moved", "close.sql")
+    .read_text("utf-8")
+)
 COPYING, COMMITTING, DONE = range(3)
 _OPENINGS = (
     "move_open_enqueue",
@@ -166,13 +170,7 @@ def _note(session: Session) -> Note | None:
     return next((Note(*row) for row in session.rows("move_note")), None)
 
 
-@cache
-def _closing_text() -> str:
-    folder = resources.files("jobpool.store").joinpath("sql", "sqlite", "moved")
-    return folder.joinpath("close.sql").read_text("utf-8")
-
-
 def _closings(address: str) -> list[str]:
-    text = _closing_text().replace("ADDRESS", address.replace("'", "''"))
+    text = _CLOSING.replace("ADDRESS", address.replace("'", "''"))
     _, *statements = text.split("\n\n")
     return statements
