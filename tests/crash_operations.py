@@ -6,12 +6,12 @@ makes the same states, and a token that is granted twice is the same number.
 """
 
 import contextlib
-import os
 import sqlite3
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import msgspec
 
@@ -36,13 +36,25 @@ from storing import (
     succeeded,
 )
 
-granting.secrets = giving.secrets = types.SimpleNamespace(randbits=lambda _bits: 0)
-# A lock that cannot be had is reported soon: nobody else is there to wait for.
-connecting.BUSY_TIMEOUT_S = 0.05
-writers.WAIT_S = 0.2
 KNOWN = {"cpu": ("shop.thumbnail",)}
 _AT_ONCE = Retention(**{f"{state}_s": 0.0 for state in ("succeeded", "dead")})
 _STEPS_V1 = 5
+
+
+@contextlib.contextmanager
+def repeatable():
+    """Let every run make the same states; whatever runs operations is within this.
+
+    A lock that cannot be had is reported soon: nobody is there to be waited for.
+    """
+    zeros = types.SimpleNamespace(randbits=lambda _bits: 0)
+    with (
+        mock.patch.object(granting, "secrets", zeros),
+        mock.patch.object(giving, "secrets", zeros),
+        mock.patch.object(connecting, "BUSY_TIMEOUT_S", 0.05),
+        mock.patch.object(writers, "WAIT_S", 0.2),
+    ):
+        yield
 
 
 class Operation(NamedTuple):
@@ -152,7 +164,6 @@ def _dead_run(directory):
     leases = _leased(directory)
     root = directory / "jobs.db.run"
     root.mkdir(mode=0o700)
-    os.environ["TMPDIR"] = str(directory)
     kept = RunDirectory(_made(root / "run-1"), "run-1", _made(directory / "jobpool-t"))
     Path(kept.mark_path(0)).write_bytes(bytes(64))
     kept.open_wake()

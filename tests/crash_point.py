@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import crash_filter
 from crash_filter import GO_ON, KILL, UNLOCK
-from crash_operations import OPERATIONS, checkpoint_at_once, open_at
+from crash_operations import OPERATIONS, checkpoint_at_once, open_at, repeatable
 from crash_states import copy_of, judge, reference
 from jobpool.errors import JobpoolBug, JobpoolError, OutcomeUnknown
 
@@ -195,6 +195,7 @@ class _Case:
         return f"the child ended with {ended.code}: {ended.said[-2000:]}"
 
 
+@repeatable()
 def run_operation(name, directory, decide, hear, *, seen_opening=False):
     """Run an operation in a child; see `crash_filter.run`.
 

@@ -21,6 +21,7 @@ from crash_operations import (
     as_of_version,
     checkpoint_at_once,
     open_at,
+    repeatable,
 )
 
 ABSENT = "no file"
@@ -78,6 +79,7 @@ def _everything(connection):
 
 
 @functools.cache
+@repeatable()
 def reference(name):
     """Return what an operation does; made once in a process."""
     operation = OPERATIONS[name]
@@ -155,6 +157,7 @@ def work_root():
     return made
 
 
+@repeatable()
 def judge(name, directory, done, *, surely_not=False):
     """Say what is wrong with a database after a crash; None: nothing.
 
