@@ -7,23 +7,36 @@ makes the same states, and a token that is granted twice is the same number.
 
 import contextlib
 import sqlite3
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import msgspec
 
 import crash_filter
+from crash_preparations import (
+    checkpoint_at_once,
+    close_source,
+    dead_run,
+    dies,
+    empty,
+    finished,
+    leased,
+    make_version,
+    moving,
+    nothing,
+    open_at,
+    some,
+    source_of,
+    without_run,
+)
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.errors import StoreUnavailable
-from jobpool.sandbox.rundirectory import RunDirectory, remove_run
-from jobpool.store import open_store
+from jobpool.sandbox.rundirectory import remove_run
 from jobpool.store.queries import load_migrations
-from jobpool.store.sqlite import connecting, giving, granting, writers
+from jobpool.store.sqlite import giving
 from jobpool.supervisor.reclaim import reclaim
 from storing import (
     ManualClock,
@@ -38,23 +51,6 @@ from storing import (
 
 KNOWN = {"cpu": ("shop.thumbnail",)}
 _AT_ONCE = Retention(**{f"{state}_s": 0.0 for state in ("succeeded", "dead")})
-_STEPS_V1 = 5
-
-
-@contextlib.contextmanager
-def repeatable():
-    """Let every run make the same states; whatever runs operations is within this.
-
-    A lock that cannot be had is reported soon: nobody is there to be waited for.
-    """
-    zeros = types.SimpleNamespace(randbits=lambda _bits: 0)
-    with (
-        mock.patch.object(granting, "secrets", zeros),
-        mock.patch.object(giving, "secrets", zeros),
-        mock.patch.object(connecting, "BUSY_TIMEOUT_S", 0.05),
-        mock.patch.object(writers, "WAIT_S", 0.2),
-    ):
-        yield
 
 
 class Operation(NamedTuple):
@@ -75,143 +71,13 @@ class Operation(NamedTuple):
     versions: tuple[int, ...] = ()
 
 
-def open_at(directory):
-    """Open the store of a directory, with the time that stands still."""
-    return open_store(f"sqlite:///{directory}/jobs.db", clock=ManualClock())
-
-
-def checkpoint_at_once(store):
-    """Let each commit of a store copy the whole log into the file."""
-    connection = store._database._session.connection
-    connection.execute("PRAGMA wal_autocheckpoint = 1").fetchall()
-
-
-@contextlib.contextmanager
-def as_of_version(version):
-    """Know only the first so many steps of the schema."""
-    known = connecting.load_migrations
-    connecting.load_migrations = lambda database: known(database)[:version]
-    try:
-        yield
-    finally:
-        connecting.load_migrations = known
-
-
-def make_version(directory, version):
-    """Make a database of an older schema, with jobs in it."""
-    with as_of_version(version):
-        open_at(directory).close()
-    _fill_by_hand(directory)
-
-
-def _fill_by_hand(directory):
-    with contextlib.closing(sqlite3.connect(directory / "jobs.db")) as connection:
-        for number in range(1, _STEPS_V1 + 1):
-            connection.execute(
-                "INSERT INTO jobpool_jobs (kind, pool, state, created_at_ms, run_at_ms)"
-                " VALUES ('shop.thumbnail', 'cpu', 'runnable', 1, ?)",
-                [number],
-            )
-            connection.execute(
-                "INSERT INTO jobpool_payloads VALUES (?, x'7b7d')", [number]
-            )
-        connection.commit()
-
-
-def _nothing(directory):
-    """Leave the directory empty."""
-
-
-def _empty(directory):
-    with contextlib.closing(open_at(directory)) as store:
-        begin_run(store)
-
-
-def _some(directory):
-    """Make a run, jobs that are due, will be, and have expired."""
-    with contextlib.closing(open_at(directory)) as store:
-        begin_run(store, kinds=[kind_record()])
-        store.enqueue([new_job(payload=b'{"n":%d}' % n) for n in range(12)])
-        store.enqueue([new_job(delay_ms=5), new_job(expires_in_ms=5)])
-        store.enqueue([new_job(delay_ms=10**6)])
-    _move_back(directory, "run_at_ms", "expires_at_ms")
-
-
-def _move_back(directory, *columns):
-    """Let what is due, expires or ends within a second have done so."""
-    with contextlib.closing(sqlite3.connect(directory / "jobs.db")) as connection:
-        for column in columns:
-            connection.execute(
-                f"UPDATE jobpool_jobs SET {column} = {column} - 1000 "  # noqa: S608 - the tests' own
-                f"WHERE {column} < ?",
-                [ManualClock().now_ms + 1000],
-            )
-        connection.commit()
-
-
-def _leased(directory):
-    """Let a run hold ten leases, one of them with a past."""
-    _some(directory)
-    with contextlib.closing(open_at(directory)) as store:
-        (first,) = lease(store, limit=1)
-        again = msgspec.structs.replace(ended(first), state=JobState.RUNNABLE)
-        store.settle([again])
-        return lease(store, limit=10)
-
-
-def _dead_run(directory):
-    """Leave what a killed supervisor leaves: leases, and its run directory."""
-    leases = _leased(directory)
-    root = directory / "jobs.db.run"
-    root.mkdir(mode=0o700)
-    kept = RunDirectory(_made(root / "run-1"), "run-1", _made(directory / "jobpool-t"))
-    Path(kept.mark_path(0)).write_bytes(bytes(64))
-    kept.open_wake()
-    kept.close()
-    return leases
-
-
-def _made(directory):
-    directory.mkdir(mode=0o700)
-    return directory
-
-
-def _finished(directory):
-    """Have jobs that succeeded and died, with history and results."""
-    leases = _leased(directory)
-    with contextlib.closing(open_at(directory)) as store:
-        store.settle([succeeded(one) for one in leases[:5]])
-        store.settle([_dies(one) for one in leases[5:8]])
-    _move_back(directory, "finished_at_ms")
-
-
-def _without_run(directory):
-    """Have jobs and no supervisor, as a queue that is to be moved."""
-    _some(directory)
-    with contextlib.closing(open_at(directory)) as store:
-        store.end_run("run-1")
-
-
-def _moving(directory):
-    """Have a move begun."""
-    _without_run(directory)
-    with contextlib.closing(open_at(directory)) as store:
-        _close_source(store, None)
-
-
-def _dies(granted):
-    return msgspec.structs.replace(
-        ended(granted, Outcome.CRASHED), state=JobState.DEAD, delay_ms=0
-    )
-
-
 def _settle_all(store, leases):
     """Settle a batch in which each end of an attempt is met."""
     retried = ended(leases[1], Outcome.FAILED)
     poison = msgspec.structs.replace(
         ended(leases[2], Outcome.CRASHED), state=JobState.QUARANTINED, delay_ms=0
     )
-    hooked = msgspec.structs.replace(_dies(leases[3]), followup=new_job())
+    hooked = msgspec.structs.replace(dies(leases[3]), followup=new_job())
     return store.settle(
         [succeeded(leases[0], b"7"), retried, poison, hooked, handed_back(leases[4])]
     )
@@ -255,25 +121,18 @@ def _remove_run(store, _given):
 
 
 def _close_source(store, _given):
-    """Begin to move the queue away."""
-    with _source(store) as source:
-        return source.shut("postgresql://new.example/jobs")
+    return close_source(store)
 
 
 def _move_on(store, _given):
-    with _source(store) as source:
+    with source_of(store) as source:
         source.step(source.note(), giving.COMMITTING)
 
 
 def _give_up_moving(store, _given):
-    with _source(store) as source:
+    with source_of(store) as source:
         if source.note() is not None:
             source.reopen()
-
-
-def _source(store):
-    path = store.url.removeprefix("sqlite:///")
-    return contextlib.closing(giving.Source(path))
 
 
 def _enqueue(*jobs):
@@ -332,7 +191,7 @@ def crashed(name, kills_at):
 
 OPERATIONS = {
     "create": Operation(
-        _nothing,
+        nothing,
         (_look,),
         opens=True,
         versions=tuple(range(len(load_migrations("sqlite")) + 1)),
@@ -343,10 +202,10 @@ OPERATIONS = {
     "migrate-2": Operation(
         lambda at: make_version(at, 2), (_look,), opens=True, versions=(2, 3)
     ),
-    "open": Operation(_some, (_look,), opens=True),
-    "enqueue": Operation(_empty, SINGLE),
+    "open": Operation(some, (_look,), opens=True),
+    "enqueue": Operation(empty, SINGLE),
     "enqueue-bulk": Operation(
-        _empty,
+        empty,
         (
             lambda store, _given: store.enqueue(
                 [new_job(payload=b"[%d]" % n) for n in range(300)]
@@ -354,20 +213,20 @@ OPERATIONS = {
             _enqueue(new_job(payload=b'"' + b"x" * 65536 + b'"')),
         ),
     ),
-    "lease": Operation(_some, (_lease(3), _lease(10))),
+    "lease": Operation(some, (_lease(3), _lease(10))),
     "settle": Operation(
-        _leased,
+        leased,
         (
             lambda store, leases: store.settle([succeeded(leases[5])]),
             _settle_all,
             lambda store, leases: store.settle([ended(leases[6])]),
         ),
     ),
-    "group-commit": Operation(_leased, (_group_commit,)),
-    "caller-transaction": Operation(_some, (_caller_transaction,)),
-    "reclaim": Operation(_dead_run, (_reclaim_run, _remove_run)),
+    "group-commit": Operation(leased, (_group_commit,)),
+    "caller-transaction": Operation(some, (_caller_transaction,)),
+    "reclaim": Operation(dead_run, (_reclaim_run, _remove_run)),
     "runs": Operation(
-        _some,
+        some,
         (
             lambda store, _given: begin_run(store, "run-2", [kind_record()]),
             lambda store, _given: store.renew("run-2", 60.0),
@@ -375,7 +234,7 @@ OPERATIONS = {
         ),
     ),
     "operate": Operation(
-        _finished,
+        finished,
         (
             lambda store, _given: store.cancel([9, 10]),
             lambda store, _given: store.revive([9, 6], list(JobState)[3:]),
@@ -383,10 +242,10 @@ OPERATIONS = {
             lambda store, _given: store.resume(pool="cpu"),
         ),
     ),
-    "move-source": Operation(_without_run, (_close_source, _move_on)),
-    "move-abandon": Operation(_moving, (_give_up_moving,)),
-    "prune": Operation(_finished, (_prune(3), _prune(100))),
-    "checkpoint": Operation(_some, CYCLE, checkpoints=True),
+    "move-source": Operation(without_run, (_close_source, _move_on)),
+    "move-abandon": Operation(moving, (_give_up_moving,)),
+    "prune": Operation(finished, (_prune(3), _prune(100))),
+    "checkpoint": Operation(some, CYCLE, checkpoints=True),
 }
 _CRASHES = (
     ("enqueue", 20),

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import crash_filter
 from crash_filter import GO_ON, KILL, UNLOCK
-from crash_operations import OPERATIONS, checkpoint_at_once, open_at, repeatable
+from crash_operations import OPERATIONS
+from crash_preparations import checkpoint_at_once, open_at, repeatable
 from crash_states import copy_of, judge, reference
 from jobpool.errors import JobpoolBug, JobpoolError, OutcomeUnknown
 

@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crash_operations import (
-    OPERATIONS,
+from crash_operations import OPERATIONS
+from crash_preparations import (
     as_of_version,
     checkpoint_at_once,
     open_at,

@@ -15,10 +15,11 @@ import pytest
 import crash_filter
 import crash_point
 import power_cut
-from crash_operations import OPERATIONS, open_at
+from crash_operations import OPERATIONS
+from crash_preparations import open_at
 
 TOP = Path(__file__).parents[2]
-POINTS, POWER_CUTS = 2000, 300
+POINTS, POWER_CUTS = 2000, 200
 pytestmark = pytest.mark.skipif(
     not crash_filter.is_available(),
     reason="this kernel or architecture cannot tell a parent of system calls "
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.timeout(900)
 def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
-    """And all that was acknowledged is there; a seed of its own in each run (40 s)."""
+    """And all that was acknowledged is there; a seed of its own in each run (about a minute)."""
     seed = os.environ.get(
         "JOBPOOL_CRASH_SEED", str(random.SystemRandom().getrandbits(32))
     )

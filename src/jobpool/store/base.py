@@ -90,6 +90,7 @@ class Store(Protocol):
             QueueFull: more than the allowed number of jobs wait.
             UsageError: the connection is closed, or is to another database.
             StoreUnavailable: nothing was stored.
+            OutcomeUnknown: the commit failed such that they may or may not be stored.
         """
         ...
 
@@ -108,6 +109,7 @@ class Store(Protocol):
             UsageError: the connection is closed, is to another database, or has a
                 transaction open.
             StoreUnavailable: it could not be begun or committed; nothing happened.
+            OutcomeUnknown: its commit failed such that it may or may not have happened.
         """
         ...
 
