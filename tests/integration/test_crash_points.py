@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.timeout(900)
 def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
-    """And all that was acknowledged is there; a seed of its own in each run (about a minute)."""
+    """And all that was acknowledged is there; each run has its own seed (a minute)."""
     seed = os.environ.get(
         "JOBPOOL_CRASH_SEED", str(random.SystemRandom().getrandbits(32))
     )
