@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from service import Pause
+
 SLACK_MS = 500
 """For a busy machine, on top of the margin by which a fence comes early."""
 HARMLESS = frozenset({"lost", "interrupted"})
@@ -57,14 +59,6 @@ class Kill(NamedTuple):
     at_ms: int
     is_calm: bool = False
     """All was well otherwise, and nobody else of its host was there to take over."""
-
-
-class Pause(NamedTuple):
-    """A supervisor that was stopped and continued: meanwhile it cannot fence itself."""
-
-    host: str
-    from_ms: int
-    until_ms: int
 
 
 class History(NamedTuple):

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from many_hosts_history import Kill
-from many_hosts_host import Host, now_ms
+from many_hosts_host import Host
 
 from cutting_proxy import DOWN, UP
 from postgres_server import OwnServer
+from service import now_ms
 
 TICK_S = 0.05
 PATIENCE_S = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import psycopg
 
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
+from witnessing import Witness
 
 LOOK_EVERY_S = 0.05
 RETRY_S = 0.1
@@ -20,33 +20,6 @@ OUTLASTS_BY_S = 3.0, 6.0
 """Longer than the TTL: some end just before or after a stopped supervisor goes on."""
 URGENT = 10
 """Their priority: they begin before whatever has piled up."""
-
-
-class Witness(threading.Thread):
-    """A thread that works until `finish`, which raises what it died of."""
-
-    def __init__(self) -> None:
-        super().__init__(name=type(self).__name__.lower(), daemon=True)
-        self._ends = threading.Event()
-        self._error: Exception | None = None
-
-    def run(self) -> None:
-        """Work."""
-        try:
-            self.work()
-        except Exception as error:  # noqa: BLE001 - `finish` raises it
-            self._error = error
-
-    def work(self) -> None:
-        """Go on until `_ends` is set."""
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Let the work at hand be done, and end."""
-        self._ends.set()
-        self.join()
-        if self._error is not None:
-            raise self._error
 
 
 class Producer(Witness):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from service import Pause
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "lib" / "many_hosts_history.py"
 
 
@@ -62,7 +64,7 @@ def good():
         },
         holders={11: "b", 12: "a", 22: "b", 33: "c", 43: "b", 14: "b", 24: "b"},
         kills=[h.Kill("a", 1200, is_calm=True)],
-        pauses=[h.Pause("h2", 10_200, 18_300)],
+        pauses=[Pause("h2", 10_200, 18_300)],
         takeover_ms_max=7000,
         refused=1,
     )
