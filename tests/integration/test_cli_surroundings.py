@@ -1,5 +1,6 @@
 """The command line in its surroundings: help, exit codes, pipes, machine, signals."""
 
+import errno
 import json
 import os
 import signal
@@ -194,6 +195,17 @@ def test_a_bug_is_reported_as_one(monkeypatch):
     result = failing(monkeypatch, ZeroDivisionError("oops"))
     assert result.exit_code == 70
     assert "ZeroDivisionError should not have happened; please report" in result.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM])
+def test_a_machine_that_has_no_more_to_give_is_no_bug(monkeypatch, number):
+    """Out of descriptors, pids or memory at the start: one line, and no plea."""
+    result = failing(monkeypatch, OSError(number, os.strerror(number)))
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: the machine refused what jobpool needs ({os.strerror(number)}); "
+        "raise its limits of open files, processes and memory, or end something else\n"
+    )
 
 
 def test_ctrl_c_is_quiet(monkeypatch):

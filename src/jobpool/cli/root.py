@@ -7,6 +7,7 @@ the supervisor.
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -20,6 +21,10 @@ from jobpool.cli.exits import TABLE, Exit, exit_of
 from jobpool.cli.flags import LaunchFlags, launch_flags
 from jobpool.core.printable import lines, one_line
 from jobpool.errors import AppError, JobpoolError
+
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
+"""The machine has no descriptor, process or memory left."""
 
 
 class _Command(NamedTuple):
@@ -110,14 +115,26 @@ class Root(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as exc:
-            traceback.print_exc()
-            click.echo(
-                f"Error: {type(exc).__name__} should not have happened; please report "
-                "it with the lines above",
-                err=True,
-            )
-            raise click.exceptions.Exit(Exit.BUG) from exc
+            _fail_unexpected(exc)
         return result
+
+
+def _fail_unexpected(error: Exception) -> NoReturn:
+    """Print what nobody has foreseen, and end; a machine without means is no bug."""
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        click.echo(
+            f"Error: the machine refused what jobpool needs ({error.strerror}); raise "
+            "its limits of open files, processes and memory, or end something else",
+            err=True,
+        )
+        raise click.exceptions.Exit(Exit.FAILED) from error
+    traceback.print_exc()
+    click.echo(
+        f"Error: {type(error).__name__} should not have happened; please report "
+        "it with the lines above",
+        err=True,
+    )
+    raise click.exceptions.Exit(Exit.BUG) from error
 
 
 def _fail(error: JobpoolError) -> NoReturn:
