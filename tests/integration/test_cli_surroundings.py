@@ -208,6 +208,15 @@ def test_a_machine_that_has_no_more_to_give_is_no_bug(monkeypatch, number):
     )
 
 
+def test_a_machine_that_has_no_thread_to_give_is_no_bug(monkeypatch):
+    """Python has no exception of its own for that: the message tells."""
+    result = failing(monkeypatch, RuntimeError("can't start new thread"))
+    assert result.exit_code == 1
+    assert "the machine refused what jobpool needs (can't start new thread)" in (
+        result.stderr
+    )
+
+
 def test_ctrl_c_is_quiet(monkeypatch):
     """Exit code 130 and no traceback."""
     result = failing(monkeypatch, KeyboardInterrupt())

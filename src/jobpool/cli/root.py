@@ -121,10 +121,10 @@ class Root(click.Group):
 
 def _fail_unexpected(error: Exception) -> NoReturn:
     """Print what nobody has foreseen, and end; a machine without means is no bug."""
-    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+    if refusal := _refusal(error):
         click.echo(
-            f"Error: the machine refused what jobpool needs ({error.strerror}); raise "
-            "its limits of open files, processes and memory, or end something else",
+            f"Error: the machine refused what jobpool needs ({refusal}); raise its "
+            "limits of open files, processes and memory, or end something else",
             err=True,
         )
         raise click.exceptions.Exit(Exit.FAILED) from error
@@ -143,6 +143,14 @@ def _fail(error: JobpoolError) -> NoReturn:
         click.echo(lines(error.traceback.rstrip()), err=True)
     click.echo(f"Error: {one_line(str(error))}", err=True)
     raise click.exceptions.Exit(exit_of(error)) from error
+
+
+def _refusal(error: Exception) -> str | None:
+    """Return what the machine has no more of, if that is what the error says."""
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        return error.strerror
+    # Python raises nothing better when a thread is refused.
+    return str(error) if str(error) == "can't start new thread" else None
 
 
 def _forget_stdout() -> None:
