@@ -1,0 +1,331 @@
+"""What all witnesses of a chaos run say, as one history for `invariants` to check.
+
+Theory of operation. Three witnesses know nothing of each other: the handlers' own
+marks, the database's account of itself, and whoever struck the blows. Where they must
+be joined, it is by token (marks and account), or by run, slot and time (account and
+blows): a death that somebody else caused explains one charge and no second one.
+"""
+
+import bisect
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import history as h
+
+FAR_MS = 1 << 60
+LAPSING = frozenset(
+    ("supervisor stopped beyond the TTL", "black hole", "outage", "store locked")
+)
+DEED_OF = {"crashed": "die", "timed_out": "hang"}
+DEATHS = ("child killed", "child stopped for good")
+POISON = frozenset(("segfault", "leave", "hog"))
+ATTEMPTS_MAX, CRASHES_MAX, LOST_MAX = 5, 3, 5
+BUDGET = h.Budgets(
+    max_attempts=ATTEMPTS_MAX, max_crashes=CRASHES_MAX, max_lost=LOST_MAX
+)
+
+
+@dataclass
+class Attempt:
+    """One attempt as its own processes saw it."""
+
+    job: int
+    token: int
+    attempt: int
+    pid: int
+    began_ns: int
+    last_ns: int
+    starts: int = 0
+    deed: str = ""
+    deed_ns: int = 0
+
+
+@dataclass
+class Lease:
+    """One lease as the database saw it."""
+
+    job: int
+    token: int
+    attempt: int
+    run: str
+    from_ms: int
+    until_ms: int = FAR_MS
+    outcome: str | None = None
+    state: str = ""
+    slot: str | None = None
+    was_canceled: bool = False
+    is_handed_back: bool = False
+    blow: object = None
+    """What killed it, if that was the nemesis."""
+
+
+class Final(NamedTuple):
+    """A row of `Place.read_final`."""
+
+    job: int
+    kind: str
+    state: str
+    attempt: int
+    failures: int
+    crashes: int
+    interruptions: int
+    recoveries: int
+    max_attempts: int | None
+    payload: bytes
+    result: bytes | None
+
+
+@dataclass
+class Accounts:
+    """Everything that was witnessed."""
+
+    shared: bool
+    changes: list
+    marks: list[str]
+    blows: list
+    calls: list
+    lives: list
+    """Of supervisors."""
+    jobs: list[Final]
+    stored_attempts: list[tuple[int, int, str]]
+    litter: list[str]
+    broken: list[str]
+    host_oom: bool = False
+    """The kernel has killed somebody on this machine for want of memory."""
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    leases: dict[int, Lease] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.changes = sorted(set(self.changes))
+        self.attempts = read_marks(self.marks)
+        self.leases = read_leases(self.changes)
+        self.died_ms = {
+            life.run: life.ended_ns // 1_000_000 for life in self.lives if life.run
+        }
+        explain_crashes(self.leases.values(), self.attempts, self.blows)
+
+    def history(self):
+        """Return the history of the whole run."""
+        records = [*self._database(), *self._handlers(), *self._supervisors()]
+        records += [
+            h.Called(
+                at_s=call.at_ns / 1e9,
+                call=call.name,
+                answer=call.answer,
+                job=call.job,
+                created=call.created,
+            )
+            for call in self.calls
+            if call.answer != "canceled"
+        ]
+        records.sort(key=lambda record: record.at_s)
+        kinds = {job.kind for job in self.jobs}
+        return h.History(
+            shared=self.shared,
+            records=records,
+            jobs=list(self._finals()),
+            budgets={kind: budget_of(kind) for kind in kinds},
+            litter=self.litter,
+            broken=self.broken,
+        )
+
+    def _finals(self):
+        stored = defaultdict(list)
+        for job, token, outcome in self.stored_attempts:
+            stored[job].append((token, outcome))
+        for job in self.jobs:
+            values = job._asdict()
+            del values["result"]
+            payload = values.pop("payload")
+            yield h.FinalJob(
+                call=call_of(payload), attempts=tuple(stored[job.job]), **values
+            )
+
+    def _database(self):
+        """Yield what the account says, in its order."""
+        for change in self.changes:
+            at_s = change.at_ms / 1e3
+            if change.old_state == "leased" and change.token != change.old_token:
+                yield self._settled(change)
+            if change.state == "leased" and change.token != change.old_token:
+                yield h.Granted(
+                    at_s=at_s,
+                    run=change.supervisor,
+                    job=change.job,
+                    token=change.token,
+                    attempt=change.attempt,
+                    store_ms=change.at_ms,
+                )
+            is_asked = change.cancel and not change.old_cancel
+            is_at_once = change.state == "canceled" and change.old_state != "leased"
+            if is_asked or is_at_once:
+                yield h.Operated(
+                    at_s=at_s,
+                    job=change.job,
+                    what="cancel",
+                    before=change.old_state,
+                    after=change.state,
+                )
+
+    def _settled(self, change):
+        lease = self.leases[change.old_token]
+        is_dead = self.died_ms.get(lease.run, FAR_MS) <= lease.until_ms
+        is_others = lease.outcome == "lost" or (lease.is_handed_back and is_dead)
+        return h.Settled(
+            at_s=change.at_ms / 1e3,
+            by="another" if is_others else lease.run,
+            job=change.job,
+            token=lease.token,
+            receipt="accepted",
+            outcome=lease.outcome,
+            state=change.state or "deleted",
+            changed=True,
+            holder=lease.run,
+            holder_until_ms=0 if self.may_lapse(lease) else FAR_MS,
+            store_ms=change.at_ms,
+            canceled=bool(change.old_cancel),
+            presumed=lease.outcome == "lost",
+        )
+
+    def may_lapse(self, lease):
+        """Say whether a lease may have run out: its supervisor was kept from it."""
+        return self.shared and any(
+            blow.from_ns // 1_000_000 <= lease.until_ms
+            and blow.until_ns // 1_000_000 >= lease.from_ms
+            and blow.sort
+            in {"supervisor stopped beyond the TTL", "black hole", "outage"}
+            for blow in self.blows
+        )
+
+    def may_be_interrupted(self, lease):
+        """Say whether a lease may have been ended for what is nobody's fault."""
+        return self.host_oom or self.may_lapse(lease)
+
+    def _handlers(self):
+        """Yield what the handlers say, or could not say because their child died."""
+        for lease in self.leases.values():
+            one = self.attempts.get(lease.token)
+            if one is None and lease.blow is None:
+                continue
+            began_ns = one.began_ns if one else lease.blow.from_ns
+            last_ns = one.last_ns if one else lease.blow.from_ns
+            yield h.Started(
+                at_s=began_ns / 1e9,
+                run=lease.run,
+                host="one",
+                job=lease.job,
+                token=lease.token,
+                attempt=one.attempt if one else lease.attempt,
+                child=lease.slot or "",
+            )
+            yield h.Ended(
+                at_s=last_ns / 1e9,
+                job=lease.job,
+                token=lease.token,
+                cause=self._cause(lease, one),
+                guilt=("over_memory",) if one and one.deed == "hog" else (),
+            )
+
+    def _cause(self, lease, one):
+        if lease.blow is not None:
+            return "nemesis"
+        if lease.outcome == "lost":
+            return "orphaned"
+        if lease.outcome == "canceled" and lease.was_canceled:
+            return "supervisor"
+        if lease.outcome == "interrupted" and self.may_be_interrupted(lease):
+            return "fence"
+        return {"stop": "done_ok", "raise": "done_failed", "die": "itself"}.get(
+            one.deed, "supervisor"
+        )
+
+    def _supervisors(self):
+        for life in self.lives:
+            if life.run:
+                yield h.RunBegan(at_s=life.began_ns / 1e9, run=life.run, host="one")
+                yield h.RunEnded(at_s=life.ended_ns / 1e9, run=life.run, how=life.how)
+        for blow in self.blows:
+            if blow.sort.startswith("supervisor stopped") and blow.run:
+                yield h.Disturbed(
+                    at_s=blow.from_ns / 1e9, where=blow.run, until_s=blow.until_ns / 1e9
+                )
+
+
+def budget_of(kind):
+    """Return what a kind's jobs may spend."""
+    if kind == "hang":
+        return h.Budgets(
+            max_attempts=2, max_crashes=CRASHES_MAX, max_lost=LOST_MAX, timeout_s=0.7
+        )
+    if kind == "once":
+        return h.Budgets(
+            max_attempts=ATTEMPTS_MAX,
+            max_crashes=CRASHES_MAX,
+            max_lost=LOST_MAX,
+            never_again=True,
+        )
+    return BUDGET
+
+
+def call_of(payload):
+    """Return the name of the call that a job's arguments carry."""
+    return json.loads(payload)["call"]
+
+
+def read_marks(lines):
+    """Put the marks of each attempt together."""
+    found = {}
+    for line in lines:
+        what, *numbers = line.split()
+        job, token, attempt, pid, at_ns = map(int, numbers)
+        one = found.get(token)
+        if one is None or one.job != job:
+            # Two jobs under one token are told apart, and are one too many.
+            key = token if one is None else -len(found)
+            one = found[key] = Attempt(job, token, attempt, pid, at_ns, at_ns)
+        one.last_ns = max(one.last_ns, at_ns)
+        one.starts += what == "start"
+        if what not in {"start", "tick"}:
+            one.deed, one.deed_ns = what, at_ns
+    return found
+
+
+def read_leases(changes):
+    """Follow each lease from its grant to its end."""
+    leases = {}
+    for change in changes:
+        if change.old_token is not None and change.token != change.old_token:
+            lease = leases[change.old_token]
+            lease.until_ms, lease.state = change.at_ms, change.state
+            lease.slot, lease.was_canceled = change.slot, bool(change.old_cancel)
+            lease.is_handed_back = (change.attempt or 0) < lease.attempt
+            lease.outcome = None if lease.is_handed_back else change.outcome
+        if change.token is not None and change.token != change.old_token:
+            leases[change.token] = Lease(
+                change.job,
+                change.token,
+                change.attempt,
+                change.supervisor,
+                change.at_ms,
+            )
+    return leases
+
+
+def explain_crashes(leases, attempts, blows):
+    """Give each death that the nemesis caused to the one lease that paid for it."""
+    killed = defaultdict(list)
+    for blow in sorted(blows, key=lambda blow: blow.from_ns):
+        if blow.sort in DEATHS:
+            killed[blow.run, blow.slot].append(blow)
+    for lease in sorted(leases, key=lambda lease: lease.until_ms):
+        one = attempts.get(lease.token)
+        own = DEED_OF.get(lease.outcome)
+        if own is None or (one is not None and one.deed == own):
+            continue
+        there = killed[lease.run, lease.slot]
+        until_ns = (lease.until_ms + 1) * 1_000_000
+        place = bisect.bisect_right([blow.from_ns for blow in there], until_ns) - 1
+        if place >= 0 and there[place].until_ns >= (lease.from_ms - 1) * 1_000_000:
+            lease.blow = there.pop(place)

@@ -1,0 +1,146 @@
+"""The application of a chaos run: handlers that write down themselves what they do.
+
+A line of the marks is ``what job token attempt pid ns``: ``start`` first, ``tick``
+every 20 ms by whatever process of the attempt lives, then the deed, before it is done:
+``stop`` (it returns), ``raise``, ``die``, ``hang`` or ``hog``. No supervisor can take
+a line back, and none can write one.
+"""
+
+import ctypes
+import os
+import random
+import time
+
+from jobpool import JobPool, current
+
+TICK_S = 0.02
+DAEMON_S = 20.0
+HOG_STEP_BYTES = 8 << 20
+SOON = {
+    name: ["20ms"]
+    for name in ("crashed", "out_of_memory", "timed_out", "stalled", "Exception")
+}
+jobs = JobPool()
+_marks = os.open(
+    os.environ["CHAOS_MARKS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+)
+
+
+class FlakyError(Exception):
+    """What a flaky handler raises on purpose."""
+
+
+def mark(what, attempt=None):
+    """Append a line, which is whole or not there."""
+    now = attempt or current()
+    place = f"{now.id} {now.token} {now.attempt} {os.getpid()}"
+    os.write(_marks, f"{what} {place} {time.time_ns()}\n".encode())
+
+
+def live(lasts_ms):
+    """Live for a while, with signs of life."""
+    now = current()  # of a handler's fork it is not, once that has returned
+    until_s = time.monotonic() + lasts_ms / 1000
+    while (left_s := until_s - time.monotonic()) > 0:
+        time.sleep(min(TICK_S, left_s))
+        mark("tick", now)
+
+
+def work(lasts_ms):
+    """Be an honest job, whose result names the lease that it ran under."""
+    mark("start")
+    live(lasts_ms)
+    mark("stop")
+    return current().token
+
+
+@jobs.job("cpu", kind="steady", timeout="10s", retry=SOON)
+def steady(call, lasts_ms):
+    return work(lasts_ms)
+
+
+@jobs.job("io", kind="waiting", timeout="10s", retry=SOON)
+def waiting(call, lasts_ms):
+    return work(lasts_ms)
+
+
+@jobs.job("cpu", kind="quick", timeout="10s", retry=SOON)
+def quick(call, lasts_ms):
+    return work(0)
+
+
+@jobs.job("io", kind="once", timeout="10s", retry=SOON, rerun="never")
+def once(call, lasts_ms):
+    return work(lasts_ms)
+
+
+@jobs.job("io", kind="flaky", timeout="10s", retry=SOON)
+def flaky(call, lasts_ms):
+    mark("start")
+    live(lasts_ms)
+    if random.Random(current().token).random() < 0.5:
+        mark("raise")
+        raise FlakyError
+    mark("stop")
+    return current().token
+
+
+@jobs.job("cpu", kind="segfault", timeout="10s", retry=SOON)
+def segfault(call, lasts_ms):
+    mark("start")
+    mark("die")
+    ctypes.string_at(0)
+
+
+@jobs.job("io", kind="leave", timeout="10s", retry=SOON)
+def leave(call, lasts_ms):
+    mark("start")
+    mark("die")
+    os._exit(0)
+
+
+@jobs.job("io", kind="hang", timeout="700ms", retry=SOON, max_attempts=2)
+def hang(call, lasts_ms):
+    mark("start")
+    mark("hang")
+    live(60_000)
+
+
+@jobs.job("cpu", kind="hog", timeout="10s", memory="160MiB", retry=SOON)
+def hog(call, lasts_ms):
+    mark("start")
+    mark("hog")
+    taken = []
+    while True:
+        taken.append(b"x" * HOG_STEP_BYTES)
+        time.sleep(0.002)
+
+
+@jobs.job("io", kind="family", timeout="10s", retry=SOON)
+def family(call, lasts_ms):
+    """Leave a daemon behind that no process group finds."""
+    mark("start")
+    try:
+        first = os.fork()
+    except BlockingIOError:
+        mark("raise")  # there is no pid: that is the nemesis's doing, and its failure
+        raise
+    if first == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                live(1000 * DAEMON_S)
+        finally:
+            os._exit(0)
+    os.wait()
+    live(lasts_ms)
+    mark("stop")
+    return current().token
+
+
+HANDLERS = {
+    handler.kind: handler
+    for handler in (
+        steady, waiting, quick, once, flaky, segfault, leave, hang, hog, family,
+    )
+}  # fmt: skip

@@ -1,0 +1,162 @@
+"""What only chaos can see: deeds against verdicts, results, and what outlived its end.
+
+`invariants` checks the contract on the joined history; here each rule looks at the
+witnesses themselves. Every finding is an `invariants.Violation`.
+"""
+
+import json
+
+from chaos.accounts import POISON
+from chaos.nemesis import AT_STORE
+from invariants import Violation, violations
+
+SURVIVAL_MS = 1500
+"""A process may be seen so long after its attempt was settled, on a busy machine."""
+LATE_MS = 5
+
+
+def findings(accounts):
+    """Return every broken promise."""
+    found = violations(accounts.history())
+    for rule in (
+        _marks_are_granted,
+        _results_are_own,
+        _ends_are_deserved,
+        _poison_is_found,
+        _nothing_outlives_its_end,
+        _supervisors_end_when_told,
+        _canceled_stays_canceled,
+    ):
+        found += rule(accounts)
+    return found
+
+
+def _marks_are_granted(accounts):
+    """I2, I4: what ran was leased, once, and only while the lease held."""
+    for token, one in accounts.attempts.items():
+        lease = accounts.leases.get(one.token)
+        if lease is None or lease.job != one.job or token != one.token:
+            text = f"token {one.token} ran, and was not granted to it"
+            yield Violation("I4", one.job, text)
+            continue
+        if one.starts != 1:
+            text = f"token {one.token} began {one.starts} times"
+            yield Violation("I4", one.job, text)
+        if one.attempt != lease.attempt:
+            text = f"token {one.token} ran as attempt {one.attempt} of {lease.attempt}"
+            yield Violation("I4", one.job, text)
+        late_ms = one.began_ns // 1_000_000 - lease.until_ms
+        if late_ms > LATE_MS:
+            text = f"token {one.token} began {late_ms} ms after its lease had ended"
+            yield Violation("I5", one.job, text)
+
+
+def _results_are_own(accounts):
+    """I5: a success is that of the lease in force, and its handler came to its end."""
+    last = {}
+    for lease in accounts.leases.values():
+        if lease.outcome == "succeeded":
+            last[lease.job] = lease
+    for job in accounts.jobs:
+        if job.state != "succeeded":
+            continue
+        lease = last.get(job.job)
+        told = json.loads(job.result or b"null")
+        if lease is None or told != lease.token:
+            held = lease and lease.token
+            text = f"its result is of token {told}, and {held} held the lease"
+            yield Violation("I5", job.job, text)
+            continue
+        one = accounts.attempts.get(lease.token)
+        if one is None or one.deed != "stop":
+            yield Violation("I5", job.job, "it succeeded, and no handler had ended")
+        elif one.deed_ns // 1_000_000 > lease.until_ms + LATE_MS:
+            yield Violation("I5", job.job, "it succeeded before its handler ended")
+
+
+def _ends_are_deserved(accounts):
+    """I7: no attempt is charged for what neither it nor the nemesis did to it."""
+    kinds = {job.job: job.kind for job in accounts.jobs}
+    for lease in accounts.leases.values():
+        one = accounts.attempts.get(lease.token)
+        deed = one.deed if one else ""
+        kind = kinds.get(lease.job)
+        match lease.outcome:
+            case "crashed" if deed != "die" and lease.blow is None:
+                why = "nobody killed its child"
+            case "timed_out" if kind != "hang" and lease.blow is None:
+                why = "it did not hang"
+            case "out_of_memory" if kind != "hog":
+                why = "it took no memory"
+            case "failed" if deed != "raise":
+                why = "it raised nothing"
+            case "stalled":
+                why = "it need not give signs of life"
+            case "canceled" if not lease.was_canceled:
+                why = "nobody asked for that"
+            case "interrupted" if not accounts.may_be_interrupted(lease):
+                why = "nothing interrupted it"
+            case "lost" if not _may_be_lost(accounts, lease):
+                why = "its supervisor lived"
+            case _:
+                continue
+        text = f"token {lease.token} of kind {kind} ({lease.slot}, run {lease.run})"
+        yield Violation("I7", lease.job, f"{text} is {lease.outcome}, and {why}")
+
+
+def _may_be_lost(accounts, lease):
+    died_ms = accounts.died_ms.get(lease.run)
+    is_dead = died_ms is not None and died_ms <= lease.until_ms
+    return is_dead or accounts.may_lapse(lease)
+
+
+def _poison_is_found(accounts):
+    """I8: what always crashes ends in quarantine, what does not never by crashes."""
+    for job in accounts.jobs:
+        if job.kind in POISON and job.state not in {"quarantined", "canceled"}:
+            yield Violation("I8", job.job, f"poison, and it ended {job.state}")
+
+
+def _nothing_outlives_its_end(accounts):
+    """I12: no process of an attempt is seen long after that was settled."""
+    for lease in accounts.leases.values():
+        one = accounts.attempts.get(lease.token)
+        if one is None:
+            continue
+        over_ms = one.last_ns // 1_000_000 - lease.until_ms
+        if over_ms > SURVIVAL_MS:
+            text = f"a process of token {lease.token} lived {over_ms} ms after its end"
+            yield Violation("I12", lease.job, text)
+
+
+def _supervisors_end_when_told(accounts):
+    """I19: a supervisor ends by itself only if it was harmed while it started."""
+    busy = {lease.run for lease in accounts.leases.values()}
+    for life in accounts.lives:
+        if life.how in {"killed", "drained"}:
+            continue
+        harmed = any(
+            blow.from_ns <= life.ended_ns
+            and blow.until_ns >= life.began_ns
+            and (
+                blow.sort in AT_STORE
+                or blow.sort.startswith(("zygote", "desc", "pids"))
+            )
+            for blow in accounts.blows
+        )
+        if life.run in busy or not harmed:
+            text = f"{life.name} (run {life.run}) ended by itself with {life.how}"
+            yield Violation("I19", 0, text)
+
+
+def _canceled_stays_canceled(accounts):
+    """I15: nothing is leased once its producer was told that it is canceled."""
+    told_ms = {
+        call.job: call.at_ns // 1_000_000
+        for call in accounts.calls
+        if call.answer == "canceled"
+    }
+    for lease in accounts.leases.values():
+        if lease.from_ms > told_ms.get(lease.job, lease.from_ms) + LATE_MS:
+            text = f"token {lease.token} was granted after its cancellation"
+            yield Violation("I15", lease.job, text)

@@ -1,0 +1,238 @@
+"""Where a chaos run takes place: a directory, a store of either sort, and its faults.
+
+A place knows how its store is reached, by supervisors and past them, and how it can
+be harmed; when to do so is the nemesis's business.
+"""
+
+import contextlib
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from chaos import audit
+from cutting_proxy import CuttingProxy
+from postgres_server import OwnServer, query_of
+from service import environment
+
+SHM = Path("/dev/shm")
+DISK_BYTES = 512 << 20
+FINAL = (
+    "id, kind, state, attempt, failures, crashes, interruptions, recoveries, "
+    "max_attempts"
+)
+
+
+class Place:
+    """What both sorts of store have in common.
+
+    Args:
+        directory: empty, and the run's own.
+        is_alone: this machine's mounts and pids are ours to play with.
+    """
+
+    shared = False
+    url: str
+
+    def __init__(self, directory, *, is_alone):
+        self.directory, self.is_alone = directory, is_alone
+        self.marks = directory / "marks"
+        self.marks.touch()
+        self.tmp = directory / "tmp"
+        self.tmp.mkdir()
+
+    def url_for(self, name):
+        """Return the store's URL for one supervisor."""
+        return self.url
+
+    def run_directories(self):
+        """Return the directories of all runs."""
+        return list(self.run_root.glob(self.runs))
+
+    def migrate(self):
+        """Make the store."""
+        subprocess.run(
+            [sys.executable, "-m", "jobpool", "migrate", "--store", self.url],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=environment(),
+            cwd=self.directory,
+        )
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Hold a lock that no writer gets past."""
+        raise NotImplementedError
+
+    def close(self):
+        """Leave nothing behind."""
+
+
+class SqlitePlace(Place):
+    """A database file on a small disk of its own."""
+
+    def __init__(self, directory, *, is_alone):
+        super().__init__(directory, is_alone=is_alone)
+        self.disk = directory / "disk"
+        self.disk.mkdir()
+        if is_alone:
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}"]
+            subprocess.run([*mount, "none", str(self.disk)], check=True)
+        self.path = self.disk / "jobpool.db"
+        self.url = f"sqlite:///{self.path}"
+        self.run_root, self.runs = self.disk / "jobpool.db.run", "*"
+        self.migrate()
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            audit.install_sqlite(connection)
+
+    def observe(self):
+        """Open a connection of somebody who looks on."""
+        return sqlite3.connect(self.path, timeout=0.2, isolation_level=None)
+
+    def read_audit(self, connection, after):
+        return connection.execute(
+            "SELECT * FROM chaos_audit WHERE seq > ? ORDER BY seq", (after,)
+        ).fetchall()
+
+    def read_final(self):
+        """Return jobs with their payloads and results, and attempts."""
+        with contextlib.closing(self.observe()) as connection:
+            jobs = connection.execute(
+                f"SELECT {FINAL}, p.payload, r.result FROM jobpool_jobs AS j "
+                "LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id "
+                "LEFT JOIN jobpool_results AS r ON r.job_id = j.id"
+            ).fetchall()
+            attempts = connection.execute(
+                "SELECT job_id, token, outcome FROM jobpool_attempts"
+            ).fetchall()
+            (word,) = connection.execute("PRAGMA integrity_check").fetchone()
+        return jobs, attempts, [] if word == "ok" else [f"integrity_check: {word}"]
+
+    @contextlib.contextmanager
+    def locked(self):
+        with contextlib.closing(
+            sqlite3.connect(self.path, timeout=20, isolation_level=None)
+        ) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+
+    def fill_disk(self):
+        """Leave no room: the disk shrinks to what is on it."""
+        used = subprocess.run(
+            ["df", "--output=used", "-B1", str(self.disk)],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()[-1]
+        self._resize(int(used))
+
+    def empty_disk(self):
+        """Let there be room again."""
+        self._resize(DISK_BYTES)
+
+    def _resize(self, size):
+        # What grew since it was measured makes this fail: then there is no room.
+        for more in range(0, 40 << 20, 4096 * 64):
+            done = subprocess.run(
+                ["mount", "-o", f"remount,size={size + more}", str(self.disk)],
+                check=False,
+                capture_output=True,
+            )
+            if done.returncode == 0:
+                return
+        raise RuntimeError(f"the disk {self.disk} cannot be made {size} bytes")
+
+    def break_store(self):
+        """Let nobody write from here on; return what ends that."""
+        stack = contextlib.ExitStack()
+        stack.enter_context(self.locked())
+        return stack.close
+
+    def close(self):
+        if self.is_alone:
+            subprocess.run(["umount", "-l", str(self.disk)], check=True)
+
+
+class PostgresPlace(Place):
+    """A server of our own; each supervisor reaches it through a proxy of its own."""
+
+    shared = True
+
+    def __init__(self, directory, *, is_alone):
+        super().__init__(directory, is_alone=is_alone)
+        self.server = OwnServer()
+        self.url = self.server.fresh_url(self.server.tcp_url)
+        self.schema = query_of(self.url)["schema"]
+        self.run_root, self.runs = directory / "run", "*.run/*"
+        self.proxies = {}
+        self.migrate()
+        with self.server.connect(self.server.tcp_url) as connection:
+            connection.execute(audit.POSTGRES.format(schema=self.schema))
+
+    def url_for(self, name):
+        self.proxies[name] = CuttingProxy(self.server.port)
+        return self.proxies[name].url(self.url)
+
+    def observe(self):
+        """Open a connection of somebody who looks on, past all proxies."""
+        return self.server.connect(connect_timeout=5)
+
+    def read_audit(self, connection, after):
+        return connection.execute(
+            f"SELECT * FROM {self.schema}.chaos_audit WHERE seq > %s ORDER BY seq",
+            (after,),
+        ).fetchall()
+
+    def read_final(self):
+        """Return jobs with their payloads and results, and attempts."""
+        with contextlib.closing(self.observe()) as connection:
+            jobs = connection.execute(
+                f"SELECT {FINAL}, payload, result FROM {self.schema}.jobs"
+            ).fetchall()
+            attempts = connection.execute(
+                f"SELECT job_id, token, outcome FROM {self.schema}.attempts"
+            ).fetchall()
+        return jobs, attempts, []
+
+    @contextlib.contextmanager
+    def locked(self):
+        with contextlib.closing(self.observe()) as connection:
+            connection.execute("BEGIN")
+            connection.execute(
+                f"LOCK TABLE {self.schema}.jobs IN ACCESS EXCLUSIVE MODE"
+            )
+            yield
+            connection.execute("ROLLBACK")
+
+    def break_store(self):
+        """Let nobody write from here on; return what ends that."""
+        self.server.stop("fast")
+        return self.server.start
+
+    def close(self):
+        for proxy in self.proxies.values():
+            proxy.close()
+        self.server.close()
+
+
+PLACES = {"sqlite": SqlitePlace, "postgresql": PostgresPlace}
+
+
+def leftovers(place):
+    """Return the files that should be gone once all supervisors have ended."""
+    return sorted(map(str, [*place.run_directories(), *place.tmp.iterdir()]))
+
+
+def wait_for(condition, seconds):
+    """Wait until *condition* holds; return whether it did in time."""
+    until_s = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return holds
+
+
+def shm_entries(options):
+    """Return what lies in shared memory; where it is not ours alone, nothing."""
+    return {path.name for path in SHM.iterdir()} if options.is_alone else set()

@@ -1,0 +1,218 @@
+"""Bugs to plant: each breaks one promise that the chaos check must see broken.
+
+A plant names the places in jobpool's source and what stands there instead. A text that
+is not there exactly once is an error: a plant must not fade while the source moves on.
+"""
+
+from typing import NamedTuple
+
+
+class Edit(NamedTuple):
+    """One text in one file, and another in its place."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Plant(NamedTuple):
+    """A bug."""
+
+    name: str
+    breaks: frozenset[str]
+    """Rules of which at least one must be seen broken."""
+    edits: tuple[Edit, ...]
+
+
+PLANTS = (
+    Plant(
+        "a living run is taken for dead",
+        frozenset(("I6", "I7")),
+        (
+            Edit(
+                "sandbox/proof.py",
+                "        os.close(lock)\n        return Alive()",
+                "        os.close(lock)\n        return DeadRun()",
+            ),
+        ),
+    ),
+    Plant(
+        "children outlive their supervisor, and nobody ends them",
+        frozenset(("I6",)),
+        (
+            Edit("sandbox/zygote.py", "            kill_tree(pid, pidfd)\n\n\ndef",
+                 "            os.stat(0)\n\n\ndef"),
+            Edit(
+                "sandbox/proof.py",
+                "    for pid, start_time in read_slots(path):\n        if is_alive",
+                "    for pid, start_time in ():\n        if is_alive",
+            ),
+            Edit(
+                "sandbox/proof.py",
+                '    for name in os.listdir("/proc"):',
+                "    for name in ():",
+            ),
+        ),
+    ),
+    Plant(
+        "what was lost is handed back free of charge",
+        frozenset(("I7",)),
+        (
+            Edit(
+                "supervisor/reclaim.py",
+                "    if running is not None and lease.token not in running:\n"
+                "        return hand_back(lease)\n    ending",
+                "    if lease.token:\n        return hand_back(lease)\n    ending",
+            ),
+        ),
+    ),
+    Plant(
+        "crashes are not counted",
+        frozenset(("I7", "I8")),
+        (
+            Edit(
+                "core/outcome.py",
+                "Outcome.CRASHED: Charge(failure=True, crash=True, end_unknown=True)",
+                "Outcome.CRASHED: Charge(failure=True, end_unknown=True)",
+            ),
+        ),
+    ),
+    Plant(
+        "an exit with 0 is a success",
+        frozenset(("I5",)),
+        (
+            Edit(
+                "sandbox/verdict.py",
+                "    if exited.signal is None:\n        how",
+                "    if exited.exit_code == 0:\n"
+                '        return Outcome.SUCCEEDED, ""\n'
+                "    if exited.signal is None:\n        how",
+            ),
+        ),
+    ),
+    Plant(
+        "one commit in a hundred is none",
+        frozenset(("I1", "I4", "I5", "I6")),
+        (
+            Edit(
+                "store/sqlite/database.py",
+                '        session.run("commit")',
+                '        session.run("rollback" if time.time_ns() % 100 == 0 '
+                'else "commit")',
+            ),
+            Edit("store/sqlite/database.py", "import sqlite3\n",
+                 "import sqlite3\nimport time\n"),
+        ),
+    ),
+    Plant(
+        "tokens are given again",
+        frozenset(("I4",)),
+        (
+            Edit(
+                "store/sql/sqlite/lease.sql",
+                "SET value = value + :leases\nWHERE name = 'tokens'",
+                "SET value = value + :leases % 2\nWHERE name = 'tokens'",
+            ),
+        ),
+    ),
+    Plant(
+        "durations go by the wall clock",
+        frozenset(("I7",)),
+        (
+            Edit("core/clock.py", "        return time.monotonic()",
+                 "        return self.utc_ms() / 1000"),
+        ),
+    ),
+    Plant(
+        "what a handler leaves behind lives on",
+        frozenset(("I12",)),
+        (
+            Edit("supervisor/attempts.py", "        if done.surprise:",
+                 "        if done.surprise and not slot:"),
+            Edit(
+                "supervisor/children.py",
+                "        if now_s >= self._sweep_s or now_s >= self._patrol_s:",
+                "        if now_s >= self._sweep_s:",
+            ),
+        ),
+    ),
+    Plant(
+        "run directories stay",
+        frozenset(("I12",)),
+        (
+            Edit(
+                "sandbox/rundirectory.py",
+                "        remove_tree(self.path)\n        remove_tree(self.tmp_root)\n"
+                "        self.close()",
+                "        self.close()",
+            ),
+        ),
+    ),
+    Plant(
+        "ends are dropped when the store is in trouble",
+        frozenset(("I9",)),
+        (
+            Edit(
+                "supervisor/storethread.py",
+                "        if isinstance(error, OutcomeUnknown):\n"
+                "            self._outbox.doubt()",
+                "        self._outbox._waiting.clear()",
+            ),
+        ),
+    ),
+    Plant(
+        "a waiting job is not canceled, and said to be",
+        frozenset(("I15",)),
+        (
+            Edit(
+                "store/sql/sqlite/watch.sql",
+                "  state = 'canceled',\n  finished_at_ms = :now_ms,\n",
+                "",
+            ),
+        ),
+    ),
+    Plant(
+        "at most once is forgotten",
+        frozenset(("I7",)),
+        (
+            Edit(
+                "core/lifecycle.py",
+                "    if policy.rerun is Rerun.NEVER and charge.end_unknown:",
+                "    if charge.crash and charge.recovery:",
+            ),
+        ),
+    ),
+    Plant(
+        "recoveries are not written down",
+        frozenset(("I7",)),
+        (
+            Edit(
+                "store/sql/sqlite/settle.sql",
+                "min(CAST(recoveries AS INTEGER) + ended.recovery, 2147483647)",
+                "min(CAST(recoveries AS INTEGER), 2147483647)",
+            ),
+        ),
+    ),
+    Plant(
+        "failures have no end",
+        frozenset(("I7",)),
+        (
+            Edit(
+                "core/lifecycle.py",
+                "    if spent >= budget:\n        return JobEvent.BURY",
+                "    if spent >= 100 * budget:\n        return JobEvent.BURY",
+            ),
+        ),
+    ),
+    Plant(
+        "a child that somebody has killed was stopped by us",
+        frozenset(("I7",)),
+        (
+            Edit(
+                "sandbox/verdict.py",
+                "    if stopping:\n        return",
+                "    if exited.signal == signal.SIGKILL:\n        return",
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,111 @@
+"""Who enqueues the load of a chaos run, and writes down what was acknowledged."""
+
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from jobpool.errors import OutcomeUnknown, StoreError
+from witnessing import Witness
+
+OUTSTANDING_MAX = 48
+"""So many jobs wait or run at most: more than there are slots, and a short drain."""
+RETRY_S = 0.1
+PAUSE_S = 0.005
+SHARE_OF_KIND = {
+    "steady": 30, "waiting": 30, "quick": 14, "once": 5, "flaky": 8, "family": 4,
+    "segfault": 1, "leave": 1, "hang": 1, "hog": 0.5,
+}  # fmt: skip
+LASTS_MS = {5: 30, 30: 30, 100: 25, 400: 12, 1500: 3}
+KEYED = 0.3
+REPEATED = 0.05
+CANCELED = 0.05
+
+
+class Call(NamedTuple):
+    """A call to enqueue, or to cancel, has ended."""
+
+    at_ns: int
+    name: str
+    answer: str
+    """``stored``, ``refused``, ``unknown`` or ``canceled``."""
+    job: int
+    created: bool
+
+
+class Producer(Witness):
+    """Enqueues jobs of all kinds while few enough are outstanding.
+
+    Args:
+        name: tells its calls from another producer's.
+        rng: decides everything.
+        handlers: of the application, by kind.
+        jobs: its JobPool.
+        auditor: knows how many jobs are outstanding.
+    """
+
+    def __init__(self, name, rng, handlers, *, jobs, auditor):
+        super().__init__(name)
+        self._rng, self._handlers, self._jobs = rng, handlers, jobs
+        self._auditor = auditor
+        self._ahead = 0
+        self.calls: list[Call] = []
+        self.troubles: Counter[str] = Counter()
+        self._number = 0
+
+    def work(self):
+        while not self._ends.wait(PAUSE_S):
+            if self._auditor.looked.is_set():
+                self._auditor.looked.clear()
+                self._ahead = 0
+            if self._auditor.unfinished + self._ahead < OUTSTANDING_MAX:
+                self._ahead += 1
+                self._enqueue()
+
+    def _enqueue(self):
+        (kind,) = self._pick(SHARE_OF_KIND)
+        (lasts_ms,) = self._pick(LASTS_MS)
+        self._number += 1
+        name = f"{self.name}-{self._number}"
+        call = self._handlers[kind]
+        is_keyed = self._rng.random() < KEYED
+        if is_keyed:
+            call = call.options(key=name)
+        times = 1 + (is_keyed and self._rng.random() < REPEATED / KEYED)
+        job = None
+        while times:
+            job = self._try(call, name, lasts_ms)
+            if job is not None or not is_keyed or self._ends.is_set():
+                times -= 1
+            else:
+                self._ends.wait(RETRY_S)
+        if job is not None and self._rng.random() < CANCELED:
+            time.sleep(self._rng.choice((0, 0.01, 0.05)))
+            self._cancel(job, name)
+
+    def _try(self, call, name, lasts_ms):
+        """Call once; return the job that it made or found."""
+        try:
+            job = call.enqueue(name, lasts_ms)
+        except OutcomeUnknown:
+            self._note(name, "unknown")
+        except StoreError:
+            self._note(name, "refused")
+        else:
+            self._note(name, "stored", job.id, created=job.created)
+            return job.id
+        return None
+
+    def _cancel(self, job, name):
+        try:
+            if self._jobs.cancel(job):
+                self._note(name, "canceled", job)
+        except StoreError as error:
+            self.troubles[f"cancel: {type(error).__name__}"] += 1
+
+    def _note(self, name, answer, job=0, *, created=False):
+        self.calls.append(Call(time.time_ns(), name, answer, job, created))
+        if answer in {"unknown", "refused"}:
+            self.troubles[answer] += 1
+
+    def _pick(self, shares):
+        return self._rng.choices(list(shares), list(shares.values()))

@@ -1,0 +1,275 @@
+"""The check of a chaos run can fail at each rule, and passes if all is well.
+
+The good run: job 1 just succeeds. Job 2's child is killed by the nemesis, job 3 is
+lost with its supervisor, job 4 is poison, job 5 is canceled in time.
+"""
+
+import dataclasses
+import json
+
+import pytest
+
+from chaos.accounts import Accounts, Final
+from chaos.audit import Change
+from chaos.crew import Life
+from chaos.justice import findings
+from chaos.nemesis import Blow
+from chaos.planting import SOURCE
+from chaos.plants import PLANTS
+from chaos.producing import Call
+
+MS = 1_000_000
+
+
+def change(seq, job, before, after, *, outcome=None, slot=None):
+    """Return a row of the account; before and after are state, token, run, attempt."""
+    old = (None,) * 5 if before is None else (*before, 0)
+    return Change(seq, seq * 100, job, *old, *after, 0, outcome, slot)
+
+
+def lives(seq, job, token, run, attempt, *, outcome, state="pending", slot="cpu/0"):
+    """Return the grant of a lease and its end 100 ms later."""
+    end = (state, None, None, attempt)
+    return [
+        change(seq, job, ("runnable", None, None, attempt - 1), grant := (
+            "leased", token, run, attempt)),
+        change(seq + 1, job, grant, end, outcome=outcome, slot=slot),
+    ]  # fmt: skip
+
+
+def made(seq, job):
+    return change(seq, job, None, ("runnable", None, None, 0))
+
+
+def due(seq, job, attempt):
+    """Return the row of a job that falls due again."""
+    return change(
+        seq, job, ("pending", None, None, attempt), ("runnable", None, None, attempt)
+    )
+
+
+def marks(job, token, attempt, from_ms, *, deed="stop", ms=50):
+    return [
+        f"start {job} {token} {attempt} 77 {from_ms * MS}",
+        f"tick {job} {token} {attempt} 77 {(from_ms + ms // 2) * MS}",
+        *([f"{deed} {job} {token} {attempt} 77 {(from_ms + ms) * MS}"] if deed else []),
+    ]
+
+
+def final(
+    job, kind, state, attempt, *, failures=0, crashes=0, recoveries=0, result=None
+):
+    payload = json.dumps({"call": f"c{job}", "lasts_ms": 5}).encode()
+    counts = (failures, crashes, 0, recoveries, None)
+    return Final(job, kind, state, attempt, *counts, payload, result)
+
+
+def good(**changed):
+    """Return the accounts of a run in which all is well, but for what is changed."""
+    values = {
+        "shared": False,
+        "changes": [
+            *(made(seq, job) for seq, job in enumerate((1, 2, 3, 4, 5), 1)),
+            *lives(10, 1, 11, "a", 1, outcome="succeeded", state="succeeded"),
+            *lives(20, 2, 12, "a", 1, outcome="crashed", slot="cpu/1"),
+            due(22, 2, 1),
+            *lives(23, 2, 22, "a", 2, outcome="succeeded", state="succeeded"),
+            *lives(30, 3, 23, "b", 1, outcome="lost", slot=None),
+            due(32, 3, 1),
+            *lives(33, 3, 33, "a", 2, outcome="succeeded", state="succeeded"),
+            *lives(40, 4, 34, "a", 1, outcome="crashed"),
+            due(42, 4, 1),
+            *lives(43, 4, 44, "a", 2, outcome="crashed"),
+            due(45, 4, 2),
+            *lives(46, 4, 54, "a", 3, outcome="crashed", state="quarantined"),
+            change(50, 5, ("runnable", None, None, 0), ("canceled", None, None, 0)),
+        ],
+        "marks": [
+            *marks(1, 11, 1, 1010),
+            *marks(2, 12, 1, 2010, deed=""),
+            *marks(2, 22, 2, 2310),
+            *marks(3, 23, 1, 3010, deed=""),
+            *marks(3, 33, 2, 3310),
+            *marks(4, 34, 1, 4010, deed="die"),
+            *marks(4, 44, 2, 4310, deed="die"),
+            *marks(4, 54, 3, 4610, deed="die"),
+        ],
+        "blows": [
+            Blow("child killed", 2050 * MS, 2051 * MS, "a", "cpu/1", 77),
+            Blow("supervisor killed", 3050 * MS, 3051 * MS, "b", None, 66),
+        ],
+        "calls": [
+            *(
+                Call(job * 100 * MS, f"c{job}", "stored", job, True)
+                for job in range(1, 6)
+            ),
+            Call(5001 * MS, "c5", "canceled", 5, False),
+        ],
+        "lives": [
+            Life("s0", "a", 0, 9000 * MS, "drained"),
+            Life("s1", "b", 0, 3050 * MS, "killed"),
+        ],
+        "jobs": [
+            final(1, "steady", "succeeded", 1, result=b"11"),
+            final(2, "steady", "succeeded", 2, failures=1, crashes=1, result=b"22"),
+            final(3, "steady", "succeeded", 2, recoveries=1, result=b"33"),
+            final(4, "segfault", "quarantined", 3, failures=3, crashes=3),
+            final(5, "steady", "canceled", 0),
+        ],
+        "stored_attempts": [
+            (2, 12, "crashed"), (3, 23, "lost"),
+            (4, 34, "crashed"), (4, 44, "crashed"), (4, 54, "crashed"),
+        ],
+        "litter": [],
+        "broken": [],
+    }  # fmt: skip
+    return Accounts(**(values | changed))
+
+
+def broken(**changed):
+    """Return the rules that a changed run breaks."""
+    return {violation.rule for violation in findings(good(**changed))}
+
+
+def rows(name):
+    """Return a list of the good run, to be changed."""
+    return list(getattr(good(), name))
+
+
+def replaced(name, old, **values):
+    """Return a list of the good run with values of one of its rows changed."""
+    return [row._replace(**values) if row == old else row for row in rows(name)]
+
+
+def test_a_run_in_which_all_is_well_breaks_nothing():
+    """Deaths, losses, poison and cancellation are no violations."""
+    assert findings(good()) == []
+
+
+def test_an_acknowledged_job_that_is_gone_is_lost():
+    """I1."""
+    assert "I1" in broken(jobs=rows("jobs")[1:])
+
+
+def test_a_job_that_nobody_asked_for_is_invented():
+    """I2: and so is one whose only call was refused."""
+    assert "I2" in broken(calls=rows("calls")[1:])
+    first = rows("calls")[0]
+    assert "I2" in broken(calls=replaced("calls", first, answer="refused"))
+
+
+def test_a_job_ends_once():
+    """I3: whatever leases it after its end."""
+    again = lives(60, 1, 99, "a", 2, outcome="succeeded", state="succeeded")
+    assert "I3" in broken(changes=rows("changes") + again)
+
+
+def test_a_token_begins_once_and_what_runs_was_granted():
+    """I4: told by the handlers alone."""
+    assert broken(marks=rows("marks") + marks(1, 11, 1, 1012)) == {"I4"}
+    assert "I4" in broken(marks=rows("marks") + marks(1, 98, 1, 1012))
+
+
+def test_no_attempt_begins_after_its_lease():
+    """I5: what was taken back must not start."""
+    late = [line for line in rows("marks") if " 23 " not in line]
+    assert "I5" in broken(marks=late + marks(3, 23, 1, 3290, deed=""))
+
+
+def test_a_result_is_of_the_lease_in_force():
+    """I5: an older attempt's result must not be the job's."""
+    old = rows("jobs")[2]
+    assert broken(jobs=replaced("jobs", old, result=b"23")) == {"I5"}
+
+
+def test_a_success_needs_a_handler_that_ended():
+    """I5: no exit code and no frame stands for it."""
+    unsaid = [line for line in rows("marks") if "stop 1 " not in line]
+    assert "I5" in broken(marks=unsaid)
+
+
+def test_attempts_of_a_job_do_not_overlap():
+    """I6: the former one's process still shows signs of life."""
+    alive = f"tick 3 23 1 77 {3350 * MS}"
+    assert "I6" in broken(marks=[*rows("marks"), alive])
+
+
+def test_a_living_supervisors_job_is_not_taken():
+    """I6, I7: it was not killed."""
+    kept = [life for life in rows("lives") if life.run != "b"]
+    assert {"I6", "I7"} <= broken(lives=kept)
+
+
+def test_an_unexplained_crash_is_an_innocent_penalised():
+    """I7: nobody killed that child, and one death pays for one crash only."""
+    assert broken(blows=rows("blows")[1:]) == {"I7"}
+    other = rows("blows")[0]._replace(slot="cpu/2")
+    assert broken(blows=[other, *rows("blows")[1:]]) == {"I7"}
+
+
+@pytest.mark.parametrize("outcome", ["failed", "timed_out", "stalled", "interrupted"])
+def test_an_outcome_must_be_deserved(outcome):
+    """I7: it raised nothing, did not hang, and nobody stopped it."""
+    old = next(row for row in rows("changes") if row.outcome == "lost")
+    assert "I7" in broken(changes=replaced("changes", old, outcome=outcome))
+
+
+def test_counters_follow_from_the_settlements():
+    """I18, found with I7: a row must not say less than what happened."""
+    old = rows("jobs")[2]
+    assert broken(jobs=replaced("jobs", old, recoveries=0)) == {"I7"}
+
+
+def test_poison_ends_in_quarantine():
+    """I8: and nowhere else."""
+    last = rows("changes")[-2]
+    assert last.state == "quarantined"
+    old = rows("jobs")[3]
+    assert "I8" in broken(
+        changes=replaced("changes", last, state="dead"),
+        jobs=replaced("jobs", old, state="dead"),
+    )
+
+
+def test_everything_ends():
+    """I9: after the quiet nothing is leased or waits."""
+    old = rows("jobs")[4]
+    assert "I9" in broken(jobs=replaced("jobs", old, state="runnable"))
+
+
+def test_nothing_outlives_its_end():
+    """I12: signs of life long after the end, and whatever else is left."""
+    assert "I12" in broken(marks=[*rows("marks"), f"tick 1 11 1 78 {9000 * MS}"])
+    assert broken(litter=["process 7 is left"]) == {"I12"}
+
+
+def test_nothing_is_leased_after_a_cancellation():
+    """I15: by the word that its producer was given, and by the account."""
+    again = lives(60, 5, 99, "a", 1, outcome="canceled", state="canceled")
+    assert "I15" in broken(changes=rows("changes") + again)
+
+
+def test_a_supervisor_ends_only_when_told():
+    """I19: unless it was harmed before it had any job."""
+    old = rows("lives")[0]
+    assert broken(lives=replaced("lives", old, how="70")) == {"I19"}
+    assert broken(broken=["s0: Traceback"]) == {"I19"}
+    starting = Life("s1", "c", 5000 * MS, 5500 * MS, "3")
+    assert broken(lives=[*rows("lives"), starting]) == {"I19"}
+    harm = Blow("zygote killed", 5300 * MS, 5300 * MS)
+    assert not broken(lives=[*rows("lives"), starting], blows=[*rows("blows"), harm])
+
+
+def test_every_field_is_looked_at():
+    """A witness whose word is ignored would make the check weaker unseen."""
+    fields = {field.name for field in dataclasses.fields(Accounts) if field.init}
+    assert fields >= {"changes", "marks", "blows", "calls", "lives", "jobs"}
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+def test_planted_bugs_have_not_faded(plant):
+    """What each replaces stands in the source exactly once."""
+    for edit in plant.edits:
+        text = (SOURCE / edit.file).read_text()
+        assert text.count(edit.old) == 1, edit
+        assert edit.new != edit.old
