@@ -4,6 +4,8 @@ Servers restart, connections are cut at any byte, networks swallow what they are
 given. After each of these the same store object works again by itself.
 """
 
+import errno
+import os
 import time
 
 import pytest
@@ -12,7 +14,7 @@ from cutting_proxy import DOWN, UP, CuttingProxy
 from jobpool.core.job import JobState
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store import open_store
-from jobpool.store.postgres import database
+from jobpool.store.postgres import connecting, database
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.records import Filter, Renewal
 from postgres_server import server
@@ -217,6 +219,24 @@ def test_slow_networks_are_only_slow(proxy, far):
     proxy.delay(0.05)
     far.enqueue([new_job()])
     assert len(lease(far)) == 1
+
+
+def test_no_descriptor_for_a_connection_is_an_outage_like_others(
+    proxy, far, monkeypatch
+):
+    """The machine's refusal, which psycopg passes on as OSError, ends no thread."""
+
+    def refuse(*_args, **_options):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connecting.BoundedConnection, "connect", refuse)
+        proxy.cut()
+        with pytest.raises(StoreUnavailable):
+            far.count(Filter())
+        with pytest.raises(StoreUnavailable, match="Too many open files"):
+            far.count(Filter())
+    assert far.count(Filter()) == 0
 
 
 def test_one_backend_that_dies_is_replaced(far):

@@ -22,7 +22,6 @@ from jobpool.cli.flags import LaunchFlags, launch_flags
 from jobpool.core.printable import lines, one_line
 from jobpool.errors import AppError, JobpoolError
 
-
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 """The machine has no descriptor, process or memory left."""
 
@@ -114,7 +113,7 @@ class Root(click.Group):
             raise click.exceptions.Exit(Exit.PIPE) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - each is told, and ends the command
             _fail_unexpected(exc)
         return result
 

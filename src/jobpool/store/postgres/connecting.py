@@ -89,6 +89,11 @@ def _open(address: Address, patience_s: float) -> BoundedConnection:
         )
     except psycopg.Error as error:
         raise _connect_error(error, address.shown) from error
+    except OSError as error:  # this machine's refusal, which psycopg passes on
+        raise StoreUnavailable(
+            f"the store {address.shown} could not be used ({error.strerror}): this "
+            "machine has nothing left for a connection; raise its limits, or wait"
+        ) from error
     connection.patience_s = patience_s
     return connection
 
