@@ -6,7 +6,6 @@ be joined, it is by token (marks and account), or by run, slot and time (account
 blows): a death that somebody else caused explains one charge and no second one.
 """
 
-import bisect
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import history as h
 
 FAR_MS = 1 << 60
+MS_NS = 1_000_000
 LAPSING = frozenset(
     ("supervisor stopped beyond the TTL", "black hole", "outage", "store locked")
 )
@@ -102,7 +102,7 @@ class Accounts:
         self.attempts = read_marks(self.marks)
         self.leases = read_leases(self.changes)
         self.died_ms = {
-            life.run: life.ended_ns // 1_000_000 for life in self.lives if life.run
+            life.run: life.ended_ns // MS_NS for life in self.lives if life.run
         }
         explain_crashes(self.leases.values(), self.attempts, self.blows)
 
@@ -192,8 +192,8 @@ class Accounts:
     def may_lapse(self, lease):
         """Say whether a lease may have run out: its supervisor was kept from it."""
         return self.shared and any(
-            blow.from_ns // 1_000_000 <= lease.until_ms
-            and blow.until_ns // 1_000_000 >= lease.from_ms
+            blow.from_ns // MS_NS <= lease.until_ms
+            and blow.until_ns // MS_NS >= lease.from_ms
             and blow.sort
             in {"supervisor stopped beyond the TTL", "black hole", "outage"}
             for blow in self.blows
@@ -314,18 +314,27 @@ def read_leases(changes):
 
 
 def explain_crashes(leases, attempts, blows):
-    """Give each death that the nemesis caused to the one lease that paid for it."""
-    killed = defaultdict(list)
-    for blow in sorted(blows, key=lambda blow: blow.from_ns):
-        if blow.sort in DEATHS:
-            killed[blow.run, blow.slot].append(blow)
-    for lease in sorted(leases, key=lambda lease: lease.until_ms):
+    """Give each death that the nemesis caused to the one lease that paid for it.
+
+    An end may be stored long after the death. In one slot, therefore, each blow goes
+    to the lease that it fell into and that ended first: no other choice explains more.
+    """
+    unexplained = defaultdict(list)
+    for lease in leases:
         one = attempts.get(lease.token)
         own = DEED_OF.get(lease.outcome)
-        if own is None or (one is not None and one.deed == own):
-            continue
-        there = killed[lease.run, lease.slot]
-        until_ns = (lease.until_ms + 1) * 1_000_000
-        place = bisect.bisect_right([blow.from_ns for blow in there], until_ns) - 1
-        if place >= 0 and there[place].until_ns >= (lease.from_ms - 1) * 1_000_000:
-            lease.blow = there.pop(place)
+        if own is not None and (one is None or one.deed != own):
+            unexplained[lease.run, lease.slot].append(lease)
+    for blow in sorted(blows, key=lambda blow: blow.from_ns):
+        if blow.sort in DEATHS:
+            from_ms, until_ms = blow.from_ns // MS_NS, blow.until_ns // MS_NS
+            fitting = [
+                lease
+                for lease in unexplained[blow.run, blow.slot]
+                if lease.blow is None
+                and lease.from_ms <= until_ms + 1
+                and lease.until_ms >= from_ms - 1
+            ]
+            if fitting:
+                first = min(fitting, key=lambda lease: (lease.until_ms, lease.from_ms))
+                first.blow = blow

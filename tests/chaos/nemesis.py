@@ -310,7 +310,7 @@ class Nemesis:
         )
 
     def _exhaust_pids(self, sort):
-        if sort in self._struck:
+        if self._struck & {sort, "store"}:  # a server could not be started again
             return
         before = PID_MAX.read_text()
         PID_MAX.write_text(str(PIDS_FEW))

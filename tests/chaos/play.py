@@ -27,6 +27,7 @@ from chaos.places import PLACES, leftovers, shm_entries, wait_for
 from chaos.producing import Producer
 
 LEFT_S_MAX = 5.0
+START_S_MAX = 60.0
 SUPERVISORS = 2
 PRODUCERS = 2
 BEFORE_OUTAGE_S = 12.0
@@ -34,7 +35,7 @@ AFTER_OUTAGE_S = 20.0
 SHOWN_MAX = 30
 HISTORY_MAX = 25
 JOB_SAID = '"event":"job_output"'
-BUG_WORDS = ("Traceback", "please report this")
+BUG_WORDS = ("Exception in thread", "Exception ignored", "please report")
 
 
 class Options(NamedTuple):
@@ -144,7 +145,7 @@ class _Play:
     def _calm_and_outage(self):
         for member in self._crew:
             member.start()
-        if not wait_for(self._has_succeeded, 30):
+        if not wait_for(self._has_succeeded, START_S_MAX):
             raise RuntimeError(
                 f"no job succeeded in calm weather; see {self._place.directory}"
             )

@@ -207,6 +207,49 @@ def test_an_unexplained_crash_is_an_innocent_penalised():
     assert broken(blows=[other, *rows("blows")[1:]]) == {"I7"}
 
 
+def test_two_deaths_in_a_slot_explain_two_crashes_that_are_stored_at_once():
+    """I7: an outage of the store may hold back both ends, but not mix the deaths up."""
+    more = [
+        *(made(seq, job) for seq, job in ((6, 6), (7, 7))),
+        *lives(70, 6, 61, "a", 1, outcome="crashed"),
+        *lives(72, 7, 71, "a", 1, outcome="crashed"),
+        *(due(seq, job, 1) for seq, job in ((80, 6), (81, 7))),
+        *lives(82, 6, 62, "a", 2, outcome="succeeded", state="succeeded"),
+        *lives(84, 7, 72, "a", 2, outcome="succeeded", state="succeeded"),
+    ]
+    late = [
+        row._replace(at_ms=7350) if row.old_token in {61, 71} else row for row in more
+    ]
+    changed = {
+        "changes": rows("changes") + late,
+        "marks": [
+            *rows("marks"),
+            *marks(6, 61, 1, 7010, deed=""),
+            *marks(7, 71, 1, 7210, deed=""),
+            *marks(6, 62, 2, 8210),
+            *marks(7, 72, 2, 8410),
+        ],
+        "calls": [
+            *rows("calls"),
+            *(Call(job * 100 * MS, f"c{job}", "stored", job, True) for job in (6, 7)),
+        ],
+        "jobs": [
+            *rows("jobs"),
+            final(6, "steady", "succeeded", 2, failures=1, crashes=1, result=b"62"),
+            final(7, "steady", "succeeded", 2, failures=1, crashes=1, result=b"72"),
+        ],
+        "stored_attempts": [
+            *rows("stored_attempts"), (6, 61, "crashed"), (7, 71, "crashed"),
+        ],
+    }  # fmt: skip
+    deaths = [
+        Blow("child killed", at * MS, (at + 1) * MS, "a", "cpu/0", 77)
+        for at in (7060, 7260)
+    ]
+    assert not broken(blows=rows("blows") + deaths, **changed)
+    assert broken(blows=rows("blows") + deaths[:1], **changed) == {"I7"}
+
+
 @pytest.mark.parametrize("outcome", ["failed", "timed_out", "stalled", "interrupted"])
 def test_an_outcome_must_be_deserved(outcome):
     """I7: it raised nothing, did not hang, and nobody stopped it."""
