@@ -96,7 +96,7 @@ class Nemesis:
         self._agenda: list[tuple[float, int, object]] = []
         self._numbers = itertools.count()
         self._struck: set[object] = set()
-        self._hits = 0
+        self._hits, self._ahead = 0, -1
         self._strikes = {
             "child killed": self._kill_child,
             "child stopped": self._stop_child,
@@ -278,7 +278,8 @@ class Nemesis:
     def _shift(self, sort):
         if (member := self._a_member(is_up=False)) is None:
             return
-        shift_ms = self._rng.choice((-1, 1)) * self._rng.randint(12_000, 25_000)
+        self._ahead = -self._ahead
+        shift_ms = self._ahead * self._rng.randint(12_000, 25_000)
         member.clock.shift(shift_ms)
         self._lasting(
             sort,

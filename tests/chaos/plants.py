@@ -113,6 +113,11 @@ PLANTS = (
                 "SET value = value + :leases\nWHERE name = 'tokens'",
                 "SET value = value + :leases % 2\nWHERE name = 'tokens'",
             ),
+            Edit(
+                "store/sqlite/granting.py",
+                "        number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)\n",
+                "        number << _RANDOM_BITS\n",
+            ),
         ),
     ),
     Plant(
@@ -127,12 +132,10 @@ PLANTS = (
         "what a handler leaves behind lives on",
         frozenset(("I12",)),
         (
-            Edit("supervisor/attempts.py", "        if done.surprise:",
-                 "        if done.surprise and not slot:"),
             Edit(
                 "supervisor/children.py",
-                "        if now_s >= self._sweep_s or now_s >= self._patrol_s:",
-                "        if now_s >= self._sweep_s:",
+                "sweep_orphans(known, self._zygotes.oldest_start_time)",
+                "frozenset()",
             ),
         ),
     ),
