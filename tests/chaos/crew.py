@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.launch import OFFSET, ShiftedClock
+from jobpool.sandbox.cgroup import PREFIX
 from jobpool.sandbox.procfs import process_start_time
 from jobpool.sandbox.rundirectory import HEADER_BYTES, read_header
 from service import Service, environment
@@ -178,6 +179,17 @@ def processes(directory):
         int(path.name)
         for path in Path("/proc").iterdir()
         if path.name.isdigit() and marker in _read(path / "environ").split(b"\0")
+    ]
+
+
+def cgroups_of(lives):
+    """Return the control groups that supervisors have left behind."""
+    names = {f"{PREFIX}{life.run}" for life in lives}
+    return [
+        f"{parent}/{name}"
+        for parent, below, _files in os.walk("/sys/fs/cgroup")
+        for name in below
+        if name in names
     ]
 
 

@@ -137,6 +137,11 @@ PLANTS = (
                 "sweep_orphans(known, self._zygotes.oldest_start_time)",
                 "frozenset()",
             ),
+            Edit(
+                "sandbox/cgroup.py",
+                'self._write("cgroup.kill", "1")',
+                'self._read("cgroup.procs")',
+            ),
         ),
     ),
     Plant(

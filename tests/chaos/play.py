@@ -20,7 +20,7 @@ from typing import NamedTuple
 from chaos import figures
 from chaos.accounts import Accounts, Final
 from chaos.audit import Auditor
-from chaos.crew import Member, processes
+from chaos.crew import Member, cgroups_of, processes
 from chaos.justice import findings
 from chaos.nemesis import SETTLED_S, Nemesis
 from chaos.places import PLACES, leftovers, shm_entries, wait_for
@@ -197,6 +197,8 @@ class _Play:
         wait_for(lambda: not processes(directory), LEFT_S_MAX)
         litter = [f"process {pid} is left" for pid in processes(directory)]
         litter += [f"{path} is left" for path in leftovers(self._place)]
+        lives = [life for member in self._crew for life in member.lives]
+        litter += [f"{path} is left" for path in cgroups_of(lives)]
         jobs, attempts, broken = self._place.read_final()
         return Accounts(
             shared=self._place.shared,
@@ -204,7 +206,7 @@ class _Play:
             marks=self._place.marks.read_text().splitlines(),
             blows=self._nemesis.blows,
             calls=[call for producer in producers for call in producer.calls],
-            lives=[life for member in self._crew for life in member.lives],
+            lives=lives,
             jobs=list(map(Final._make, jobs)),
             stored_attempts=attempts,
             litter=litter,
