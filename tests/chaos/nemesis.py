@@ -37,7 +37,7 @@ RATES = {
     "supervisor killed": 13,
     "supervisor stopped": 4,
     "store locked": 2,
-    "clock shifted": 2,
+    "clock shifted": 4,
     "descriptors exhausted": 2,
     "pids exhausted": 2,
     "disk full": 2,

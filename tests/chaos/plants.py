@@ -133,14 +133,14 @@ PLANTS = (
         frozenset(("I12",)),
         (
             Edit(
-                "supervisor/children.py",
-                "sweep_orphans(known, self._zygotes.oldest_start_time)",
-                "frozenset()",
+                "supervisor/attempts.py",
+                "        if done.surprise:",
+                "        if done.surprise and not slot:",
             ),
             Edit(
-                "sandbox/cgroup.py",
-                'self._write("cgroup.kill", "1")',
-                'self._read("cgroup.procs")',
+                "sandbox/child.py",
+                "            if done.surprise:",
+                "            if done.surprise and not link:",
             ),
         ),
     ),

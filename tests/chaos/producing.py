@@ -15,7 +15,7 @@ SHARE_OF_KIND = {
     "steady": 30, "waiting": 30, "quick": 14, "once": 5, "flaky": 8, "family": 4,
     "segfault": 1, "leave": 1, "hang": 1, "hog": 0.5,
 }  # fmt: skip
-LASTS_MS = {5: 30, 30: 30, 100: 25, 400: 12, 1500: 3}
+LASTS_MS = {5: 30, 30: 30, 100: 25, 400: 12, 1500: 3, 4000: 2}
 KEYED = 0.3
 REPEATED = 0.05
 CANCELED = 0.05
