@@ -6,6 +6,7 @@ error: it may end between any two lines of ours.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from jobpool.errors import JobpoolError
 
 _READ_BYTES = 64 * 1024
 _GONE = (FileNotFoundError, ProcessLookupError)
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Nothing can be looked at now, for want of descriptors or memory; later it can."""
 _STATE, _PARENT, _START = 0, 1, 19
 """Places in /proc/PID/stat after the name: fields 3, 4 and 22 of proc(5)."""
 _STATM_RESIDENT, STATM_DATA = 1, 5

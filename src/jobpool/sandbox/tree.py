@@ -23,7 +23,7 @@ import signal
 from collections.abc import Collection
 
 from jobpool.errors import JobpoolError
-from jobpool.sandbox.procfs import children_of, process_stat
+from jobpool.sandbox.procfs import EXHAUSTED, children_of, process_stat
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -94,7 +94,8 @@ def kill_tree(pid: int, pidfd: int) -> int:
     """Kill a process with everything below it; the process itself comes last.
 
     Returns at once: the kernel finishes the dying. A tree whose root is dead
-    already has no descendants here; they are orphans (`sweep_orphans`).
+    already has no descendants here; they are orphans (`sweep_orphans`). So are those
+    that cannot be looked for now: the root dies all the same.
 
     Args:
         pid: the root.
@@ -105,6 +106,17 @@ def kill_tree(pid: int, pidfd: int) -> int:
     """
     send_signal(pidfd, signal.SIGSTOP)
     stopped: set[Member] = set()
+    try:
+        _kill_below(pid, stopped)
+    except OSError as exc:
+        if exc.errno not in EXHAUSTED:
+            raise
+    send_signal(pidfd, signal.SIGKILL)
+    return len(stopped)
+
+
+def _kill_below(pid: int, stopped: set[Member]) -> None:
+    """Stop, then kill everything below a stopped process; note whom we met."""
     killed: set[Member] = set()
     for _ in range(ROUNDS_MAX):
         if _stop_new(pid, stopped):
@@ -116,11 +128,11 @@ def kill_tree(pid: int, pidfd: int) -> int:
         killed |= stopped
     for member in stopped - killed:
         _signal_member(member, signal.SIGKILL)
-    send_signal(pidfd, signal.SIGKILL)
-    return len(stopped)
 
 
-def sweep_orphans(known_pids: Collection[int], not_before: int) -> frozenset[Member]:
+def sweep_orphans(
+    known_pids: Collection[int], not_before: int
+) -> frozenset[Member] | None:
     """Kill and reap children of this process that nobody here has started.
 
     Call it again until it meets nobody: the dying takes a moment, and an orphan's own
@@ -133,8 +145,18 @@ def sweep_orphans(known_pids: Collection[int], not_before: int) -> frozenset[Mem
             or equally old processes are left alone.
 
     Returns:
-        Unknown children that were met, the dying ones included.
+        Unknown children that were met, the dying ones included; None: they could not
+        be looked for, for want of descriptors or memory.
     """
+    try:
+        return frozenset(_sweep(known_pids, not_before))
+    except OSError as exc:
+        if exc.errno not in EXHAUSTED:
+            raise
+        return None
+
+
+def _sweep(known_pids: Collection[int], not_before: int) -> set[Member]:
     met = set()
     for pid in children_of(os.getpid()):
         stat = process_stat(pid)
@@ -147,7 +169,7 @@ def sweep_orphans(known_pids: Collection[int], not_before: int) -> frozenset[Mem
                 _kill_own(pid)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    return frozenset(met)
+    return met
 
 
 def _kill_own(pid: int) -> None:

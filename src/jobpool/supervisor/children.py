@@ -341,6 +341,9 @@ class Children:
             return
         known = self.pids() | self._zygotes.pids()
         orphans = sweep_orphans(known, self._zygotes.oldest_start_time)
+        if orphans is None:  # nobody is told to be gone before we could look
+            self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
+            return
         # Who appears now may be of any of the trees that have not been buried yet,
         # but of no other: an orphan that will not die holds up nobody else's end.
         for number in self._dead:

@@ -14,8 +14,12 @@ from dataclasses import dataclass
 
 from jobpool.sandbox.meter import next_look_s
 from jobpool.sandbox.process import ChildProcess
+from jobpool.sandbox.procfs import EXHAUSTED
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.moments import SOFT_AGAIN_S
+
+BLIND_S = 0.1
+"""When nothing can be seen, for want of descriptors, it is looked again after it."""
 
 OUTPUT_KEEP_BYTES = 64 * 1024
 
@@ -97,7 +101,13 @@ class Watch:
             watched = self._watched.get(number)
             if watched is None or not watched.active or watched.look_s != look_s:
                 continue
-            self._look_at(number, watched, now_s)
+            try:
+                self._look_at(number, watched, now_s)
+            except OSError as exc:
+                if exc.errno not in EXHAUSTED:
+                    raise
+                watched.look_s = now_s + BLIND_S
+                heapq.heappush(self._looks, (watched.look_s, number))
 
     def _look_at(self, number: int, watched: Watched, now_s: float) -> None:
         process = watched.process

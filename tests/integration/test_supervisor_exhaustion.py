@@ -1,0 +1,70 @@
+"""A supervisor without a descriptor to spare goes on, and knows everything later."""
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from supervising import PATIENCE_S, Site
+from waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="hold", retry=AT_ONCE)
+def hold(gate):
+    hold_(gate)
+
+@jobs.job("cpu", kind="family", retry=AT_ONCE, timeout="1s")
+def family(gate):
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    hold_(gate)
+"""
+
+
+@pytest.fixture
+def site(tmp_path):
+    app = "hold_ = hold\n" + APP
+    with Site(tmp_path / "site", app) as site:
+        yield site
+
+
+def exhaust(supervisor):
+    """Take every free descriptor from a process; return what gives them back."""
+    before = resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE)
+    count = len(list(Path(f"/proc/{supervisor.pid}/fd").iterdir()))
+    resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE, (count, before[1]))
+    return lambda: resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE, before)
+
+
+def is_gone(pid):
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_a_childs_death_without_a_descriptor_to_look_around_ends_nobody(site):
+    """It is told once its tree can be looked for; the other slot's job goes on."""
+    supervisor = site.start("cpu=2")
+    one, other = (site.add("hold", {"gate": "open"}) for _ in range(2))
+    pids = [site.wait_begun(job).pid for job in (one, other)]
+    give_back = exhaust(supervisor)
+    os.kill(pids[0], signal.SIGKILL)
+    wait_until(lambda: is_gone(pids[0]), PATIENCE_S, "the dead child is reaped")
+    give_back()
+    site.open_gate("open")
+    assert (site.finish(one).crashes, site.job(one).attempt) == (1, 2)
+    assert (site.finish(other).crashes, site.job(other).attempt) == (0, 1)
+    assert supervisor.process.poll() is None
+
+
+def test_a_time_limit_holds_without_a_descriptor(site):
+    """The child is killed at once; what is below it is found when it can be."""
+    supervisor = site.start("cpu=1")
+    job = site.add("family", {"gate": "never"}, max_attempts=1)
+    pid = site.wait_begun(job).pid
+    give_back = exhaust(supervisor)
+    wait_until(lambda: is_gone(pid), PATIENCE_S, "the child is killed and reaped")
+    give_back()
+    assert (site.finish(job).state, site.job(job).outcome) == ("dead", "timed_out")
+    assert supervisor.process.poll() is None
+    supervisor.stop()
+    site.wait_nobody()
