@@ -16,6 +16,13 @@ postgresql  11          no descriptor for a new         `postgres.connecting`: i
                         connection: OSError ended the   an outage like others, and is
                         store thread, the supervisor    waited for
                         stopped
+both        12          no descriptor while it runs:    `sandbox.tree`, `children`,
+                        looking at a tree or at memory  `watch`: the root is killed,
+                        ended the supervisor            the rest waits until one can
+                                                        look
+sqlite      12          no descriptor for its lock: a   `sandbox.rundirectory`: removed
+                        run directory and a temporary   by name
+                        one stayed for ever
 ==========  ==========  ==============================  ==============================
 """
 

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import resource
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 
 import msgspec
 import pytest
@@ -295,3 +297,20 @@ def test_a_prover_that_a_job_has_started_does_not_kill_itself(tmp_path, supervis
         check=True,
     )
     assert "itself started by a job" in answer.stdout
+
+
+def test_a_run_directory_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
+    """Without any descriptor left, too, which looking into a directory would need."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    for name in ("tmp", "run"):
+        (tmp_path / name).mkdir(mode=0o700)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        with pytest.raises(ConfigError, match="Too many open files"):
+            RunDirectory.create(tmp_path / "run", "abc")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [*(tmp_path / "run").iterdir(), *(tmp_path / "tmp").iterdir()] == []

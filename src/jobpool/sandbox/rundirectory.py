@@ -15,6 +15,7 @@ process opened and closed the lock file once more: `held_runs` tells it not to.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -112,9 +113,7 @@ class RunDirectory:
             tmp_root = Path(tempfile.mkdtemp(prefix=TMP_PREFIX))
             return cls(path, run_id, tmp_root)
         except OSError as exc:
-            if tmp_root is not None:
-                remove_tree(path)
-                remove_tree(tmp_root)
+            _unmake(path, tmp_root)
             raise ConfigError(
                 f"cannot make the run directory {path}: {exc.strerror}; jobpool needs "
                 "to write beside its database and in the temporary directory"
@@ -197,6 +196,17 @@ class RunDirectory:
             self.close()
         else:
             self.remove()
+
+
+def _unmake(path: Path, tmp_root: Path | None) -> None:
+    """Remove what was begun, by names only: there may be no descriptor to look."""
+    if tmp_root is None:
+        return  # it was not ours to make, or is empty, and a later run tidies up
+    with contextlib.suppress(OSError):  # what cannot be removed stays
+        for name in ("lock", "slots.new", "slots"):
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()
+        tmp_root.rmdir()
 
 
 def read_header(path: Path) -> Header:
