@@ -60,9 +60,9 @@ PLANTS = (
         (
             Edit(
                 "supervisor/reclaim.py",
-                "    if running is not None and lease.token not in running:\n"
-                "        return hand_back(lease)\n    ending",
-                "    if lease.token:\n        return hand_back(lease)\n    ending",
+                "        if one.token in running\n        else hand_back(one)",
+                "        if one.token in running and not registry\n"
+                "        else hand_back(one)",
             ),
         ),
     ),
@@ -191,13 +191,13 @@ PLANTS = (
         ),
     ),
     Plant(
-        "recoveries are not written down",
+        "failures are not written down",
         frozenset(("I7",)),
         (
             Edit(
                 "store/sql/sqlite/settle.sql",
-                "min(CAST(recoveries AS INTEGER) + ended.recovery, 2147483647)",
-                "min(CAST(recoveries AS INTEGER), 2147483647)",
+                "min(CAST(failures AS INTEGER) + ended.failure, 2147483647)",
+                "min(CAST(failures AS INTEGER), 2147483647)",
             ),
         ),
     ),
