@@ -1,0 +1,190 @@
+"""Handlers that change their process, and one that tells what it is like."""
+
+# Written as users write:
+# ruff: noqa: PTH102, PTH106, PTH109, PTH115, PTH118, PTH123, PTH208, PTH211
+# ruff: noqa: SIM115
+
+import faulthandler
+import locale
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from jobpool.sandbox import scratch
+
+SLEEP = ["sleep", "1000"]
+
+
+def change(what):
+    """Change one thing about this process."""
+    changes = {
+        "cwd": lambda: os.chdir("/"),
+        "cwd_gone": _stand_in_deleted,
+        "umask": lambda: os.umask(0o777),
+        "env": lambda: os.environ.update(LEAKED="1", PATH="/nowhere"),
+        "env_replaced": lambda: setattr(os, "environ", {"LEAKED": "1"}),
+        "handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+        "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001),
+        "mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}),
+        "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"),
+        "stdout": lambda: setattr(sys, "stdout", open(os.devnull, "w")),
+        "stdout_closed": sys.stdout.close,
+        "fds_closed": lambda: (os.close(1), os.close(2)),
+        "path": lambda: sys.path.insert(0, "/leaked"),
+        "recursion": lambda: sys.setrecursionlimit(5000),
+        "hook": lambda: setattr(sys, "excepthook", print),
+        "tempfile": lambda: setattr(tempfile, "tempdir", "/"),
+        "scratch": lambda: open(os.path.join(os.environ["TMPDIR"], "left"), "w"),
+        "scratch_gone": lambda: os.rmdir(os.environ["TMPDIR"]),
+        "scratch_file": lambda: _put_in_place_of_scratch(os.mknod),
+        "scratch_link": lambda: _put_in_place_of_scratch(lambda p: os.symlink("/", p)),
+        "scratch_empty_link": _link_scratch_to_an_empty_directory,
+        "scratch_mode": _open_scratch_to_others,
+        "trace": lambda: sys.settrace(lambda *_: None),
+        "socket_timeout": lambda: socket.setdefaulttimeout(0.5),
+    }
+    if what == "alarm":
+        signal.signal(signal.SIGALRM, _boom)
+    changes[what]()
+
+
+def _stand_in_deleted():
+    place = tempfile.mkdtemp()
+    os.chdir(place)
+    os.rmdir(place)
+
+
+def _put_in_place_of_scratch(make):
+    os.rmdir(os.environ["TMPDIR"])
+    make(os.environ["TMPDIR"])
+
+
+def _open_scratch_to_others():
+    Path(os.environ["TMPDIR"]).chmod(0o755)
+
+
+def _link_scratch_to_an_empty_directory():
+    elsewhere = tempfile.mkdtemp(dir=Path(os.environ["TMPDIR"]).parent)
+    _put_in_place_of_scratch(lambda path: os.symlink(elsewhere, path))
+
+
+def _boom(_signum, _frame):
+    raise RuntimeError("a timer of the handler's")
+
+
+def state(_):
+    mask = os.umask(0)
+    os.umask(mask)
+    sys.stdout.flush()
+    return {
+        "cwd": os.getcwd(),
+        "umask": mask,
+        "env": dict(os.environ),
+        "sigterm": repr(signal.getsignal(signal.SIGTERM)).split(" at ")[0],
+        "itimer": signal.getitimer(signal.ITIMER_REAL),
+        "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "stdout": sys.stdout.closed or sys.stdout.fileno(),
+        "writable": os.write(1, b"x"),
+        "path": sys.path,
+        "recursion": sys.getrecursionlimit(),
+        "hook": repr(sys.excepthook),
+        "tempdir": tempfile.gettempdir(),
+        "scratch": os.listdir(os.environ["TMPDIR"]),
+        "scratch_mode": oct(os.lstat(os.environ["TMPDIR"]).st_mode),
+        "trace": repr(sys.gettrace()),
+        "socket_timeout": socket.getdefaulttimeout(),
+    }
+
+
+def leave(what):
+    if what == "thread":
+        threading.Thread(
+            target=time.sleep, args=(60,), name="leaked-thread", daemon=True
+        ).start()
+    elif what == "process":
+        subprocess.Popen(SLEEP)
+    elif what == "zombie":
+        subprocess.Popen(["true"])
+    elif what == "ending thread":
+        threading.Thread(target=time.sleep, args=(0.002,)).start()
+
+
+def _fd_of(part):
+    """Return this process's descriptor of a file whose name has a part."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if part in os.readlink(f"/proc/self/fd/{name}"):
+                return int(name)
+        except FileNotFoundError:
+            continue
+    raise LookupError(part)
+
+
+def harm_marks(how):
+    fd = _fd_of("/mark.")
+    if how == "truncate":
+        os.ftruncate(fd, 0)
+    elif how == "close":
+        os.close(fd)
+    else:
+        os.dup2(os.open(how, os.O_RDWR), fd)
+
+
+def change_for_good(what):
+    if what == "priority":
+        os.nice(1)
+    elif what == "descriptors":
+        for _ in range(70):
+            os.dup(0)
+
+
+def arm_fault_handler(seconds):
+    faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+def hold_scratch(_):
+    """Put something there that cannot be removed, as far as the child knows."""
+    scratch.remove_tree = lambda _path: False
+    tempfile.mkstemp()
+
+
+def nest(depth):
+    os.chdir(os.environ["TMPDIR"])
+    for _ in range(depth):
+        os.mkdir("d")
+        os.chdir("d")
+
+
+def time_reset(_):
+    """Return the seconds that one reset of this child takes."""
+    frame = sys._getframe()
+    while "self" not in frame.f_locals or not hasattr(
+        frame.f_locals["self"], "_baseline"
+    ):
+        frame = frame.f_back
+    baseline = frame.f_locals["self"]._baseline
+    baseline.restore()
+    begun = time.perf_counter()
+    for _ in range(200):
+        baseline.restore()
+    return (time.perf_counter() - begun) / 200
+
+
+HANDLERS = (
+    change,
+    state,
+    leave,
+    harm_marks,
+    change_for_good,
+    arm_fault_handler,
+    hold_scratch,
+    nest,
+    time_reset,
+)
