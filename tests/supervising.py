@@ -78,11 +78,11 @@ class Witness(NamedTuple):
 class Supervisor:
     """One supervisor process."""
 
-    def __init__(self, folder, flags, *, env, logs):
+    def __init__(self, folder, flags, *, env, logs, before=()):
         self.log = logs / f"log.{uuid.uuid4().hex[:8]}"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jobpool", *flags],
+                [*before, sys.executable, "-m", "jobpool", *flags],
                 cwd=folder,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -154,10 +154,14 @@ class Supervisor:
 
 
 class Site:
-    """A folder with an application, its store, and supervisors."""
+    """A folder with an application, its store, and supervisors.
 
-    def __init__(self, folder, app=None, *, config="", logs=None):
+    Words that come *before* a supervisor's command start it as somebody else, say.
+    """
+
+    def __init__(self, folder, app=None, *, config="", logs=None, before=()):
         self.folder = Path(folder)
+        self.before = before
         self.logs = Path(logs or folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.url = f"sqlite:///{self.folder}/jobpool.db"
@@ -182,7 +186,9 @@ class Site:
         own = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
         own |= {MARKER: self.marker, **DEFAULTS, **(env or {})}
         words = [str(flag) for flag in flags]
-        supervisor = Supervisor(self.folder, words, env=own, logs=self.logs)
+        supervisor = Supervisor(
+            self.folder, words, env=own, logs=self.logs, before=self.before
+        )
         self.supervisors.append(supervisor)
         return supervisor
 

@@ -56,9 +56,7 @@ def bury_sockets(fds: Iterable[int]) -> None:
 
 def redirect(output_fd: int) -> None:
     """Read from /dev/null, write to the output capture, line by line."""
-    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(null, 0)
-    os.close(null)
+    point_input()
     # multiprocess gave the zygote a sys.stdin on a descriptor that is closed here.
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
     point_output(output_fd)
@@ -66,6 +64,16 @@ def redirect(output_fd: int) -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A crash shall not take what was printed before it along.
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def point_input() -> None:
+    """Put /dev/null in the place of stdin."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    if null != 0:
+        os.dup2(null, 0)
+        os.close(null)
+    else:
+        os.set_inheritable(null, True)
 
 
 def point_output(output_fd: int) -> None:

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import socket
 from collections.abc import Iterable
 from typing import Any
 
 from jobpool.core.isolation import Enclosure, Lockdown
+from jobpool.sandbox.bounds import bound_data
 from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
 from jobpool.sandbox.cgroup import ChildGroup
 from jobpool.sandbox.confirming import confirmed_bytes
@@ -32,9 +32,9 @@ from jobpool.sandbox.enclosure import Ending, pin_job, read_ending
 from jobpool.sandbox.frames import Decoder, FromChild, encode
 from jobpool.sandbox.link import TICKET_BYTES
 from jobpool.sandbox.marks import open_marks
-from jobpool.sandbox.meter import backstop_bytes
 from jobpool.sandbox.procfs import (
-    STATM_DATA,
+    catches,
+    descendants_in_words,
     descendants_of,
     process_start_time,
     resident_bytes,
@@ -68,6 +68,7 @@ class ChildProcess:
         pidfd: -1 until `attach`; readable when the child has ended.
         start_time: its start, in clock ticks since boot.
         group: its own cgroup; None: it has none. Removed by `close`.
+        below: the processes below it at the last `dump_stack`, in words.
 
     Raises:
         OSError: no descriptor, memory or disk space for it; nothing is left open.
@@ -88,6 +89,7 @@ class ChildProcess:
         self._relay_read = self._relay_write = -1
         self.start_time = 0
         self.group: ChildGroup | None = None
+        self.below: tuple[str, ...] = ()
         self._statm = -1
         self._data_limit_bytes = 0
         self._out = bytearray()
@@ -339,9 +341,7 @@ class ChildProcess:
 
         An allocation far beyond the limit then fails at once, as a MemoryError
         (RLIMIT_DATA), instead of being killed when it is already too large; what the
-        meter does not see, or too late, ends at its cgroup's memory.max. RLIMIT_DATA of
-        a child that is a user of its own takes CAP_SYS_RESOURCE; without it there is
-        none.
+        meter does not see, or too late, ends at its cgroup's memory.max.
         """
         if limit_bytes == self._data_limit_bytes or self._statm < 0:
             return
@@ -349,19 +349,22 @@ class ChildProcess:
             with contextlib.suppress(OSError):  # the former bound holds, or it is gone
                 self.group.bound(limit_bytes)
         self._data_limit_bytes = limit_bytes
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            held = statm_bytes(os.pread(self._statm, _STATM_BYTES, 0), STATM_DATA)
-            bound = held + backstop_bytes(limit_bytes)
-            _soft, hard = resource.prlimit(self.job_pid, resource.RLIMIT_DATA)
-            if hard == resource.RLIM_INFINITY or bound < hard:
-                resource.prlimit(self.job_pid, resource.RLIMIT_DATA, (bound, hard))
+        with contextlib.suppress(ProcessLookupError):
+            bound_data(self.job_pid, self._statm, limit_bytes)
 
     # -- signals and captures ------------------------------------------------------
 
-    def dump_stack(self) -> None:
-        """Ask its fault handler for the Python stacks; they come to `stack_text`."""
-        self._hurry()
-        self._signal(signal.SIGUSR2)
+    def dump_stack(self, *, dying: bool) -> None:
+        """Ask its fault handler for the Python stacks; they come to `stack_text`.
+
+        Who is *dying* will be killed whatever it does now.
+        """
+        self.below = descendants_in_words(self.job_pid)
+        if dying:
+            self._hurry()
+        # A program that the handler has put in its own place would die of it.
+        if catches(self.job_pid, signal.SIGUSR2):
+            self._signal(signal.SIGUSR2)
 
     def soft_timeout(self) -> None:
         """Raise `SoftTimeout` in the handler that is running."""

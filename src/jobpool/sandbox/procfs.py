@@ -11,6 +11,8 @@ import os
 import sys
 from typing import NamedTuple
 
+from jobpool.core.printable import one_line
+from jobpool.core.quantity import show_size
 from jobpool.errors import JobpoolError
 
 _READ_BYTES = 64 * 1024
@@ -20,6 +22,8 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _STATE, _PARENT, _START = 0, 1, 19
 """Places in /proc/PID/stat after the name: fields 3, 4 and 22 of proc(5)."""
 _STATM_RESIDENT, STATM_DATA = 1, 5
+_NAMED_MAX = 20
+"""So many processes are named; a fork bomb has more."""
 
 
 class ProcessStat(NamedTuple):
@@ -79,6 +83,14 @@ def command_name(pid: int) -> str:
     return (read(f"/proc/{pid}/comm") or b"?").decode("utf-8", "replace").strip()
 
 
+def catches(pid: int, signum: int) -> bool:
+    """Say whether a process has a handler of its own for a signal."""
+    status = read(f"/proc/{pid}/status")
+    _before, _label, rest = status.partition(b"SigCgt:")
+    caught = rest.split(None, 1)
+    return bool(caught) and bool(int(caught[0], 16) >> (signum - 1) & 1)
+
+
 def children_of(pid: int) -> list[int]:
     """Return the children of a process, zombies included.
 
@@ -101,6 +113,18 @@ def descendants_of(pid: int) -> list[int]:
     for child in found:
         found += children_of(child)  # grows what is being walked: breadth first
     return found
+
+
+def descendants_in_words(pid: int) -> tuple[str, ...]:
+    """Describe all living processes below one, the first of them by name and size."""
+    members = descendants_of(pid)
+    words = [
+        f"pid {one}  {show_size(resident_bytes(one))}  {one_line(command_name(one))}"
+        for one in members[:_NAMED_MAX]
+    ]
+    if len(members) > _NAMED_MAX:
+        words.append(f"and {len(members) - _NAMED_MAX} more")
+    return tuple(words)
 
 
 def resident_bytes(pid: int) -> int:

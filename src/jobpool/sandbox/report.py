@@ -82,12 +82,13 @@ def _is_soft_timeout(exc: BaseException) -> bool:
 def _classes(exc: BaseException) -> list[str]:
     """Name its class and bases as a traceback would: builtins without a module."""
     names = []
-    for cls in type(exc).__mro__[:CLASSES_MAX]:
-        if cls not in (object, BaseException):
-            module = str(getattr(cls, "__module__", ""))
+    of = type.__getattribute__  # a metaclass of the user's may do anything
+    for cls in of(type(exc), "__mro__")[:CLASSES_MAX]:
+        if cls is not object and cls is not BaseException:
+            module = str(of(cls, "__module__"))
             prefix = "" if module in ("builtins", "") else f"{module}."
-            names.append(_clean(capped(f"{prefix}{cls.__qualname__}", 200)))
-    return names or [_clean(type(exc).__name__)]
+            names.append(_clean(capped(f"{prefix}{of(cls, '__qualname__')}", 200)))
+    return names or ["BaseException"]
 
 
 def _traceback(exc: BaseException) -> str:

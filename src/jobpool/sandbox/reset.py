@@ -10,7 +10,6 @@ from __future__ import annotations
 import _locale
 import _signal  # type: ignore[import-not-found]  # typeshed does not know it
 import _thread
-import ctypes
 import faulthandler
 import gc
 import os
@@ -19,12 +18,14 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 
 from jobpool.sandbox import confine
 from jobpool.sandbox.procfs import children_of, command_name
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.streams import Streams
+from jobpool.sandbox.traits import Traits
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _SIGNALS = sorted(
@@ -36,10 +37,6 @@ GRACE_S = 0.02
 """For a thread or process that is ending anyway."""
 _GRACE_STEP_S = 0.001
 _NAMED_MAX = 5
-_DESCRIPTORS_MORE_MAX = 64
-"""Some growth is caches that fill; more is a leak."""
-_PR_GET_CHILD_SUBREAPER = 37
-_libc = ctypes.CDLL(None)  # once: each child would pay for it
 
 
 class Baseline:
@@ -69,13 +66,15 @@ class Baseline:
         self._hooks = (sys.excepthook, threading.excepthook, sys.unraisablehook)
         self._path = list(sys.path)
         self._recursion = sys.getrecursionlimit()
+        self._digits = _int_digits()
+        self._switch_s = sys.getswitchinterval()
+        self._warnings = list(warnings.filters)
+        self._timezone = time.tzname
         self._gc_enabled = gc.isenabled()
+        self._gc_figures = (gc.get_threshold(), gc.get_debug())
         self._trace, self._profile = sys.gettrace(), sys.getprofile()
         self._socket_timeout_s = socket.getdefaulttimeout()
-        self._priority = os.getpriority(os.PRIO_PROCESS, 0)
-        self._descriptors = _open_descriptors()
-        self._adopts = ctypes.c_int()
-        self._adopts_ref = ctypes.byref(self._adopts)
+        self._traits = Traits()
         self._thread_count = _thread._count()  # noqa: SLF001 - the cheap one
         self._threads = set(threading.enumerate())
         self._children = set(children_of(os.getpid()))
@@ -87,13 +86,16 @@ class Baseline:
             ``(output, surprise)``: the tail of what the attempt wrote, and what it
             left behind that cannot be undone, ``""`` when that is nothing.
         """
+        replaced = self._traits.mend()
         self._restore_signals()
         surprises = [
+            replaced,
             self._left_threads(),
             self._left_processes(),
-            self._changed_for_good(),
+            self._traits.changes(),
         ]
         self._restore_interpreter()
+        self._restore_figures()
         self._restore_process()
         output = self._streams.take_output()
         if os.lseek(self._stack_fd, 0, os.SEEK_END):
@@ -129,14 +131,27 @@ class Baseline:
             sys.path[:] = self._path
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
-        if gc.isenabled() != self._gc_enabled:
-            (gc.enable if self._gc_enabled else gc.disable)()
         if sys.gettrace() is not self._trace:
             sys.settrace(self._trace)
         if sys.getprofile() is not self._profile:
             sys.setprofile(self._profile)
         if socket.getdefaulttimeout() != self._socket_timeout_s:
             socket.setdefaulttimeout(self._socket_timeout_s)
+
+    def _restore_figures(self) -> None:
+        """Put back by what the interpreter counts and warns."""
+        if _int_digits() != self._digits:
+            sys.set_int_max_str_digits(self._digits)
+        if sys.getswitchinterval() != self._switch_s:
+            sys.setswitchinterval(self._switch_s)
+        if warnings.filters != self._warnings:
+            warnings.filters[:] = self._warnings  # type: ignore[index]  # a list in truth
+            warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001 - it caches
+        if gc.isenabled() != self._gc_enabled:
+            (gc.enable if self._gc_enabled else gc.disable)()
+        if (gc.get_threshold(), gc.get_debug()) != self._gc_figures:
+            gc.set_threshold(*self._gc_figures[0])
+            gc.set_debug(self._gc_figures[1])
 
     def _restore_process(self) -> None:
         os.umask(self._umask)
@@ -146,6 +161,8 @@ class Baseline:
             os.environ = self._environ  # noqa: B003 - putting the real one back
         if os.environ._data != self._variables:  # type: ignore[attr-defined]  # noqa: SLF001 - see __init__
             self._restore_environ()
+        if time.tzname != self._timezone:
+            time.tzset()  # by the variable that has been put back
         if _locale.setlocale(_locale.LC_ALL, None) != self._locale:
             _locale.setlocale(_locale.LC_ALL, self._locale)
 
@@ -181,22 +198,6 @@ class Baseline:
         names = _listed([f"{command_name(pid)} (pid {pid})" for pid in sorted(left)])
         return f"it left processes running: {names}" if left else ""
 
-    def _changed_for_good(self) -> str:
-        """Name what only the kernel or the handler could undo."""
-        changes = []
-        priority = os.getpriority(os.PRIO_PROCESS, 0)
-        if priority != self._priority:
-            changes.append(
-                f"it changed its priority from {self._priority} to {priority}"
-            )
-        more = _open_descriptors() - self._descriptors
-        if more > _DESCRIPTORS_MORE_MAX:
-            changes.append(f"its process has {more} descriptors more than at first")
-        _libc.prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref, 0, 0, 0)
-        if not self._adopts.value:
-            changes.append("it let its left-over processes escape")
-        return "; ".join(changes)
-
     def _has_children(self) -> bool:
         """Reap what has ended; say whether anything is left that the hooks did not."""
         try:
@@ -211,9 +212,10 @@ class Baseline:
         return not self._children.issuperset(children_of(os.getpid()))
 
 
-def _open_descriptors() -> int:
-    """Return how many descriptors are open; 0 before Linux 6.2."""
-    return os.stat("/proc/self/fd").st_size  # noqa: PTH116 - twice as fast
+def _int_digits() -> int:
+    """Return how many digits a number in text may have; 0 where that has no bound."""
+    look = getattr(sys, "get_int_max_str_digits", int)  # not in the first of 3.11
+    return int(look())
 
 
 def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:

@@ -36,6 +36,7 @@ _CLONE_NAMESPACES = 0x7E020000
 _PR_SET_CHILD_SUBREAPER = 36
 _X32_BIT = 0x40000000
 _NUMBER_AT, _ARCH_AT, _ARGUMENT_AT = 0, 4, 16
+_THIRD_LOW_AT, _THIRD_HIGH_AT = 32, 36
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")
@@ -81,6 +82,7 @@ _MACHINES: Mapping[str, _Machine] = {
             "pidfd_getfd": 438,
             "pivot_root": 155,
             "prctl": 157,
+            "prlimit64": 302,
             "ptrace": 101,
             "reboot": 169,
             "request_key": 249,
@@ -118,6 +120,7 @@ _MACHINES: Mapping[str, _Machine] = {
             "pidfd_getfd": 438,
             "pivot_root": 41,
             "prctl": 167,
+            "prlimit64": 261,
             "ptrace": 117,
             "reboot": 142,
             "request_key": 218,
@@ -225,6 +228,7 @@ def program(
             calls["clone"],
             [_jump(_JSET, _CLONE_PARENT, 0, 1), _error(errno.EPERM)],
         )
+        code += _on_argument(calls["prlimit64"], _unless_own_or_reading())
     if not surface:
         for name in SURFACE:
             code += _if_equal(calls[name], [_error(errno.EPERM)])
@@ -285,6 +289,22 @@ def _error(number: int) -> bytes:
 
 def _allow() -> bytes:
     return _instruction(_RET, _ALLOW)
+
+
+def _unless_own_or_reading() -> list[bytes]:
+    """Deny new limits for a process that is named by its number.
+
+    By such a call a job takes the supervisor's descriptors away, or lets the kernel
+    kill a neighbour for its use of the CPU; Landlock does not see it.
+    """
+    return [
+        _jump(_JEQ, 0, 5, 0),  # 0 is the caller
+        _load(_THIRD_LOW_AT),
+        _jump(_JEQ, 0, 0, 2),
+        _load(_THIRD_HIGH_AT),
+        _jump(_JEQ, 0, 1, 0),  # no new limits are given: it only reads them
+        _error(errno.EPERM),
+    ]
 
 
 def _if_equal(value: int, then: Iterable[bytes]) -> list[bytes]:

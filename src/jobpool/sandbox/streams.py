@@ -20,6 +20,7 @@ class Streams:
     def __init__(self, output_fd: int) -> None:
         self._output_fd = output_fd
         self._output_inode = os.fstat(output_fd).st_ino
+        self._input = _identity(0)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
 
     def take_output(self) -> bytes:
@@ -28,6 +29,8 @@ class Streams:
             for stream in (sys.stdout, sys.stderr):
                 _flush(stream)
             sys.stdin, sys.stdout, sys.stderr = self._streams
+        if _identity(0) != self._input:
+            confine.point_input()
         self._reopen_closed()
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
@@ -64,6 +67,15 @@ class Streams:
             stderr = _writer(2)
         self._streams = (stdin, stdout, stderr)
         sys.stdin, sys.stdout, sys.stderr = self._streams
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    """Say which file a descriptor is; (0, 0) for none."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
 
 
 def _is_closed(stream: object) -> bool:

@@ -8,7 +8,7 @@ sent; then the host's; and whatever is left is the attempt's own crash.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -143,6 +143,8 @@ def verdict_of_death(
     peak_rss_bytes: int = 0,
     output: bytes = b"",
     stack: str = "",
+    processes: Sequence[str] = (),
+    cpu_before_s: float = 0.0,
     host_oom: bool = False,
     stopping: bool = False,
 ) -> Ending:
@@ -157,6 +159,8 @@ def verdict_of_death(
         peak_rss_bytes: highest memory of its tree that we saw.
         output: tail of what it wrote.
         stack: what its fault handler wrote.
+        processes: what was below it when we were about to kill it.
+        cpu_before_s: what its former attempts had used of the CPU.
         host_oom: the kernel's count of out-of-memory kills rose meanwhile.
         stopping: the supervisor has begun to stop, so that somebody may be ending
             its whole process group.
@@ -173,9 +177,10 @@ def verdict_of_death(
             # The kernel's figure is of the child's whole life, ours of this
             # attempt; only a child's death makes the kernel's the better one.
             peak_rss_bytes=max(peak_rss_bytes, exited.max_rss_bytes),
+            cpu_s=max(0.0, exited.cpu_s - cpu_before_s),
             duration_s=duration_s,
             output=_text(output),
-            stack=stack or None,
+            stack=_stack(stack, processes),
             slot=slot,
         ),
     )
@@ -261,6 +266,12 @@ def _reason_of_done(done: Done) -> str | None:
         return "ended by its soft time limit"
     # The class alone: reasons are for grouping, and a message may hold anything.
     return f"raised {error.classes[0]}" if error.classes else None
+
+
+def _stack(stack: str, processes: Sequence[str]) -> str | None:
+    """Join the stacks and the processes, which explain what the stacks do not."""
+    below = "\n  ".join(("Processes below it:", *processes)) if processes else ""
+    return "\n\n".join(filter(None, (stack.rstrip("\n"), below))) or None
 
 
 def _text(output: bytes) -> str | None:

@@ -18,15 +18,16 @@ from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Ask, Beat, Done, Retire
-from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_death, verdict_of_done
+from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done
+from jobpool.supervisor import deaths, notices, orders
 from jobpool.supervisor import messages as m
-from jobpool.supervisor import notices, orders
 from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import (
     NOTE_AFTER_S,
     RECALL_AFTER_S,
     SOFT_AGAIN_S,
+    dump_at,
     next_moment,
     write_at,
 )
@@ -139,6 +140,7 @@ class Attempts:
             self.garbage(slot, "the end of an attempt that it does not run", reason)
             return
         slot.jobs, slot.idled = slot.jobs + 1, 0
+        slot.cpu_s += done.cpu_s
         if done.surprise:
             slot.dones[done.seq] = done
             self._kill(slot, Kill(KillReason.RECYCLED, done.surprise), dump=False)
@@ -195,12 +197,16 @@ class Attempts:
         began_s = now_s if job.started_s is None else job.started_s
         limits = job.limits
         if began_s + limits.timeout_s <= now_s:
-            self._kill(slot, Kill(KillReason.TIMEOUT, limit=limits.timeout_s))
+            late = Kill(KillReason.TIMEOUT, limit=limits.timeout_s)
+            self._kill(slot, late, dump=not job.dumped)
             return
         silent_s = limits.heartbeat_timeout_s
         if silent_s is not None and job.beat_s + silent_s <= now_s:
             self._kill(slot, Kill(KillReason.STALLED, limit=silent_s))
             return
+        if not job.dumped and dump_at(began_s, limits.timeout_s) <= now_s:
+            job.dumped = True
+            self._desk.out.append(m.Dump(slot.number))
         if job.soft_s <= now_s:
             job.soft_s = now_s + SOFT_AGAIN_S
             self._desk.out.append(m.SoftTimeout(slot.number))
@@ -297,6 +303,7 @@ class Attempts:
         death = _frame(exited, m.ChildExited)
         jobs, dones = list(slot.queue), dict(slot.dones)
         killed, killed_seq, now_s = slot.killed, slot.killed_seq, self._desk.now_s
+        cpu_before_s = slot.cpu_s
         slot.queue.clear()
         self._desk.out.append(m.Unwatch(slot.number))
         empty(slot)
@@ -304,27 +311,21 @@ class Attempts:
         for job in jobs:
             if job.seq in never:
                 continue
-            done = dones.get(job.seq)
-            if done is not None:
-                self._end(slot, job, verdict_of_done(done, slot.name), done)
-                continue
             kill = killed
             if killed is not None and job.seq != killed_seq:
                 # It had begun before its ticket could be recalled: not its fault.
                 kill = Kill(KillReason.STOPPED, "with the attempt before it")
-            ending = verdict_of_death(
-                death.exit,
-                kill=kill,
-                done=None,
+            done = dones.get(job.seq)
+            ending = deaths.judge(
+                death,
+                done,
+                kill,
                 slot=slot.name,
-                duration_s=0.0 if job.started_s is None else now_s - job.started_s,
-                peak_rss_bytes=death.peak_rss_bytes,
-                output=death.output,
-                stack=death.stack,
-                host_oom=death.host_oom,
+                ran_s=0.0 if job.started_s is None else now_s - job.started_s,
+                cpu_before_s=cpu_before_s,
                 stopping=self._desk.ending,
             )
-            self._end(slot, job, ending, None)
+            self._end(slot, job, ending, done)
         self._return(slot, [job for job in jobs if job.seq in never])
         self._freed(slot)
 

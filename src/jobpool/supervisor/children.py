@@ -226,10 +226,10 @@ class Children:
             process.soft_memory()
 
     def dump(self, number: int) -> None:
-        """Make the child write its stacks."""
+        """Make the child write its stacks, and note what is below it."""
         process = self._process(number)
         if process is not None:
-            process.dump_stack()
+            process.dump_stack(dying=self._slots[number].killed is not None)
 
     def kill(self, number: int) -> None:
         """Kill the child's tree, if the child is not dead already."""
@@ -379,6 +379,7 @@ class Children:
                 peak_rss_bytes=peak,
                 output=process.output_tail(OUTPUT_TAIL_BYTES),
                 stack=process.stack_text(),
+                processes=process.below,
                 host_oom=host_oom,
             )
             self._reactor.feed(exited)

@@ -89,6 +89,8 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     peak_rss_bytes: int = 0
     output: bytes = b""
     stack: str = ""
+    processes: Sequence[str] = ()
+    """What was below it when we were about to kill it."""
     host_oom: bool = False
     """The kernel's count of out-of-memory kills rose meanwhile."""
 

@@ -10,6 +10,11 @@ NOTE_AFTER_S = 1.0
 """Attempts that last longer are noted in the store as started."""
 SOFT_AGAIN_S = 0.05
 """A signal can be lost just before a blocking call; it is repeated, and raises once."""
+DUMP_AHEAD_S = 0.02
+DUMP_AHEAD_SHARE = 0.1
+"""The stacks of what seems to run into its time limit are written so long before, and
+at most in this last share of it: then even a child that waits for a busy core, and the
+kill itself is not held up. Who ends in time after all has not noticed."""
 PROGRESS_EVERY_S = 30.0
 CHECKPOINT_EVERY_S = 1.0
 SILENCE_SHARE = 0.8
@@ -27,6 +32,11 @@ def write_at(job: Assigned) -> float:
     return job.written_s + min(every_s, PROGRESS_EVERY_S)
 
 
+def dump_at(began_s: float, timeout_s: float) -> float:
+    """Return when the stacks of an attempt are to be written."""
+    return began_s + timeout_s - min(DUMP_AHEAD_S, DUMP_AHEAD_SHARE * timeout_s)
+
+
 def next_moment(slot: Slot, now_s: float) -> float:
     """Return when a busy slot's running attempt next needs attention."""
     job = slot.queue[0]
@@ -38,6 +48,8 @@ def next_moment(slot: Slot, now_s: float) -> float:
         moment_s = min(moment_s, job.beat_s + limits.heartbeat_timeout_s)
     if len(slot.queue) > 1 and not slot.recalling:
         moment_s = min(moment_s, slot.recall_s)
+    if not job.dumped:
+        moment_s = min(moment_s, dump_at(began_s, limits.timeout_s))
     if not job.noted:
         moment_s = min(moment_s, began_s + NOTE_AFTER_S)
     return moment_s

@@ -162,6 +162,8 @@ class Assigned:
     """When the soft time limit is signalled, or signalled again."""
     soft_memory_said: bool = False
     noted: bool = False
+    dumped: bool = False
+    """Its stacks are on record, as they were shortly before its time limit."""
     beat_s: float = 0.0
     """Monotonic time of the last sign of life."""
     written_s: float = -NEVER_S
@@ -185,6 +187,8 @@ class Slot:
     born_s: float = 0.0
     base_rss_bytes: int = 0
     jobs: int = 0
+    cpu_s: float = 0.0
+    """What the child's attempts that have ended used of the CPU."""
     seq: int = 0
     queue: deque[Assigned] = field(default_factory=deque)
     """What was sent to the child; the first is running, the rest is sent ahead."""

@@ -73,6 +73,7 @@ class Starts:
             raise JobpoolBug(f"READY came with {type(frame).__name__}; please report")
         slot.base_rss_bytes = frame.rss_bytes
         slot.seq = 0
+        slot.cpu_s = 0.0
         self._pools[slot.pool].fork_failures = 0
         if self._desk.ending:
             self._desk.out.append(m.Send(slot.number, Draining()))
