@@ -50,6 +50,7 @@ Section = Callable[[Ground, argparse.Namespace], dict[str, object]]
 def main() -> None:
     """Measure the sections that were asked for and print a table."""
     import figures_children as children  # noqa: PLC0415 - it imports this module
+    import figures_deaths as deaths  # noqa: PLC0415 - it imports this module
     import figures_executor as executor  # noqa: PLC0415 - it imports this module
     import figures_limits as limits  # noqa: PLC0415 - it imports this module
     import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
@@ -63,6 +64,7 @@ def main() -> None:
         "pick-up": pick_up,
         "throughput": throughput,
         "idle": idle_cost,
+        "deaths": deaths.mixed_deaths,
         "executor": executor.throughput,
         "children": children.cost,
     }
@@ -106,6 +108,7 @@ def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
         "--submits", type=int, default=10_000, help="calls in a round of the executors"
     )
     parser.add_argument("--idle", type=float, default=10.0, help="seconds of idling")
+    parser.add_argument("--deaths", type=int, default=1000, help="mixed deaths")
     group = parser.add_argument_group("PostgreSQL only")
     group.add_argument(
         "--cycle", type=int, default=50_000, help="jobs in a round of the cycle"

@@ -76,7 +76,9 @@ def test_stacks_of_a_stuck_c_call_can_be_had(rig):
     child = rig.child()
     rig.start(child, "hold_interpreter")
     wait_until(
-        lambda: child.dump_stack() or "in hold_interpreter" in child.stack_text(),
+        lambda: (
+            child.dump_stack(dying=True) or "in hold_interpreter" in child.stack_text()
+        ),
         PATIENCE_S,
         "its stack",
     )

@@ -71,7 +71,7 @@ def test_a_child_that_is_to_die_goes_first(allowed, tmp_path):
         rig.start(child, "spin", soft_timeout_s=None)
         assert niceness(child.pid) == 0
         wait_until(
-            lambda: child.dump_stack() or "in spin" in child.stack_text(),
+            lambda: child.dump_stack(dying=True) or "in spin" in child.stack_text(),
             PATIENCE_S,
             "the stack",
         )
@@ -86,7 +86,7 @@ def test_a_child_that_does_not_exist_yet_is_nobodys_priority(tmp_path):
     """Pid 0 would be this very process."""
     child = ChildProcess(0, "cpu/0", str(tmp_path / "mark"))
     before = niceness()
-    child.dump_stack()
+    child.dump_stack(dying=True)
     child.kill_tree()
     child.close()
     assert niceness() == before

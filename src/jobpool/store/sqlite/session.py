@@ -62,8 +62,10 @@ class Session:
         self, name: str, parameters: Mapping[str, Any]
     ) -> tuple[list[Row], int]:
         try:
-            # Made directly: connection.cursor() would carry a caller's row_factory.
-            cursor = sqlite3.Cursor(self.connection)
+            # Not sqlite3.Cursor(): the connection would note each for ever. A cursor()
+            # of the caller's own, and the caller's row_factory, are passed by.
+            cursor = sqlite3.Connection.cursor(self.connection, sqlite3.Cursor)
+            cursor.row_factory = None
             try:
                 cursor.execute(_QUERIES[name], parameters)
                 # Fetching goes on executing: it can fail as well.

@@ -1,0 +1,117 @@
+"""Measures what is left of a thousand mixed deaths: nothing, as it ought to be."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from deaths_app import DEATHS, OUTCOMES
+from figures import Ground, check
+
+from census import Census, take_census
+from jobpool.core.job import FINISHED, NewJob
+from jobpool.store import open_store
+from jobpool.store.base import Store
+
+APP = Path(__file__).with_name("deaths_app.py")
+MARKER = "JOBPOOL_FIGURES_DEATHS"
+WARM = 36
+"""Deaths before the first count: caches are full then, every slot was replaced."""
+TOGETHER = 100
+"""So many jobs wait at once: the queue itself shall not be what grows."""
+SETTLE_S = 1.0
+
+
+def mixed_deaths(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
+    """Count what the supervisor holds before and after so many deaths."""
+    with ground.fresh_store(ground.directory) as url:
+        before, after, took_s = census_around(ground.directory, url, options.deaths)
+    found: dict[str, object] = {
+        f"left after {options.deaths} mixed deaths: {name}": getattr(after, name)
+        - getattr(before, name)
+        for name in Census._fields
+    }
+    found["mixed deaths: a second"] = round(options.deaths / took_s, 1)
+    return found
+
+
+def census_around(
+    directory: Path, url: str, deaths: int
+) -> tuple[Census, Census, float]:
+    """Let a supervisor's jobs die; return what it held before and after, and seconds.
+
+    Args:
+        directory: where it runs, and has its temporary files.
+        url: of the store.
+        deaths: this many are counted; others come before.
+    """
+    tmp = directory / "tmp"
+    tmp.mkdir()
+    with (
+        closing(open_store(url)) as store,
+        _supervisor(directory, url, tmp) as process,
+    ):
+
+        def count() -> Census:
+            time.sleep(SETTLE_S)
+            return take_census(process.pid, f"{MARKER}={directory}", tmp)
+
+        _die(store, WARM)
+        before = count()
+        began_s = time.monotonic()
+        _die(store, deaths)
+        took_s = time.monotonic() - began_s
+        return before, count(), took_s
+
+
+@contextmanager
+def _supervisor(
+    directory: Path, url: str, tmp: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    words = ["--pools", "cpu=4", "--app", str(APP), "--store", url]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jobpool", *words, "--log-level", "error"],
+            cwd=directory,
+            env={**os.environ, MARKER: str(directory), "TMPDIR": str(tmp)},
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGQUIT)
+            process.wait(30)
+
+
+def _die(store: Store, count: int) -> None:
+    """Enqueue so many deaths, some at a time, and wait for them."""
+    ways = itertools.islice(itertools.cycle(DEATHS), count)
+    while some := list(itertools.islice(ways, TOGETHER)):
+        kinds = [way.__name__ for way in some]
+        payload = json.dumps({}).encode()
+        made = store.enqueue(
+            [NewJob(kind=f"death.{k}", pool="cpu", payload=payload) for k in kinds]
+        )
+        store.ring()
+        for one, kind in zip(made, kinds, strict=True):
+            outcome = _outcome(store, one.id)
+            check(outcome == OUTCOMES[kind], f"{kind}: {outcome}")
+
+
+def _outcome(store: Store, job_id: int) -> str | None:
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
+        job = store.get(job_id)
+        if job is not None and job.state in FINISHED:
+            return job.outcome
+        time.sleep(0.02)
+    return f"job {job_id} has not ended"

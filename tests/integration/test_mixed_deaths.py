@@ -1,0 +1,23 @@
+"""Whatever jobs die of, their supervisor holds no more afterwards than before."""
+
+import sys
+from pathlib import Path
+
+LIB = Path(__file__).parents[2] / "scripts" / "lib"
+DEATHS = 63
+GROWTH_MAX_KIB = 1024
+
+
+def test_nothing_is_left_of_mixed_deaths(tmp_path, monkeypatch):
+    """No process, descriptor, memfd, file or shared memory; scripts/figures: 1,000."""
+    monkeypatch.setattr(sys, "path", [str(LIB), *sys.path])
+    from figures_deaths import census_around
+
+    before, after, _took_s = census_around(
+        tmp_path, f"sqlite:///{tmp_path}/jobs.db", DEATHS
+    )
+    counted = before._replace(rss_kib=0)
+    assert after._replace(rss_kib=0) == counted
+    assert counted.processes > 5
+    assert counted.memfds > 5
+    assert after.rss_kib - before.rss_kib < GROWTH_MAX_KIB
