@@ -24,7 +24,7 @@ from jobpool.store.base import Store
 
 APP = Path(__file__).with_name("deaths_app.py")
 MARKER = "JOBPOOL_FIGURES_DEATHS"
-WARM = 36
+WARM = 270
 """Deaths before the first count: caches are full then, every slot was replaced."""
 TOGETHER = 100
 """So many jobs wait at once: the queue itself shall not be what grows."""
@@ -45,14 +45,15 @@ def mixed_deaths(ground: Ground, options: argparse.Namespace) -> dict[str, objec
 
 
 def census_around(
-    directory: Path, url: str, deaths: int
+    directory: Path, url: str, deaths: int, warm: int = WARM
 ) -> tuple[Census, Census, float]:
     """Let a supervisor's jobs die; return what it held before and after, and seconds.
 
     Args:
         directory: where it runs, and has its temporary files.
         url: of the store.
-        deaths: this many are counted; others come before.
+        deaths: this many are counted.
+        warm: so many come before the first count.
     """
     tmp = directory / "tmp"
     tmp.mkdir()
@@ -65,7 +66,7 @@ def census_around(
             time.sleep(SETTLE_S)
             return take_census(process.pid, f"{MARKER}={directory}", tmp)
 
-        _die(store, WARM)
+        _die(store, warm)
         before = count()
         began_s = time.monotonic()
         _die(store, deaths)

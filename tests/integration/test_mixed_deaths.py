@@ -14,7 +14,7 @@ def test_nothing_is_left_of_mixed_deaths(tmp_path, monkeypatch):
     from figures_deaths import census_around
 
     before, after, _took_s = census_around(
-        tmp_path, f"sqlite:///{tmp_path}/jobs.db", DEATHS
+        tmp_path, f"sqlite:///{tmp_path}/jobs.db", DEATHS, warm=27
     )
     counted = before._replace(rss_kib=0)
     assert after._replace(rss_kib=0) == counted

@@ -43,7 +43,7 @@ size = 1
 sandbox = "{level}"
 """
 CANARY_EVERY_S = 0.05
-CANARY_LATE_S = 5.0
+CANARY_LATE_S = 10.0
 """Beside whole pools of beasts, on a machine that is busy otherwise."""
 ZOO_S = 90.0
 TROUBLE = ("alarm", "store_trouble", "zygote_failed", "stale_settlement")
