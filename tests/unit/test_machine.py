@@ -190,12 +190,12 @@ def test_a_timeout_dumps_then_kills_and_settles_only_after_the_death() -> None:
     world = World().up()
     world.job(timeout_s=5.0)
     world.ring()
-    world.wait(4.97)
+    world.wait(4.89)
     assert not world.took(m.Dump)
     world.wait(0.02)
     assert len(world.took(m.Dump)) == 1
     assert not world.took(m.Kill)
-    world.wait(0.01)
+    world.wait(0.09)
     assert world.took(m.Kill)
     assert not world.took(m.Dump)
     assert world.settled == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
+from jobpool.cli.autopsy import attempt_lines, evidence, figures
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import (
@@ -16,7 +17,6 @@ from jobpool.cli.output import (
     heading,
     print_json,
     print_line,
-    print_table,
     seconds,
     size,
 )
@@ -76,7 +76,7 @@ def _print_job(job: Job, known: KindRecord | None, waits: str) -> None:
     print_line(f"job {job.id}", job.kind, job.shown_state)
     rows = [
         ("why", job.reason or ""),
-        ("next", f"waits: {waits}" if waits else _what_next(job, now)),
+        ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
         ("error", ": ".join(filter(None, (job.error_class, job.error)))),
         ("pool", _place(job)),
         ("counts", _counts(job, known)),
@@ -101,14 +101,10 @@ def _print_job(job: Job, known: KindRecord | None, waits: str) -> None:
             print_line(f"  {name:<10}{text}")
 
 
-def _what_next(job: Job, now: int) -> str:
+def _what_next(job: Job, known: KindRecord | None, now: int) -> str:
     match job.state:
         case JobState.PENDING:
-            return (
-                f"tried again {ago(job.run_at_ms, now)}"
-                if job.attempt
-                else (f"due {ago(job.run_at_ms, now)}")
-            )
+            return _next_try(job, known, now)
         case JobState.RUNNABLE:
             return "runs as soon as a slot of its pool is free"
         case JobState.LEASED:
@@ -120,6 +116,18 @@ def _what_next(job: Job, now: int) -> str:
             return f"nothing, until: jobpool retry {job.id}"
         case _:
             return ""
+
+
+def _next_try(job: Job, known: KindRecord | None, now: int) -> str:
+    """Say when it is tried again, and what one more crash means."""
+    when = ago(job.run_at_ms, now) or ""
+    if job.run_at_ms <= now:
+        when = f"as soon as a slot of its pool is free (due {when})"
+    if not job.attempt:
+        return f"runs {when}"
+    last = known is not None and job.crashes and job.crashes + 1 >= known.max_crashes
+    danger = "; one more crash quarantines it" if last else ""
+    return f"attempt {job.attempt + 1} {when}{danger}"
 
 
 def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
@@ -171,14 +179,11 @@ def _limits(job: Job, known: KindRecord | None) -> str:
     memory = job.memory_bytes or (known.memory_bytes if known else None)
     if timeout is None and memory is None:
         return ""
-    return f"{seconds(timeout) or '-'}  {size(memory) or '-'}"
+    return f"time {seconds(timeout) or '-'}  memory {size(memory) or '-'}"
 
 
 def _observed(job: Job) -> str:
-    if job.duration_s is None:
-        return ""
-    cpu = f"  {seconds(job.cpu_s)} of CPU" if job.cpu_s is not None else ""
-    return f"{seconds(job.duration_s)}  {size(job.peak_rss_bytes) or '-'}{cpu}"
+    return figures(job.duration_s, job.peak_rss_bytes, job.cpu_s)
 
 
 def _options(job: Job) -> str:
@@ -202,56 +207,8 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
     if not attempts:
         return
     heading("ATTEMPTS THAT DID NOT SUCCEED")
-    now = now_ms()
-    print_table(
-        ("#", "OUTCOME", "ENDED", "RAN", "PEAK", "HOW", "SLOT", "REASON"),
-        (
-            (
-                attempt.attempt,
-                attempt.outcome,
-                ago(attempt.finished_at_ms, now),
-                seconds(attempt.duration_s),
-                size(attempt.peak_rss_bytes),
-                _how(attempt),
-                attempt.slot,
-                attempt.reason or attempt.error_class,
-            )
-            for attempt in attempts
-        ),
-        right=("#", "RAN", "PEAK"),
-    )
-    for name, text in _evidence(attempts[-1]):
+    for line in attempt_lines(attempts, now_ms()):
+        print_line(line)
+    for name, text in evidence(attempts[-1]):
         heading(f"{name} OF ATTEMPT {attempts[-1].attempt}")
         click.echo(lines(text.rstrip("\n"), _TEXT_MAX))
-
-
-def _how(attempt: Attempt) -> str | None:
-    if attempt.signal is not None:
-        return f"signal {attempt.signal}"
-    return None if attempt.exit_code is None else f"exit {attempt.exit_code}"
-
-
-def handlers_part(stack: str | None) -> str | None:
-    """Leave out of a stack dump what lies below the handler: jobpool's own frames.
-
-    Everything is in ``show --json``.
-    """
-    if stack is None:
-        return None
-    kept, below = [], False
-    for line in stack.splitlines():
-        is_frame = line.startswith("  File ")
-        below = is_frame and (below or "/jobpool/client/" in line)
-        if not below:
-            kept.append(line)
-    return "\n".join(kept)
-
-
-def _evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
-    for name, text in (
-        ("TRACEBACK", attempt.traceback),
-        ("STACK", handlers_part(attempt.stack)),
-        ("OUTPUT", attempt.output),
-    ):
-        if text:
-            yield name, text

@@ -63,8 +63,8 @@ SYSCALLS = Measure(
     "standard",
     (Feature.FILTERS,),
     "leaving the process tree that is killed; ptrace, BPF, kernel modules, kexec, "
-    "reboot, swap",
-    "debuggers that a handler starts; 32-bit programs",
+    "reboot, swap; limits of other processes",
+    "debuggers that a handler starts; changing another process's limits; 32-bit programs",
 )
 WRITE = Measure(
     "files",

@@ -10,8 +10,8 @@ NOTE_AFTER_S = 1.0
 """Attempts that last longer are noted in the store as started."""
 SOFT_AGAIN_S = 0.05
 """A signal can be lost just before a blocking call; it is repeated, and raises once."""
-DUMP_AHEAD_S = 0.02
-DUMP_AHEAD_SHARE = 0.1
+DUMP_AHEAD_S = 0.1
+DUMP_AHEAD_SHARE = 0.25
 """The stacks of what seems to run into its time limit are written so long before, and
 at most in this last share of it: then even a child that waits for a busy core, and the
 kill itself is not held up. Who ends in time after all has not noticed."""

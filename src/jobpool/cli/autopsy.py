@@ -1,0 +1,65 @@
+"""The attempts that did not succeed, in words: what ended each, and with which figures.
+
+Two lines an attempt, which fit a terminal of 80 columns; then, of the last one, what
+it left: traceback, stack and output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jobpool.cli.output import ago, seconds, size
+from jobpool.core.job import Attempt
+
+
+def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:
+    """Describe each attempt: how it ended, its figures, and why."""
+    for one in attempts:
+        parts = (
+            f"#{one.attempt} {one.outcome}",
+            ago(one.finished_at_ms, now_ms),
+            figures(one.duration_s, one.peak_rss_bytes, one.cpu_s),
+            one.slot,
+        )
+        yield "  ".join(filter(None, parts))
+        if reason := one.reason or one.error_class:
+            yield f"   {reason}"
+
+
+def figures(
+    duration_s: float | None, peak_rss_bytes: int | None, cpu_s: float | None
+) -> str:
+    """Name what is known of an attempt's time and memory."""
+    pairs = (
+        ("ran", seconds(duration_s)),
+        ("peak", size(peak_rss_bytes)),
+        ("CPU", seconds(cpu_s)),
+    )
+    return "  ".join(f"{name} {value}" for name, value in pairs if value is not None)
+
+
+def evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
+    """Yield what an attempt left, each with its heading."""
+    for name, text in (
+        ("TRACEBACK", attempt.traceback),
+        ("STACK", handlers_part(attempt.stack)),
+        ("OUTPUT", attempt.output),
+    ):
+        if text:
+            yield name, text
+
+
+def handlers_part(stack: str | None) -> str | None:
+    """Leave out of a stack dump what lies below the handler: jobpool's own frames.
+
+    And the list of extension modules. Everything is in ``show --json``.
+    """
+    if stack is None:
+        return None
+    kept, below = [], False
+    for line in stack.splitlines():
+        is_frame = line.startswith("  File ")
+        below = is_frame and (below or "/jobpool/client/" in line)
+        if not below and not line.startswith("Extension modules:"):
+            kept.append(line)
+    return "\n".join(kept).rstrip("\n")

@@ -1,0 +1,73 @@
+"""What `jobpool show` says of a death, as an engineer reads it at 3 a.m."""
+
+from jobpool.cli.autopsy import attempt_lines, evidence
+from jobpool.core.job import Attempt
+from jobpool.core.outcome import Outcome
+
+NOW_MS = 1_000_000
+STACK = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f2687bf5b80 (most recent call first):
+  File "/srv/shop/jobs.py", line 7 in decode
+  File "/srv/shop/jobs.py", line 6 in resize
+  File "/srv/venv/jobpool/client/handler.py", line 99 in __call__
+  File "/srv/venv/jobpool/sandbox/child.py", line 12 in run
+
+Processes below it:
+  pid 1922  1.766MiB  ffmpeg
+
+Extension modules: msgspec._core (total: 1)
+"""
+
+
+def attempt(**changes):
+    """Make an attempt of which little is known."""
+    nothing = dict.fromkeys(Attempt.__struct_fields__)
+    known = {
+        "attempt": 2,
+        "outcome": Outcome.CRASHED,
+        "finished_at_ms": NOW_MS - 28_500,
+        "slot": "cpu/1",
+    }
+    return Attempt(**{**nothing, **known, **changes})
+
+
+def test_a_death_is_two_lines():
+    """How, when, with which figures, where; and why."""
+    crashed = attempt(
+        reason="killed by SIGSEGV (Segmentation fault)",
+        duration_s=0.25,
+        peak_rss_bytes=23 << 20,
+        cpu_s=0.125,
+    )
+    assert list(attempt_lines([crashed], NOW_MS)) == [
+        "#2 crashed  28.5s ago  ran 250ms  peak 23MiB  CPU 125ms  cpu/1",
+        "   killed by SIGSEGV (Segmentation fault)",
+    ]
+
+
+def test_what_is_not_known_is_not_mentioned():
+    """Of a host that died nobody knows figures."""
+    lost = attempt(outcome=Outcome.LOST, reason="its supervisor died", slot=None)
+    assert list(attempt_lines([lost], NOW_MS)) == [
+        "#2 lost  28.5s ago",
+        "   its supervisor died",
+    ]
+
+
+def test_the_stack_is_the_handlers():
+    """No frame of jobpool's; the processes below the job stay."""
+    assert list(evidence(attempt(stack=STACK, output="last words\n"))) == [
+        (
+            "STACK",
+            """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f2687bf5b80 (most recent call first):
+  File "/srv/shop/jobs.py", line 7 in decode
+  File "/srv/shop/jobs.py", line 6 in resize
+
+Processes below it:
+  pid 1922  1.766MiB  ffmpeg""",
+        ),
+        ("OUTPUT", "last words\n"),
+    ]
