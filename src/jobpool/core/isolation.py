@@ -64,7 +64,8 @@ SYSCALLS = Measure(
     (Feature.FILTERS,),
     "leaving the process tree that is killed; ptrace, BPF, kernel modules, kexec, "
     "reboot, swap; limits of other processes",
-    "debuggers that a handler starts; changing another process's limits; 32-bit programs",
+    "debuggers that a handler starts; changing another process's limits; 32-bit "
+    "programs",
 )
 WRITE = Measure(
     "files",
