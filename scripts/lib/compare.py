@@ -1,0 +1,227 @@
+"""Runs the same hostile jobs under several systems and prints one table.
+
+Nothing is asked of the systems themselves: handlers leave notes in a file, and the
+kernel says what is alive. Of each case, beside ten canaries in two slots:
+
+  runs       how often the hostile job began while it was watched; over and over: "∞"
+  canaries   how many of ten ended; "+n": so many ran more than once
+  limit      whether an endless job was ended (its limit: 2 s)
+  MiB        how far the hoarder came (its limit: 256 MiB, of 1024)
+  left       processes of the job that were alive at the end of the watch
+
+Not measured: a broker that fails, machines that fail, other versions, other settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from compare_cases import CASES, ENDLESS, MEMORY
+from compare_systems import CANARIES, RUN
+
+PACKAGES = {
+    "celery": ["celery", "redis"],
+    "rq": ["rq", "redis"],
+    "pebble": ["pebble"],
+    "executor": [],
+}
+NEEDS_REDIS = ("celery", "rq")
+CACHE = Path.home() / ".cache" / "jobpool-compare"
+FOREVER_RUNS = 5
+"""Who has begun a job more often than this has no cap that we saw."""
+LOOK_S = 0.1
+
+
+class Found(NamedTuple):
+    """What was seen of one case under one system."""
+
+    runs: int
+    canaries: int
+    repeated: int
+    """Canaries that ran more than once."""
+    ended: bool | None
+    """Whether the endless job was; None: it is none."""
+    held_mib: int | None
+    left: int
+
+
+def main() -> None:
+    """Compare, and print."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/compare-isolation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", choices=RUN)
+    parser.add_argument("--case", action="append", choices=CASES)
+    parser.add_argument("--watch", type=float, default=10.0, metavar="SECONDS")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    table: dict[str, dict[str, Found]] = {}
+    for system in options.only or RUN:
+        if why := _obstacle(system):
+            print(f"{system}: not measured: {why}", file=sys.stderr)
+            continue
+        python = _python_of(system)
+        table[system] = {
+            case: watched(python, system, case, options.watch)
+            for case in options.case or CASES
+        }
+    if options.json:
+        print(
+            json.dumps(
+                {s: {c: f._asdict() for c, f in of.items()} for s, of in table.items()}
+            )
+        )
+        return
+    for line in lines(table):
+        print(line)
+
+
+def watched(python: str, system: str, case: str, watch_s: float) -> Found:
+    """Let one case loose under a system, and look at it from outside."""
+    directory = Path(tempfile.mkdtemp(prefix="jobpool-compare-"))
+    marker = f"COMPARE_RUN={uuid.uuid4().hex}"
+    name, value = marker.split("=")
+    lib = str(Path(__file__).parent)
+    env = {**os.environ, "COMPARE_DIR": str(directory), name: value, "PYTHONPATH": lib}
+    with (directory / "log").open("wb") as log:
+        words = [python, f"{lib}/compare_systems.py", system, case]
+        process = subprocess.Popen(
+            words, env=env, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        _wait(directory, watch_s)
+        return _judge(case, _notes(directory), _alive(marker))
+    finally:
+        while pids := _alive(marker):
+            for pid in pids:
+                _kill(pid)
+            time.sleep(LOOK_S)
+        process.wait()
+        shutil.rmtree(directory)
+
+
+def _wait(directory: Path, watch_s: float) -> None:
+    """Watch for so long from the moment at which the hostile job began."""
+    until_s = time.monotonic() + 30 + watch_s
+    while not any(n[0] == "began" for n in _notes(directory)):
+        if time.monotonic() > until_s:
+            return
+        time.sleep(LOOK_S)
+    time.sleep(watch_s)
+
+
+def _judge(case: str, notes: list[list[str]], alive: dict[int, str]) -> Found:
+    began = [note for note in notes if note[0] == "began"]
+    sung = Counter(note[1] for note in notes if note[0] == "canary")
+    held = [int(note[1]) for note in notes if note[0] == "holds"]
+    pids = {int(note[-2]) for note in began}
+    over_s = time.monotonic() - float(began[-1][-1]) if began else 0.0
+    # The last try may have begun just now; it has its time, and a second more.
+    due = pids if over_s > 4 else {int(n[-2]) for n in began[:-1]}  # noqa: PLR2004 - twice its limit
+    return Found(
+        runs=len(began),
+        canaries=len(sung),
+        repeated=sum(count > 1 for count in sung.values()),
+        ended=None if case not in ENDLESS or not began else not due & set(alive),
+        held_mib=max(held, default=None) if case in MEMORY else None,
+        left=sum(command.startswith("sleep") for command in alive.values()),
+    )
+
+
+def lines(table: dict[str, dict[str, Found]]) -> Iterable[str]:
+    """Write the table in Markdown, a row a case."""
+    yield (
+        f"| runs; canaries of {CANARIES}; ended, MiB, left | "
+        + " | ".join(table)
+        + " |"
+    )
+    yield "|---|" + "---|" * len(table)
+    cases = dict.fromkeys(case for of in table.values() for case in of)
+    for case in cases:
+        cells = [cell(of[case]) if case in of else "" for of in table.values()]
+        yield f"| {case.replace('_', ' ')} | " + " | ".join(cells) + " |"
+
+
+def cell(found: Found) -> str:
+    """Write what was seen of one case."""
+    if not found.runs:
+        return "did not begin"
+    parts = [
+        "∞" if found.runs > FOREVER_RUNS else str(found.runs),
+        f"{found.canaries}" + (f" (+{found.repeated})" if found.repeated else ""),
+    ]
+    if found.ended is not None:
+        parts.append("ended" if found.ended else "**runs on**")
+    if found.held_mib is not None:
+        parts.append(f"{found.held_mib} MiB")
+    if found.left:
+        parts.append(f"**{found.left} left**")
+    return "; ".join(parts)
+
+
+def _notes(directory: Path) -> list[list[str]]:
+    path = directory / "notes"
+    return (
+        [line.split() for line in path.read_text().splitlines()]
+        if path.exists()
+        else []
+    )
+
+
+def _alive(marker: str) -> dict[int, str]:
+    """Return the commands of living processes with this variable."""
+    found = {}
+    for place in Path("/proc").iterdir():
+        try:
+            if place.name.isdigit() and marker.encode() in (
+                place / "environ"
+            ).read_bytes().split(b"\0"):
+                command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found[int(place.name)] = command
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _obstacle(system: str) -> str:
+    if system in NEEDS_REDIS and not shutil.which("redis-server"):
+        return "there is no redis-server (apt-get install redis-server)"
+    return ""
+
+
+def _python_of(system: str) -> str:
+    """Return the Python of a system's own environment; make it at the first use."""
+    if system == "jobpool":
+        return sys.executable
+    place = CACHE / system
+    python = str(place / "bin" / "python")
+    stamp = place / "made"
+    if not stamp.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        if PACKAGES[system]:
+            install = [python, "-m", "pip", "install", "-q", *PACKAGES[system]]
+            subprocess.run(install, check=True)
+        stamp.touch()
+    return python
