@@ -1,4 +1,4 @@
-"""Starting programs as an ordinary user, from tests that run as root.
+"""A place that ordinary users may use, from tests that run as root.
 
 Python, its packages and this project may lie below a directory that only root may
 enter, such as /root. The program then gets a mount namespace of its own, in which an
@@ -16,13 +16,10 @@ from pathlib import Path
 
 NOBODY = 65534
 PROJECT = Path(__file__).parents[1]
-_AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
 def obstacle():
-    """Return why nothing can be started as an ordinary user here, or nothing."""
-    if os.geteuid() != 0:
-        return "this is an ordinary user already"
+    """Return why there can be no such place, or nothing. For root to ask."""
     if not shutil.which("setpriv") or not shutil.which("unshare"):
         return "there are no setpriv and unshare (util-linux)"
     done = subprocess.run(["unshare", "--mount", "true"], check=False, timeout=30)
@@ -30,15 +27,16 @@ def obstacle():
 
 
 @contextlib.contextmanager
-def ordinary_user() -> Iterator[tuple[Path, list[str]]]:
-    """Yield a directory of the user's, and the words that begin each command."""
+def open_place(user: int = 0) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a directory of a user's, and the words that begin each of its commands."""
     base = Path(tempfile.mkdtemp(prefix="jobpool-nobody-"))
     try:
         base.chmod(0o755)
         own = base / "own"
         own.mkdir()
-        os.chown(own, NOBODY, NOBODY)
-        yield own, ["unshare", "--mount", "sh", "-c", _script(base), "sh", *_AS_NOBODY]
+        os.chown(own, user, user)
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        yield own, ["unshare", "--mount", "sh", "-c", _script(base), "sh", *become]
     finally:
         shutil.rmtree(base)
 

@@ -12,7 +12,7 @@ import resource
 import signal
 import time
 
-from beasts import beast, failed, libc, succeeds, system_call
+from beasts import SUCCEEDED, beast, crashed, failed, libc, succeeds, system_call
 
 AT_LARGE = {"off": None}
 DENIED = failed("PermissionError")
@@ -49,7 +49,7 @@ def drain_the_supervisor():
     os.kill(os.getppid(), signal.SIGTERM)
 
 
-@reaches
+@beast(DENIED, at=AT_LARGE | {"strict": crashed(signal.SIGKILL)})
 def kill_the_supervisors_group():
     os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
 
@@ -135,7 +135,8 @@ def take_the_supervisors_descriptor():
     raise OSError(errno, os.strerror(errno))
 
 
-@reaches
+# At level strict there is nobody to be seen.
+@beast(DENIED, at=AT_LARGE | {"strict": failed("IndexError")})
 def read_a_neighbours_memory():
     neighbour = others()[-1]
     word = ctypes.create_string_buffer(8)
@@ -154,7 +155,7 @@ def limit_the_supervisors_writing():
     resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (0, 0))
 
 
-@reaches
+@beast(DENIED, at=AT_LARGE | {"strict": SUCCEEDED})
 def limit_its_neighbours():
     for pid in others():
         resource.prlimit(pid, resource.RLIMIT_CPU, (0, 0))
