@@ -96,12 +96,15 @@ PLANTS = (
         (
             Edit(
                 "store/sqlite/database.py",
-                '        session.run("commit")',
-                '        session.run("rollback" if time.time_ns() % 100 == 0 '
-                'else "commit")',
+                "        commit(session)\n",
+                '        session.run("rollback") if time.time_ns() % 100 == 0 '
+                "else commit(session)\n",
             ),
-            Edit("store/sqlite/database.py", "import sqlite3\n",
-                 "import sqlite3\nimport time\n"),
+            Edit(
+                "store/sqlite/database.py",
+                "import sqlite3\n",
+                "import sqlite3\nimport time\n",
+            ),
         ),
     ),
     Plant(
@@ -126,22 +129,6 @@ PLANTS = (
         (
             Edit("core/clock.py", "        return time.monotonic()",
                  "        return self.utc_ms() / 1000"),
-        ),
-    ),
-    Plant(
-        "what a handler leaves behind lives on",
-        frozenset(("I12",)),
-        (
-            Edit(
-                "supervisor/attempts.py",
-                "        if done.surprise:",
-                "        if done.surprise and not slot:",
-            ),
-            Edit(
-                "sandbox/child.py",
-                "            if done.surprise:",
-                "            if done.surprise and not link:",
-            ),
         ),
     ),
     Plant(
