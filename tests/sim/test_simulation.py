@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sim.draw import draw
@@ -20,7 +21,6 @@ from sim.simulate import run, run_seed
 SEEDS = 5000
 SHRINKABLE = "run again what must not"
 QUICKLY_FOUND = {
-    "settle whatever the token": (180, 20),
     "lease believed longer": (370, 15),
     "drain forgets what waits": (140, 15),
     "cancel is forgotten": (0, 30),
@@ -29,7 +29,7 @@ QUICKLY_FOUND = {
     "failed commit forgets ends": (0, 40),
     "run again what must not": (0, 20),
     "expiry is proof": (0, 20),
-    "no reconciliation": (20, 30),
+    "no reconciliation": (70, 20),
     "one crash more": (0, 20),
     "crashes are not counted": (0, 20),
 }
@@ -151,6 +151,27 @@ def test_a_stopped_child_that_jobs_are_sent_ahead_to() -> None:
     stops = [Fault(at_s=4.0, what="stop_child", where=n) for n in (0, 1)]
     result = run(scenario(jobs=tuple(jobs), faults=(cut, *stops)))
     assert result.found == []
+
+
+def test_a_late_word_of_who_was_cut_off_is_refused() -> None:
+    """Its job runs elsewhere by then; were it accepted, that would be noticed."""
+    slow = JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=(Fate("ok", 17.0),))
+    plan = msgspec.structs.replace(
+        scenario(
+            jobs=(slow,) * 4,
+            faults=(Fault(at_s=2.0, what="cut", where=0, seconds=14.0),),
+        ),
+        shared=True,
+        supervisors=2,
+        hosts=2,
+        pools=(("cpu", 4, 4),),
+        ttl_s=5.0,
+    )
+    result = run(plan)
+    assert result.found == []
+    assert result.sometimes["an end was refused as stale"] > 0
+    with planted("settle whatever the token"):
+        assert run(plan).found
 
 
 def test_draws_differ() -> None:
