@@ -32,6 +32,8 @@ TEXT = README.read_text()
 ROOT = click.Context(cli, info_name="jobpool")
 COMMANDS = {name: cli.get_command(ROOT, name) for name in cli.list_commands(ROOT)}
 # Of other programs, which the README names as well.
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+OF_A_SCRIPT = re.compile(r"scripts/[^`\n]*")
 FOREIGN_OPTIONS = {"--encoding", "--template"}
 # `jobpool.toml` and `jobpool.db` look like tables.
 FILES = {"toml", "db"}
@@ -146,8 +148,28 @@ def test_the_readme_names_no_option_that_is_not_there():
     """Options in the README exist."""
     known = set().union(*map(options_of, (cli, run, *COMMANDS.values())))
     known |= {"--help", *FOREIGN_OPTIONS}
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT))
+    named = set(OPTION.findall(OF_A_SCRIPT.sub("", TEXT)))
     assert len(named) > len(FOREIGN_OPTIONS)
+    assert named <= known
+
+
+def test_the_readme_names_no_option_that_a_script_does_not_have():
+    """Options of the scripts exist: in the script itself, or in what it runs."""
+    scripts = README.parent / "scripts"
+    sources = [*(path for path in scripts.iterdir() if path.is_file())]
+    sources += [*scripts.glob("lib/*"), *README.parent.glob("tests/*/*.py")]
+    known = {
+        option
+        for path in sources
+        if path.is_file()
+        for option in OPTION.findall(path.read_text())
+    }
+    named = {
+        option
+        for mention in OF_A_SCRIPT.findall(TEXT)
+        for option in OPTION.findall(mention)
+    }
+    assert named
     assert named <= known
 
 
