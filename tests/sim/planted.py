@@ -153,7 +153,7 @@ def _expiry_is_proof() -> list[Change]:
 def _nobody_fences() -> list[Change]:
     return [
         (Fencing, "is_due", property(lambda _self: False)),
-        (SimZygotes, "fenced", _nothing),
+        (SimZygotes, "look_at_fence", _nothing),
     ]
 
 

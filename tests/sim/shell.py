@@ -320,6 +320,7 @@ class SimChildren:
                 exit=Exit(exit_code=tree.exit_code, signal=tree.signal),
                 never_begun=never_begun,
                 host_oom=host_oom,
+                fenced=tree.signal == 9 and self._zygotes.fenced(),
             )
         )
 

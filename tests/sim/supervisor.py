@@ -18,6 +18,7 @@ from history import RunBegan, RunEnded
 from jobpool.core.cgroups import Controls
 from jobpool.core.settings import Settings
 from jobpool.errors import JobpoolError, StoreError
+from jobpool.sandbox.fence import LATELY_S
 from jobpool.store.base import Store
 from jobpool.supervisor import housekeeping, pace, pulse, reclaim
 from jobpool.supervisor import messages as m
@@ -109,17 +110,29 @@ class _Fence:
     def __init__(self, path: Any, *, make: bool) -> None:
         del make
         self._supervisor: SimSupervisor = path
+        self._passed_s = float("-inf")
 
     def move(self, until_s: float) -> None:
         """See `Fence.move`."""
         supervisor = self._supervisor
         run, kernel = supervisor.directory.record, supervisor.kernel
+        if self._left_s() <= 0:
+            self._passed_s = run.host.clock.boottime_s()
         run.fence_s = until_s
         left_s = until_s - run.host.clock.boottime_s()
         late_s = 0.05 + 0.4 * kernel.random.random()
         kernel.after(
             max(0.0, left_s) + late_s, supervisor.look_at_fence, run.host.machine
         )
+
+    def passed_lately(self) -> bool:
+        """See `Fence.passed_lately`."""
+        now_s = self._supervisor.host.clock.boottime_s()
+        return self._left_s() <= 0 or now_s - self._passed_s < LATELY_S
+
+    def _left_s(self) -> float:
+        run = self._supervisor.directory.record
+        return run.fence_s - run.host.clock.boottime_s()
 
 
 class _Directory:
@@ -207,7 +220,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
     def look_at_fence(self) -> None:
         """Let the zygotes look at the fence."""
         if self.zygotes is not None:
-            self.zygotes.fenced()
+            self.zygotes.look_at_fence()
 
     def hold_longer(self, settings: Settings) -> None:
         """Take over another TTL, as SIGHUP does."""

@@ -29,6 +29,7 @@ class SimZygotes:
         self._made = 0
         self.settings = settings
         self.fence = ""
+        self.fenced: Callable[[], bool] = lambda: False
         self.run: RunDir | None = None
         self.serving: dict[str, int] = {}
         """Number of the zygote that forks for a pool."""
@@ -118,7 +119,7 @@ class SimZygotes:
         """See `Zygotes.close`."""
         self._end_children("supervisor")
 
-    def fenced(self) -> None:
+    def look_at_fence(self) -> None:
         """Look at the fence: end the children if their leases have run out."""
         run = self.run
         if run is None or run.host.clock.boottime_s() < run.fence_s:

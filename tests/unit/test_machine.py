@@ -142,6 +142,16 @@ def test_a_repeated_end_is_nobody_elses_crash() -> None:
     assert ended == {first.id: Outcome.SUCCEEDED, second.id: Outcome.INTERRUPTED}
 
 
+def test_what_a_zygote_ends_at_the_fence_is_no_crash() -> None:
+    """A supervisor that was stopped, or asleep, may hear of the death first."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.ring()
+    killed = Exit(signal=signal.SIGKILL)
+    world.step(m.ChildExited(slot=0, exit=killed, fenced=True))
+    assert [s.outcome for s in world.settled] == [Outcome.INTERRUPTED]
+
+
 def test_a_child_that_begins_nothing_is_replaced() -> None:
     """Somebody has stopped it: jobs are not sent to it and taken back for ever."""
     world = fast_world()

@@ -13,6 +13,8 @@ import os
 import struct
 import time
 
+LATELY_S = 5.0
+"""A child that a zygote has ended is buried by then."""
 _MOMENT = struct.Struct("=d")
 
 
@@ -35,9 +37,13 @@ class Fence:
     def __init__(self, path: str, *, make: bool = False) -> None:
         flags = os.O_RDWR | os.O_CREAT if make else os.O_RDONLY
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+        self._passed_s = float("-inf")
+        """When it was last moved although it had passed."""
 
     def move(self, until_s: float) -> None:
         """Say until when leases hold, as a time since boot."""
+        if self.left_s() <= 0:
+            self._passed_s = boottime_s()
         os.pwrite(self._fd, _MOMENT.pack(until_s), 0)
 
     def left_s(self) -> float:
@@ -47,6 +53,10 @@ class Fence:
             return float("inf")
         (until_s,) = _MOMENT.unpack(data)
         return float(until_s) - boottime_s()
+
+    def passed_lately(self) -> bool:
+        """Say whether a zygote may just have ended children, as far as we can know."""
+        return self.left_s() <= 0 or boottime_s() - self._passed_s < LATELY_S
 
     def fileno(self) -> int:
         """Return its descriptor."""

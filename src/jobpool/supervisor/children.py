@@ -13,6 +13,7 @@ may be that fork's, so the sweep waits.
 from __future__ import annotations
 
 import selectors
+import signal
 from collections.abc import Callable, Sequence
 
 from jobpool.core import events as ev
@@ -381,6 +382,7 @@ class Children:
                 stack=process.stack_text(),
                 processes=process.below,
                 host_oom=host_oom,
+                fenced=ended.signal == signal.SIGKILL and self._zygotes.fenced(),
             )
             self._reactor.feed(exited)
             self._reactor.tell(

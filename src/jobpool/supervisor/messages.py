@@ -91,8 +91,8 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     stack: str = ""
     processes: Sequence[str] = ()
     """What was below it when we were about to kill it."""
-    host_oom: bool = False
-    """The kernel's count of out-of-memory kills rose meanwhile."""
+    host_oom: bool = False  # the kernel's count of out-of-memory kills rose meanwhile
+    fenced: bool = False  # its zygote may have killed it: its leases had run out
 
 
 class OverMemory(msgspec.Struct, frozen=True):

@@ -208,7 +208,8 @@ class _Supervisor:
         zygotes.cgroup = group.zygotes if group else ""
         if self._store.shared:
             zygotes.fence = directory.fence_path()
-            self._pulse.move_fence = Fence(zygotes.fence, make=True).move
+            fence = Fence(zygotes.fence, make=True)
+            self._pulse.move_fence, zygotes.fenced = fence.move, fence.passed_lately
         children = Children(
             reactor,
             zygotes,

@@ -67,6 +67,8 @@ class Zygotes:
         self.settings = settings
         self.fence = ""
         """File by which children end, where leases do so by time."""
+        self.fenced: Callable[[], bool] = _unfenced
+        """Say whether they may just have ended children by it."""
         self.cgroup = ""
         """Of zygotes, where there is one."""
         self._serving: dict[str, _Kept] = {}
@@ -282,6 +284,10 @@ class Zygotes:
 
     def _pool(self, name: str) -> PoolSettings:
         return next(pool for pool in self.settings.pools if pool.name == name)
+
+
+def _unfenced() -> bool:
+    return False
 
 
 def _nobody(*_args: object) -> None:
