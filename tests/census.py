@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-SHARED = Path("/dev/shm")
-
 
 class Census(NamedTuple):
     """Counts at one moment, while nothing runs."""
@@ -19,8 +17,6 @@ class Census(NamedTuple):
     """Among these descriptors."""
     files: int
     """In the children's temporary directories."""
-    shared: int
-    """Files in /dev/shm that no living process uses any more."""
     rss_kib: int
     """The supervisor's resident memory."""
 
@@ -41,7 +37,6 @@ def take_census(supervisor_pid, marker, tmp):
         descriptors=len(links),
         memfds=sum("memfd:" in link for link in links),
         files=sum(not path.is_dir() for path in Path(tmp).rglob("*")),
-        shared=len(_forgotten()),
         rss_kib=_rss_kib(supervisor_pid),
     )
 
@@ -75,18 +70,6 @@ def _open_files(pid):
         with contextlib.suppress(FileNotFoundError):
             found.append(str(path.readlink()))
     return found
-
-
-def _forgotten():
-    """Return what is in /dev/shm, but for what somebody's process has in use."""
-    names = {path.name for path in SHARED.iterdir()}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit() and names:
-            with contextlib.suppress(OSError):
-                maps = (place / "maps").read_text(errors="replace")
-                used = "\n".join([maps, *_open_files(place.name)])
-                names = {name for name in names if f"{SHARED}/{name}" not in used}
-    return names
 
 
 def _rss_kib(pid):

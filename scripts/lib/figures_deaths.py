@@ -24,7 +24,7 @@ from jobpool.store.base import Store
 
 APP = Path(__file__).with_name("deaths_app.py")
 MARKER = "JOBPOOL_FIGURES_DEATHS"
-WARM = 270
+WARM = 275
 """Deaths before the first count: caches are full then, every slot was replaced."""
 TOGETHER = 100
 """So many jobs wait at once: the queue itself shall not be what grows."""
@@ -98,14 +98,16 @@ def _die(store: Store, count: int) -> None:
     ways = itertools.islice(itertools.cycle(DEATHS), count)
     while some := list(itertools.islice(ways, TOGETHER)):
         kinds = [way.__name__ for way in some]
-        payload = json.dumps({}).encode()
-        made = store.enqueue(
-            [NewJob(kind=f"death.{k}", pool="cpu", payload=payload) for k in kinds]
-        )
+        made = store.enqueue([_job(kind) for kind in kinds])
         store.ring()
         for one, kind in zip(made, kinds, strict=True):
             outcome = _outcome(store, one.id)
             check(outcome == OUTCOMES[kind], f"{kind}: {outcome}")
+
+
+def _job(way: str) -> NewJob:
+    kind, arguments = ("death.late", {}) if way == "hang" else ("death", {"way": way})
+    return NewJob(kind=kind, pool="cpu", payload=json.dumps(arguments).encode())
 
 
 def _outcome(store: Store, job_id: int) -> str | None:
