@@ -107,9 +107,9 @@ def watched(python: str, system: str, case: str, watch_s: float) -> Found:
         )
     try:
         _wait(directory, watch_s)
-        return _judge(case, _notes(directory), _alive(marker))
+        return _judge(case, _notes(directory), _alive(marker, directory))
     finally:
-        while pids := _alive(marker):
+        while pids := _alive(marker, directory):
             for pid in pids:
                 _kill(pid)
             time.sleep(LOOK_S)
@@ -190,18 +190,22 @@ def _notes(directory: Path) -> list[list[str]]:
     )
 
 
-def _alive(marker: str) -> dict[int, str]:
-    """Return the commands of living processes with this variable."""
+def _alive(marker: str, directory: Path) -> dict[int, str]:
+    """Return the commands of living processes with this variable, or in this place.
+
+    A Redis server writes its title over its environment.
+    """
     found = {}
     for place in Path("/proc").iterdir():
+        if not place.name.isdigit():
+            continue
         try:
-            if place.name.isdigit() and marker.encode() in (
-                place / "environ"
-            ).read_bytes().split(b"\0"):
-                command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found[int(place.name)] = command
+            variables = (place / "environ").read_bytes().split(b"\0")
+            command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
+        if marker.encode() in variables or f"{directory}/" in command:
+            found[int(place.name)] = command
     return found
 
 
