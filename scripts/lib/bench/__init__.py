@@ -1,0 +1,1 @@
+"""`scripts/bench`: jobpool beside its peers, in one run."""

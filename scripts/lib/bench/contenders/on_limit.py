@@ -1,0 +1,172 @@
+"""The limit program: the bare lease-pipe-settle cycle, and no guarantee but the commit.
+
+SQLite with synchronous=FULL, one thread that settles and leases in one transaction,
+two forked children, frames of msgpack, some jobs sent ahead. What it reaches is what
+this design can reach on this machine in Python at all; what it lacks is everything
+else: limits, crash accounting, retries, evidence, output, recovery.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import sqlite3
+import struct
+import sys
+import threading
+from collections import deque
+
+import msgspec
+import rig
+
+AHEAD = 16
+BATCH = 500
+LENGTH = struct.Struct("<I")
+PATH = str(rig.directory() / "limit.db")
+_encode, _decode = msgspec.msgpack.encode, msgspec.msgpack.decode
+
+
+def connect() -> sqlite3.Connection:
+    """Open the database, durable at every commit."""
+    database = sqlite3.connect(PATH, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, kind TEXT,"
+        " payload TEXT, state INTEGER DEFAULT 0, result BLOB)"
+    )
+    database.execute("CREATE INDEX IF NOT EXISTS due ON jobs (id) WHERE state = 0")
+    return database
+
+
+class Limit(rig.Contender):
+    """A table, and this program again as the supervisor."""
+
+    def __init__(self, wish: dict[str, object]) -> None:
+        super().__init__(wish)
+        self.database = connect()
+
+    def put(self, kind: str, argument: str) -> None:
+        """Insert a row and commit."""
+        self.put_many(kind, argument, 1)
+
+    def put_many(self, kind: str, argument: str, count: int) -> None:
+        """Insert a thousand rows a commit."""
+        insert = "INSERT INTO jobs (kind, payload) VALUES (?, ?)"
+        for begin in range(0, count, 1000):
+            self.database.execute("BEGIN IMMEDIATE")
+            rows = [(kind, argument)] * min(1000, count - begin)
+            self.database.executemany(insert, rows)
+            self.database.execute("COMMIT")
+
+    def work(self) -> None:
+        """Start the supervisor."""
+        self.spawn(sys.executable, __file__, "--work", str(self.workers))
+
+
+def frames(buffer: bytearray) -> list[bytes]:
+    """Take the whole frames off a buffer."""
+    found, at = [], 0
+    while len(buffer) - at >= LENGTH.size:
+        end = at + LENGTH.size + LENGTH.unpack_from(buffer, at)[0]
+        if end > len(buffer):
+            break
+        found.append(bytes(buffer[at + LENGTH.size : end]))
+        at = end
+    del buffer[:at]
+    return found
+
+
+def framed(message: object) -> bytes:
+    """Encode a message with its length."""
+    body = _encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def child(link: socket.socket) -> None:
+    """Run what comes, one after the other, and answer each."""
+    buffer = bytearray()
+    while data := link.recv(2**18):
+        buffer += data
+        for frame in frames(buffer):
+            job_id, kind, argument = _decode(frame)
+            result = rig.HANDLERS[kind](argument)
+            link.sendall(framed((job_id, _encode(result))))
+    os._exit(0)
+
+
+class Store(threading.Thread):
+    """Settle and lease in one transaction, whenever there is something to do."""
+
+    def __init__(self, bell: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.database, self.bell = connect(), bell
+        self.wanted = threading.Event()
+        self.ends: deque[tuple[bytes, int]] = deque()
+        self.leased: deque[tuple[int, str, str]] = deque()
+
+    def run(self) -> None:
+        """Serve for ever."""
+        take = (
+            "UPDATE jobs SET state = 1 WHERE id IN (SELECT id FROM jobs WHERE state = 0"
+            " ORDER BY id LIMIT ?) RETURNING id, kind, payload"
+        )
+        settle = "UPDATE jobs SET state = 2, result = ? WHERE id = ? AND state = 1"
+        while True:
+            self.wanted.wait(0.002)
+            self.wanted.clear()
+            ends = [self.ends.popleft() for _ in range(len(self.ends))]
+            room = BATCH - len(self.leased)
+            self.database.execute("BEGIN IMMEDIATE")
+            self.database.executemany(settle, ends)
+            rows = self.database.execute(take, (room,)).fetchall() if room else []
+            self.database.execute("COMMIT")
+            if rows:
+                self.leased += rows
+                self.bell.send(b"!")
+
+
+def supervise(workers: int) -> None:
+    """Keep the children busy."""
+    bell, theirs = socket.socketpair()
+    links: list[socket.socket] = []
+    for _ in range(workers):
+        ours, childs = socket.socketpair()
+        if os.fork() == 0:
+            ours.close()
+            child(childs)
+        childs.close()
+        links.append(ours)
+    store = Store(theirs)
+    store.start()
+    selector = selectors.DefaultSelector()
+    selector.register(bell, selectors.EVENT_READ)
+    buffers = {link: bytearray() for link in links}
+    out = dict.fromkeys(links, 0)
+    for link in links:
+        selector.register(link, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            data = key.fileobj.recv(2**18)  # type: ignore[union-attr]
+            if key.fileobj is not bell:
+                link: socket.socket = key.fileobj  # type: ignore[assignment]
+                buffers[link] += data
+                done = [_decode(frame) for frame in frames(buffers[link])]
+                out[link] -= len(done)
+                store.ends += [(result, job_id) for job_id, result in done]
+        for link in links:
+            count = min(AHEAD - out[link], len(store.leased))
+            if count > 0:
+                out[link] += count
+                jobs = [store.leased.popleft() for _ in range(count)]
+                link.sendall(b"".join(map(framed, jobs)))
+        if len(store.leased) < BATCH // 2 or len(store.ends) > BATCH // 2:
+            store.wanted.set()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--work":
+        supervise(int(sys.argv[2]))
+    else:
+        rig.main(Limit)

@@ -1,0 +1,108 @@
+"""Measures jobpool beside its peers and a limit program, on this machine, in one run.
+
+Every peer has an environment of its own, made at the first use, and its best settings
+that are safe. Rounds are interleaved, so that a noisy machine is noisy for all, and
+ratios are taken within rounds: read those. The limit program does nothing but lease,
+pipe and settle: what no such system in Python can pass by much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from bench import growth, plot, report
+from bench.environments import NotMeasured
+from bench.report import Sample
+from bench.running import measure
+from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
+
+NAMES = (*SECTIONS, "growth")
+PLOTTED = ("throughput", "no-op: jobs/s")
+
+
+def main() -> None:
+    """Measure what was asked for, and print it."""
+    options = arguments()
+    scale = QUICK if options.quick else FULL
+    scale = scale._replace(rounds=options.rounds or scale.rounds)
+    found, missing = measured(options.only or list(NAMES), scale, options.system)
+    also = {} if options.quick else alone(options.only or list(NAMES), scale)
+    if options.json:
+        everything = report.as_json(found, missing | NEVER, also)
+        options.json.write_text(json.dumps(everything, indent=1) + "\n")
+    if options.plot and (bars := report.by_system(found).get(PLOTTED)):
+        title = "No-op jobs a second, 2 workers, 2 cores"
+        options.plot.write_text(plot.bars(title, bars))
+    for line in report.table(found, missing | NEVER):
+        print(line)
+    for what, figure in also.items():
+        print(f"jobpool alone: {what:<58} {figure}")
+    for line in report.judged(found):
+        print(line)
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round, few jobs")
+    parser.add_argument("--only", action="append", choices=NAMES, help="a section")
+    parser.add_argument("--system", action="append", help="only this one, and jobpool")
+    parser.add_argument("--rounds", type=int, metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write an SVG")
+    return parser.parse_args()
+
+
+def measured(
+    names: list[str], scale: Scale, only: list[str] | None
+) -> tuple[list[Sample], dict[str, str]]:
+    """Run all rounds; return the samples, and why others are missing."""
+    found: list[Sample] = []
+    missing: dict[str, str] = {}
+    for number in range(scale.rounds):
+        for name in names:
+            print(f"bench: round {number + 1}, {name} …", file=sys.stderr, flush=True)
+            if name == "growth":
+                found += growth.samples(scale, number)
+                continue
+            for trial in SECTIONS[name](scale):
+                if only and trial.system not in (*only, report.US):
+                    continue
+                label = f"{name}: {trial.what}: {trial.system}"
+                if label in missing:
+                    continue
+                try:
+                    figures = measure(trial.system, trial.wish)
+                except NotMeasured as why:
+                    missing[label] = str(why)
+                    continue
+                found += [
+                    Sample(name, f"{trial.what}: {unit}", trial.system, number, value)
+                    for unit, value in figures.items()
+                ]
+    return found, missing
+
+
+def alone(names: list[str], scale: Scale) -> dict[str, object]:
+    """Let scripts/figures say what it measures of jobpool alone."""
+    sections = [each for name in names for each in FROM_FIGURES.get(name, ())]
+    if not sections:
+        return {}
+    words = [f"--only={section}" for section in sections]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from figures import main; main()"),
+            *("--json", "--kills", str(scale.kills), *words),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"scripts/figures": f"failed: {done.stderr.strip()[-300:]}"}
+    found: dict[str, object] = json.loads(done.stdout)
+    return found

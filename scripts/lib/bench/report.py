@@ -1,0 +1,185 @@
+"""What was measured, as ratios, as a table in Markdown and as JSON: pure.
+
+A ratio is taken within one round, where all systems met the same noise, and only then
+summed up; the ratio of two medians would compare different minutes of the machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+US = "jobpool"
+OF = {"jobpool-postgresql": ("pgqueuer", "pgqueuer-batched")}
+"""Who of us is compared with whom; `US` with all the others."""
+
+
+class Sample(NamedTuple):
+    """One figure of one round."""
+
+    section: str
+    what: str
+    """The case and the unit, such as ``no-op: jobs/s``."""
+    system: str
+    round: int
+    value: float
+
+
+class Spread(NamedTuple):
+    """Minimum, median and maximum over the rounds."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class Bound(NamedTuple):
+    """What issue 6 promises: of a ratio, or, without a peer, of the figure itself."""
+
+    section: str
+    what: str
+    system: str
+    peer: str | None
+    least: float | None = None
+    most: float | None = None
+
+
+BOUNDS = (
+    Bound("throughput", "no-op: jobs/s", US, "celery", least=20),
+    Bound("throughput", "no-op: jobs/s", US, "huey", least=5),
+    Bound("throughput", "no-op: jobs/s", US, "pebble", least=1),
+    Bound("throughput", "no-op: jobs/s", US, "limit", least=0.5),
+    Bound("throughput", "no-op: jobs/s", "jobpool-postgresql", "pgqueuer", least=10),
+    Bound(
+        "throughput", "no-op: jobs/s", "jobpool-postgresql", "pgqueuer-batched", least=1
+    ),
+    Bound("throughput", "fresh child: jobs/s", US, "rq", least=5),
+    Bound("throughput", "busy 50 ms: % of workers in handlers", US, None, least=98),
+    Bound("throughput", "16 sleep 100 ms: jobs/s", US, None, least=155),
+    Bound("pick-up", "pick-up: p50 ms", US, None, most=1),
+    Bound("pick-up", "pick-up: p99 ms", US, None, most=3),
+    Bound("enqueue", "bulk: jobs/s", US, None, least=100_000),
+    Bound("enqueue", "16 producers: errors", US, None, most=0),
+    Bound("enqueue", "16 producers: worst ms", US, None, most=100),
+    Bound("growth", "lease of 100, times that of 1,000 queued", US, None, most=1.2),
+    Bound("growth", "first process a job, times 2 slots", US, None, most=1.2),
+    Bound("idle", "20 slots: % of a core", US, None, most=0.5),
+)
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Sum up some values; there must be one."""
+    ranked = sorted(values)
+    return Spread(ranked[0], statistics.median(ranked), ranked[-1])
+
+
+def by_system(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, Spread]]:
+    """Return the spread of each figure, by section and what, then by system."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for each in samples:
+        of = found.setdefault((each.section, each.what), {})
+        of.setdefault(each.system, []).append(each.value)
+    return {
+        key: {system: spread(values) for system, values in of.items()}
+        for key, of in found.items()
+    }
+
+
+def ratio(
+    samples: Iterable[Sample], section: str, what: str, system: str, peer: str
+) -> Spread | None:
+    """Return a system's figure over a peer's, taken within rounds; None: no such."""
+    values: dict[str, dict[int, float]] = {system: {}, peer: {}}
+    for each in samples:
+        if (each.section, each.what) == (section, what) and each.system in values:
+            values[each.system][each.round] = each.value
+    both = [
+        ours / theirs
+        for number, ours in values[system].items()
+        if (theirs := values[peer].get(number))
+    ]
+    return spread(both) if both else None
+
+
+def ours_for(system: str) -> str:
+    """Return which of us a system is compared with."""
+    return next((ours for ours, peers in OF.items() if system in peers), US)
+
+
+def table(samples: list[Sample], missing: Mapping[str, str]) -> Iterator[str]:
+    """Write all figures in Markdown, then what was not measured."""
+    yield "| figure | system | min / median / max | jobpool's, in times of it |"
+    yield "|---|---|---|---|"
+    for (section, what), of in by_system(samples).items():
+        for system, found in of.items():
+            ours = ours_for(system)
+            times = (
+                None
+                if system == ours or system in OF
+                else ratio(samples, section, what, ours, system)
+            )
+            cell = "" if times is None else written(times)
+            name = "limit program" if system == "limit" else system
+            yield f"| {section}: {what} | {name} | {written(found)} | {cell} |"
+    for what, why in missing.items():
+        yield f"not measured: {what}: {why}"
+
+
+def verdicts(
+    samples: list[Sample], bounds: Iterable[Bound] = BOUNDS
+) -> Iterator[tuple[Bound, Spread | None, bool | None]]:
+    """Hold medians against the bounds; None where it was not measured."""
+    spreads = by_system(samples)
+    for bound in bounds:
+        found = (
+            spreads.get((bound.section, bound.what), {}).get(bound.system)
+            if bound.peer is None
+            else ratio(samples, bound.section, bound.what, bound.system, bound.peer)
+        )
+        holds = found and (
+            (bound.least is None or found.middle >= bound.least)
+            and (bound.most is None or found.middle <= bound.most)
+        )
+        yield bound, found, holds
+
+
+def judged(samples: list[Sample]) -> Iterator[str]:
+    """Write a line for each bound that something was measured for."""
+    for bound, found, holds in verdicts(samples):
+        if found is None:
+            continue
+        wanted = f">= {bound.least:,g}" if bound.most is None else f"<= {bound.most:g}"
+        beside = f" over {bound.peer}" if bound.peer else ""
+        yield (
+            f"{'met   ' if holds else 'MISSED'} {bound.section}: {bound.what}, "
+            f"{bound.system}{beside}: {written(found)}, wanted {wanted}"
+        )
+
+
+def written(found: Spread) -> str:
+    """Write a spread with three digits that count."""
+    return " / ".join(_digits(value) for value in found)
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
+
+
+def as_json(
+    samples: list[Sample], missing: Mapping[str, str], also: Mapping[str, object]
+) -> dict[str, object]:
+    """Return everything, every single value included."""
+    return {
+        "samples": [each._asdict() for each in samples],
+        "not measured": dict(missing),
+        "bounds": [
+            {
+                **bound._asdict(),
+                "found": found._asdict() if found else None,
+                "holds": holds,
+            }
+            for bound, found, holds in verdicts(samples)
+        ],
+        "jobpool alone, by scripts/figures": dict(also),
+    }
