@@ -20,7 +20,8 @@ from jobpool.store.opening import open_store
 BACKLOGS = (1000, 10_000, 100_000, 1_000_000)
 BATCH, BATCHES = 100, 9
 SLOTS = (2, 8, 64)
-LEASE, SLOT = "lease of 100, times that of 1,000 queued", "first process a job, times"
+LEASE = "lease of 100, times that of 1,000 queued"
+SLOT = "supervisor CPU a job, 64 slots, times that of 2"
 COPY = """
 INSERT INTO jobpool_jobs ({columns})
 SELECT {columns} FROM (SELECT {columns} FROM jobpool_jobs WHERE id = ?)
@@ -40,14 +41,21 @@ def samples(scale: Scale, number: int) -> Iterator[Sample]:
         yield Sample("growth", f"{LEASE}: {rows:,}", US, number, took_ms / base_ms)
     took_ms = lease_ms(scale.rows, scale.rows)
     yield Sample("growth", LEASE, US, number, took_ms / base_ms)
-    wish = {"scenario": "drain", "kind": "noop", "count": scale.jobs // 2}
+    wish = {
+        "scenario": "drain",
+        "kind": "noop",
+        "count": scale.jobs // 2,
+        "is_cpu_asked": True,
+    }
     spent_us = [
-        measure(US, {**wish, "workers": slots})["us of the first process a job"]
+        measure(US, {**wish, "workers": slots})["us of the first process"]
         for slots in SLOTS
     ]
     for slots, us in zip(SLOTS, spent_us, strict=True):
-        yield Sample("growth", f"{slots} slots: us of supervisor", US, number, us)
-    yield Sample("growth", f"{SLOT} 2 slots", US, number, spent_us[-1] / spent_us[0])
+        yield Sample(
+            "growth", f"{slots} slots: us of supervisor CPU a job", US, number, us
+        )
+    yield Sample("growth", SLOT, US, number, spent_us[-1] / spent_us[0])
 
 
 def lease_ms(queued: int, finished: int) -> float:

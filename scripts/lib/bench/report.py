@@ -63,7 +63,9 @@ BOUNDS = (
     Bound("enqueue", "16 producers: errors", US, None, most=0),
     Bound("enqueue", "16 producers: worst ms", US, None, most=100),
     Bound("growth", "lease of 100, times that of 1,000 queued", US, None, most=1.2),
-    Bound("growth", "first process a job, times 2 slots", US, None, most=1.2),
+    Bound(
+        "growth", "supervisor CPU a job, 64 slots, times that of 2", US, None, most=1.2
+    ),
     Bound("idle", "20 slots: % of a core", US, None, most=0.5),
 )
 
