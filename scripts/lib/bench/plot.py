@@ -56,10 +56,11 @@ def _row(top: float, system: str, xs: list[float], found: Spread) -> list[str]:
     colour = LIMIT if system == "limit" else OURS if "jobpool" in system else THEIRS
     name = "limit program" if system == "limit" else system
     line = top + 9
+    width = max(1, middle - LEFT)
     return [
         f'<text x="{LEFT - 8}" y="{top + 14}" text-anchor="end">{escape(name)}</text>',
         (
-            f'<rect x="{LEFT}" y="{top}" width="{max(1, middle - LEFT):.1f}" height="18" '
+            f'<rect x="{LEFT}" y="{top}" width="{width:.1f}" height="18" '
             f'fill="{colour}"/>'
         ),
         f'<path d="M{low:.1f} {line}H{high:.1f}" stroke="#24292f"/>',

@@ -33,7 +33,7 @@ class Scale(NamedTuple):
 
 
 QUICK = Scale(jobs=4000, kills=3, picks=20, seconds=1.0, rows=100_000, rounds=1)
-FULL = Scale(jobs=20_000, kills=20, picks=100, seconds=3.0, rows=1_000_000, rounds=5)
+FULL = Scale(jobs=10_000, kills=8, picks=100, seconds=3.0, rows=1_000_000, rounds=3)
 SPEED = {
     "celery": 0.15,
     "huey": 0.1,
