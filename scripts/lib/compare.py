@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from compare_cases import CASES, ENDLESS, MEMORY
 from compare_systems import CANARIES, RUN
+from peers import NotMeasured, environment, want_redis
 
 PACKAGES = {
     "celery": ["celery", "packaging", "redis"],  # it forgets to ask for the second
@@ -39,7 +40,6 @@ PACKAGES = {
     "executor": [],
 }
 NEEDS_REDIS = ("celery", "rq")
-CACHE = Path.home() / ".cache" / "jobpool-compare"
 FOREVER_RUNS = 5
 """Who has begun a job more often than this has no cap that we saw."""
 LOOK_S = 0.1
@@ -74,10 +74,11 @@ def main() -> None:
     options = parser.parse_args()
     table: dict[str, dict[str, Found]] = {}
     for system in options.only or RUN:
-        if why := _obstacle(system):
+        try:
+            python = _python_of(system)
+        except NotMeasured as why:
             print(f"{system}: not measured: {why}", file=sys.stderr)
             continue
-        python = _python_of(system)
         table[system] = {
             case: watched(python, system, case, options.watch)
             for case in options.case or CASES
@@ -226,23 +227,10 @@ def _kill(pid: int) -> None:
         return
 
 
-def _obstacle(system: str) -> str:
-    if system in NEEDS_REDIS and not shutil.which("redis-server"):
-        return "there is no redis-server (apt-get install redis-server)"
-    return ""
-
-
 def _python_of(system: str) -> str:
     """Return the Python of a system's own environment; make it at the first use."""
     if system == "jobpool":
         return sys.executable
-    place = CACHE / system
-    python = str(place / "bin" / "python")
-    stamp = place / "made"
-    if not stamp.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
-        if PACKAGES[system]:
-            install = [python, "-m", "pip", "install", "-q", *PACKAGES[system]]
-            subprocess.run(install, check=True)
-        stamp.touch()
-    return python
+    if system in NEEDS_REDIS:
+        want_redis()
+    return environment(system, PACKAGES[system])

@@ -14,8 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from peers import NotMeasured
+
 from bench import growth, plot, report
-from bench.environments import NotMeasured
 from bench.report import Sample
 from bench.running import measure
 from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
@@ -29,8 +30,15 @@ def main() -> None:
     options = arguments()
     scale = QUICK if options.quick else FULL
     scale = scale._replace(rounds=options.rounds or scale.rounds)
-    found, missing = measured(options.only or list(NAMES), scale, options.system)
-    also = {} if options.quick else alone(options.only or list(NAMES), scale)
+    names = options.only or list(NAMES)
+    found: list[Sample] = []
+    missing: dict[str, str] = {}
+    also: dict[str, object] = {}
+    try:
+        measure_all(names, scale, options.system, found, missing)
+        also = {} if options.quick else alone(names, scale)
+    except KeyboardInterrupt:
+        print("bench: interrupted; this is what there is", file=sys.stderr)
     if options.json:
         everything = report.as_json(found, missing | NEVER, also)
         options.json.write_text(json.dumps(everything, indent=1) + "\n")
@@ -57,12 +65,14 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(
-    names: list[str], scale: Scale, only: list[str] | None
-) -> tuple[list[Sample], dict[str, str]]:
-    """Run all rounds; return the samples, and why others are missing."""
-    found: list[Sample] = []
-    missing: dict[str, str] = {}
+def measure_all(
+    names: list[str],
+    scale: Scale,
+    only: list[str] | None,
+    found: list[Sample],
+    missing: dict[str, str],
+) -> None:
+    """Run all rounds; add the samples to *found*, and to *missing* why one is not."""
     for number in range(scale.rounds):
         for name in names:
             print(f"bench: round {number + 1}, {name} …", file=sys.stderr, flush=True)
@@ -70,10 +80,10 @@ def measured(
                 found += growth.samples(scale, number)
                 continue
             for trial in SECTIONS[name](scale):
-                if only and trial.system not in (*only, report.US):
-                    continue
                 label = f"{name}: {trial.what}: {trial.system}"
-                if label in missing:
+                if label in missing or (
+                    only and trial.system not in (*only, report.US)
+                ):
                     continue
                 try:
                     figures = measure(trial.system, trial.wish)
@@ -84,7 +94,6 @@ def measured(
                     Sample(name, f"{trial.what}: {unit}", trial.system, number, value)
                     for unit, value in figures.items()
                 ]
-    return found, missing
 
 
 def alone(names: list[str], scale: Scale) -> dict[str, object]:

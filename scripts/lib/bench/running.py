@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -22,9 +23,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
+from peers import NotMeasured, environment, want_redis
 from psycopg import sql
 
-from bench.environments import NEEDS_REDIS, NotMeasured, python_of
 from postgres_server import DATABASE, OWNER, OwnServer
 
 CONTENDERS = Path(__file__).with_name("contenders")
@@ -41,7 +42,20 @@ PROGRAMS = {
     "loky": "on_pool.py",
     "executor": "on_pool.py",
 }
-SAME_ENVIRONMENT = {"pgqueuer-batched": "pgqueuer"}
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "celery": (
+        "celery==5.7.0",
+        "packaging",
+        "redis",
+    ),  # it forgets to ask for packaging
+    "rq": ("rq==2.12.0", "redis"),
+    "huey": ("huey==3.5.4",),
+    "pgqueuer": ("pgqueuer[asyncpg]==1.6.0",),
+    "pebble": ("pebble==5.2.3",),
+    "loky": ("loky==3.7.0",),
+}
+"""A system that is not here needs nothing but what jobpool has itself."""
+NEEDS_REDIS = ("celery", "rq")
 ON_POSTGRES = ("jobpool-postgresql", "pgqueuer", "pgqueuer-batched")
 PATIENCE_S = 90.0
 LOOK_S = 0.02
@@ -53,7 +67,9 @@ def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
     Raises:
         NotMeasured: the system is not to be had here, or did not do it.
     """
-    python = python_of(SAME_ENVIRONMENT.get(system, system))
+    if system in NEEDS_REDIS:
+        want_redis()
+    python = python_of(system.removesuffix("-batched"))
     directory = Path(tempfile.mkdtemp(prefix="jobpool-bench-"))
     mark = f"BENCH_RUN={uuid.uuid4().hex}"
     env = _environment(system, directory) | dict([mark.split("=")])
@@ -82,6 +98,12 @@ def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
             time.sleep(LOOK_S)
         program.wait()
         shutil.rmtree(directory)
+
+
+def python_of(system: str) -> str:
+    """Return the Python that has a system installed."""
+    packages = PACKAGES.get(system)
+    return sys.executable if packages is None else environment(system, packages)
 
 
 def _environment(system: str, directory: Path) -> dict[str, str]:

@@ -283,7 +283,7 @@ def idle(system: Contender) -> dict[str, float]:
     system.put("noop", "")
     wait_for_records(1)
     time.sleep(2.0)
-    before = {pid: own_cpu_s(pid) for pid in others()}
+    before = {pid: own_cpu_s(pid) for pid in family()}
     time.sleep(system.wish["seconds"])
     spent_s = sum(own_cpu_s(pid) - cpu_s for pid, cpu_s in before.items())
     return {
@@ -292,15 +292,19 @@ def idle(system: Contender) -> dict[str, float]:
     }
 
 
-def others() -> list[int]:
-    """Return the processes of this session, but not this one unless it is a pool's."""
+def family() -> list[int]:
+    """Return the system's processes, by the mark that all of them inherit.
+
+    The producer is left out, unless it is the pool itself.
+    """
+    mark = f"BENCH_RUN={os.environ['BENCH_RUN']}".encode()
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (place / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[3]) == os.getsid(0):
+            marked = mark in (place / "environ").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it ended meanwhile, or is nobody of ours
+        if marked and (int(place.name) != os.getpid() or not STARTED):
             found.append(int(place.name))
     return found
 
