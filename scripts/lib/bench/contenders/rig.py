@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -197,11 +198,12 @@ def enqueue(system: Contender) -> dict[str, float]:
     """Let producers hand jobs in for a while, one each call; nobody works."""
     wish = system.wish
     system.put("noop", "")
-    context = get_context("fork")
+    # Not by fork: a connection to SQLite must not be carried over.
+    context = get_context("spawn")
     pipe, theirs = context.Pipe(duplex=False)
-    start_ns = time.monotonic_ns() + int(0.3e9)
+    ready = context.Barrier(wish["producers"])
     producers = [
-        context.Process(target=_produce, args=(type(system), wish, start_ns, theirs))
+        context.Process(target=_produce, args=(type(system), wish, ready, theirs))
         for _ in range(wish["producers"])
     ]
     for producer in producers:
@@ -219,11 +221,12 @@ def enqueue(system: Contender) -> dict[str, float]:
 
 
 def _produce(
-    make: type[Contender], wish: dict[str, Any], start_ns: int, pipe: Any
+    make: type[Contender], wish: dict[str, Any], ready: Barrier, pipe: Any
 ) -> None:
     """Be one producer: a connection of its own, begun at the same moment."""
     system, took_ms, errors = make(wish), [], 0
-    time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
+    system.put("noop", "")  # it is connected
+    ready.wait(PATIENCE_S)
     until_s = time.perf_counter() + wish["seconds"]
     while (began_s := time.perf_counter()) < until_s:
         try:
