@@ -77,8 +77,11 @@ def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
     if system == "pgqueuer-batched":
         wish = {**wish, "safe": False}
     with (directory / "log").open("ab") as log:
-        if system in NEEDS_REDIS:
-            _start_redis(directory, env, log.fileno())
+        redis = (
+            [_start_redis(directory, env, log.fileno())]
+            if system in NEEDS_REDIS
+            else []
+        )
         program = subprocess.Popen(
             [*words, json.dumps(wish)],
             env=env,
@@ -96,6 +99,9 @@ def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
             for pid in marked:
                 _kill(pid)
             time.sleep(LOOK_S)
+        for server_process in redis:  # writes its title over its environment
+            server_process.kill()
+            server_process.wait()
         program.wait()
         shutil.rmtree(directory)
 
@@ -125,16 +131,21 @@ def _environment(system: str, directory: Path) -> dict[str, str]:
     return found
 
 
-def _start_redis(directory: Path, env: Mapping[str, str], log: int) -> None:
+def _start_redis(
+    directory: Path, env: Mapping[str, str], log: int
+) -> subprocess.Popen[bytes]:
     path = directory / "redis"
     words = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", ""]
     words += ["--appendonly", "yes", "--appendfsync", "everysec"]
-    subprocess.Popen(words, env=env, stdout=log, stderr=log, cwd=directory)
+    redis = subprocess.Popen(words, env=env, stdout=log, stderr=log, cwd=directory)
     until_s = time.monotonic() + PATIENCE_S
     while not path.exists():
-        if time.monotonic() > until_s:
+        if redis.poll() is not None or time.monotonic() > until_s:
+            redis.kill()
+            redis.wait()
             raise NotMeasured("redis-server did not open its socket")
         time.sleep(LOOK_S)
+    return redis
 
 
 def _wait(program: subprocess.Popen[bytes], directory: Path) -> None:

@@ -281,7 +281,7 @@ def overshoot(system: Contender) -> dict[str, float]:
 
 
 def idle(system: Contender) -> dict[str, float]:
-    """What all of its processes cost while nothing is to be done."""
+    """What all of its processes cost, without a broker's, while there are no jobs."""
     system.work()
     system.put("noop", "")
     wait_for_records(1)
