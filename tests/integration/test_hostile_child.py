@@ -119,7 +119,10 @@ def test_only_the_liar_pays(tmp_path):
         for how, liar in zip(LIES, liars, strict=True):
             job = site.finish(liar)
             assert (job.state, job.result) == (JobState.DEAD, None), how
-            assert job.outcome is Outcome.CRASHED, how
+            # What an earlier handler has left behind may speak so as well.
+            past = how == "the past"
+            outcome = Outcome.INTERRUPTED if past else Outcome.CRASHED
+            assert job.outcome is outcome, how
         assert site.finish(flooder).state is JobState.DEAD
         site.open_gate("gate")
         assert site.result(held) == "its own"

@@ -271,7 +271,7 @@ def test_a_kill_takes_the_tree_and_its_stack_comes_first(rig):
     child = rig.child(lockdown=strict())
     rig.start(child, "multiply", 10)
     wait_until(lambda: len(descendants_of(child.pid)) > 10, PATIENCE_S, "all run")
-    child.dump_stack()
+    child.dump_stack(dying=True)
     wait_until(lambda: "in multiply" in child.stack_text(), PATIENCE_S, "its stack")
     os.kill(child.pid, signal.SIGSTOP)
     below = descendants_of(child.pid)

@@ -84,8 +84,15 @@ def command_name(pid: int) -> str:
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Say whether a process has a handler of its own for a signal."""
-    status = read(f"/proc/{pid}/status")
+    """Say whether a process has a handler of its own for a signal.
+
+    No, when there is no descriptor to look with: this is asked for evidence, and that
+    stops no kill.
+    """
+    try:
+        status = read(f"/proc/{pid}/status")
+    except OSError:
+        return False
     _before, _label, rest = status.partition(b"SigCgt:")
     caught = rest.split(None, 1)
     return bool(caught) and bool(int(caught[0], 16) >> (signum - 1) & 1)
@@ -116,12 +123,19 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def descendants_in_words(pid: int) -> tuple[str, ...]:
-    """Describe all living processes below one, the first of them by name and size."""
-    members = descendants_of(pid)
-    words = [
-        f"pid {one}  {show_size(resident_bytes(one))}  {one_line(command_name(one))}"
-        for one in members[:_NAMED_MAX]
-    ]
+    """Describe all living processes below one, the first of them by name and size.
+
+    None of them, when there is no descriptor to look with: as in `catches`.
+    """
+    try:
+        members = descendants_of(pid)
+        words = [
+            f"pid {one}  {show_size(resident_bytes(one))}  "
+            f"{one_line(command_name(one))}"
+            for one in members[:_NAMED_MAX]
+        ]
+    except OSError:
+        return ()
     if len(members) > _NAMED_MAX:
         words.append(f"and {len(members) - _NAMED_MAX} more")
     return tuple(words)

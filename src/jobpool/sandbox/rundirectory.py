@@ -133,7 +133,12 @@ class RunDirectory:
         Raises:
             OSError: it could not be written; the cgroup must not be made.
         """
-        (self.path / "cgroup").write_text(path, encoding="utf-8")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(self.path / "cgroup", flags, 0o600)
+        try:
+            os.write(fd, os.fsencode(path))
+        finally:
+            os.close(fd)
 
     def fence_path(self) -> str:
         """Return the file that says until when children may live."""
