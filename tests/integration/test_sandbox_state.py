@@ -111,16 +111,25 @@ def test_an_armed_fault_handler_does_not_end_the_next_attempt(rig, child):
     assert rig.result(child, "sleep", 0.5) == "slept"
 
 
-def test_a_truncated_mark_file_is_made_whole(rig, child):
-    """A handler that truncates the mark file harms nobody, and no mark is lost."""
+@pytest.mark.parametrize("how", ["truncate", "grow"])
+def test_a_mark_file_of_another_length_is_made_whole(rig, child, how):
+    """A handler that cuts or grows the mark file harms nobody, and no mark is lost."""
     jobs = [
-        rig.run(child, "harm_marks", "truncate"),
+        rig.run(child, "harm_marks", how),
         rig.run(child, "echo", 1),
     ]
     assert [job.surprise for job in jobs] == ["", ""]
     path = rig.directory / f"mark.{child.slot}"
     assert read_marks(path) == {job.token for job in jobs}
     assert path.stat().st_size == MARK_BYTES
+
+
+def test_a_huge_mark_file_is_read_in_part(tmp_path):
+    """A terabyte that a handler left must not end the supervisor that finds it."""
+    path = tmp_path / "mark.0"
+    path.write_bytes((7).to_bytes(8, "little"))
+    os.truncate(path, 1 << 40)
+    assert read_marks(path) == {7}
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def make_scratch(go: Go, lockdown: Lockdown, needed: Sequence[str]) -> Scratch |
             str(path),
             (*needed, *lockdown.read, *writable),
             hidden=go.hidden,
-            shown=writable,
+            writable=writable,
             size_bytes=go.memory_backstop_bytes,
             uid=uid,
         )

@@ -86,6 +86,8 @@ class Marks:
         try:
             if _inode(self._fd) != self._inode:
                 return "its descriptor is another file's now"
+            if os.fstat(self._fd).st_size > MARK_BYTES:
+                os.ftruncate(self._fd, MARK_BYTES)
             os.pwrite(self._fd, self._page, 0)
         except OSError as exc:
             return exc.strerror or type(exc).__name__
@@ -98,10 +100,11 @@ def _inode(fd: int) -> tuple[int, int]:
 
 
 def read_marks(path: Path) -> frozenset[int]:
-    """Return all tokens in a mark file.
+    """Return all tokens in a mark file, however long a handler has made it.
 
     Raises:
         OSError: it cannot be read.
     """
-    page = path.read_bytes().ljust(MARK_BYTES, b"\0")
+    with path.open("rb") as file:
+        page = file.read(MARK_BYTES).ljust(MARK_BYTES, b"\0")
     return frozenset(_PAGE.unpack_from(page)) - {0}

@@ -77,7 +77,9 @@ def _try(enclosure: Enclosure, shown: Paths, uses: Sequence[tuple[str, int]]) ->
         pid = os.fork()
         if pid == 0:
             os.close(read_end)
-            _tell(write_end, enclosure, View(mount_point, shown), uses)
+            writable = [path for path, use in uses if use == os.W_OK]
+            view = View(mount_point, shown, writable=writable)
+            _tell(write_end, enclosure, view, uses)
         os.close(write_end)
         told = b""
         while part := os.read(read_end, _READ_BYTES):

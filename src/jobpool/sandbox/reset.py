@@ -21,7 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 
-from jobpool.sandbox import confine
+from jobpool.sandbox import confine, leavings
 from jobpool.sandbox.procfs import children_of, command_name
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.streams import Streams
@@ -55,6 +55,7 @@ class Baseline:
         self._stack_fd = stack_fd
         self._scratch = scratch
         self._is_at_home = scratch is not None and scratch.is_home
+        self._things = leavings.things() if self._is_at_home else frozenset()
         self._cwd = os.getcwd()  # noqa: PTH109 - a str is what is compared
         self._umask = os.umask(0o077)
         os.umask(self._umask)
@@ -106,6 +107,7 @@ class Baseline:
             self._scratch.point_tempfile()
             if self._is_at_home:
                 self._scratch.go_home()
+                surprises.append(self._left_things())
         return output, "; ".join(filter(None, surprises))
 
     def _restore_signals(self) -> None:
@@ -197,6 +199,11 @@ class Baseline:
         left = set(children_of(os.getpid())) - self._children
         names = _listed([f"{command_name(pid)} (pid {pid})" for pid in sorted(left)])
         return f"it left processes running: {names}" if left else ""
+
+    def _left_things(self) -> str:
+        left = leavings.things() - self._things
+        names = _listed(sorted(left))
+        return f"it left outside of its directory: {names}" if left else ""
 
     def _has_children(self) -> bool:
         """Reap what has ended; say whether anything is left that the hooks did not."""

@@ -8,8 +8,11 @@ files are covered where they lie below a path that can be seen. Then the root is
 exchanged (pivot_root), and the former one let go.
 
 Making it takes capabilities, which the child gives up right after. Who may write
-where, Landlock says; it also keeps descriptors of former directories from leading
-anywhere.
+where, Landlock says. It knows nothing of modes, owners, times and attributes, which an
+ordinary user's child could change on the user's files: so all is mounted read-only but
+what is to be written. Nor does it keep a descriptor of a former directory from naming,
+marking or connecting to what lies there: such descriptors lead to the view's root from
+then on.
 
 The child's directory, `OWN`, is its working directory, HOME and TMPDIR; /tmp leads
 there, unless something that the child may see lies below /tmp.
@@ -17,8 +20,10 @@ there, unless something that the child may see lies below /tmp.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -39,6 +44,8 @@ _LINKS = (
 )
 _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 _DETACH = 2
+_MOUNT_SETATTR = 442  # on every architecture
+_ATTR_READ_ONLY, _AT_RECURSIVE, _AT_CWD = 1, 0x8000, -100
 _EMPTY_FILE, _EMPTY_DIRECTORY = "run/empty", "run/nothing"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -52,8 +59,8 @@ class View(NamedTuple):
     """Absolute; what does not exist is left out."""
     hidden: Sequence[str] = ()
     """Files and directories that are covered."""
-    shown: Sequence[str] = ()
-    """Below these nothing is covered."""
+    writable: Sequence[str] = ()
+    """Of the paths, or below them: not read-only, and nothing in them is covered."""
     size_bytes: int = 0
     """Of all that is written; 0: half of the machine's memory."""
     uid: int = 0
@@ -80,12 +87,16 @@ def enter(view: View) -> None:
         _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, options)
         for path in paths:
             _show(root, path)
+            if not is_below(path, view.writable):
+                _make_read_only(root + path)
+        _open(root, paths, view.writable)
         _make_devices(root)
         _make_own(root, view.uid)
-        _hide(root, view.hidden, view.shown)
+        _hide(root, view.hidden, view.writable)
         os.mkdir(f"{root}/proc", 0o555)  # noqa: PTH102 - a str here
         _mount("proc", f"{root}/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
         _exchange(root)
+        _lead_home()
     finally:
         os.umask(mask)
 
@@ -127,6 +138,40 @@ def _show(root: str, path: str) -> None:
     _mount(path, place, None, _BIND | _REC)
 
 
+def _make_read_only(place: str) -> None:
+    """Let nobody change what is mounted at a place, and below it."""
+    if os.path.islink(place) or not os.path.exists(place):  # noqa: PTH110, PTH114 - str
+        return
+    attr = (ctypes.c_uint64 * 4)(_ATTR_READ_ONLY)
+    answer = _libc.syscall(
+        ctypes.c_long(_MOUNT_SETATTR),
+        ctypes.c_int(_AT_CWD),
+        os.fsencode(place),
+        ctypes.c_uint(_AT_RECURSIVE),
+        attr,
+        ctypes.c_size_t(ctypes.sizeof(attr)),
+    )
+    _checked(answer, f"mount_setattr of {place}")
+
+
+def _open(root: str, paths: Sequence[str], writable: Sequence[str]) -> None:
+    """Mount what is to be written once more, where it lies in what is read-only."""
+    for path in outermost(writable):
+        place = root + path
+        if path not in paths and os.path.exists(place):  # noqa: PTH110 - a str here
+            _mount(path, place, None, _BIND | _REC)
+
+
+def _lead_home() -> None:
+    """Put the new root in the place of every directory that is open."""
+    home = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for fd in {int(name) for name in os.listdir("/proc/self/fd")} - {home}:  # noqa: PTH208 - names
+        with contextlib.suppress(OSError):  # it was the listing's own
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                os.dup2(home, fd, inheritable=os.get_inheritable(fd))
+    os.close(home)
+
+
 def _make_place(place: str, *, is_directory: bool) -> None:
     """Make what a mount goes on."""
     above = place if is_directory else os.path.dirname(place)  # noqa: PTH120 - a str
@@ -156,13 +201,13 @@ def _make_own(root: str, uid: int) -> None:
             os.symlink(OWN, root + path)  # noqa: PTH211 - a str here
 
 
-def _hide(root: str, hidden: Sequence[str], shown: Sequence[str]) -> None:
+def _hide(root: str, hidden: Sequence[str], writable: Sequence[str]) -> None:
     for name in (_EMPTY_FILE, _EMPTY_DIRECTORY):
         _make_place(f"{root}/{name}", is_directory=name == _EMPTY_DIRECTORY)
         os.chmod(f"{root}/{name}", 0)  # noqa: PTH101 - a str here
     for path in hidden:
         place = root + path
-        if is_below(path, shown) or not os.path.exists(place):  # noqa: PTH110 - a str
+        if is_below(path, writable) or not os.path.exists(place):  # noqa: PTH110 - a str
             continue
         is_directory = os.path.isdir(place)  # noqa: PTH112 - a str here
         cover = _EMPTY_DIRECTORY if is_directory else _EMPTY_FILE

@@ -1,13 +1,15 @@
 """A handler that looks around in its enclosure, and tries to get at what is outside."""
 
 # Written as an intruder writes:
-# ruff: noqa: PTH114, PTH123, PTH208, SIM115
+# ruff: noqa: PTH101, PTH110, PTH114, PTH116, PTH123, PTH208, SIM115
 
+import ctypes
 import multiprocessing
 import os
 import resource
 import sqlite3
 import ssl
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,10 @@ from multiprocessing import shared_memory
 from pathlib import Path
 
 from prying import app, errno_name
+
+from jobpool.sandbox import view
+
+OUTSIDE = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
 
 
 @app.handler
@@ -63,6 +69,39 @@ def read_text(path):
 @app.handler
 def write_text(path):
     Path(path).write_text("written")
+
+
+@app.handler
+def touch_up(path):
+    """Try to change what Landlock does not look at."""
+    answers = []
+    for way in (lambda: os.chmod(path, 0o600), lambda: os.utime(path, (1, 1))):
+        try:
+            way()
+            answers.append("done")
+        except OSError as error:
+            answers.append(errno_name(error))
+    return answers
+
+
+@app.handler
+def look_through_descriptors(_):
+    """Say which directories are open, and which one is the root."""
+    files = [os.stat(fd) for fd in range(64) if os.path.exists(f"/proc/self/fd/{fd}")]
+    found = {(one.st_dev, one.st_ino) for one in files if stat.S_ISDIR(one.st_mode)}
+    root = os.stat("/")
+    assert os.listdir(OUTSIDE) == os.listdir("/")
+    return [sorted(found), (root.st_dev, root.st_ino)]
+
+
+@app.handler
+def leave(kind):
+    """Leave something for the next job."""
+    if kind == "segment":
+        assert ctypes.CDLL(None).shmget(1, 10, 0o1600) >= 0
+        return
+    where = {"file": view.OWN + "/../left", "memory": "/dev/shm/left"}[kind]
+    Path(where).write_text("secret")
 
 
 @app.handler

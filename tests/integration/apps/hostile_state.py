@@ -131,6 +131,8 @@ def harm_marks(how):
     fd = _fd_of("/mark.")
     if how == "truncate":
         os.ftruncate(fd, 0)
+    elif how == "grow":
+        os.ftruncate(fd, 1 << 30)
     elif how == "close":
         os.close(fd)
     else:
