@@ -57,6 +57,7 @@ def test_check_speaks_json(folder):
             '[kinds."shop.thumbnial"]\ntimeout = 1',
             "no handler is called so; did you mean 'shop.thumbnail'?",
         ),
+        ("[pools.cpu]\nread = ['/srv']", "read = [paths] is for sandbox = strict"),
         ("[pools.io]\nsize = 1", "handler shop.thumbnail asks for pool 'cpu'"),
         ("[pools.cpu]\nmemory = '1MiB'", "a memory limit of 1MiB is below"),
     ],

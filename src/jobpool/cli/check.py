@@ -75,9 +75,14 @@ def _kinds(report: AppReport) -> int:
 
 def _problems(configuration: Configuration, report: AppReport) -> Iterator[str]:
     """Yield what would stop a start, or is certainly a slip."""
-    from jobpool.supervisor.registry import Registry  # noqa: PLC0415 - as above
+    from jobpool.supervisor.isolating import Isolation  # noqa: PLC0415 - as above
+    from jobpool.supervisor.registry import Registry  # noqa: PLC0415
 
     settings = configuration.settings
+    try:
+        Isolation().check(settings)
+    except ConfigError as exc:
+        yield str(exc)
     try:
         refuse_other_store(settings, report.store)
         Registry(settings, report)

@@ -71,7 +71,8 @@ WRITE = Measure(
     "files",
     "write = [paths]",
     (Feature.FILE_RULES,),
-    "creating, changing or removing files anywhere but there and in TMPDIR",
+    "creating, changing or removing files anywhere but there and in TMPDIR (not their "
+    "modes, owners and times)",
     "caches in the home directory; multiprocessing's locks (they need `/dev/shm`)",
 )
 NETWORK = Measure(
