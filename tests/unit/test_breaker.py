@@ -136,3 +136,16 @@ def test_what_must_not_happen_is_a_bug_that_is_told():
     breaker.begin(1)
     with pytest.raises(JobpoolBug, match="trying met start"):
         breaker.begin(2)
+
+
+def test_a_lower_threshold_counts_from_the_next_crash_on():
+    """The saved count may be past it: an operator has lowered ``breaker_after``."""
+    before = crashed(6, Breaker("k", 10))
+    assert before.state is S.CLOSED
+    after = Breaker("k", 5)
+    after.adopt(before.saved(0.0), 0.0)
+    assert crashed(1, after, first=50).state is S.SLOWED
+    opened = Breaker("k", 5)
+    opened.adopt(crashed(30, Breaker("k", 10)).saved(0.0), 0.0)
+    assert opened.state is S.SLOWED
+    assert crashed(1, opened, first=50).state is S.OPEN

@@ -47,7 +47,7 @@ class BreakerEvent(StrEnum):
 
     CRASH = "crash"
     WORSE = "worse"
-    """A crash by which the next threshold is reached."""
+    """A crash by which, or after which, the next threshold is reached."""
     STRAY = "stray"
     """A crash of a job that began before, while another one is being tried."""
     STRAY_WORSE = "stray_worse"
@@ -181,10 +181,10 @@ class Breaker:
             self._jobs.add(job_id)
             self.crashes += 1
         self.last_job = job_id
-        worse = before != self.crashes and self.crashes in {
-            self.slow_after,
-            self.open_after,
-        }
+        is_closed = self.state is BreakerState.CLOSED
+        threshold = self.slow_after if is_closed else self.open_after
+        # Not only on the very number: what was saved may have been past it already.
+        worse = before != self.crashes and self.crashes >= threshold
         if is_stray:
             event = BreakerEvent.STRAY_WORSE if worse else BreakerEvent.STRAY
         else:

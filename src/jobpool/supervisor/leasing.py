@@ -36,7 +36,7 @@ class Leasing:
         pools: by name.
         attempts: takes the jobs.
         admission: says which may begin.
-        probation: and which of them while a suspect is in hand.
+        probation: and which of them while a suspect is in hand; asks *admission*.
     """
 
     def __init__(
@@ -166,15 +166,12 @@ class Leasing:
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         for slot in idle[:room]:
-            if not pool.backlog or not self._may_begin(pool.backlog[0]):
+            if not pool.backlog or not self._probation.admits(pool.backlog[0]):
                 return
             self._attempts.assign(slot, pool.backlog.popleft())
             self._probation.keep_time()
         if len(idle) <= room and not self._probation.is_closed:
             self._send_ahead(pool)
-
-    def _may_begin(self, job: Assigned) -> bool:
-        return self._probation.admits(job) and self._admission.admits(job)
 
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""

@@ -83,15 +83,15 @@ class Machine:
             pool = Pool(pool_settings, len(self.slots))
             self.pools[pool.name] = pool
             self.slots += pool.slots
-        self._desk = Desk()
+        self._desk = desk = Desk()
         self._starts = Starts(self._desk, self.pools, self._freed)
         self._attempts = Attempts(
             self._desk, self.pools, rest=self._starts.rest, freed=self._freed
         )
-        self._admission = Admission(
-            self._desk, self.pools, settings.memory_budget_bytes
+        self._admission = Admission(desk, self.pools, settings.memory_budget_bytes)
+        self._probation = Probation(
+            desk, self.pools, self._admission, settings.probation_s
         )
-        self._probation = Probation(self._desk, self.pools, settings.probation_s)
         self._leasing = Leasing(
             self._desk, self.pools, self._attempts, self._admission, self._probation
         )

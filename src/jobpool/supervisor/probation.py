@@ -6,6 +6,9 @@ The suspect itself begins once every other attempt has run for as long as a prob
 what was going to kill the host at its start has had its time. Once the suspect has run
 for that long it is cleared, in the store as well; it may as well end before. Then
 everything goes on. While none is in hand, which is nearly always, this costs nothing.
+
+A suspect that waits for memory waits like any other job (`admission`), for what has it
+may run for hours: its turn, and with it the silence, begins when there is room.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from jobpool.core.cautionevents import JobCleared
 from jobpool.core.job import Lease, Settlement
 from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import NEVER_S, Assigned
@@ -29,16 +33,24 @@ class Probation:
     Args:
         desk: shared with the rest of the core.
         pools: by name.
+        admission: says whether there is memory for a suspect.
         probation_s: a suspect that has run for so long is cleared.
     """
 
     def __init__(
-        self, desk: Desk, pools: Mapping[str, Pool], probation_s: float
+        self,
+        desk: Desk,
+        pools: Mapping[str, Pool],
+        admission: Admission,
+        probation_s: float,
     ) -> None:
         self._desk = desk
         self._pools = pools
+        self._admission = admission
         self.probation_s = probation_s
         self._suspect: Assigned | None = None
+        self._turn_s: float | None = None
+        """When there was room for it first."""
         self._since_s: float | None = None
         """When the supervisor began to take jobs."""
         desk.on_settle.append(self._settled)
@@ -53,23 +65,30 @@ class Probation:
     @property
     def is_closed(self) -> bool:
         """Whether nothing but the suspect may begin."""
-        return self._suspect is not None
+        suspect = self._suspect
+        return suspect is not None and not self._admission.waits(suspect)
 
     def take(self, job: Assigned) -> None:
         """The store has granted a suspect."""
-        self._suspect = job
+        self._suspect, self._turn_s = job, None
         self._desk.wake_at(self._desk.now_s)
 
     def admits(self, job: Assigned) -> bool:
-        """Say whether a job may begin now."""
-        if self._suspect is None:
-            return True
-        return job is self._suspect and self._others_old_s() <= self._desk.now_s
+        """Say whether a job may begin now, as far as memory goes as well."""
+        if job is not self._suspect:
+            return not self.is_closed and self._admission.admits(job)
+        if not self._admission.admits(job):
+            return False
+        if self._turn_s is None:
+            self._turn_s = self._desk.now_s
+        return self._others_old_s() <= self._desk.now_s
 
     def waits(self, job: Assigned) -> bool:
         """Say whether it is its turn that a suspect waits for."""
-        patient_s = job.leased_s + PATIENCE * self.probation_s
-        return job is self._suspect and self._desk.now_s < patient_s
+        if job is not self._suspect or not self.is_closed:
+            return False
+        since_s = job.leased_s if self._turn_s is None else self._turn_s
+        return self._desk.now_s < since_s + PATIENCE * self.probation_s
 
     def pools_to_try(self) -> list[str]:
         """Return the pool whose suspect may be able to begin."""
