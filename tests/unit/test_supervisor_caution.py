@@ -214,3 +214,25 @@ def test_a_kind_whose_breaker_is_off_is_never_held() -> None:
     while running(world):
         crash_all(world)
     assert len([s for s in world.settled if s.outcome is Outcome.CRASHED]) == 40
+
+
+def test_a_reload_that_turns_a_breaker_off_lets_its_kind_go(world: World) -> None:
+    """So says the next look at the store, where others may have it on."""
+    world.takes_back = True
+    for _ in range(10):
+        world.job()
+    world.ring()
+    while running(world):
+        crash_all(world)
+    saves = [one.saved for one in world.took(cm.SaveBreaker)]  # type: ignore[attr-defined]
+    off = tuple(
+        msgspec.structs.replace(p, breaker_after=0) for p in world.settings.pools
+    )
+    world.settings = msgspec.structs.replace(world.settings, pools=off)
+    world.step(m.Reload(world.settings))
+    for name in world.machine.pools:
+        world.step(m.ZygoteLoaded(name, world.report, reloading=True))
+    world.step(cm.BreakersSeen((saves[-1],), len(saves)))
+    world.wait(0.1)
+    assert running(world)
+    assert not world.took(cm.SaveBreaker)

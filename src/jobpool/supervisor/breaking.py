@@ -8,7 +8,7 @@ its row. What the store says counts only when all that we had to say was in it.
 
 from __future__ import annotations
 
-from jobpool.core.breaker import Breaker, BreakerEvent, BreakerState
+from jobpool.core.breaker import Breaker, BreakerEvent, BreakerState, Saved
 from jobpool.core.cautionevents import KindResumed, KindSlowed
 from jobpool.core.job import Lease, Settlement
 from jobpool.core.outcome import CHARGES, Outcome
@@ -97,15 +97,24 @@ class Breaking:
         for kind in [kind for kind in self._breakers if kind not in stored]:
             self._close(kind, BreakerEvent.RESUME, "an operator or another supervisor")
         for kind, saved in stored.items():
-            breaker = self._breakers.get(kind)
-            if breaker is None:
-                registry = self._desk.registry
-                after = registry.breaker_after(kind) if registry else 0
-                if not after:
-                    continue
-                breaker = self._breakers[kind] = Breaker(kind, after)
-            breaker.adopt(saved, self._desk.now_s)
+            self._adopt(kind, saved)
         self.keep_time()
+
+    def _adopt(self, kind: str, saved: Saved) -> None:
+        """Take what the store says of one kind, under the present settings."""
+        after, breaker = self._after(kind), self._breakers.get(kind)
+        if not after:
+            if breaker is not None:
+                self._close(kind, BreakerEvent.RESUME, "its breaker is off here now")
+            return
+        if breaker is None:
+            breaker = self._breakers[kind] = Breaker(kind, after)
+        breaker.slow_after = after
+        breaker.adopt(saved, self._desk.now_s)
+
+    def _after(self, kind: str) -> int:
+        registry = self._desk.registry
+        return registry.breaker_after(kind) if registry else 0
 
     def _settled(self, lease: Lease, settlement: Settlement) -> None:
         outcome = settlement.outcome
@@ -126,7 +135,7 @@ class Breaking:
         desk = self._desk
         breaker = self._breakers.get(kind)
         if breaker is None:
-            after = desk.registry.breaker_after(kind) if desk.registry else 0
+            after = self._after(kind)
             if not after:
                 return
             breaker = self._breakers[kind] = Breaker(kind, after)
