@@ -1,7 +1,9 @@
 """Moving house: all or nothing, each value, and an old door that says where to."""
 
+import msgspec
 import pytest
 
+from jobpool.core.breaker import BreakerState, Saved
 from jobpool.core.job import FINISHED, JobState, Progress
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
@@ -91,6 +93,26 @@ def test_every_value_arrives(source, source_url, target_url, open_target):
     assert everything(target) == everything(source)
     assert (target.paused(), target.kinds()) == (source.paused(), source.kinds())
     assert moved.jobs == len(everything(source)) == sum(moved.states.values())
+
+
+def test_what_is_dangerous_stays_known(source, source_url, target_url, open_target):
+    """Suspects, and kinds that crash in a row: none begins beside others over there."""
+    furnish(source)
+    begin_run(source, "run-2")
+    (accused,) = source.enqueue([new_job(priority=100)])
+    lost = ended(lease_one(source, "run-2"), Outcome.LOST)
+    source.settle([msgspec.structs.replace(lost, suspect=True)])
+    source.end_run("run-2")
+    held = Saved(
+        kind="shop.fetch", state=BreakerState.OPEN, crashes=20, last_job=1, wait_s=1e6
+    )
+    source.save_breakers([held])
+    moving.move(source_url, target_url)
+    target = open_target()
+    assert [one.id for one in target.suspects()] == [accused.id]
+    assert target.suspects() == source.suspects()
+    (found,) = target.breakers()
+    assert msgspec.structs.replace(found, wait_s=1e6) == held
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 2500])

@@ -141,6 +141,11 @@ class Source:
                 session.rows("paused"),
             )
 
+    def cautions(self) -> tuple[list[Row], list[Row]]:
+        """Return suspects, and kinds that crash in a row."""
+        with self._file.reading() as session:
+            return session.rows("move_suspects"), session.rows("move_breakers")
+
     def counters(self) -> tuple[int, int, int]:
         """Return the last id, the last token, and the stale settlements seen."""
         with self._file.reading() as session:

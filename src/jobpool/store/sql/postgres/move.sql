@@ -150,6 +150,21 @@ ON CONFLICT DO NOTHING
 -- What is paused stays so.
 INSERT INTO jobpool.pauses (what, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
 
+-- name: move_take_suspect
+-- It may have killed its host: it begins alone here as well.
+INSERT INTO jobpool.suspects (job_id, since_ms) VALUES (%s, %s)
+ON CONFLICT DO NOTHING
+
+-- name: move_take_breaker
+-- What the target knows of a kind itself counts more.
+INSERT INTO jobpool.breakers (
+  kind, state, crashes, last_job, next_at_ms, changed_at_ms
+)
+VALUES (
+  %s, %s, %s, %s, %s, %s
+)
+ON CONFLICT DO NOTHING
+
 -- name: move_raise_ids
 -- Never back. At once, whatever becomes of the transaction.
 SELECT setval('jobpool.job_ids', %(last)s::bigint)

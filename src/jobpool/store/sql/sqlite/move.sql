@@ -123,6 +123,18 @@ SELECT
   updated_at_ms
 FROM jobpool_kinds
 
+-- name: move_suspects
+-- Unfinished jobs that are suspects.
+SELECT s.job_id, s.since_ms
+FROM jobpool_suspects AS s
+CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+WHERE +j.state IN ('pending', 'runnable')
+
+-- name: move_breakers
+-- Kinds that crash in a row.
+SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms
+FROM jobpool_breakers
+
 -- name: move_states
 -- For the count.
 SELECT state, count(*) FROM jobpool_jobs GROUP BY state ORDER BY state
