@@ -35,11 +35,10 @@ def begin_run(store, run_id="run-1", kinds=(), ttl_s=60.0, **facts):
     run = Run(
         id=run_id,
         host="host",
-        boot_id="boot",
         pid=1,
         pid_namespace=1,
         version="0",
-        **facts,
+        **{"boot_id": "boot", **facts},
     )
     store.begin_run(run, kinds, ttl_s)
     return run_id

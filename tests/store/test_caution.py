@@ -175,6 +175,20 @@ def test_deaths_are_counted_by_what_they_took_along(store, clock):
     assert store.note_death("run-5", 1) == Deaths(leaving=False, with_jobs=0, idle=0)
 
 
+def test_the_end_of_a_host_is_one_death(store):
+    """All supervisors of one boot died at once: none of them another death to each."""
+    for number in (2, 3):
+        begin_run(store, f"run-{number}")
+    begin_run(store, "run-4", boot_id="later")
+    none = Deaths(leaving=False, with_jobs=0, idle=0)
+    assert store.note_death("run-1", 0, with_host=True) == none
+    assert store.note_death("run-2", 3, with_host=True) == none
+    assert store.note_death("run-3", 3, with_host=True) == none
+    assert store.note_death("run-4", 1, with_host=True) == Deaths(
+        leaving=False, with_jobs=2, idle=1
+    )
+
+
 def test_a_death_that_was_wanted_is_none(store):
     """It is told as such, and counts for nobody else."""
     begin_run(store, "run-2")

@@ -14,6 +14,7 @@ from jobpool.core.job import JobState, Lease, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Settings
 from jobpool.core.suspicion import Deaths
+from jobpool.sandbox.identity import DeadRun
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import reclaim as rc
 from jobpool.supervisor.housekeeping import Housekeeping
@@ -41,6 +42,7 @@ class FakeStore:
         self.settled: list[Settlement] = []
         self.ended: list[str] = []
         self.noted: list[tuple[str, int]] = []
+        self.with_host: list[bool] = []
         self.deaths = Deaths(leaving=False, with_jobs=0, idle=0)
         self.seized_by: list[tuple[str | None, float]] = []
         self.worries: list[str] = []
@@ -58,8 +60,9 @@ class FakeStore:
     def leases_of(self, _run_id: str) -> list[Lease]:
         return self.leases
 
-    def note_death(self, run_id: str, ran: int) -> Deaths:
+    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
         self.noted.append((run_id, ran))
+        self.with_host.append(with_host)
         return self.deaths
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
@@ -112,6 +115,16 @@ def test_an_expired_run_loses_its_jobs_but_stays_open(rig: Rig) -> None:
     assert [s.outcome for s in rig.store.settled] == [Outcome.LOST] * 2
     assert (event.lost, event.presumed) == (2, True)
     assert rig.store.ended == []
+
+
+@pytest.mark.parametrize(("boot_id", "with_host"), [("this", False), ("other", True)])
+def test_a_run_of_an_earlier_boot_died_with_its_host(
+    rig: Rig, boot_id: str, with_host: bool
+) -> None:
+    """So the store is told, for which all that died with it is one death."""
+    proof = DeadRun(running_tokens=frozenset())
+    rig.reclaimer._reclaim(rig.store, run_of(boot_id=boot_id), proof)  # type: ignore[arg-type]
+    assert rig.store.with_host == [with_host]
 
 
 def test_after_our_own_outage_nobody_is_presumed_dead(rig: Rig) -> None:

@@ -8,6 +8,8 @@ along a second time was alone, and pays a recovery; who runs well for a while, o
 to an end that is seen, is cleared. A job that was lost before is a suspect too, however
 long ago that was, so that one which kills its host once a day comes to an end as well.
 
+Supervisors that died with their host, in one boot of it, died one death.
+
 `LOSSES` is the whole rule, as a table; nothing else decides what a loss costs:
 
 | death / job | unsuspected | lost before | beside a suspect | on probation |

@@ -217,12 +217,14 @@ class Store(Protocol):
         """Note that a run drains or stops: its end will need no explanation."""
         ...
 
-    def note_death(self, run_id: str, ran: int) -> Deaths:
+    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
         """Note that a run was found dead, unless it was leaving.
 
         Args:
             run_id: the run.
             ran: how many attempts were really running.
+            with_host: its host has been started anew since: what died there in the
+                same life of the host is no other death.
 
         Returns:
             What is known of its death, and of others within ten minutes before.

@@ -198,6 +198,7 @@ class Reclaimer(threading.Thread):
             running=proof.running_tokens,
             registry=self._registry(),
             now_ms=self._clock.utc_ms(),
+            with_host=run.boot_id != self._own.boot_id,
         )
         if taken.later == 0:
             remove_run(self._root, run.id)
@@ -297,11 +298,17 @@ def _take_back(
     running: frozenset[int] | None,
     registry: Registry | None,
     now_ms: int,
+    with_host: bool = False,
 ) -> _Taken:
     """Settle what a dead run holds; end the run if that was all."""
     with store.transaction():
         taken = _settle_all(
-            store, run, running=running, registry=registry, now_ms=now_ms
+            store,
+            run,
+            running=running,
+            registry=registry,
+            now_ms=now_ms,
+            with_host=with_host,
         )
         if taken.later == 0:
             store.end_run(run.id)
@@ -316,12 +323,13 @@ def _settle_all(
     running: frozenset[int] | None,
     registry: Registry | None,
     now_ms: int,
+    with_host: bool = False,
 ) -> _Taken:
     leases = store.leases_of(run.id)
     if running is None:
         running = frozenset(one.token for one in leases)
     ran = [one for one in leases if one.token in running]
-    death = death_of(store.note_death(run.id, len(ran)))
+    death = death_of(store.note_death(run.id, len(ran), with_host=with_host))
     is_trial = any(one.suspect for one in ran)
     settlements = [
         _verdict(one, death, registry, beside_suspect=is_trial, now_ms=now_ms)

@@ -31,7 +31,7 @@ class Cautioning:
             if run is not None and run.ended_at_ms is None:
                 self._database.put(self._database.leaving, run_id, record=True)
 
-    def note_death(self, run_id: str, ran: int) -> Deaths:
+    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
         """See `Store.note_death`."""
         with self._session.writing:
             deaths, now_ms = self._database.deaths, self._clock.utc_ms()
@@ -44,12 +44,17 @@ class Cautioning:
                 taken
                 for other, (at_ms, taken) in deaths.items()
                 if other != run_id and at_ms >= since_ms
+                if not (with_host and self._are_of_one_boot(run_id, other))
             ]
         return Deaths(
             leaving=leaving,
             with_jobs=sum(taken > 0 for taken in others),
             idle=sum(taken == 0 for taken in others),
         )
+
+    def _are_of_one_boot(self, run_id: str, other_id: str) -> bool:
+        one, other = (self._database.runs.get(each) for each in (run_id, other_id))
+        return one is not None and other is not None and one.boot_id == other.boot_id
 
     def clear(self, leases: Sequence[tuple[int, int]]) -> None:
         """See `Store.clear`."""

@@ -23,7 +23,7 @@ class Cautioning:
             now_ms = self._database.now_ms(session)
             session.run("note_leaving", run_id=run_id, now_ms=now_ms)
 
-    def note_death(self, run_id: str, ran: int) -> Deaths:
+    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
         """See `Store.note_death`."""
         with self._database.writing() as session:
             leaving = bool(session.value("is_leaving", run_id=run_id))
@@ -32,7 +32,10 @@ class Cautioning:
                 session.run("note_death", run_id=run_id, ran=ran, now_ms=now_ms)
             since_ms = now_ms - round(DEATHS_WITHIN_S * 1000)
             ((with_jobs, idle),) = session.rows(
-                "other_deaths", run_id=run_id, since_ms=since_ms
+                "other_deaths",
+                run_id=run_id,
+                since_ms=since_ms,
+                with_host=int(with_host),
             )
         return Deaths(leaving=leaving, with_jobs=with_jobs, idle=idle)
 

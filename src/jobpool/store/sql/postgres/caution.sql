@@ -19,12 +19,19 @@ SET
 WHERE id = %(run_id)s
 
 -- name: other_deaths
--- Since a moment: those that took jobs along, and those that did not.
+-- Since a moment: those that took jobs along, and those that did not. What died with
+-- its host is no other death to what died there in the same boot.
 SELECT
   count(*) FILTER (WHERE died_with_jobs > 0),
   count(*) FILTER (WHERE died_with_jobs = 0)
 FROM jobpool.runs
 WHERE died_at_ms >= %(since_ms)s AND id <> %(run_id)s
+  AND NOT (
+    %(with_host)s::int = 1
+    AND boot_id IN (
+      SELECT dead.boot_id FROM jobpool.runs AS dead WHERE dead.id = %(run_id)s
+    )
+  )
 
 -- name: suspect
 -- :ids of jobs.

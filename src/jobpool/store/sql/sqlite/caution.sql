@@ -17,12 +17,19 @@ SET died_at_ms = :now_ms, died_with_jobs = max(coalesce(died_with_jobs, 0), :ran
 WHERE id = :run_id
 
 -- name: other_deaths
--- Since a moment: those that took jobs along, and those that did not.
+-- Since a moment: those that took jobs along, and those that did not. What died with
+-- its host is no other death to what died there in the same boot.
 SELECT
   coalesce(sum(died_with_jobs > 0), 0),
   coalesce(sum(died_with_jobs = 0), 0)
 FROM jobpool_runs
 WHERE died_at_ms >= :since_ms AND id <> :run_id
+  AND NOT (
+    :with_host = 1
+    AND boot_id IN (
+      SELECT dead.boot_id FROM jobpool_runs AS dead WHERE dead.id = :run_id
+    )
+  )
 
 -- name: suspect
 -- :ids of jobs.
