@@ -9,7 +9,7 @@ import pytest
 from jobpool.core.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.executor.application import BUNDLE_KIND, KIND
-from jobpool.executor.bundle import Bundle
+from jobpool.executor.bundle import Bundle, make_calls
 from jobpool.executor.frames import Setup, Task
 from jobpool.executor.ledger import Ends, Ledger
 from jobpool.executor.speeds import SAMPLES_MIN
@@ -158,6 +158,22 @@ def test_a_call_that_an_interruption_cut_off_is_made_again(rig):
     assert [number for number, _ in ends.results] == [10, 11, *range(13, 20)]
     assert not ends.deaths
     assert rig.singles() == [b"i12"]
+
+
+def test_half_an_end_hides_no_other(rig):
+    """The next attempt at an interrupted bundle begins no call: all of it goes back."""
+    job_id, bundle = rig.bundle()
+    run(bundle, 2, begin_another=True)
+    with Path(bundle.tray + ".ends").open("ab") as file:
+        file.write(encode(CallEnd(2, b"long" * 99, b"", QUICK_S))[:50])
+    made = []
+    assert make_calls(rig.jobs[job_id].payload, made.append) == b""
+    ends = rig.ended(job_id, Outcome.SUCCEEDED)
+    assert (made, ends.deaths) == ([], [])
+    assert [number for number, _ in ends.results] == [10, 11]
+    (again,) = [job.payload for number, job in rig.jobs.items() if number != job_id]
+    calls = msgspec.msgpack.decode(again, type=Bundle).calls
+    assert calls == [b"i%d" % n for n in range(12, 20)]
 
 
 def test_an_end_that_found_no_room_comes_as_the_jobs_result(rig):

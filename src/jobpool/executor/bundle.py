@@ -58,6 +58,10 @@ def make_calls(payload: bytes, call: Callable[[bytes], bytes]) -> bytes:
     bundle = msgspec.msgpack.decode(payload, type=Bundle)
     until_s = NEVER_S if bundle.budget_s is None else begun_s + bundle.budget_s
     with child_tray(bundle.tray) as tray:
+        if tray.is_used:
+            # An attempt was interrupted here, perhaps while it wrote an end: what came
+            # after half an end could not be read. All the rest goes back.
+            return b""
         return _make_calls(bundle.calls, call, tray, until_s)
 
 

@@ -56,6 +56,11 @@ class ChildTray:
         self._tickets = tickets
         self._ends = ends
 
+    @property
+    def is_used(self) -> bool:
+        """Whether an earlier attempt has put ends in; it may have left half a one."""
+        return os.fstat(self._ends).st_size > 0
+
     def take(self) -> int | None:
         """Return the place of the call to be begun now; None: there is none."""
         try:
