@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import history as h
+from jobpool.sandbox.fence import LATELY_S
 
 FAR_MS = 1 << 60
 MS_NS = 1_000_000
@@ -191,17 +192,26 @@ class Accounts:
 
     def may_lapse(self, lease):
         """Say whether a lease may have run out: its supervisor was kept from it."""
-        return self.shared and any(
+        return self.shared and self._was_kept_away(lease)
+
+    def _was_kept_away(self, lease, after_s=0.0):
+        """Say whether the supervisor could not renew, or so shortly before."""
+        return any(
             blow.from_ns // MS_NS <= lease.until_ms
-            and blow.until_ns // MS_NS >= lease.from_ms
+            and blow.until_ns // MS_NS + 1000 * after_s >= lease.from_ms
             and blow.sort
             in {"supervisor stopped beyond the TTL", "black hole", "outage"}
             for blow in self.blows
         )
 
     def may_be_interrupted(self, lease):
-        """Say whether a lease may have been ended for what is nobody's fault."""
-        return self.host_oom or self.may_lapse(lease)
+        """Say whether a lease may have been ended for what is nobody's fault.
+
+        For a while after a fence nobody can tell whose a SIGKILL was.
+        """
+        return self.host_oom or (
+            self.shared and self._was_kept_away(lease, after_s=LATELY_S)
+        )
 
     def _handlers(self):
         """Yield what the handlers say, or could not say because their child died."""

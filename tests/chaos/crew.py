@@ -72,6 +72,9 @@ class Member(Service):
                 CHAOS_MARKS=str(place.marks),
                 CHAOS_CLOCK=str(clock),
                 JOBPOOL_RUN_DIR=str(place.run_root),
+                # Poison crashes in a row on purpose: an open breaker would have its
+                # jobs wait for hours.
+                JOBPOOL_BREAKER_AFTER="0",
                 TMPDIR=str(place.tmp),
                 **{MARKER: str(place.directory)},
             ),

@@ -145,8 +145,9 @@ def test_a_daemon_that_nothing_else_leads_to_ends_with_its_run(tmp_path):
     group = enter(origin, path, supervisor.pid)
     join_and_leave = f"open('{group.zygotes}/cgroup.procs', 'w').write('0')\n{LEAVER}"
     subprocess.run([sys.executable, "-c", join_and_leave], check=True)
-    wait_until(lambda: Group(group.zygotes).members(), PATIENCE_S, "it is there")
-    (daemon,) = Group(group.zygotes).members()
+    members = Group(group.zygotes).members
+    wait_until(lambda: len(members()) == 1, PATIENCE_S, "it is there, its parents gone")
+    (daemon,) = members()
     supervisor.kill()
     supervisor.wait()
     supervisor.stdout.close()
