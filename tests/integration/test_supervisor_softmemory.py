@@ -55,9 +55,11 @@ async def asynchronous():
 
 @jobs.job("cpu", kind="below", memory="300MiB", memory_soft="100MiB", max_attempts=1)
 def below():
-    script = "import time; held = b'x' * (120 << 20); time.sleep(60)"
-    program = subprocess.Popen([sys.executable, "-c", script])
+    script = "import sys; sys.stdin.readline(); held = b'x' * (120 << 20); input()"
+    program = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
     try:
+        program.stdin.write(b"take it\n")
+        program.stdin.flush()
         time.sleep(60)
     except SoftMemory as exc:
         program.kill()
