@@ -58,7 +58,7 @@ def below():
     script = "import sys; sys.stdin.readline(); held = b'x' * (120 << 20); input()"
     program = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
     try:
-        program.stdin.write(b"take it\n")
+        program.stdin.write(b"take it\\n")
         program.stdin.flush()
         time.sleep(60)
     except SoftMemory as exc:
