@@ -192,16 +192,11 @@ def overlap(history: History) -> Iterator[Violation]:
     """I6: no two attempts of a job at once, on several hosts only after expiry."""
     living: defaultdict[int, dict[int, Started]] = defaultdict(dict)
     left: defaultdict[int, set[int]] = defaultdict(set)
-    taken: set[int] = set()
-    """Tokens of leases that another host ended when their time was over."""
     for record in history.records:
         if type(record) is Started:
             for other in living[record.job].values():
-                is_ours = not (history.shared and other.token in taken)
-                yield from _overlapping(history, record, other, is_ours=is_ours)
+                yield from _overlapping(history, record, other)
             living[record.job][record.token] = record
-        elif type(record) is Settled and record.presumed:
-            taken.add(record.token)
         elif type(record) is Ended and "left" in record.guilt:
             left[record.job].add(record.token)
         elif type(record) is Ended or type(record) is Gone:
@@ -209,10 +204,8 @@ def overlap(history: History) -> Iterator[Violation]:
     yield from _takeovers(history)
 
 
-def _overlapping(
-    history: History, new: Started, old: Started, *, is_ours: bool
-) -> Iterator[Violation]:
-    if is_ours and (new.host == old.host or not history.shared):
+def _overlapping(history: History, new: Started, old: Started) -> Iterator[Violation]:
+    if new.host == old.host or not history.shared:
         text = f"{new.token} begins while {old.token} lives on one host"
         yield Violation("I6", new.job, text)
     elif not history.excused:

@@ -1,6 +1,6 @@
 """Runs pytest as an ordinary user: ``python ordinary_user.py TESTS…``, as root.
 
-Python and this checkout may lie where only root may look (``/root/.pyenv``). They stay
+Python and this checkout may lie where only root may look (below its home). They stay
 where they are, in a mount namespace of this process: what bars the way to them is
 covered there by an empty directory that is open to all, with them in it.
 """

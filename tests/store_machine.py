@@ -165,6 +165,13 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def lease(self, which, pool, limit):
         now_ms = self.clock.utc_ms()
+        run = self.runs[which]
+        if self.lease_until_ms[run] <= now_ms:
+            if not self.stores[which].one_host:
+                batch = self.stores[which].lease(run, {pool: limit}, KINDS)
+                assert (batch.lapsed, batch.leases) == (True, ())
+                self.store_and_model_agree()
+            self.renew(which, anew=True)
         for job in self.jobs.values():
             can_expire = job.state in {S.PENDING, S.RUNNABLE} and not job.attempt
             if can_expire and (job.expires_at_ms or now_ms + 1) <= now_ms:
@@ -178,7 +185,6 @@ class StoreMachine(RuleBasedStateMachine):
             and job.kind in KINDS[pool]
             and not self.paused & {("pool", pool), ("kind", job.kind)}
         )
-        run = self.runs[which]
         batch = self.stores[which].lease(run, {pool: limit}, KINDS)
         numbers = [self.number_of[one.id] for one in batch.leases]
         assert numbers == [row[-1] for row in best[:limit]]
@@ -326,13 +332,14 @@ class StoreMachine(RuleBasedStateMachine):
         number = int(dead.rpartition("-")[2]) + 1
         self.begin_run(1 - which, f"run-{1 - which}-{number}")
 
-    @rule(which=st.integers(0, 1))
-    def renew(self, which):
+    @rule(which=st.integers(0, 1), anew=st.booleans())
+    def renew(self, which, anew):
         run, now_ms = self.runs[which], self.clock.utc_ms()
         is_held = self.lease_until_ms[run] > now_ms
-        answer = self.stores[which].renew(run, TTL_S)
+        answer = self.stores[which].renew(run, TTL_S, anew=anew)
         assert answer == (Renewal.HELD if is_held else Renewal.LAPSED)
-        self.lease_until_ms[run] = now_ms + TTL_S * 1000
+        if is_held or anew:
+            self.lease_until_ms[run] = now_ms + TTL_S * 1000
 
     @rule(which=st.integers(0, 1))
     def take_over_what_has_expired(self, which):

@@ -48,6 +48,11 @@ class Twins:
     def __init__(self, left, right, names):
         self.left, self.right, self.names = left, right, names
 
+    @property
+    def one_host(self):
+        """Whether a lapsed run may still lease from one of them: not to be tried."""
+        return self.left.one_host or self.right.one_host
+
     def __getattr__(self, method):
         def ask(*arguments, **options):
             mine = answer(getattr(self.left, method), arguments, options)

@@ -57,7 +57,8 @@ def kind_record(kind="shop.thumbnail", pool="cpu", **facts):
 
 
 def lease(store, run_id="run-1", limit=100, pool="cpu", kinds=None):
-    """Lease from one pool; the leases only."""
+    """Lease from one pool, for a supervisor that has kept renewing; the leases only."""
+    store.renew(run_id, 60.0, anew=True)
     return store.lease(run_id, {pool: limit}, kinds or KINDS).leases
 
 

@@ -5,7 +5,7 @@ import pytest
 from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.records import Renewal
-from storing import begin_run, handed_back, kind_record, lease_one, new_job
+from storing import KINDS, begin_run, handed_back, kind_record, lease_one, new_job
 
 DAY_S = 86400
 
@@ -80,7 +80,31 @@ def test_a_reload_does_not_hide_that_the_lease_had_run_out(store, clock):
     clock.advance(61)
     begin_run(store)
     assert store.renew("run-1", 60) is Renewal.LAPSED
+
+
+def test_what_has_run_out_is_extended_only_when_asked_for_anew(store, clock):
+    """Its holder has to distrust what it holds before it can lease anything again."""
+    begin_run(store)
+    clock.advance(61)
+    assert store.renew("run-1", 60) is Renewal.LAPSED
+    assert store.renew("run-1", 60) is Renewal.LAPSED
+    assert store.renew("run-1", 60, anew=True) is Renewal.LAPSED
     assert store.renew("run-1", 60) is Renewal.HELD
+
+
+def test_where_leases_end_by_time_a_lapsed_run_gets_none(store, clock):
+    """Somebody else may have taken what it still runs: it must notice first."""
+    begin_run(store)
+    store.enqueue([new_job()] * 2)
+    clock.advance(61)
+    batch = store.lease("run-1", {"cpu": 1}, KINDS)
+    if store.one_host:
+        assert len(batch.leases) == 1
+        return
+    assert (batch.lapsed, batch.leases, batch.next_due_in_s) == (True, (), None)
+    assert store.renew("run-1", 60, anew=True) is Renewal.LAPSED
+    batch = store.lease("run-1", {"cpu": 1}, KINDS)
+    assert (batch.lapsed, len(batch.leases)) == (False, 1)
 
 
 def test_published_kinds_read_back(store_factory, clock):

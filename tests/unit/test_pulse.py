@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -31,13 +31,16 @@ class FakeStore:
         self.answers: list[Renewal | Exception] = []
         self.failing: Exception | None = None
         self.ttls: list[float] = []
+        self.on_anew: Callable[[], None] = lambda: None
         self.renewals = 0
         self.rings = threading.Semaphore(0)
         self.closed = False
 
-    def renew(self, _run_id: str, ttl_s: float) -> Renewal:
+    def renew(self, _run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         if self.failing is not None:
             raise self.failing
+        if anew:
+            self.on_anew()
         answer = self.answers.pop(0) if self.answers else Renewal.HELD
         if isinstance(answer, Exception):
             raise answer
@@ -175,13 +178,17 @@ def test_an_outage_is_tried_again_soon_and_said_when_it_lasts(rig: Rig) -> None:
 
 
 def test_a_lapse_is_told_before_the_renewal(rig: Rig) -> None:
-    """What runs must be ended before anything new is begun."""
+    """What runs must be ended before anything new is begun, or even granted."""
     rig.begin()
-    rig.store.answers = [Renewal.LAPSED]
+    told: list[bool] = []
+    rig.store.on_anew = lambda: told.append(bool(rig.of(m.Lapsed)))
+    rig.store.answers = [Renewal.LAPSED, Renewal.LAPSED]
     rig.wait_posted(m.Lapsed)
     rig.wait_renewed()
     place = next(i for i, one in enumerate(rig.posted) if isinstance(one, m.Lapsed))
     assert isinstance(rig.posted[place + 1], m.Renewed)
+    assert told == [True]
+    assert len(rig.of(m.Lapsed)) == 1
 
 
 @pytest.mark.parametrize(

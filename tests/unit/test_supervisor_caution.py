@@ -196,6 +196,22 @@ def test_another_life_goes_on_where_the_last_one_ended(world: World) -> None:
     assert len(running(world)) == 1
 
 
+def test_a_kind_that_may_be_tried_and_has_nothing_due_costs_no_requests(
+    world: World,
+) -> None:
+    """What the store says every few seconds is no reason to look there for jobs."""
+    saved = Saved(
+        kind="cpu.work", state=BreakerState.SLOWED, crashes=6, last_job=9, wait_s=0.0
+    )
+    world.step(cm.BreakersSeen((saved,), 0))
+    world.ring()
+    world.wait(10)
+    world.took(m.Lease)
+    for _ in range(5):
+        world.step(cm.BreakersSeen((saved,), 0))
+    assert not world.took(m.Lease)
+
+
 def test_a_job_that_killed_another_supervisor_counts_as_a_crash(world: World) -> None:
     """A kind that kills hosts is held, too."""
     for job_id in range(5):

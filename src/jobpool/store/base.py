@@ -122,9 +122,11 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, run_id: str, ttl_s: float) -> Renewal:
+    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """Extend all leases of a run to *ttl_s* from now.
 
+        What has run out is not extended until it is asked for *anew*: so whoever holds
+        the run can distrust what it leased before, before it can lease anything again.
         When its answer is lost it may have happened; renew again.
 
         Raises:
@@ -175,7 +177,8 @@ class Store(Protocol):
         Moves at most 1,000 due pending jobs to runnable first, and cancels
         expired ones, at most 1,000. Paused pools and kinds are passed over. Of
         suspects at most one is granted, before any other job, and only while no other
-        one is leased in the whole store.
+        one is leased in the whole store. Where leases end by time, a run whose own is
+        over gets nothing, and nothing is changed, until it has been renewed anew.
 
         Args:
             run_id: the run that will hold the leases; must be open.

@@ -18,7 +18,8 @@ class Renewal(IntEnum):
     HELD = 1
     """They had not run out, and are extended."""
     LAPSED = 2
-    """They had run out and are extended now, but others may have taken some."""
+    """They had run out, and others may have taken some; they are extended now only if
+    that was asked for."""
 
 
 class Receipt(IntEnum):
@@ -76,6 +77,8 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     call would find more, or when others hold all that is runnable."""
     suspects_wait: bool = False
     """Due suspects of these kinds were passed over: it is not their turn yet."""
+    lapsed: bool = False
+    """The run's own lease is over: it was not looked what there is."""
 
 
 class SuspectRow(msgspec.Struct, frozen=True, kw_only=True, order=True):

@@ -30,6 +30,8 @@ class Breaking:
         self._desk = desk
         self._breakers: dict[str, Breaker] = {}
         self._saves = 0
+        self._passed_over: set[str] = set()
+        """Kinds of which jobs may wait because they were held when we last looked."""
         desk.on_settle.append(self._settled)
 
     def held(self) -> frozenset[str]:
@@ -37,9 +39,11 @@ class Breaking:
         if not self._breakers:
             return frozenset()
         now_s = self._desk.now_s
-        return frozenset(
+        held = frozenset(
             one.kind for one in self._breakers.values() if not one.may_begin(now_s)
         )
+        self._passed_over |= held
+        return held
 
     def admit(self, lease: Lease) -> bool:
         """Say whether a granted job is wanted; if so, it is taken for begun."""
@@ -47,6 +51,7 @@ class Breaking:
         if breaker is None:
             return True
         if not breaker.may_begin(self._desk.now_s):
+            self._passed_over.add(lease.kind)
             return False
         breaker.begin(lease.token)
         return True
@@ -56,7 +61,10 @@ class Breaking:
         breaker = self._breakers.get(job.lease.kind)
         if breaker is None or breaker.state is _CLOSED:
             return False
-        return not breaker.is_tried(job.lease.token)
+        if breaker.is_tried(job.lease.token):
+            return False
+        self._passed_over.add(job.lease.kind)
+        return True
 
     @property
     def is_troubled(self) -> bool:
@@ -76,13 +84,20 @@ class Breaking:
         )
 
     def keep_time(self) -> None:
-        """See to it that we are woken when the next kind may be tried."""
+        """See to it that we are woken when the next kind may be tried.
+
+        Whoever was passed over is looked for once; then the pools' own pace is enough.
+        """
         if self._breakers and (next_s := self.next_s()) < NEVER_S:
             self._desk.wake_at(next_s)
-        if any(
-            one.state is not _CLOSED and one.may_begin(self._desk.now_s)
-            for one in self._breakers.values()
-        ):
+        free = {
+            kind
+            for kind in self._passed_over
+            if kind not in self._breakers
+            or self._breakers[kind].may_begin(self._desk.now_s)
+        }
+        if free:
+            self._passed_over -= free
             self._desk.look_again = True
 
     def host_killed(self, event: cm.HostKilled) -> None:

@@ -118,7 +118,8 @@ class Housekeeping(threading.Thread):
         return _Turn(chore, every_s, self._clock.monotonic_s() + first_s)
 
     def _renew(self, store: Store) -> Said:
-        if store.renew(self._run_id, self.settings.lease_ttl_s) is not Renewal.ENDED:
+        ttl_s = self.settings.lease_ttl_s
+        if store.renew(self._run_id, ttl_s, anew=True) is not Renewal.ENDED:
             return ()
         return (
             m.Stop("its run was ended by somebody else"),

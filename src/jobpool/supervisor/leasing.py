@@ -121,6 +121,9 @@ class Leasing:
 
     def granted(self, event: m.Granted) -> None:
         """The store answered."""
+        if event.batch.lapsed:
+            self.failed()
+            return
         self.waiting = False
         got = dict.fromkeys(event.wanted, 0)
         for lease in event.batch.leases:

@@ -177,6 +177,13 @@ class Pulse(threading.Thread):
             self._until_s = sent_s + ttl_s
             self._tell(ttl_s)
         renewal = store.renew(self._run_id, ttl_s)
+        if renewal is Renewal.LAPSED:
+            # Perhaps the server's clock has jumped: then nobody's lease holds. The loop
+            # is told first: whatever it is granted from now on, it hears of later.
+            self._steady_s = self._elapsed()
+            self._post(m.Lapsed())
+            sent_s, began_s = self._clock.monotonic_s(), self._elapsed()
+            renewal = store.renew(self._run_id, ttl_s, anew=True)
         if self._closing.is_set():
             return False
         if renewal is Renewal.ENDED:
@@ -190,10 +197,6 @@ class Pulse(threading.Thread):
         # If the machine slept meanwhile, the store may have taken the request before.
         self._until_s = sent_s + ttl_s
         self._skew_s = began_s - sent_s
-        if renewal is Renewal.LAPSED:
-            # Perhaps the server's clock has jumped: then nobody's lease holds.
-            self._steady_s = self._elapsed()
-            self._post(m.Lapsed())
         self._tell(ttl_s)
         return True
 

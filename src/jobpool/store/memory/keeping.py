@@ -71,20 +71,20 @@ class Keeping(Leasing):
             )
             self._database.put(table, (kind.kind, run_id), published)
 
-    def renew(self, run_id: str, ttl_s: float) -> Renewal:
+    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """See `Store.renew`."""
         with self._session.writing:
             run = self._known_run(run_id)
             if run.ended_at_ms is not None:
                 return Renewal.ENDED
             now_ms = self._clock.utc_ms()
-            renewed = _replace(
-                run,
-                heartbeat_at_ms=now_ms,
-                lease_until_ms=now_ms + round(ttl_s * 1000),
-            )
+            is_held = run.lease_until_ms > now_ms
+            until_ms = run.lease_until_ms
+            if is_held or anew:
+                until_ms = now_ms + round(ttl_s * 1000)
+            renewed = _replace(run, heartbeat_at_ms=now_ms, lease_until_ms=until_ms)
             self._database.put(self._database.runs, run_id, renewed)
-        return Renewal.HELD if run.lease_until_ms > now_ms else Renewal.LAPSED
+        return Renewal.HELD if is_held else Renewal.LAPSED
 
     def end_run(self, run_id: str) -> None:
         """See `Store.end_run`."""

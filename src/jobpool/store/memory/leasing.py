@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
@@ -32,6 +33,11 @@ class Leasing(Cautioning):
     _session: Session
     _clock: Clock
 
+    @property
+    @abstractmethod
+    def one_host(self) -> bool:
+        """See `Store.one_host`."""
+
     def lease(
         self,
         run_id: str,
@@ -43,11 +49,14 @@ class Leasing(Cautioning):
         """See `Store.lease`."""
         with self._session.writing:
             now_ms = self._clock.utc_ms()
-            if self._known_run(run_id).ended_at_ms is not None:
+            run = self._known_run(run_id)
+            if run.ended_at_ms is not None:
                 raise StoreRefused(
                     f"run {run_id} has ended in the store {self._database.url} and "
                     "gets no leases; restart jobpool"
                 )
+            if not self.one_host and run.lease_until_ms <= now_ms:
+                return LeaseBatch(lapsed=True)
             self._expire_late(now_ms)
             self._promote_due(now_ms)
             suspect, suspects_wait = self._next_suspect(wanted, kinds, may=suspects)

@@ -67,7 +67,7 @@ class Keeping:
                 "publish_kinds", run_id=run.id, rows=as_json(rows), now_ms=now_ms
             )
 
-    def renew(self, run_id: str, ttl_s: float) -> Renewal:
+    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """See `Store.renew`."""
         with self._database.writing() as session:
             until_ms: int | None = session.value("lease_until", run_id=run_id)
@@ -75,13 +75,11 @@ class Keeping:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
             now_ms = self._database.now_ms(session, fresh=True)
-            session.run(
-                "renew",
-                run_id=run_id,
-                now_ms=now_ms,
-                lease_until_ms=now_ms + round(ttl_s * 1000),
-            )
-        return Renewal.HELD if until_ms > now_ms else Renewal.LAPSED
+            is_held = until_ms > now_ms
+            if is_held or anew:
+                until_ms = now_ms + round(ttl_s * 1000)
+            session.run("renew", run_id=run_id, now_ms=now_ms, lease_until_ms=until_ms)
+        return Renewal.HELD if is_held else Renewal.LAPSED
 
     def end_run(self, run_id: str) -> None:
         """See `Store.end_run`."""

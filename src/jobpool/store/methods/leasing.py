@@ -67,12 +67,16 @@ class Leasing(ABC):
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             look = session.rows("look", run_id=run_id, now_ms=now_ms)
-            ended, has_expired, due_ms, has_suspects = _known(session, run_id, look)
+            ended, has_expired, due_ms, has_suspects, lapsed = _known(
+                session, run_id, look
+            )
             if ended:
                 raise StoreRefused(
                     f"run {run_id} has ended in the store {session.place} and gets no "
                     "leases; restart jobpool"
                 )
+            if lapsed:
+                return LeaseBatch(lapsed=True)
             has_due = due_ms is not None and due_ms <= now_ms
             if has_expired:
                 expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)

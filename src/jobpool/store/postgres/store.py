@@ -122,16 +122,17 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
             yield
         self.ring()
 
-    def renew(self, run_id: str, ttl_s: float) -> Renewal:
+    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """See `Store.renew`."""
         if self._server.is_writing:
-            return super().renew(run_id, ttl_s)
+            return super().renew(run_id, ttl_s, anew=anew)
         with self._server.reading() as session:
             still_held: bool | None = session.value(
                 "renew_at_once",
                 run_id=run_id,
                 ttl_ms=round(ttl_s * 1000),
                 now_ms=self._server.set_now_ms,
+                anew=anew,
             )
             if still_held is None:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.

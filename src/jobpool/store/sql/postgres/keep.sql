@@ -94,7 +94,7 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 -- name: renew_at_once
 -- The same in a transaction of its own: a connection that falls silent in the middle
 -- leaves no lock behind. The clock is read when the row is ours. Returns whether the
--- lease still held.
+-- lease still held: one that did not is only extended when asked for anew.
 WITH held AS MATERIALIZED (
   SELECT id, lease_until_ms
   FROM jobpool.runs
@@ -114,7 +114,11 @@ moment AS MATERIALIZED (
 UPDATE jobpool.runs AS r
 SET
   heartbeat_at_ms = moment.now_ms,
-  lease_until_ms = moment.now_ms + %(ttl_ms)s::bigint
+  lease_until_ms = CASE
+    WHEN moment.lease_until_ms > moment.now_ms OR %(anew)s
+      THEN moment.now_ms + %(ttl_ms)s::bigint
+    ELSE moment.lease_until_ms
+  END
 FROM moment
 WHERE r.id = moment.id
 RETURNING moment.lease_until_ms > moment.now_ms

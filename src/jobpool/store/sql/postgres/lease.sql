@@ -6,9 +6,9 @@
 
 -- name: look
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
--- that no attempt began in time, when the first pending job falls due, and whether
--- there are suspects. No row: the run is unknown. The lock keeps others from taking it for expired until this
--- transaction has ended.
+-- that no attempt began in time, when the first pending job falls due, whether there
+-- are suspects, and whether the run's own lease is over. No row: the run is unknown.
+-- The lock keeps others from taking it for expired until this transaction has ended.
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
@@ -18,7 +18,8 @@ SELECT
       AND e.expires_at_ms <= %(now_ms)s
   ),
   (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending'),
-  EXISTS (SELECT 1 FROM jobpool.suspects)
+  EXISTS (SELECT 1 FROM jobpool.suspects),
+  r.lease_until_ms <= %(now_ms)s
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r

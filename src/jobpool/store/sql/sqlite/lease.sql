@@ -2,8 +2,9 @@
 
 -- name: look
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
--- that no attempt began in time, when the first pending job falls due, and whether
--- there are suspects. No row: the run is unknown.
+-- that no attempt began in time, when the first pending job falls due, whether there
+-- are suspects, and whether the run's own lease is over: on one host none ends by time.
+-- No row: the run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
@@ -13,7 +14,8 @@ SELECT
       AND e.expires_at_ms <= :now_ms
   ),
   (SELECT min(d.run_at_ms) FROM jobpool_jobs AS d WHERE d.state = 'pending'),
-  EXISTS (SELECT 1 FROM jobpool_suspects)
+  EXISTS (SELECT 1 FROM jobpool_suspects),
+  0
 FROM jobpool_runs AS r
 WHERE r.id = :run_id
 
