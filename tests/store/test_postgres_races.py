@@ -131,20 +131,62 @@ def test_operators_do_not_meet_in_a_circle(pair):
     assert failures == []
 
 
-def test_no_plan_is_kept_from_when_the_table_was_small(store_factory):
-    """Each statement that is given something is planned for the table as it is."""
+def test_plans_that_are_kept_from_a_small_table_serve_a_large_one(store_factory):
+    """A lease and a single enqueue touch no more rows, though nobody counts these."""
     store = store_factory()
     begin_run(store, "a")
-    store.enqueue([new_job()] * 40)
-    for _ in range(12):
-        store.settle([handed_back(lease_one(store, "a"))])
-    session = store._server._session.connection
-    plans = session.execute(
+    jobs, connection = uncounted_jobs(store)
+    few = max(touched(store, jobs) for _ in range(12))
+    plans = connection.execute(
         "SELECT sum(generic_plans), sum(custom_plans) FROM pg_prepared_statements "
-        "WHERE cardinality(parameter_types) > 0"
+        "WHERE statement LIKE %s AND cardinality(parameter_types) > 0",
+        [f"%{jobs}%"],
     ).fetchone()
-    assert plans[0] == 0
-    assert plans[1] > 3 * 12, "each round plans anew"
+    assert plans[0] > 3 * 6
+    assert plans[1] == 0
+    store.enqueue([new_job()] * 20_000)
+    assert max(touched(store, jobs) for _ in range(3)) < few + 50
+
+
+def test_all_other_plans_are_made_anew(store_factory):
+    """Of a transaction that does more: for the table as it is."""
+    store = store_factory()
+    begin_run(store, "a")
+    jobs, connection = uncounted_jobs(store)
+    few = max(touched(store, jobs, settle=True) for _ in range(12))
+    plans = connection.execute(
+        "SELECT sum(generic_plans) FROM pg_prepared_statements "
+        "WHERE statement LIKE %s AND statement LIKE %s",
+        [f"%{jobs}%", "%settle%"],
+    ).fetchone()
+    assert not plans[0]
+    store.enqueue([new_job()] * 20_000)
+    assert max(touched(store, jobs, settle=True) for _ in range(3)) < few + 50
+
+
+def uncounted_jobs(store):
+    """Return the jobs' table, whose rows nobody counts from now on."""
+    connection = store._server._session.connection
+    jobs = f"{store._server.address.schema}.jobs"
+    connection.execute(f"ALTER TABLE {jobs} SET (autovacuum_enabled = off)")
+    return jobs, connection
+
+
+def touched(store, jobs, *, settle=False):
+    """Return how many rows of jobs are touched to store one and lease one."""
+    session = store._server._session
+    with store.transaction():
+        store.enqueue([new_job()])
+        leases = store.lease("a", {"cpu": 1}, KINDS).leases
+        if settle:
+            store.settle([handed_back(one) for one in leases])
+        rows = session.connection.execute(
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables "
+            "WHERE relid = %s::regclass",
+            [jobs],
+        ).fetchone()
+    assert len(leases) == 1
+    return rows[0]
 
 
 def test_a_reload_with_a_shorter_time_does_not_shorten_the_lease(store, clock):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Sequence
 
 from jobpool.core.handler import NAME, POOL_NAME
@@ -24,16 +25,19 @@ MEMORY_MAX_BYTES = 2**60
 _CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
 
 
-def check_new_jobs(jobs: Sequence[NewJob], now_ms: int) -> None:
+def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
     """Refuse jobs that no store could hold or no supervisor could run.
 
     Args:
         jobs: all jobs of one call; one bad job refuses them all.
-        now_ms: the store's clock.
+        now_ms: the store's clock; None: this machine's will do, it is the end of the
+            calendar that is looked at.
 
     Raises:
         UsageError: says which field of which job, and what was expected.
     """
+    if now_ms is None:
+        now_ms = time.time_ns() // 10**6
     for index, job in enumerate(jobs):
         complaint = _complaint(job, now_ms)
         if complaint:

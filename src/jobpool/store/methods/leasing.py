@@ -48,11 +48,16 @@ class Leasing(ABC):
     """The query after which nobody else chooses among suspects, where others write."""
 
     @abstractmethod
-    def _take_tokens(self, session: Session, count: int) -> list[int]:
-        """Return so many fresh tokens; they only ever grow.
+    def _lease_jobs(
+        self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
+    ) -> list[int]:
+        """Lease chosen jobs under fresh tokens, which only ever grow.
+
+        Returns:
+            The tokens in order; fewer than jobs if some were not runnable any more.
 
         Raises:
-            StoreRefused: where they come from is spoilt; nothing was leased.
+            StoreRefused: where tokens come from is spoilt; nothing was leased.
         """
 
     def lease(
@@ -64,9 +69,15 @@ class Leasing(ABC):
         suspects: bool = True,
     ) -> LeaseBatch:
         """See `Store.lease`."""
+        asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
         with self._database.writing() as session:
+            known_ms = self._database.known_ms(session)
+            # All at once: the jobs are nearly always those that come to be leased.
+            look, *found = session.ask(
+                ("look", {"run_id": run_id, "now_ms": known_ms}),
+                *(_query(pool, kinds[pool], wanted[pool]) for pool in asked),
+            )
             now_ms = self._database.now_ms(session)
-            look = session.rows("look", run_id=run_id, now_ms=now_ms)
             ended, has_expired, due_ms, has_suspects, lapsed = _known(
                 session, run_id, look
             )
@@ -93,7 +104,13 @@ class Leasing(ABC):
                     pool: limit - sum(row.pool == pool for row in turn.rows)
                     for pool, limit in wanted.items()
                 }
-            candidates, is_short = _candidates(session, wanted, kinds, now_ms)
+            if has_expired or has_due or turn.rows:
+                found = session.ask(
+                    *(_query(pool, kinds[pool], wanted[pool]) for pool in asked)
+                )
+            candidates, is_short = _candidates(
+                session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
+            )
             leases = self._grant(session, run_id, [*turn.rows, *candidates], now_ms)
             if is_short:
                 due_ms = now_ms
@@ -189,18 +206,10 @@ class Leasing(ABC):
         rows = [row for row in rows if row.id not in spoilt]
         if not rows:
             return ()
-        tokens = self._take_tokens(session, len(rows))
-        granted = session.run(
-            "lease_jobs",
-            rows=as_json(
-                (row.id, token) for row, token in zip(rows, tokens, strict=True)
-            ),
-            run_id=run_id,
-            now_ms=now_ms,
-        )
-        if granted != len(rows):
+        tokens = self._lease_jobs(session, run_id, [row.id for row in rows], now_ms)
+        if len(tokens) != len(rows):
             raise JobpoolBug(
-                f"{granted} of {len(rows)} chosen jobs could be leased; please "
+                f"{len(tokens)} of {len(rows)} chosen jobs could be leased; please "
                 "report this"
             )
         return tuple(
@@ -239,13 +248,22 @@ def _known(session: Session, run_id: str, found: Sequence[Row]) -> Row:
     return found[0]
 
 
+def _query(
+    pool: str, kinds: Sequence[str], limit: int
+) -> tuple[str, Mapping[str, object]]:
+    """Return the query for the best jobs of a pool."""
+    names = as_json(set(kinds))
+    return "lease_candidates", {"pool": pool, "kinds": names, "limit": limit}
+
+
 def _candidates(
     session: Session,
+    found: Mapping[str, Sequence[Row]],
     wanted: Mapping[str, int],
     kinds: Mapping[str, Sequence[str]],
     now_ms: int,
 ) -> tuple[list[LeaseRow], bool]:
-    """Choose jobs by pool; set aside those that must not or cannot be leased.
+    """Set aside those of the found jobs that must not or cannot be leased.
 
     Returns:
         The rows to lease, and whether others were set aside in their stead, so that
@@ -253,17 +271,13 @@ def _candidates(
     """
     chosen: list[LeaseRow] = []
     is_short = False
-    for pool, limit in wanted.items():
-        if limit < 1 or not kinds.get(pool):
-            continue
-        found = session.rows(
-            "lease_candidates", pool=pool, kinds=as_json(set(kinds[pool])), limit=limit
-        )
-        if len(found) > limit:
+    for pool, best in found.items():
+        if len(best) > wanted[pool]:
             raise JobpoolBug(
-                f"{len(found)} jobs came where {limit} were asked; please report this"
+                f"{len(best)} jobs came where {wanted[pool]} were asked; please report "
+                "this"
             )
-        rows, unreadable = read_leases(found)
+        rows, unreadable = read_leases(best)
         _bury(session, unreadable, now_ms)
         late = {row.id for row in rows if _is_expired(row, now_ms)}
         _expire(session, late, now_ms)
@@ -271,7 +285,7 @@ def _candidates(
         is_short = (
             is_short
             or bool(unreadable or late)
-            or (not found and _others_hold(session, pool, kinds))
+            or (not best and wanted[pool] > 0 and _others_hold(session, pool, kinds))
         )
     return chosen, is_short
 

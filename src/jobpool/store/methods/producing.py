@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from jobpool.core.job import Enqueued, JobState, NewJob
+from jobpool.core.job import TIME_MAX_MS, Enqueued, JobState, NewJob
 from jobpool.errors import JobpoolBug, KeyConflict, StoreUnavailable
 from jobpool.store.batching import as_json, chunks
 from jobpool.store.checking import check_new_jobs
@@ -40,12 +40,11 @@ class Producing(ABC):
             self._database.writing() if connection is None else self._joined(connection)
         )
         with place as session:
-            now_ms = self._database.now_ms(session)
-            check_new_jobs(jobs, now_ms)
+            check_new_jobs(jobs, self._database.known_ms(session))
             return [
                 answer
                 for chunk in chunks(jobs)
-                for answer in self._store_chunk(session, chunk, now_ms)
+                for answer in self._store_chunk(session, chunk)
             ]
 
     @abstractmethod
@@ -54,7 +53,7 @@ class Producing(ABC):
 
     @abstractmethod
     def _insert(
-        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+        self, session: Session, jobs: Sequence[NewJob]
     ) -> list[Enqueued | None]:
         """Store checked jobs, in order.
 
@@ -67,7 +66,6 @@ class Producing(ABC):
         self,
         session: Session,
         jobs: Sequence[NewJob],
-        now_ms: int,
         tries: int = _TRIES,
     ) -> list[Enqueued]:
         answers = _held(session, jobs)
@@ -75,7 +73,7 @@ class Producing(ABC):
         if not fresh:
             return [_stored(answer) for answer in answers if answer is not None]
         self._depth.reserve(session, len(fresh))
-        inserted = self._insert(session, fresh, now_ms)
+        inserted = self._insert(session, fresh)
         beaten = [job for job, one in zip(fresh, inserted, strict=True) if one is None]
         if beaten and not tries:
             raise StoreUnavailable(
@@ -83,9 +81,7 @@ class Producing(ABC):
                 "came and went too fast; nothing was enqueued. Try again"
             )
         again = (
-            iter(self._store_chunk(session, beaten, now_ms, tries - 1))
-            if beaten
-            else iter(())
+            iter(self._store_chunk(session, beaten, tries - 1)) if beaten else iter(())
         )
         created = (next(again) if one is None else one for one in inserted)
         merged: list[Enqueued] = []
@@ -173,7 +169,9 @@ def job_rows(
     """Return the rows of new jobs as `insert_jobs` takes them, and their states."""
     rows, states = [], []
     for job in jobs:
-        run_at_ms = now_ms + job.delay_ms if job.run_at_ms is None else job.run_at_ms
+        run_at_ms = job.run_at_ms
+        if run_at_ms is None:
+            run_at_ms = min(now_ms + job.delay_ms, TIME_MAX_MS)
         state = JobState.RUNNABLE if run_at_ms <= now_ms else JobState.PENDING
         expires_in_ms = job.expires_in_ms
         states.append(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -29,14 +30,26 @@ class Session(Protocol):
         ...
 
 
+class OwnSession(Session, Protocol):
+    """A session on a connection of the store's own."""
+
+    def ask(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
+        """Run queries that do not depend on each other; fetch the rows of each.
+
+        Where the database is far away, in one round trip. One that fails fails them
+        all.
+        """
+        ...
+
+
 class Database(Protocol):
     """One connection, and who may use it when."""
 
-    def reading(self) -> AbstractContextManager[Session]:
+    def reading(self) -> AbstractContextManager[OwnSession]:
         """Use the connection for queries."""
         ...
 
-    def writing(self) -> AbstractContextManager[Session]:
+    def writing(self) -> AbstractContextManager[OwnSession]:
         """Use the connection in a transaction, a new one or the one that is open."""
         ...
 
@@ -46,6 +59,13 @@ class Database(Protocol):
         Args:
             session: what to ask.
             fresh: not as of the transaction's beginning: a lock was waited for since.
+        """
+        ...
+
+    def known_ms(self, session: Session) -> int | None:
+        """Return the store's clock as `now_ms`, if the server need not be asked.
+
+        None: the transaction begins with the next query, whose own clock counts.
         """
         ...
 

@@ -78,7 +78,7 @@ class Settling(Producing):
         if hooks:
             # Never refused for the depth of the queue: the settlement would be, too.
             self._depth.add(session, len(hooks))
-            self._insert(session, hooks, now_ms)
+            self._insert(session, hooks)
         return done_at_once | known
 
     def _succeed(

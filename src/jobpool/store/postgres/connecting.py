@@ -192,19 +192,19 @@ def migrate(session: Session) -> None:
             session.rows("migration_lock", schema=session.schema)
             done = schema_version(session)
             if done == len(steps):
-                session.run("rollback")
+                session.end("rollback")
                 return
             has_schema, _ = _presence(session)
             if not has_schema:
                 session.run("create_schema")
             _run_script(session, steps[done])
             session.run("set_schema_version", version=done + 1)
-            session.run("commit")
+            session.end("commit")
         except BaseException as error:
             _abandon(session, error)
             raise
         finally:
-            session.begun_ms = None
+            session.forget()
 
 
 def _abandon(session: Session, error: BaseException) -> None:

@@ -104,11 +104,18 @@ class Database:
         """Return the store's clock: the server's, as of the transaction's beginning."""
         if self._clock is not None:
             return self._clock.utc_ms()
-        begun_ms: int | None = getattr(session, "begun_ms", None)
-        if begun_ms is not None and not fresh:
+        begun_ms = None if fresh else clock_of(session)
+        if begun_ms is not None:
             return begun_ms
         now_ms: int = session.value("now")
         return now_ms
+
+    def known_ms(self, session: methods.Session) -> int | None:
+        """See `methods.session.Database`."""
+        if self._clock is not None:
+            return self._clock.utc_ms()
+        known_ms: int | None = getattr(session, "known_ms", None)
+        return known_ms
 
     @property
     def set_now_ms(self) -> int | None:
@@ -151,7 +158,7 @@ class Database:
                 raise
             finally:
                 self._owner = None
-                session.begun_ms = None
+                session.forget()
 
     def heard(self, session: Session, timeout_s: float) -> bool:
         """Wait for a notification on a session that listens.
@@ -173,16 +180,15 @@ class Database:
     @contextmanager
     def _step(self) -> Iterator[Session]:
         session = self._ready()
-        session.run("savepoint")
+        session.begin_step()
         try:
             yield session
         except BaseException:
             if session is self._session and not session.connection.broken:
-                session.run("rollback_to")
-                session.run("release")
+                session.undo_step()
             raise
         else:
-            session.run("release")
+            session.end_step()
 
     # -- the end of a transaction ----------------------------------------------------
 
@@ -193,7 +199,7 @@ class Database:
                 "nothing of it happened. Try all of it again"
             )
         try:
-            session.run("commit")
+            session.end("commit")
         except StoreError as error:
             if _has_answered(session, error):
                 raise
@@ -245,7 +251,7 @@ class Database:
         if session is not self._session or session.connection.closed:
             return
         try:
-            session.run("rollback")
+            session.end("rollback")
         except JobpoolError as error:
             self._drop()
             error.add_note("the rollback failed; the connection was closed")
@@ -304,6 +310,14 @@ class Database:
         self._session = None
         self._lock = threading.RLock()
         self._owner = None
+
+
+def clock_of(session: methods.Session) -> int | None:
+    """Return the clock as of a transaction's beginning, or as of our joining it."""
+    if isinstance(session, Session):
+        return session.clock_ms()
+    known_ms: int | None = getattr(session, "known_ms", None)
+    return known_ms
 
 
 def _has_answered(session: Session, error: StoreError) -> bool:

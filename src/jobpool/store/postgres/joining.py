@@ -45,15 +45,15 @@ class CallerSession:
         address: the store's.
 
     Attributes:
-        begun_ms: the store's clock when we joined.
+        known_ms: the store's clock when we joined.
     """
 
-    __slots__ = ("_library", "_queries", "address", "begun_ms", "connection")
+    __slots__ = ("_library", "_queries", "address", "connection", "known_ms")
 
     def __init__(self, connection: Any, address: Address) -> None:
         self.connection = connection
         self.address = address
-        self.begun_ms: int | None = None
+        self.known_ms: int | None = None
         self._library = library_of(connection)
         self._queries = queries_of(address.schema)
 
@@ -85,7 +85,7 @@ class CallerSession:
 
     def join(self, name: str) -> None:
         """Open a savepoint, and read the store's clock."""
-        self.begun_ms = self.value(name)
+        self.known_ms = self.value(name)
 
     def _execute(
         self, name: str, parameters: Mapping[str, Any]

@@ -1,4 +1,12 @@
-"""Named queries on one PostgreSQL connection, with errors in jobpool's words."""
+"""Named queries on one PostgreSQL connection, with errors in jobpool's words.
+
+Theory of operation. The way to the server and back takes longer than most queries, and
+to plan a query longer than to execute it. So what a transaction begins with (BEGIN, its
+settings, a savepoint) is not sent by itself: it goes ahead of the next query, in one
+round trip; and queries that do not depend on each other are asked together. Plans are
+kept for the few statements that can go but one way, so that a plan from when the table
+was small is right for a large one; every other one is planned each time.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +25,13 @@ from jobpool.store.postgres.faults import explain
 from jobpool.store.queries import load_migrations, load_queries
 
 ServerLife = tuple[str, str]
+Query = tuple[str, Mapping[str, Any]]
+Cursor = psycopg.Cursor[Row]
+_BEGIN, _BEGUN, _SAVEPOINT = "begin", "begun", "savepoint"
+_BEGINNING = (_BEGIN, _BEGUN)
+_KEPT = frozenset({"insert_job", "look", "lease_candidates", "lease_jobs"})
+"""Their plans are kept. A transaction with any other query that is given something
+plans all such queries anew from there on."""
 _TIMELINE = slice(0, 8)
 """Of a WAL file's name."""
 _QUALIFIER = re.compile(rf"\b{DEFAULT_SCHEMA}(?=\.|$)")
@@ -43,20 +58,25 @@ def migrations_of(schema: str) -> tuple[str, ...]:
 class Session:
     """Runs named queries on a connection of ours.
 
+    A transaction begins with the first query in it, and what goes before that (BEGIN,
+    settings, savepoints) is sent along: the way there and back takes longer than they.
+
     Attributes:
         connection: what it runs on.
         schema: where the queue's tables are.
-        begun_ms: the store's clock when the open transaction began.
+        known_ms: the store's clock when the open transaction began; None: it has not.
         xid: its number.
         server_life: timeline, and when the statistics began: while both are the same,
             the server gives no number out twice.
     """
 
     __slots__ = (
+        "_ahead",
         "_place",
+        "_plans_anew",
         "_queries",
-        "begun_ms",
         "connection",
+        "known_ms",
         "schema",
         "server_life",
         "xid",
@@ -67,9 +87,11 @@ class Session:
     ) -> None:
         self.connection = connection
         self.schema = schema
-        self.begun_ms: int | None = None
+        self.known_ms: int | None = None
         self.xid = ""
         self.server_life: ServerLife = ("", "")
+        self._ahead: list[str] = []
+        self._plans_anew = False
         self._place = place
         self._queries = queries_of(schema)
 
@@ -84,7 +106,7 @@ class Session:
         Raises:
             StoreError: it failed; the transaction, if one is open, has failed too.
         """
-        return self._execute(name, parameters)[0]
+        return _rows_of(self._execute((name, parameters))[0])
 
     def run(self, name: str, /, **parameters: Any) -> int:
         """Run a statement; return how many rows it changed.
@@ -92,7 +114,7 @@ class Session:
         Raises:
             StoreError: as `rows`.
         """
-        return self._execute(name, parameters)[1]
+        return self._execute((name, parameters))[0].rowcount
 
     def value(self, name: str, /, **parameters: Any) -> Any:
         """Run a query; return the first column of its first row, or None."""
@@ -109,38 +131,111 @@ class Session:
         ((status, file, since),) = self.rows("outcome_of", xid=xid)
         return status, (file[_TIMELINE], since)
 
+    def ask(self, *queries: Query) -> list[list[Row]]:
+        """See `methods.session.OwnSession`.
+
+        Raises:
+            StoreError: as `rows`.
+        """
+        return [_rows_of(cursor) for cursor in self._execute(*queries)]
+
     def begin(self) -> None:
-        """Begin a transaction, within bounds, and read the store's clock.
+        """Begin a transaction, within bounds, with the next query."""
+        self.forget()
+        self._ahead += _BEGINNING
+
+    def clock_ms(self) -> int | None:
+        """Return the store's clock when the transaction began; None: none is open.
 
         Raises:
             StoreUnavailable: it could not be begun.
         """
-        try:
-            with self.connection.cursor(row_factory=tuple_row) as cursor:
-                # Several statements at once cannot be prepared.
-                cursor.execute(self._queries["begin"].encode(), prepare=False)
-                while cursor.nextset():
-                    pass
-                (row,) = cursor.fetchall()
-                self.begun_ms, self.xid, file, since = row[:4]
-                self.server_life = (file[_TIMELINE], since)
-        except psycopg.Error as error:
-            raise explain(error, self._place) from error
+        if _BEGIN in self._ahead:
+            self._execute()
+        return self.known_ms
 
-    def _execute(
-        self, name: str, parameters: Mapping[str, Any]
-    ) -> tuple[list[Row], int]:
+    def begin_step(self) -> None:
+        """Set a savepoint, with the next query."""
+        self._ahead.append(_SAVEPOINT)
+
+    def end_step(self) -> None:
+        """Keep what was done since the savepoint."""
+        self._ahead.append("release")
+
+    def undo_step(self) -> None:
+        """Undo what was done since the savepoint.
+
+        Raises:
+            StoreError: it failed; the transaction has failed too.
+        """
+        if self._ahead and self._ahead[-1] == _SAVEPOINT:
+            self._ahead.pop()
+        elif self.known_ms is not None:
+            self._plans_anew = False  # A setting is undone as well.
+            self.run("rollback_to")
+            self.run("release")
+
+    def end(self, name: str) -> None:
+        """Commit, or roll back, what has begun.
+
+        Raises:
+            StoreError: it failed.
+        """
+        has_begun = _BEGIN not in self._ahead
+        self._ahead.clear()
+        if has_begun:
+            self.run(name)
+
+    def forget(self) -> None:
+        """No transaction is open any more."""
+        self._ahead.clear()
+        self._plans_anew = False
+        self.known_ms = None
+        self.xid = ""
+
+    def _execute(self, *queries: Query) -> list[Cursor]:
+        """Run what goes ahead, and queries, in one round trip."""
+        ahead, self._ahead = self._ahead, []
+        is_ours = bool(ahead) or self.known_ms is not None
+        if is_ours and not self._plans_anew:
+            self._plans_anew = any(
+                given and name not in _KEPT for name, given in queries
+            )
+            ahead += ["plan_anew"] * self._plans_anew
+        sent: list[Cursor] = []
         try:
-            with self.connection.cursor(row_factory=tuple_row) as cursor:
-                cursor.execute(
-                    self._queries[name].encode(),
-                    parameters or None,
-                    # Outside of a transaction of ours nothing keeps the planner from
-                    # plans that suit a small table for ever: it is asked each time.
-                    prepare=None if self.begun_ms is not None else False,
-                    binary=True,
-                )
-                rows = cursor.fetchall() if cursor.description else []
-                return rows, cursor.rowcount
+            if not ahead and len(queries) == 1:
+                return [self._send(*queries[0], is_ours=is_ours)]
+            with self.connection.pipeline():
+                for name, parameters in (*((name, {}) for name in ahead), *queries):
+                    sent.append(self._send(name, parameters, is_ours=True))
         except psycopg.Error as error:
             raise explain(error, self._place) from error
+        finally:
+            if _BEGUN in ahead[: len(sent)]:
+                self._note_begun(sent[ahead.index(_BEGUN)])
+        return sent[len(ahead) :]
+
+    def _send(
+        self, name: str, parameters: Mapping[str, Any], *, is_ours: bool
+    ) -> Cursor:
+        cursor = self.connection.cursor(row_factory=tuple_row)
+        return cursor.execute(
+            self._queries[name].encode(),
+            parameters or None,
+            # Outside of a transaction of ours nothing keeps the planner from plans
+            # that suit a small table for ever: it is asked each time.
+            prepare=None if is_ours else False,
+            binary=True,
+        )
+
+    def _note_begun(self, cursor: Cursor) -> None:
+        """Take what was said of the new transaction, if anything was."""
+        if cursor.description:
+            ((self.known_ms, self.xid, file, since, *_),) = _rows_of(cursor)
+            self.server_life = (file[_TIMELINE], since)
+
+
+def _rows_of(cursor: Cursor) -> list[Row]:
+    with cursor:
+        return cursor.fetchall() if cursor.description else []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.job import Enqueued, JobState, NewJob
 from jobpool.core.settings import Retention
 from jobpool.errors import StoreError
 from jobpool.store.batching import Blobs, as_json
@@ -39,21 +39,6 @@ RINGS_PER_S = 20.0
 was rung for looks again a few times, ever more rarely."""
 RINGS_AT_ONCE = 20
 _RANDOM_BITS = 20
-_COLUMNS = (
-    "kind",
-    "pool",
-    "state",
-    "priority",
-    "key",
-    "unique_text",
-    "tenant",
-    "max_attempts",
-    "timeout_s",
-    "memory_bytes",
-    "run_at_ms",
-    "expires_at_ms",
-)
-"""Of `job_rows`."""
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out so long ago does not come back."""
 
@@ -193,17 +178,12 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         return joined(self._server, connection)
 
     def _insert(
-        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+        self, session: Session, jobs: Sequence[NewJob]
     ) -> list[Enqueued | None]:
-        rows, states = job_rows(jobs, now_ms)
         if len(jobs) == 1:
-            columns = dict(zip(_COLUMNS, rows[0], strict=True))
-            job_id: int | None = session.value(
-                "insert_job", **columns, payload=jobs[0].payload, now_ms=now_ms
-            )
-            if job_id is None:
-                return [None]
-            return [Enqueued(job_id, created=True, state=states[0])]
+            return [self._insert_one(session, jobs[0])]
+        now_ms = self._server.now_ms(session)
+        rows, states = job_rows(jobs, now_ms)
         blobs = Blobs()
         given = [
             (*row, *blobs.add(job.payload)) for row, job in zip(rows, jobs, strict=True)
@@ -217,10 +197,33 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
             for job_id, state in zip(ids, states, strict=True)
         ]
 
-    def _take_tokens(self, session: Session, count: int) -> list[int]:
-        # A promoted standby may have missed the last numbers: the random bits keep a
-        # token from being granted twice all the same.
-        return [
-            number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
-            for (number,) in session.rows("take_tokens", leases=count)
-        ]
+    def _insert_one(self, session: Session, job: NewJob) -> Enqueued | None:
+        stored = session.rows(
+            "insert_job",
+            kind=job.kind,
+            pool=job.pool,
+            priority=job.priority,
+            key=job.key,
+            unique_text=job.unique,
+            tenant=job.tenant,
+            max_attempts=job.max_attempts,
+            timeout_s=job.timeout_s,
+            memory_bytes=job.memory_bytes,
+            run_at_ms=job.run_at_ms,
+            delay_ms=job.delay_ms,
+            expires_in_ms=job.expires_in_ms,
+            payload=job.payload,
+            now_ms=self._server.known_ms(session),
+        )
+        if not stored:
+            return None
+        ((job_id, state),) = stored
+        return Enqueued(job_id, created=True, state=JobState(state.decode()))
+
+    def _lease_jobs(
+        self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
+    ) -> list[int]:
+        rows = as_json((job_id, secrets.randbits(_RANDOM_BITS)) for job_id in ids)
+        found = session.rows("lease_jobs", rows=rows, run_id=run_id, now_ms=now_ms)
+        tokens: dict[int, int] = dict(found)
+        return [tokens[job_id] for job_id in ids if job_id in tokens]

@@ -91,6 +91,11 @@ class Database:
         del session, fresh
         return self.clock.utc_ms()
 
+    def known_ms(self, session: methods.Session) -> int:
+        """See `methods.session.Database`."""
+        del session
+        return self.clock.utc_ms()
+
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """Use the connection for queries."""

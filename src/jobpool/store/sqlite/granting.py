@@ -36,6 +36,24 @@ def insert(
     ]
 
 
+def lease_jobs(
+    session: Session, run_id: str, ids: Sequence[int], now_ms: int
+) -> list[int]:
+    """Lease chosen jobs; return the tokens of those that were.
+
+    Raises:
+        StoreRefused: the counter of tokens is not one that jobpool has written.
+    """
+    tokens = take_tokens(session, len(ids))
+    granted = session.run(
+        "lease_jobs",
+        rows=as_json(zip(ids, tokens, strict=True)),
+        run_id=run_id,
+        now_ms=now_ms,
+    )
+    return tokens[:granted]
+
+
 def take_tokens(session: Session, count: int) -> list[int]:
     """Return fresh tokens: a counter, and random bits below it.
 

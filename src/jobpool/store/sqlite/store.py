@@ -99,15 +99,17 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         return joined(self._file, connection)
 
     def _insert(
-        self, session: Session, jobs: Sequence[NewJob], now_ms: int
+        self, session: Session, jobs: Sequence[NewJob]
     ) -> list[Enqueued | None]:
-        return granting.insert(session, jobs, now_ms)
+        return granting.insert(session, jobs, self._file.now_ms(session))
 
     def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
         granting.store_results(session, accepted)
 
-    def _take_tokens(self, session: Session, count: int) -> list[int]:
-        return granting.take_tokens(session, count)
+    def _lease_jobs(
+        self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
+    ) -> list[int]:
+        return granting.lease_jobs(session, run_id, ids, now_ms)
 
     def changed(self) -> bool:
         """See `Store.changed`."""

@@ -15,16 +15,18 @@ SELECT
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: begin
--- In one round trip, with the store's clock. Settings of this transaction only: those
--- of a session would go astray behind a pooler. Our statements look rows up by an
--- index, whatever the statistics say: nothing else is offered to the planner. And no
--- plan is kept: one that was made while the table was small walks all of it later.
+-- Sent ahead of the first query, with what follows.
+BEGIN
+
+-- name: begun
+-- The store's clock, and settings of this transaction only: those of a session would go
+-- astray behind a pooler. Our statements look rows up by an index, whatever the
+-- statistics say: nothing else is offered to the planner.
 --
 -- By the transaction's number, the timeline, and when the statistics began, the outcome
 -- of a commit whose answer is lost is found out (outcome_of).
-BEGIN;
 SELECT
-  floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+  floor(extract(epoch FROM now()) * 1000)::bigint,
   pg_current_xact_id()::text,
   pg_walfile_name(pg_current_wal_lsn()),
   (SELECT stats_reset::text FROM pg_stat_bgwriter),
@@ -35,7 +37,12 @@ SELECT
   set_config('enable_bitmapscan', 'off', true),
   set_config('enable_hashjoin', 'off', true),
   set_config('enable_mergejoin', 'off', true),
-  set_config('plan_cache_mode', 'force_custom_plan', true)
+  set_config('plan_cache_mode', 'force_generic_plan', true)
+
+-- name: plan_anew
+-- From here on in this transaction. Most statements are planned each time: with a plan
+-- that was made while the table was small they would walk all of it later.
+SELECT set_config('plan_cache_mode', 'force_custom_plan', true)
 
 -- name: listen
 -- The channel carries the schema's name: another queue's rings are not ours.

@@ -3,23 +3,34 @@
 -- other. The choice is a MATERIALIZED CTE: a sub-select with LIMIT … FOR UPDATE may be
 -- run again for every outer row, and then locks more than its limit. What has been
 -- chosen is found by its id: `state || ''` is a guard that no index answers (settle.sql).
+--
+-- The plans of look, lease_candidates and lease_jobs are kept, because to make them takes
+-- longer than to follow them. Whatever the table holds when they are made, there is but
+-- one way for them to go.
 
 -- name: look
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
 -- that no attempt began in time, when the first pending job falls due, whether there
 -- are suspects, and whether the run's own lease is over. No row: the run is unknown.
 -- The lock keeps others from taking it for expired until this transaction has ended.
+-- The clock is the transaction's own, unless another one is given.
+WITH moment AS MATERIALIZED (
+  SELECT
+    coalesce(
+      %(now_ms)s::bigint, floor(extract(epoch FROM now()) * 1000)::bigint
+    ) AS now_ms
+)
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
     SELECT 1
     FROM jobpool.jobs AS e
     WHERE e.expires_at_ms IS NOT NULL AND e.attempt = 0 AND e.finished_at_ms IS NULL
-      AND e.expires_at_ms <= %(now_ms)s
+      AND e.expires_at_ms <= (SELECT now_ms FROM moment)
   ),
   (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending'),
   EXISTS (SELECT 1 FROM jobpool.suspects),
-  r.lease_until_ms <= %(now_ms)s
+  r.lease_until_ms <= (SELECT now_ms FROM moment)
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r
@@ -98,19 +109,28 @@ SELECT
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
-FROM best
-JOIN jobpool.jobs AS j ON j.id = best.id
-WHERE j.state || '' = 'runnable'
-ORDER BY best.priority DESC, best.run_at_ms, best.id
+FROM jobpool.jobs AS j
+WHERE j.id = ANY (ARRAY(SELECT id FROM best)) AND j.state || '' = 'runnable'
+ORDER BY j.priority DESC, j.run_at_ms, j.id
 LIMIT %(limit)s::bigint
 FOR UPDATE OF j SKIP LOCKED
 
--- name: take_tokens
--- The sequence moves at once and never back, whatever becomes of the transaction.
-SELECT nextval('jobpool.tokens') FROM generate_series(1, %(leases)s)
-
 -- name: lease_jobs
--- :rows holds [id, token]. The attempt's number ends at 2^31 - 1.
+-- :rows holds [id, random bits]; lease_candidates has locked their rows, so that they
+-- stay in their places. The sequence moves at once and never back, whatever
+-- becomes of the transaction. A promoted standby may have missed its last numbers: the
+-- random bits keep a token from being granted twice all the same. The attempt's number
+-- ends at 2^31 - 1.
+WITH granted AS MATERIALIZED (
+  SELECT
+    chosen.id,
+    nextval('jobpool.tokens') << 20 | chosen.random_bits AS token
+  FROM (
+    SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS random_bits
+    FROM jsonb_array_elements(%(rows)s::jsonb) WITH ORDINALITY AS given (value, place)
+    ORDER BY given.place
+  ) AS chosen
+)
 UPDATE jobpool.jobs AS j
 SET
   state = 'leased',
@@ -122,11 +142,15 @@ SET
   started_at_ms = NULL,
   last_heartbeat_at_ms = NULL,
   progress = NULL
-FROM (
-  SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
-  FROM jsonb_array_elements(%(rows)s::jsonb)
-) AS granted
-WHERE j.id = granted.id AND j.state || '' = 'runnable'
+FROM granted
+CROSS JOIN LATERAL (
+  SELECT held.ctid AS place
+  FROM jobpool.jobs AS held
+  WHERE held.id = granted.id AND held.state || '' = 'runnable'
+  OFFSET 0
+) AS found
+WHERE j.ctid = found.place
+RETURNING j.id, j.token
 
 -- name: bury_unreadable
 -- A row that cannot be read would stop every later lease.

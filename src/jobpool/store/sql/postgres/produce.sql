@@ -46,19 +46,48 @@ CROSS JOIN LATERAL (
 ) AS holder
 
 -- name: insert_job
--- One, as most calls have it: the plan of insert_jobs takes longer than the work.
+-- One, as most calls have it: it needs nothing that must be asked for before. The clock
+-- is the transaction's own, unless another one is given.
+WITH moment AS MATERIALIZED (
+  SELECT
+    coalesce(
+      %(now_ms)s::bigint, floor(extract(epoch FROM now()) * 1000)::bigint
+    ) AS now_ms
+),
+due AS MATERIALIZED (
+  SELECT
+    now_ms,
+    coalesce(
+      %(run_at_ms)s::bigint, least(now_ms + %(delay_ms)s::bigint, 253402300799000)
+    ) AS run_at_ms
+  FROM moment
+)
 INSERT INTO jobpool.jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, run_at_ms, expires_at_ms,
   payload, created_at_ms
 )
-VALUES (
-  %(kind)s, %(pool)s, %(state)s, %(priority)s, %(key)s, %(unique_text)s, %(tenant)s,
-  %(max_attempts)s, %(timeout_s)s, %(memory_bytes)s, %(run_at_ms)s, %(expires_at_ms)s,
-  %(payload)s, %(now_ms)s
-)
+SELECT
+  %(kind)s::text,
+  %(pool)s::text,
+  CASE WHEN run_at_ms <= now_ms THEN 'runnable' ELSE 'pending' END,
+  %(priority)s::integer,
+  %(key)s::text,
+  %(unique_text)s::text,
+  %(tenant)s::text,
+  %(max_attempts)s::bigint,
+  %(timeout_s)s::double precision,
+  %(memory_bytes)s::bigint,
+  run_at_ms,
+  CASE
+    WHEN %(expires_in_ms)s::bigint IS NOT NULL  -- of a NULL, least() would make the other
+      THEN least(now_ms + %(expires_in_ms)s::bigint, 253402300799000)
+  END,
+  %(payload)s::bytea,
+  now_ms
+FROM due
 ON CONFLICT DO NOTHING
-RETURNING id
+RETURNING id, convert_to(state, 'UTF8')
 
 -- name: insert_jobs
 -- In order: ids grow with it. What another producer has just stored under the same
