@@ -72,3 +72,22 @@ def test_a_number_that_is_taken_again_is_not_mistaken(reactor):
     for pair in (*pairs, late_pair):
         for end in pair:
             end.close()
+
+
+def test_a_near_moment_is_kept_to_within_less_than_a_millisecond(reactor):
+    """A look at memory every millisecond is one every millisecond, not every other."""
+    late_s = []
+    for _ in range(40):
+        moment_s = reactor.now_s() + 0.0011
+        while reactor.now_s() < moment_s:
+            reactor.wait(moment_s)
+        late_s.append(reactor.now_s() - moment_s)
+    assert sorted(late_s)[10] < 0.0006
+
+
+def test_a_moment_that_has_come_rings_once(reactor):
+    """The loop sleeps on, and does not spin."""
+    reactor.wait(reactor.now_s() + 0.002)
+    began_s = reactor.now_s()
+    reactor.wait(began_s + 0.2)
+    assert reactor.now_s() - began_s >= 0.15

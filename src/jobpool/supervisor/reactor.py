@@ -19,8 +19,11 @@ from typing import Any
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.supervisor.finetimer import FineTimer
 from jobpool.supervisor.messages import SupervisorEvent
 
+FINE_S = 0.1
+"""Moments nearer than this are kept to more finely than the selector does."""
 Ready = Callable[[int], None]
 """Called with the selector's event mask."""
 
@@ -49,6 +52,9 @@ class Reactor:
         ):
             end.setblocking(False)
         self.watch(self._wake_in, self._woken)
+        self._timer = _fine_timer()
+        if self._timer:
+            self.watch(self._timer, self._timer.rang)
 
     def now_s(self) -> float:
         """Return monotonic seconds."""
@@ -106,6 +112,8 @@ class Reactor:
         timeout_s = None
         if until_s != float("inf"):
             timeout_s = max(0.0, until_s - self.now_s())
+            if self._timer and 0.0 < timeout_s < FINE_S:
+                self._timer.set(until_s)
         watched = self._selector.get_map()
         for key, mask in self._selector.select(timeout_s):
             # One callback may have ended what another was called for: a child that
@@ -140,6 +148,8 @@ class Reactor:
             self._signals_out,
         ):
             end.close()
+        if self._timer:
+            self._timer.close()
 
     def _woken(self, _mask: int) -> None:
         self._wake_in.recv(4096)
@@ -149,6 +159,14 @@ class Reactor:
                 self._observer.observe(event)
             else:
                 self._fed.append(event)
+
+
+def _fine_timer() -> FineTimer | None:
+    """Return a timer; None: the selector's own must do."""
+    try:
+        return FineTimer()
+    except OSError:
+        return None
 
 
 def _noted(_number: int, _frame: object) -> None:
