@@ -69,6 +69,8 @@ class Settled(Record, frozen=True, kw_only=True, gc=False):
     """Its cancellation had been asked for."""
     presumed: bool = False
     """Written by another run, which could not know what had begun."""
+    costs: str = "itself"
+    """Who pays: ``itself``; ``a recovery``; ``nothing``: the suspect beside it does."""
 
 
 class Expired(Record, frozen=True, kw_only=True, gc=False):

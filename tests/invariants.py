@@ -238,12 +238,19 @@ def innocence(history: History) -> Iterator[Violation]:
 
 
 def poison_bound(history: History) -> Iterator[Violation]:
-    """I8: no job begins more often than its budgets allow; none once it is over."""
+    """I8: no job begins more often than its budgets allow; none once it is over.
+
+    What a job loses because of a suspect beside it is paid by that one.
+    """
     kinds = {final.job: final for final in history.jobs}
     starts: Counter[int] = Counter()
+    paid: defaultdict[str, set[str]] = defaultdict(set)
     for record in history.records:
         if type(record) is Operated and record.what == "revive":
             starts[record.job] = 0
+        elif type(record) is Settled and record.receipt == "accepted":
+            paid[record.holder].add(record.costs)
+            starts[record.job] -= record.costs == "nothing"
         elif type(record) is Started:
             starts[record.job] += 1
             final = kinds.get(record.job)
@@ -257,6 +264,9 @@ def poison_bound(history: History) -> Iterator[Violation]:
             )
             if starts[record.job] > most:
                 yield Violation("I8", record.job, f"began {starts[record.job]} times")
+    for run, costs in paid.items():
+        if "nothing" in costs and "a recovery" not in costs:
+            yield Violation("I8", 0, f"nobody paid for what was lost with {run}")
 
 
 def liveness(history: History) -> Iterator[Violation]:

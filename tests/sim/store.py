@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from history import Expired, Granted, Operated, Record, Settled
 from jobpool.core.clock import Clock
 from jobpool.core.job import JobState, Settlement
+from jobpool.core.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory import MemoryDatabase, MemoryStore
 from jobpool.store.memory.row import Row
@@ -215,6 +216,7 @@ class SimStore(MemoryStore):
                 wanted=one.state.value,
                 canceled=held is not None and held.cancel_requested,
                 presumed=self._is_presumed(held.run_id if held else self._run),
+                costs=_costs(one),
             )
         )
         if one.followup is not None and receipt is Receipt.ACCEPTED:
@@ -304,3 +306,11 @@ for _name in (
     "resume",
 ):
     setattr(SimStore, _name, _through_link(_name))
+
+
+def _costs(one: Settlement) -> str:
+    """Say who pays for an end."""
+    if one.charge.recovery:
+        return "a recovery"
+    is_free = one.outcome is Outcome.LOST and not one.charge.interruption
+    return "nothing" if is_free else "itself"

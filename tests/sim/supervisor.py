@@ -120,7 +120,7 @@ class _Fence:
             self._passed_s = run.host.clock.boottime_s()
         run.fence_s = until_s
         left_s = until_s - run.host.clock.boottime_s()
-        late_s = 0.05 + 0.4 * kernel.random.random()
+        late_s = 0.2 * kernel.random.random()
         kernel.after(
             max(0.0, left_s) + late_s, supervisor.look_at_fence, run.host.machine
         )

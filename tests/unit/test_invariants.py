@@ -106,6 +106,19 @@ def test_a_broken_promise_is_named(
     assert rule in broken(*records, jobs=jobs)
 
 
+def test_a_suspect_pays_for_what_is_lost_beside_it() -> None:
+    """I8: its neighbour may begin once more for each time; somebody has to pay."""
+    lost = {"outcome": "lost", "state": "pending", "by": "b", "holder": "a"}
+    free = [
+        one
+        for n in range(25)
+        for one in (started(n), settled(n, **lost, costs="nothing"))
+    ]
+    paid = settled(99, **lost, costs="a recovery", job=2)
+    assert "I8" in broken(called(), *free)
+    assert "I8" not in broken(called(), *free, paid)
+
+
 def test_nothing_begins_after_a_confirmed_cancel() -> None:
     """I15, until somebody revives the job."""
     act = {"at_s": 0.5, "job": 1, "before": "runnable", "after": "canceled"}

@@ -13,7 +13,7 @@ from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.records import Renewal
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.fencing import LEASE_EXTRA_S
+from jobpool.supervisor.fencing import LEASE_EXTRA_S, margin_s
 from jobpool.supervisor.pulse import Pulse
 from waiting import wait_until
 
@@ -304,3 +304,14 @@ def test_the_clocks_of_this_machine_agree() -> None:
     )
     assert not pulse.may_take()
     assert abs(pulse._skew() - pulse._skew_s) < 0.1
+
+
+def test_zygotes_are_told_a_moment_before_the_leases_end(rig: Rig) -> None:
+    """What a stopped supervisor runs has ended before anybody else may begin it."""
+    moved: list[float] = []
+    rig.pulse.move_fence = moved.append
+    rig.begin()
+    wait_until(lambda: len(moved) > 1, PATIENCE_S, "moves")
+    until_s = rig.of(m.Renewed)[-1].until_s
+    ahead_s = min(abs(until_s - one - margin_s(PUBLISHED_S) / 2) for one in moved)
+    assert ahead_s < 0.05

@@ -1,10 +1,10 @@
-"""The fence: until when a run's leases hold, for its zygotes to see.
+"""The fence: until when a run's children may run, for its zygotes to see.
 
 Theory of operation. In a store that several hosts share, a supervisor ends what it
 runs before its leases do. A supervisor that is stopped itself (SIGSTOP, a debugger, a
-freezer) cannot. So it writes the moment to a file, and its zygotes, which look at it
-while they have children, end them when it has passed. The clock is the one that goes
-on while the machine sleeps.
+freezer) cannot. So it writes the moment to a file, a little before that end, and its
+zygotes, which look at it while they have children, end them when it has passed. The
+clock is the one that goes on while the machine sleeps.
 """
 
 from __future__ import annotations

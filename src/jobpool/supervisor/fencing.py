@@ -39,6 +39,18 @@ def published_ttl_s(ttl_s: float) -> float:
     return ttl_s + LEASE_EXTRA_S
 
 
+def margin_s(ttl_s: float) -> float:
+    """Return how long before its leases end a run ends what it runs.
+
+    The supervisor does. Its zygotes do so when half of that time has passed, if it is
+    stopped itself: before anybody else may take a job, and after it, if it is well.
+
+    Args:
+        ttl_s: for how long leases are published.
+    """
+    return min(MARGIN_S, MARGIN_SHARE * ttl_s)
+
+
 class Fencing:
     """The core's knowledge of how long its leases are its own.
 
@@ -66,9 +78,8 @@ class Fencing:
     def renewed(self, event: m.Renewed) -> None:
         """The leases are ours until a new moment, which may already be near."""
         desk = self._desk
-        margin_s = min(MARGIN_S, MARGIN_SHARE * event.ttl_s)
         self._sent_s = event.until_s - event.ttl_s
-        self.at_s = event.until_s - margin_s
+        self.at_s = event.until_s - margin_s(event.ttl_s)
         if self.at_s <= desk.now_s:
             return
         desk.wake_at(self.at_s)

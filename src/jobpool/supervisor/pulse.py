@@ -29,7 +29,7 @@ from jobpool.sandbox.fence import boottime_s
 from jobpool.store.base import SharedStore, Store, is_shared
 from jobpool.store.records import Renewal
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.fencing import published_ttl_s
+from jobpool.supervisor.fencing import margin_s, published_ttl_s
 
 RENEW_EVERY_S = 0.5
 RETRY_S = 0.2
@@ -77,7 +77,7 @@ class Pulse(threading.Thread):
         self._clock = clock
         self._elapsed = elapsed
         self.move_fence: Callable[[float], None] = _nowhere
-        """Told, as a time since boot, until when the leases hold."""
+        """Told, as a time since boot, until when zygotes may let their children run."""
         self._closing = threading.Event()
         self._skew_s = self._skew()
         """How far the two clocks were apart at the last look."""
@@ -226,7 +226,8 @@ class Pulse(threading.Thread):
 
     def _publish(self) -> None:
         left_s = self._until_s - self._clock.monotonic_s()
-        self.move_fence(self._elapsed() + left_s)
+        ahead_s = margin_s(published_ttl_s(self.ttl_s)) / 2
+        self.move_fence(self._elapsed() + left_s - ahead_s)
 
     def _skew(self) -> float:
         return self._elapsed() - self._clock.monotonic_s()
