@@ -71,6 +71,7 @@ def is_table_scan(line):
     "name",
     [
         "settle_jobs",
+        "succeed_jobs",
         "lease_jobs",
         "begin_attempts",
         "record_beats",

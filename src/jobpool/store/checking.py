@@ -23,6 +23,7 @@ ID_MAX = 2**63 - 1
 MAX_ATTEMPTS_MAX = 2**31
 MEMORY_MAX_BYTES = 2**60
 _CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
+_DURATION_MAX_S = TIME_MAX_MS / 1000
 
 
 def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
@@ -145,11 +146,15 @@ def fit_duration_s(value: float | None) -> float | None:
     """Return a finite duration of 0 or more; None for what is no number."""
     if value is None or value != value:  # noqa: PLR0124 - only NaN differs from itself
         return None
-    return min(max(float(value), 0.0), TIME_MAX_MS / 1000)
+    if 0.0 <= value <= _DURATION_MAX_S:
+        return float(value)
+    return 0.0 if value < 0.0 else _DURATION_MAX_S
 
 
 # Whatever a caller has counted: a figure must not keep a settlement from being written.
 def _fit(value: float | None, lowest: int, highest: int) -> int | None:
     if value is None or value != value:  # noqa: PLR0124 - only NaN differs from itself
         return None
-    return int(min(max(value, lowest), highest))
+    if lowest <= value <= highest:
+        return int(value)
+    return lowest if value < lowest else highest

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from jobpool.core.job import JobState, Progress, Settlement
-from jobpool.core.outcome import Outcome
+from jobpool.core.outcome import Charge, Outcome
 from jobpool.store.batching import Blobs, as_json
 from jobpool.store.checking import (
     check_new_jobs,
@@ -21,14 +21,13 @@ from jobpool.store.methods.session import Database, Session
 from jobpool.store.records import Receipt
 
 _NULL = b"null"
+_NO_CHARGE = Charge()
 
 
 class Settling(Producing):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: Database
-    _SUCCEED: ClassVar[str | None] = None
-    """The query that settles plain successes at once, where there is one."""
     _HELD_ELSEWHERE: ClassVar[str | None] = None
     """The query for leases that another open transaction holds, where one can."""
 
@@ -84,23 +83,25 @@ class Settling(Producing):
     def _succeed(
         self, session: Session, settlements: Sequence[Settlement], now_ms: int
     ) -> dict[int, Receipt]:
-        """Settle plain successes in one statement, where there is one for it.
+        """Settle plain successes in one statement.
 
         Returns:
             Those that it has settled; the others may be anything.
         """
         plain = [s for s in settlements if _is_plain(s)]
-        if not plain or self._SUCCEED is None:
+        if not plain:
             return {}
         blobs = Blobs()
         rows = [
             (*_figures_row(s), *blobs.add(s.result if has_result(s) else None))
             for s in plain
         ]
-        done = session.rows(
-            self._SUCCEED, rows=as_json(rows), blobs=blobs.joined(), now_ms=now_ms
+        found = session.rows(
+            "succeed_jobs", rows=as_json(rows), blobs=blobs.joined(), now_ms=now_ms
         )
-        return {job_id: Receipt.ACCEPTED for (job_id,) in done}
+        done = {job_id: Receipt.ACCEPTED for (job_id,) in found}
+        self._store_results(session, [s for s in plain if s.id in done])
+        return done
 
     def _hold(
         self, session: Session, settlements: Sequence[Settlement]
@@ -115,7 +116,7 @@ class Settling(Producing):
         return known
 
     def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
-        """Store results that `settle_jobs` has not stored itself."""
+        """Store results that the statement which ended their jobs has not stored."""
 
     def record(self, beats: Sequence[Progress]) -> None:
         """See `Store.record`."""
@@ -170,7 +171,7 @@ def _rounds(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
     the second one is stale, as it should be.
     """
     left = list(range(len(settlements)))
-    while left:
+    while len({settlements[place].id for place in left}) < len(left):
         seen: set[int] = set()
         this: list[int] = []
         later: list[int] = []
@@ -180,6 +181,7 @@ def _rounds(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
             seen.add(job_id)
         yield this
         left = later
+    yield left
 
 
 def _identity(s: Settlement) -> tuple[int, int]:
@@ -211,7 +213,7 @@ def _is_plain(s: Settlement) -> bool:
         and s.outcome is Outcome.SUCCEEDED
         and s.followup is None
         and s.suspect is None
-        and not any(s.charge)
+        and s.charge == _NO_CHARGE
         and evidence.reason is None
         and evidence.error is None
         and evidence.error_class is None

@@ -47,7 +47,6 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
     """A store that several hosts share. Thread-safe; connects again after a fork."""
 
     _DELETIONS = ("delete_attempts", "delete_jobs")
-    _SUCCEED = "succeed_jobs"
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_JOBS = "lock_jobs"

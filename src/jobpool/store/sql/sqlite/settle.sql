@@ -1,5 +1,44 @@
 -- Leases that end or go on: every statement is guarded by the token.
 
+-- name: succeed_jobs
+-- The usual end, in one statement: nothing is charged, and there is nothing to tell.
+-- :rows holds [id, token, peak RSS, CPU, duration, slot, result first, length].
+-- Returns the ids of those that it has settled; the others need a closer look, and so
+-- do counters that a hand has spoilt: settle_jobs puts them right.
+UPDATE jobpool_jobs
+SET
+  state = 'succeeded',
+  outcome = 'succeeded',
+  finished_at_ms = :now_ms,
+  started_at_ms = coalesce(started_at_ms, leased_at_ms),
+  reason = NULL,
+  error_class = NULL,
+  error = NULL,
+  peak_rss_bytes = ended.peak_rss_bytes,
+  cpu_s = ended.cpu_s,
+  duration_s = ended.duration_s,
+  slot = coalesce(ended.slot, jobpool_jobs.slot),
+  token = NULL,
+  supervisor = NULL,
+  leased_at_ms = NULL,
+  cancel_requested = 0
+FROM (
+  SELECT
+    json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS token,
+    json_extract(value, '$[2]') AS peak_rss_bytes,
+    json_extract(value, '$[3]') AS cpu_s,
+    json_extract(value, '$[4]') AS duration_s,
+    json_extract(value, '$[5]') AS slot
+  FROM json_each(:rows)
+) AS ended
+WHERE jobpool_jobs.id = ended.id
+  AND jobpool_jobs.token = ended.token
+  AND +jobpool_jobs.state = 'leased'
+  AND max(attempt, failures, crashes, interruptions, recoveries) <= 2147483647
+  AND min(attempt - 1, failures, crashes, interruptions, recoveries) >= 0
+RETURNING +id
+
 -- name: hold_leases
 -- :rows holds [id, token]. Which of these may be settled (1), and which their own
 -- handler's transaction has completed already (2); the others are stale.
