@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jobpool.supervisor.pace import FIRST_S, LAST_S, Pace
-from jobpool.supervisor.pool import Tempo
+from jobpool.supervisor.pool import HELD_MAX, Pool, Tempo
 from jobpool.supervisor.scaler import PoolView, wanted_size
+from jobpool.supervisor.slot import SlotState
+from world import pool as pool_settings
 
 GIB = 2**30
 
@@ -93,3 +95,21 @@ def test_one_slow_attempt_ends_the_haste() -> None:
     assert tempo.fast
     tempo.took(0.5)
     assert not tempo.fast
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "leased"),
+    [(0.0019, 66), (0.001, 128), (0.0004, 320), (0.0001, HELD_MAX), (0.0, HELD_MAX)],
+)
+def test_the_faster_the_jobs_the_more_are_leased_at_once(
+    duration_s: float, leased: int
+) -> None:
+    """About as much as two slots can do in 64 ms, and never more than marks are for."""
+    pool = Pool(pool_settings("cpu", 2), 0)
+    pool.zygote_up = True
+    for slot in pool.slots:
+        slot.state = SlotState.IDLE
+    assert pool.capacity() == 2
+    for _ in range(16):
+        pool.tempo.took(duration_s)
+    assert pool.capacity() == leased + 2

@@ -16,8 +16,11 @@ AHEAD_MAX = 16
 HELD_MAX = 384
 """Leased jobs beyond the running ones, at most. While the store stands still one slot
 may begin them all; its ring of marks must remember each until it is settled."""
-BACKLOG_PER_SLOT = 32
-"""Leased jobs of fast kinds that may wait in the supervisor, per slot."""
+BACKLOG_S = 0.064
+"""Leased jobs of fast kinds may wait in the supervisor for about so long: 32 a slot at
+2 ms, more of what is faster, so that a commit leases many of them at once."""
+BRIEFEST_S = 0.0001
+"""Every attempt costs its slot so much, however soon its handler returns."""
 
 _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
 
@@ -25,12 +28,14 @@ _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
 class Tempo:
     """How long a kind's attempts took lately; decides what may be sent ahead."""
 
-    __slots__ = ("_count", "_recent", "fast")
+    __slots__ = ("_count", "_recent", "fast", "p95_s")
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=FAST_SAMPLES)
         self._count = 0
         self.fast = False
+        self.p95_s = FAST_S
+        """Of the recent attempts; means something while they are fast."""
 
     def took(self, duration_s: float) -> None:
         """Add an attempt's duration; one slow attempt ends the haste at once."""
@@ -40,7 +45,8 @@ class Tempo:
             self.fast = False
         if self._count % 8 == 0:
             ranked = sorted(self._recent)
-            self.fast = ranked[int(0.95 * (len(ranked) - 1))] < FAST_S
+            self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
+            self.fast = self.p95_s < FAST_S
 
 
 class Pool:
@@ -106,7 +112,8 @@ class Pool:
         if not self.tempo.fast:
             return max(0, room)
         sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
-        most = busy * AHEAD_MAX + self.size * BACKLOG_PER_SLOT
+        backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
+        most = busy * AHEAD_MAX + backlog
         most = min(most, HELD_MAX)
         room += most - sent
         # Rather one large request than many small ones, unless a slot is waiting.
