@@ -14,11 +14,12 @@ from jobpool.core.job import Lease, Settlement
 from jobpool.core.limits import PoolLimits
 from jobpool.core.policy import Policy
 from jobpool.core.settings import PoolSettings, Settings
-from jobpool.sandbox.frames import Done, Raised, Ready
+from jobpool.sandbox.frames import Done, Raised, Ready, RunJob
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.slot import Assigned
 
 MIB = 2**20
 
@@ -34,6 +35,22 @@ def pool(name: str = "cpu", size: int = 2, **fields: object) -> PoolSettings:
         limits=limits,  # type: ignore[arg-type]
         **fields,  # type: ignore[arg-type]
     )
+
+
+def done_of(job: Assigned, *, error: Raised | None = None, **fields: object) -> Done:
+    """Return what a child says of its attempt's end."""
+    base = {
+        "seq": job.seq,
+        "token": job.lease.token,
+        "ok": error is None,
+        "result": b"null",
+        "duration_s": 0.001,
+        "cpu_s": 0.001,
+        "rss_bytes": 20 * MIB,
+        "peak_rss_bytes": 21 * MIB,
+        "error": error,
+    }
+    return Done(**(base | fields))  # type: ignore[arg-type]
 
 
 class World:
@@ -71,7 +88,7 @@ class World:
         self.commands: list[m.Command] = []
         self.settled: list[Settlement] = []
         self.said: list[Event] = []
-        self.sent: dict[int, list[m.Assign]] = {}
+        self.sent: dict[int, list[RunJob]] = {}
         self.finish: m.Finish | None = None
         self.hold_settled = False
         self.hold_grants = False
@@ -122,20 +139,8 @@ class World:
 
     def done(self, slot: int, *, error: Raised | None = None, **fields: object) -> None:
         """The child of a slot ends its running attempt."""
-        job = self.machine.slots[slot].queue[0]
-        base = {
-            "seq": job.seq,
-            "token": job.lease.token,
-            "ok": error is None,
-            "result": b"null",
-            "duration_s": 0.001,
-            "cpu_s": 0.001,
-            "rss_bytes": 20 * MIB,
-            "peak_rss_bytes": 21 * MIB,
-            "error": error,
-        }
-        frame = Done(**(base | fields))  # type: ignore[arg-type]
-        self.step(m.FrameArrived(slot, frame))
+        frame = done_of(self.machine.slots[slot].queue[0], error=error, **fields)
+        self.step(m.FramesArrived(slot, [frame]))
 
     def died(
         self,
@@ -179,11 +184,11 @@ class World:
             match command:
                 case m.Fork(slot=slot) if not self.deaf_forks:
                     self.step(m.ChildForked(slot))
-                    self.step(m.FrameArrived(slot, Ready(20 * MIB)))
+                    self.step(m.FramesArrived(slot, [Ready(20 * MIB)]))
                 case m.Lease():
                     self._answer(m.Granted(command.wanted, self._grant(command)))
-                case m.Assign(slot=slot):
-                    self.sent.setdefault(slot, []).append(command)
+                case m.Assign(slot=slot, frames=frames):
+                    self.sent.setdefault(slot, []).extend(frames)
                 case m.Send(slot=slot, frame=frame) if type(frame).__name__ == "Retire":
                     self.died(slot, code=0)
                 case m.Settle(settlement=settlement):

@@ -184,18 +184,19 @@ class SimChildren:
             self._forking.discard(number)
             self._reactor.feed(m.ForkRefused(number, message))
 
-    def assign(self, number: int, frame: RunJob) -> None:
+    def assign(self, number: int, frames: Sequence[RunJob]) -> None:
         """See `Children.assign`."""
         self._kernel.step(self._reactor.process)
         tree = self._process(number)
         if tree is None:
-            self._buried[number].append(frame.seq)
+            self._buried[number] += [frame.seq for frame in frames]
             return
-        tree.frames.append(frame)
-        tree.tickets.append(frame.seq)
-        if len(tree.frames) > 1:
-            self.host.world.sometimes["a job was sent ahead"] += 1
-        fates.offer(tree)
+        for frame in frames:
+            tree.frames.append(frame)
+            tree.tickets.append(frame.seq)
+            if len(tree.frames) > 1:
+                self.host.world.sometimes["a job was sent ahead"] += 1
+            fates.offer(tree)
 
     def send(self, number: int, frame: object) -> None:
         """See `Children.send`."""
@@ -280,7 +281,7 @@ class SimChildren:
             self._reactor.feed(m.FrameBroken(number, frame))
             return
         peak = tree.rss_bytes if isinstance(frame, Done) else 0
-        self._reactor.feed(m.FrameArrived(number, frame, peak))
+        self._reactor.feed(m.FramesArrived(number, [frame], peak))
 
     def _ended(self, number: int, tree: Tree) -> None:
         """The child is dead: reap it, then sweep."""

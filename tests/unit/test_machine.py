@@ -19,7 +19,7 @@ from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reloading import reload_problem
 from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
-from world import MIB, World, pool
+from world import MIB, World, done_of, pool
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_jobs_go_to_slots_and_their_ends_to_the_store() -> None:
     world = World().up()
     job = world.job()
     world.ring()
-    assert [a.frame.id for a in world.sent[0]] == [job.id]
+    assert [frame.id for frame in world.sent[0]] == [job.id]
     world.done(0, result=b'"x"')
     assert [(s.state, s.result) for s in world.settled] == [
         (JobState.SUCCEEDED, b'"x"')
@@ -51,7 +51,7 @@ def test_a_full_pool_does_not_delay_another() -> None:
     world.ring()
     io_job = world.job("io")
     world.ring()
-    assert [a.frame.id for a in world.sent[1]] == [io_job.id]
+    assert [frame.id for frame in world.sent[1]] == [io_job.id]
     assert len(world.queue["cpu"]) == 4
 
 
@@ -73,6 +73,34 @@ def fast_world(slots: int = 1) -> World:
         world.done(0)
     assert world.machine.pools["cpu"].tempo.fast
     return world
+
+
+def test_what_a_step_has_for_a_child_goes_together() -> None:
+    """One message to its socket and one to its pipe, however many jobs."""
+    world = fast_world()
+    world.hold_grants = True
+    jobs = [world.job() for _ in range(5)]
+    world.ring()
+    world.took(m.Assign)
+    world.answer_grant()
+    (assign,) = world.took(m.Assign)
+    assert isinstance(assign, m.Assign)
+    assert [frame.id for frame in assign.frames] == [job.id for job in jobs]
+
+
+def test_the_ends_of_one_read_are_one_step() -> None:
+    """Each is accounted, in order, and the slot is idle after the last."""
+    world = fast_world()
+    for _ in range(5):
+        world.job()
+    world.ring()
+    queue = list(world.machine.slots[0].queue)
+    settled = len(world.settled)
+    world.step(m.FramesArrived(0, [done_of(job) for job in queue]))
+    assert [s.token for s in world.settled[settled:]] == [
+        job.lease.token for job in queue
+    ]
+    assert world.machine.slots[0].state is SlotState.IDLE
 
 
 def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:
@@ -179,7 +207,7 @@ def test_another_slots_success_does_not_cancel_a_retry() -> None:
     world.died(1, signal=signal.SIGKILL)
     world.deaf_forks = False
     world.step(m.ChildForked(0))
-    world.step(m.FrameArrived(0, Ready(20 * MIB)))
+    world.step(m.FramesArrived(0, [Ready(20 * MIB)]))
     world.wait(1.0)
     assert [slot.state for slot in world.machine.slots] == [SlotState.IDLE] * 2
 
@@ -250,7 +278,7 @@ def test_silence_is_stalled_and_heartbeats_are_not() -> None:
     world.ring()
     for _ in range(5):
         world.wait(1.5)
-        world.step(m.FrameArrived(0, Beat(job.token, b"1", None)))
+        world.step(m.FramesArrived(0, [Beat(job.token, b"1", None)]))
     assert not world.took(m.Dump)
     world.wait(2.1)
     world.died(0, signal=signal.SIGKILL)
@@ -262,8 +290,8 @@ def test_the_last_checkpoint_is_written_before_a_bad_end() -> None:
     world = World().up()
     job = world.job()
     world.ring()
-    world.step(m.FrameArrived(0, Beat(job.token, None, b"1")))
-    world.step(m.FrameArrived(0, Beat(job.token, None, b"2")))
+    world.step(m.FramesArrived(0, [Beat(job.token, None, b"1")]))
+    world.step(m.FramesArrived(0, [Beat(job.token, None, b"2")]))
     world.died(0, signal=signal.SIGSEGV)
     order = [
         c.progress.checkpoint if isinstance(c, m.Record) else "settled"
@@ -423,7 +451,7 @@ def test_a_child_that_cannot_start_blames_no_job() -> None:
     world.deaf_forks = True
     world.up()
     world.step(m.ChildForked(0))
-    world.step(m.FrameArrived(0, StartFailed("a hook raised", "")))
+    world.step(m.FramesArrived(0, [StartFailed("a hook raised", "")]))
     world.died(0, code=1)
     assert any(
         isinstance(e, ev.Alarm) and "a hook raised" in e.text for e in world.said
@@ -667,9 +695,9 @@ def test_a_flood_of_requests_is_a_breach() -> None:
     job = world.job()
     world.ring()
     for ask in range(8):
-        world.step(m.FrameArrived(0, Ask(ask, job.token, [])))
+        world.step(m.FramesArrived(0, [Ask(ask, job.token, [])]))
     assert len(world.took(m.Enqueue)) == 8
-    world.step(m.FrameArrived(0, Ask(9, job.token, [])))
+    world.step(m.FramesArrived(0, [Ask(9, job.token, [])]))
     assert not world.took(m.Enqueue)
     assert world.took(m.Kill)
 
@@ -681,7 +709,7 @@ def test_a_job_too_long_to_send_is_dead_and_blocks_nobody() -> None:
     small = world.job()
     world.ring()
     assert [s.state for s in world.settled] == [JobState.DEAD]
-    assert [a.frame.id for a in world.sent[0]] == [small.id]
+    assert [frame.id for frame in world.sent[0]] == [small.id]
 
 
 def test_a_stop_does_not_wait_for_a_child_that_is_being_forked() -> None:

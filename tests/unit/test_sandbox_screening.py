@@ -7,7 +7,7 @@ import pytest
 
 from jobpool.core.job import NewJob
 from jobpool.sandbox.frames import Ask, Beat, Done, Raised, Ready
-from jobpool.sandbox.screening import problem
+from jobpool.sandbox.screening import screened
 
 GOOD = Done(
     seq=1,
@@ -22,8 +22,12 @@ GOOD = Done(
 RAISED = Raised(["ValueError"], "no", "Traceback")
 
 
-def screened(frame):
-    return problem(frame, result_max_bytes=1000, checkpoint_max_bytes=100)
+def problem(*frames):
+    return screen(*frames)[1]
+
+
+def screen(*frames):
+    return screened(frames, result_max_bytes=1000, checkpoint_max_bytes=100)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def screened(frame):
 )
 def test_honest_messages_pass(frame):
     """What our own child code sends has no problem."""
-    assert screened(frame) is None
+    assert problem(frame) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_honest_messages_pass(frame):
 )
 def test_impossible_ends_are_named(changes):
     """No figure that cannot be computed with or stored gets past the screen."""
-    assert screened(msgspec.structs.replace(GOOD, **changes)) is not None
+    assert problem(msgspec.structs.replace(GOOD, **changes)) is not None
 
 
 @pytest.mark.parametrize(
@@ -75,4 +79,12 @@ def test_impossible_ends_are_named(changes):
 )
 def test_other_impossible_messages_are_named(frame):
     """The same holds for heartbeats, requests and readiness."""
-    assert screened(frame) is not None
+    assert problem(frame) is not None
+
+
+def test_what_was_said_before_a_bad_message_counts():
+    """An end that came first is an end; what follows the bad one is not heard."""
+    bad = msgspec.structs.replace(GOOD, rss_bytes=-1)
+    good, wrong = screen(GOOD, Ready(5), bad, GOOD)
+    assert list(good) == [GOOD, Ready(5)]
+    assert wrong

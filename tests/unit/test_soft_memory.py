@@ -174,8 +174,8 @@ def running(declared):
 def test_child_and_people_are_told():
     """People once an attempt, with the figures; the child until it has heard."""
     world, seq = running(SOFT)
-    (assign,) = world.sent[0]
-    assert assign.frame.memory_soft_bytes == SOFT
+    (frame,) = world.sent[0]
+    assert frame.memory_soft_bytes == SOFT
     for _ in range(2):
         world.step(m.OverMemory(0, seq, SOFT + MIB, soft=True))
         assert world.took(m.SoftMemory) == [m.SoftMemory(0)]

@@ -146,8 +146,7 @@ class Rig:
             settlement = Settlement(
                 id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
             )
-            self.thread.leave(m.Settle(settlement))
-        self.thread.wake()
+            self.thread.leave([m.Settle(settlement)])
 
     def wait_settled(self, count: int) -> list[m.Settled]:
         """Wait until so many settlements have left the outbox."""
@@ -245,9 +244,7 @@ def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:
 def test_an_unknown_outcome_answers_who_asked(rig: Rig) -> None:
     """A handler's enqueue and a lease request both learn that nobody knows."""
     rig.store.failures = [OutcomeUnknown("cut while committing")]
-    rig.thread.leave(m.Enqueue(0, 1, 7, []))
-    rig.thread.leave(m.Lease({"cpu": 1}))
-    rig.thread.wake()
+    rig.thread.leave([m.Enqueue(0, 1, 7, []), m.Lease({"cpu": 1})])
     assert rig.wait_for(m.Stored).answer.error_class == "OutcomeUnknown"
     assert rig.wait_for(m.GrantFailed)
 
@@ -255,18 +252,15 @@ def test_an_unknown_outcome_answers_who_asked(rig: Rig) -> None:
 def test_leases_that_nobody_heard_of_are_handed_back(rig: Rig) -> None:
     """Granted by a commit whose answer was lost, they would wait for ever."""
     rig.store.grants = [leased(1)]
-    rig.thread.leave(m.Lease({"cpu": 1}))
-    rig.thread.wake()
+    rig.thread.leave([m.Lease({"cpu": 1})])
     rig.wait_for(m.Granted)
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.store.grants = [leased(2)]
-    rig.thread.leave(m.Lease({"cpu": 1}))
-    rig.thread.wake()
+    rig.thread.leave([m.Lease({"cpu": 1})])
     rig.wait_for(m.GrantFailed)
     assert not rig.store.settled
     rig.store.grants = [leased(3)]
-    rig.thread.leave(m.Lease({"cpu": 1}))
-    rig.thread.wake()
+    rig.thread.leave([m.Lease({"cpu": 1})])
     wait_until(lambda: rig.store.settled, PATIENCE_S, "a lease handed back")
     assert [(s.token, s.state) for s in rig.store.settled] == [(2, JobState.RUNNABLE)]
     assert [lease.token for lease in rig.store.held] == [1, 3]
@@ -277,15 +271,12 @@ def test_what_is_held_leaves_the_doubt(rig: Rig) -> None:
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.store.grants = [leased(2)]
     rig.store.receipts[2] = [Receipt.LATER, Receipt.ACCEPTED]
-    rig.thread.leave(m.Lease({"cpu": 1}))
-    rig.thread.wake()
+    rig.thread.leave([m.Lease({"cpu": 1})])
     rig.wait_for(m.GrantFailed)
     for count in (1, 2):
-        rig.thread.leave(m.Lease({"cpu": 1}))
-        rig.thread.wake()
+        rig.thread.leave([m.Lease({"cpu": 1})])
         wait_until(lambda n=count: len(rig.store.settled) == n, PATIENCE_S, "a try")
-    rig.thread.leave(m.Lease({"cpu": 1}))
-    rig.thread.wake()
+    rig.thread.leave([m.Lease({"cpu": 1})])
     wait_until(lambda: len(rig.of(m.Granted)) == 3, PATIENCE_S, "the last grant")
     assert [s.token for s in rig.store.settled] == [2, 2]
 
@@ -294,7 +285,7 @@ def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> 
     """Jobs with a key come after the commit, each by itself, and fail alone."""
     rig.store.refused = StoreUnavailable("somebody holds that key")
     keyed = NewJob(kind="k", pool="cpu", payload=b"{}", key="order-7")
-    rig.thread.leave(m.Enqueue(0, 1, 7, [keyed]))
+    rig.thread.leave([m.Enqueue(0, 1, 7, [keyed])])
     rig.settle(1)
     rig.wait_settled(1)
     assert rig.wait_for(m.Stored).answer.error_class == "StoreUnavailable"

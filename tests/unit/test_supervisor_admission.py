@@ -91,7 +91,7 @@ def test_a_stream_of_small_jobs_does_not_keep_a_large_one_out() -> None:
         world.wait(0.5)
         world.ring()
         world.done(busy_slot(world))
-        if any(a.frame.id == large.id for sent in world.sent.values() for a in sent):
+        if any(frame.id == large.id for sent in world.sent.values() for frame in sent):
             return
     raise AssertionError("the large job has never begun")
 

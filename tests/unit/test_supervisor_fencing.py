@@ -107,7 +107,7 @@ def test_the_supervisor_runs_on_but_leases_nothing_until_it_is_renewed() -> None
     assert not world.took(m.Lease)
     assert world.finish is None
     renew(world)
-    assert [a.frame.id for a in world.sent[0]] == [job.id]
+    assert [frame.id for frame in world.sent[0]] == [job.id]
     (event,) = [e for e in world.said if isinstance(e, ev.LeaseRegained)]
     assert event.away_s == pytest.approx(30.0)
 
@@ -190,7 +190,7 @@ def test_a_lapse_kills_at_once_and_goes_on() -> None:
     world.died(0, signal=signal.SIGKILL)
     world.ring()
     assert [s.outcome for s in world.settled] == [Outcome.INTERRUPTED]
-    assert world.sent[0][-1].frame.id == other.id
+    assert world.sent[0][-1].id == other.id
 
 
 def test_a_lapse_without_leases_is_no_news() -> None:

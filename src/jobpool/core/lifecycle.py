@@ -149,6 +149,17 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
     Returns:
         The settlement to write under the lease's token.
     """
+    if ending.outcome is Outcome.SUCCEEDED:
+        return Settlement(
+            id=lease.id,
+            token=lease.token,
+            state=after(JobState.LEASED, JobEvent.SUCCEED),
+            outcome=ending.outcome,
+            charge=ending.price,
+            result=ending.result,
+            evidence=ending.evidence,
+            suspect=_suspect(lease, ending, JobEvent.SUCCEED),
+        )
     charge = ending.price
     # An outcome's own name comes last: a death has no exception, and "crashed" or
     # "timed_out" may have delays and a budget of its own as well.
@@ -167,7 +178,6 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         outcome=ending.outcome,
         charge=charge,
         delay_ms=round(delay_s * 1000),
-        result=ending.result if event is JobEvent.SUCCEED else None,
         rule=rule,
         evidence=msgspec.structs.replace(ending.evidence, reason=reason),
         suspect=_suspect(lease, ending, event),
@@ -194,13 +204,8 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
 ) -> tuple[JobEvent, float, str]:
     """Return the event, the delay before another attempt, and the verdict in words."""
     charge = ending.price
-    match ending.outcome:
-        case Outcome.SUCCEEDED:
-            return JobEvent.SUCCEED, 0.0, ""
-        case Outcome.CANCELED:
-            return JobEvent.CANCEL, 0.0, ""
-        case _:
-            pass
+    if ending.outcome is Outcome.CANCELED:
+        return JobEvent.CANCEL, 0.0, ""
     if policy.rerun is Rerun.NEVER and charge.end_unknown:
         return JobEvent.BURY, 0.0, 'its end is unknown and rerun="never"'
     if ending.give_up:

@@ -6,7 +6,7 @@ of ours. The supervisor must be able to compute with what passes, and to store i
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 from jobpool.core.quantity import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.sandbox.capture import OUTPUT_MAX_BYTES
@@ -20,16 +20,26 @@ _SLACK_BYTES = 1024
 """What a mark of truncation may add to a capped text."""
 
 
-def problem(
-    frame: FromChild, *, result_max_bytes: int, checkpoint_max_bytes: int
-) -> str | None:
-    """Say what is wrong with a message; None: nothing.
+def screened(
+    frames: Sequence[FromChild], *, result_max_bytes: int, checkpoint_max_bytes: int
+) -> tuple[Sequence[FromChild], str | None]:
+    """Return the messages before the first bad one, and what is wrong with that.
 
     Args:
-        frame: the message, of the right types.
+        frames: the messages, of the right types, in order.
         result_max_bytes: cap of a result.
         checkpoint_max_bytes: cap of a checkpoint.
     """
+    for place, frame in enumerate(frames):
+        if wrong := _problem(frame, result_max_bytes, checkpoint_max_bytes):
+            return frames[:place], wrong
+    return frames, None
+
+
+def _problem(
+    frame: FromChild, result_max_bytes: int, checkpoint_max_bytes: int
+) -> str | None:
+    """Say what is wrong with a message; None: nothing."""
     match frame:
         case Done():
             return _done(frame, result_max_bytes)
@@ -42,7 +52,7 @@ def problem(
             if len(frame.jobs) > ASK_JOBS_MAX:
                 return f"a request to store {len(frame.jobs)} jobs at once"
         case Ready():
-            if not 0 <= frame.rss_bytes <= SIZE_MAX_BYTES:
+            if not _is_size(frame.rss_bytes):
                 return f"a resident memory of {frame.rss_bytes} bytes"
         case _:
             pass
@@ -50,11 +60,9 @@ def problem(
 
 
 def _done(done: Done, result_max_bytes: int) -> str | None:
-    sizes = (done.rss_bytes, done.peak_rss_bytes)
-    times = (done.duration_s, done.cpu_s)
-    if not all(0 <= size <= SIZE_MAX_BYTES for size in sizes):
+    if not (_is_size(done.rss_bytes) and _is_size(done.peak_rss_bytes)):
         return "the end of an attempt with an impossible memory figure"
-    if not all(_is_duration(seconds) for seconds in times):
+    if not (_is_duration(done.duration_s) and _is_duration(done.cpu_s)):
         return "the end of an attempt with an impossible duration"
     if len(done.result) > result_max_bytes:
         return f"a result of {len(done.result)} bytes, over the cap"
@@ -76,5 +84,9 @@ def _raised(error: Raised) -> str | None:
     return None
 
 
+def _is_size(size_bytes: int) -> bool:
+    return 0 <= size_bytes <= SIZE_MAX_BYTES
+
+
 def _is_duration(seconds: float) -> bool:
-    return math.isfinite(seconds) and 0 <= seconds <= DURATION_MAX_S
+    return 0.0 <= seconds <= DURATION_MAX_S  # which NaN and infinity are not

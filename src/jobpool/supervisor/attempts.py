@@ -82,9 +82,9 @@ class Attempts:
         if len(slot.queue) == 1:
             slot.state = SlotState.BUSY
             self._begin(slot, job)
-        else:
+        elif len(slot.queue) == 2:  # noqa: PLR2004 - now there is one to be recalled
             self._set_deadline(slot)
-        self._desk.out.append(m.Assign(slot.number, orders.run_job(job)))
+        self._desk.assign(slot, orders.run_job(job))
 
     def can_send_ahead(self, slot: Slot, kind: str) -> bool:
         """Say whether a busy slot may be sent one more job of this kind."""

@@ -20,11 +20,11 @@ from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
 from jobpool.core.settings import PoolSettings, SandboxLevel
 from jobpool.core.storeurl import files_of, without_password
-from jobpool.sandbox.frames import Done, FrameError, Go, RunJob, ToChild
+from jobpool.sandbox.frames import FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.rungroup import RunGroup
-from jobpool.sandbox.screening import problem
+from jobpool.sandbox.screening import screened
 from jobpool.sandbox.tree import sweep_orphans
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
@@ -178,26 +178,26 @@ class Children:
             process.close()
             self._reactor.feed(m.ForkRefused(number, message))
 
-    def assign(self, number: int, frame: RunJob) -> None:
-        """Send a job and its ticket."""
-        process = self._process(number)
+    def assign(self, number: int, frames: Sequence[RunJob]) -> None:
+        """Send jobs and their tickets."""
+        process, seqs = self._process(number), [frame.seq for frame in frames]
         if process is None:
-            self._buried[number].append(frame.seq)
+            self._buried[number] += seqs
             return
-        self.send(number, frame)
+        self.send(number, *frames)
         try:
-            process.issue_tickets((frame.seq,))
+            process.issue_tickets(seqs)
         except OSError as exc:
-            self._without_ticket.setdefault(number, []).append(frame.seq)
+            self._without_ticket.setdefault(number, []).extend(seqs)
             self._reactor.feed(m.FrameBroken(number, f"its tickets back: {exc}"))
 
-    def send(self, number: int, frame: ToChild) -> None:
-        """Send a message; what the socket does not take now, it takes later."""
+    def send(self, number: int, *frames: ToChild) -> None:
+        """Send messages; what the socket does not take now, it takes later."""
         process = self._process(number)
         if process is None:
             return
         waited = process.wants_write
-        process.send(frame)
+        process.send(*frames)
         if process.wants_write and not waited and number in self._processes:
             self._reactor.want_write(process, on=True)
 
@@ -301,19 +301,17 @@ class Children:
             return False
         if frames is None:
             return False
-        settings = self._zygotes.settings
-        for frame in frames:
-            wrong = problem(
-                frame,
-                result_max_bytes=settings.result_max_bytes,
-                checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
-            )
-            if wrong is not None:
-                self._reactor.feed(m.FrameBroken(number, wrong))
-                return False
-            peak = self.watch.peak_bytes(number) if isinstance(frame, Done) else 0
-            self._reactor.feed(m.FrameArrived(number, frame, peak))
-        return True
+        good, wrong = screened(
+            frames,
+            result_max_bytes=self._zygotes.settings.result_max_bytes,
+            checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
+        )
+        if good:
+            peak = self.watch.peak_bytes(number)
+            self._reactor.feed(m.FramesArrived(number, good, peak))
+        if wrong is not None:
+            self._reactor.feed(m.FrameBroken(number, wrong))
+        return wrong is None
 
     def _read_all(self, number: int, process: ChildProcess) -> None:
         """Feed everything that a dead child had sent."""

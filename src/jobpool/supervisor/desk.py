@@ -8,6 +8,7 @@ from jobpool.core.events import Event
 from jobpool.core.job import Lease, Progress, Settlement
 from jobpool.core.lifecycle import hand_back
 from jobpool.core.outcome import Outcome
+from jobpool.sandbox.frames import RunJob
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
@@ -18,6 +19,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.out: list[m.Command] = []
+        self._assigned: dict[int, list[RunJob]] = {}
+        """What `out` has for each child, by slot."""
         self.registry: Registry | None = None
         """The kinds, once a zygote has reported them."""
         self.now_s = 0.0
@@ -44,7 +47,22 @@ class Desk:
     def say(self, events: Event | Iterable[Event]) -> None:
         """Tell people."""
         said = (events,) if isinstance(events, Event) else events
-        self.out.extend(m.Observe(event) for event in said)
+        self.out.extend(map(m.Observe, said))
+
+    def assign(self, slot: Slot, frame: RunJob) -> None:
+        """Send a job to a slot's child, together with the others of this step."""
+        frames = self._assigned.get(slot.number)
+        if frames is not None:
+            frames.append(frame)
+            return
+        frames = self._assigned[slot.number] = [frame]
+        self.out.append(m.Assign(slot.number, frames))
+
+    def take(self) -> list[m.Command]:
+        """Return the commands of this step, and clear the tray."""
+        taken, self.out = self.out, []
+        self._assigned.clear()
+        return taken
 
     def wake_at(self, moment_s: float) -> None:
         """See to it that a step is taken at this moment."""

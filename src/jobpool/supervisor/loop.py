@@ -69,15 +69,15 @@ class Loop:
         self._alive = alive or _nobody
         self._alive_s = 0.0
         self._finish: m.Finish | None = None
-        self._left = False
-        """Something was left with the store thread in this turn."""
+        self._for_store: list[m.Command] = []
+        """What this turn leaves with the store thread."""
         self._execute: Mapping[type, Callable[[Any], None]] = {
             m.StartZygote: lambda c: zygotes.start(c.pool),
             m.KillZygote: lambda c: zygotes.kill(c.slot, c.message),
             m.TakeOver: lambda c: zygotes.take_over(c.pool),
             m.DropZygote: lambda c: zygotes.drop(c.pool),
             m.Fork: lambda c: children.fork(c.slot),
-            m.Assign: lambda c: children.assign(c.slot, c.frame),
+            m.Assign: lambda c: children.assign(c.slot, c.frames),
             m.Watch: children.begin_watch,
             m.Unwatch: lambda c: children.watch.rest(c.slot),
             m.Send: lambda c: children.send(c.slot, c.frame),
@@ -88,7 +88,7 @@ class Loop:
             m.Kill: lambda c: children.kill(c.slot),
             m.Observe: lambda c: observer.observe(c.event),
             m.Finish: self._finished,
-            **dict.fromkeys(_FOR_STORE, store.leave),
+            **dict.fromkeys(_FOR_STORE, self._for_store.append),
         }
 
     def run(self) -> m.Finish:
@@ -120,24 +120,23 @@ class Loop:
         self._handle()
 
     def _handle(self) -> None:
-        """Handle the events that wait, then let the store thread go on.
+        """Handle the events that wait, then leave the store thread its part.
 
         What comes up meanwhile waits for the next turn: whatever the core does, the
         sockets are looked at in between.
         """
         clock, step, reactor = self._reactor.clock, self._machine.step, self._reactor
-        for _ in range(len(reactor)):
-            self._do(step(reactor.take(), clock.monotonic_s(), clock.utc_ms()))
-        if self._left:
-            self._left = False
-            self._store.wake()
+        try:
+            for _ in range(len(reactor)):
+                self._do(step(reactor.take(), clock.monotonic_s(), clock.utc_ms()))
+        finally:  # whatever happens here, an end that is known is to be written
+            if self._for_store:
+                self._store.leave(self._for_store)
+                self._for_store.clear()
 
     def _do(self, commands: list[m.Command]) -> None:
         for command in commands:
-            kind = type(command)
-            if kind in _FOR_STORE:
-                self._left = True
-            self._execute[kind](command)
+            self._execute[type(command)](command)
 
     def _finished(self, command: m.Finish) -> None:
         self._finish = command

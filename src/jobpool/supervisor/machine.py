@@ -122,7 +122,7 @@ class Machine:
             m.ForkRefused: lambda e: self._slot(
                 e.slot, SlotEvent.FORK_FAILED, e.message
             ),
-            m.FrameArrived: self._frame_arrived,
+            m.FramesArrived: self._frames_arrived,
             m.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
             m.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
             m.OverMemory: lambda e: self._slot(
@@ -210,13 +210,15 @@ class Machine:
         if action != IGNORE:
             self._actions[action](slot, detail)
 
-    def _frame_arrived(self, event: m.FrameArrived) -> None:
-        frame: FromChild | str = event.frame
-        if isinstance(frame, Done):
-            frame.peak_rss_bytes = max(frame.peak_rss_bytes, event.peak_rss_bytes)
-        elif isinstance(frame, StartFailed):
-            frame = frame.message
-        self._slot(event.slot, FRAME_EVENTS[type(event.frame)], frame)
+    def _frames_arrived(self, event: m.FramesArrived) -> None:
+        slot = self.slots[event.slot]
+        for frame in event.frames:
+            said: FromChild | str = frame
+            if isinstance(frame, Done):
+                frame.peak_rss_bytes = max(frame.peak_rss_bytes, event.peak_rss_bytes)
+            elif isinstance(frame, StartFailed):
+                said = frame.message
+            self._handle(slot, FRAME_EVENTS[type(frame)], said)
 
     def _freed(self, slot: Slot) -> None:
         """A slot can take a job, or needs a child."""
@@ -395,6 +397,4 @@ class Machine:
         self._desk.now_ms = now_ms
 
     def _take(self) -> list[m.Command]:
-        taken = self._desk.out[:]
-        self._desk.out.clear()
-        return taken
+        return self._desk.take()

@@ -62,11 +62,11 @@ class ForkRefused(msgspec.Struct, frozen=True):
     message: str
 
 
-class FrameArrived(msgspec.Struct, frozen=True):
-    """A child sent a message."""
+class FramesArrived(msgspec.Struct, frozen=True):
+    """A child sent messages: all that was read at once, in order."""
 
     slot: int
-    frame: FromChild
+    frames: Sequence[FromChild]
     peak_rss_bytes: int = 0
     """Highest resident memory seen since the slot's last `Done`."""
 
@@ -200,7 +200,7 @@ SupervisorEvent = (
     | Reload
     | ChildForked
     | ForkRefused
-    | FrameArrived
+    | FramesArrived
     | FrameBroken
     | ChildExited
     | OverMemory
@@ -257,10 +257,10 @@ class Fork(msgspec.Struct, frozen=True):
 
 
 class Assign(msgspec.Struct, frozen=True):
-    """Send a job to a child, with its ticket."""
+    """Send jobs to a child, with their tickets: all that one step has for it."""
 
     slot: int
-    frame: RunJob
+    frames: list[RunJob]
 
 
 class Watch(msgspec.Struct, frozen=True):

@@ -42,14 +42,13 @@ def next_moment(slot: Slot, now_s: float) -> float:
     job = slot.queue[0]
     began_s = job.started_s if job.started_s is not None else now_s
     limits = job.limits
-    moment_s = min(began_s + limits.timeout_s, write_at(job))
-    moment_s = min(moment_s, job.soft_s)
-    if limits.heartbeat_timeout_s is not None:
-        moment_s = min(moment_s, job.beat_s + limits.heartbeat_timeout_s)
-    if len(slot.queue) > 1 and not slot.recalling:
-        moment_s = min(moment_s, slot.recall_s)
-    if not job.dumped:
-        moment_s = min(moment_s, dump_at(began_s, limits.timeout_s))
-    if not job.noted:
-        moment_s = min(moment_s, began_s + NOTE_AFTER_S)
-    return moment_s
+    silent_s = limits.heartbeat_timeout_s
+    return min(
+        job.soft_s,
+        write_at(job),
+        began_s + limits.timeout_s,
+        NEVER_S if silent_s is None else job.beat_s + silent_s,
+        NEVER_S if len(slot.queue) < 2 or slot.recalling else slot.recall_s,  # noqa: PLR2004 - nothing waits behind it
+        NEVER_S if job.dumped else dump_at(began_s, limits.timeout_s),
+        NEVER_S if job.noted else began_s + NOTE_AFTER_S,
+    )

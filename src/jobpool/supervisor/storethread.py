@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,25 @@ class Inbox:
     lease: m.Lease | None = None
     cautions: list[cm.Caution] = field(default_factory=list)
     chores: list[Chore] = field(default_factory=list)
+
+    def take(self, command: m.Command) -> None:
+        """Put a command where it belongs."""
+        match command:
+            case m.Settle():
+                self.settlements.append(command.settlement)
+            case m.Record():
+                self.beats.append(command.progress)
+            case m.NoteStart():
+                start = (command.id, command.token, command.slot_name)
+                self.starts.append(start)
+            case m.Enqueue():
+                self.asks.append(command)
+            case m.Lease():
+                self.lease = command
+            case cm.Clear() | cm.SaveBreaker() | cm.Leaving():
+                self.cautions.append(command)
+            case _:
+                raise TypeError(f"{type(command).__name__} is not the store's")
 
     @property
     def can_wait(self) -> bool:
@@ -131,29 +150,11 @@ class StoreThread(threading.Thread):
 
     # -- the loop's side -----------------------------------------------------------
 
-    def leave(self, command: m.Command) -> None:
-        """Leave a command that is the store's to execute."""
+    def leave(self, commands: Iterable[m.Command]) -> None:
+        """Leave commands that are the store's to execute, and wake the thread."""
         with self._changed:
-            match command:
-                case m.Settle():
-                    self._inbox.settlements.append(command.settlement)
-                case m.Record():
-                    self._inbox.beats.append(command.progress)
-                case m.NoteStart():
-                    start = (command.id, command.token, command.slot_name)
-                    self._inbox.starts.append(start)
-                case m.Enqueue():
-                    self._inbox.asks.append(command)
-                case m.Lease():
-                    self._inbox.lease = command
-                case cm.Clear() | cm.SaveBreaker() | cm.Leaving():
-                    self._inbox.cautions.append(command)
-                case _:
-                    raise TypeError(f"{type(command).__name__} is not the store's")
-
-    def wake(self) -> None:
-        """Tell the thread that something was left."""
-        with self._changed:
+            for command in commands:
+                self._inbox.take(command)
             self._changed.notify()
 
     def chore(self, chore: Chore) -> None:
