@@ -30,7 +30,7 @@ def repeatable():
 
     A lock that cannot be had is reported soon: nobody is there to be waited for.
     """
-    zeros = types.SimpleNamespace(randbits=lambda _bits: 0)
+    zeros = types.SimpleNamespace(randbits=lambda _bits: 0, token_bytes=bytes)
     with (
         mock.patch.object(granting, "secrets", zeros),
         mock.patch.object(giving, "secrets", zeros),

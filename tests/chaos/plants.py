@@ -118,7 +118,7 @@ PLANTS = (
             ),
             Edit(
                 "store/sqlite/granting.py",
-                "        number << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)\n",
+                "        number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)\n",
                 "        number << _RANDOM_BITS\n",
             ),
         ),
