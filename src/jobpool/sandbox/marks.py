@@ -60,7 +60,8 @@ class Marks:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._inode = _inode(fd)
+        status = os.fstat(fd)
+        self._inode = status.st_dev, status.st_ino
         self._page = bytearray(os.pread(fd, MARK_BYTES, 0).ljust(MARK_BYTES, b"\0"))
         words = _PAGE.unpack_from(self._page)
         self._at = words.index(min(words)) * MARK.size  # go on at the oldest
@@ -84,19 +85,15 @@ class Marks:
             to a file that has taken its place.
         """
         try:
-            if _inode(self._fd) != self._inode:
+            status = os.fstat(self._fd)
+            if (status.st_dev, status.st_ino) != self._inode:
                 return "its descriptor is another file's now"
-            if os.fstat(self._fd).st_size > MARK_BYTES:
+            if status.st_size > MARK_BYTES:
                 os.ftruncate(self._fd, MARK_BYTES)
             os.pwrite(self._fd, self._page, 0)
         except OSError as exc:
             return exc.strerror or type(exc).__name__
         return ""
-
-
-def _inode(fd: int) -> tuple[int, int]:
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
 
 
 def read_marks(path: Path) -> frozenset[int]:
