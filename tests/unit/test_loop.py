@@ -1,0 +1,79 @@
+"""The loop: what one turn leaves with the store thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobpool.core.clock import SystemClock
+from jobpool.core.job import JobState, Settlement
+from jobpool.errors import JobpoolBug
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.loop import Loop
+
+FINISH = m.Finish(exit_code=0, handed_back=0, leases_held=0)
+
+
+class Stage:
+    """A loop among stand-ins: each event is answered by the next of *answers*."""
+
+    def __init__(self, *answers: list[m.Command] | Exception) -> None:
+        self.answers = deque(answers)
+        self.left: list[list[m.Command]] = []
+        self._events = deque([m.Tick()] * len(answers))
+        machine: Any = SimpleNamespace(start=lambda *_: [], step=self._step)
+        reactor: Any = self
+        store: Any = SimpleNamespace(leave=lambda some: self.left.append(list(some)))
+        parts: Any = SimpleNamespace(begin_watch=None)
+        self.clock = SystemClock()
+        self.loop = Loop(
+            machine,
+            reactor,
+            store=store,
+            children=parts,
+            zygotes=parts,
+            observer=parts,
+        )
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def take(self) -> m.SupervisorEvent:
+        """Return the next event."""
+        return self._events.popleft()
+
+    def _step(self, *_: object) -> list[m.Command]:
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def settle(number: int) -> m.Settle:
+    """Return the order to settle a job."""
+    return m.Settle(Settlement(id=number, token=number, state=JobState.SUCCEEDED))
+
+
+def test_a_turn_leaves_all_that_it_has_for_the_store_at_once() -> None:
+    """In order; the two threads meet at their lock once a turn, not once a job."""
+    stage = Stage([settle(1), settle(2)], [settle(3), FINISH])
+    assert stage.loop.run() is FINISH
+    assert stage.left == [[settle(1), settle(2), settle(3)]]
+
+
+def test_a_turn_without_anything_for_the_store_does_not_wake_it() -> None:
+    """An idle supervisor costs nothing."""
+    stage = Stage([FINISH])
+    stage.loop.run()
+    assert stage.left == []
+
+
+def test_an_end_is_left_with_the_store_although_the_turn_breaks_off() -> None:
+    """A bug in the core must not make a job that has ended run again."""
+    stage = Stage([settle(1)], JobpoolBug("please report this"), [FINISH])
+    with pytest.raises(JobpoolBug):
+        stage.loop.run()
+    assert stage.left == [[settle(1)]]
