@@ -29,7 +29,7 @@ Query = tuple[str, Mapping[str, Any]]
 Cursor = psycopg.Cursor[Row]
 _BEGIN, _BEGUN, _SAVEPOINT = "begin", "begun", "savepoint"
 _BEGINNING = (_BEGIN, _BEGUN)
-_KEPT = frozenset({"insert_job", "look", "lease_candidates", "lease_jobs"})
+_KEPT = frozenset({"insert_job", "look", "lease_candidates", "lease_jobs", "room_left"})
 """Their plans are kept. A transaction with any other query that is given something
 plans all such queries anew from there on."""
 _TIMELINE = slice(0, 8)
