@@ -1,0 +1,197 @@
+"""Puts small faults into core and store, and looks whether a test sees each of them.
+
+A fault is one comparison, constant, condition, statement, table's entry or default
+turned into another, in Python or in SQL; it is made in a copy, never here. Only tests
+that reach it are run, fastest first, until one fails. The order is the seed's: what was
+tried is a sample of all. What was found out lies in .mutants/ and is gone on with: a
+kill holds until its file changes, a survival until the source or a test changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mutants import python_changes, sql_changes
+from mutants.change import Change, numbered
+from mutants.report import Verdict, as_data, page
+from mutants.selection import Selection, hash_of, watched
+from mutants.trying import Trials
+from postgres_server import server
+
+_TOP = Path(__file__).parents[3]
+_WORK = _TOP / ".mutants"
+_EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
+_SOURCES = ("src/jobpool/core", "src/jobpool/store")
+_SAY_EVERY_S = 15.0
+
+
+def main() -> None:
+    """Try what was asked for, and print what came of it."""
+    given = _arguments()
+    began_s = time.monotonic()
+    changes = sorted(_changes(given.files), key=lambda c: _rank(given.seed, c))
+    equivalents = _Equivalents(changes)
+    chosen = changes[: given.count or None]
+    records = _Records(given.tests_s)
+    postgres = server()
+    urls = [postgres.url, postgres.tcp_url, postgres.admin_url]
+    environment = {"MUTANTS_POSTGRES": json.dumps(urls)}
+    seen = watched(_TOP, _WORK / "witness.json", environment, given.jobs)
+    trials = Trials(_TOP, environment, Selection(seen, given.tests_s), given.jobs)
+    wanted = [c for c in chosen if not equivalents.why(c) and not records.get(c)]
+    progress = _Progress(len(wanted))
+    until_s = time.monotonic() + 60 * (given.minutes or 1e9)
+    try:
+        for change, found in trials.run(wanted, lambda: time.monotonic() < until_s):
+            records.put(change, found)
+            progress(found["verdict"])
+    except KeyboardInterrupt:
+        print("mutants: interrupted; this is what there is", file=sys.stderr)
+    verdicts = _verdicts(chosen, equivalents, records)
+    figures = as_data(
+        verdicts, known=len(changes), controls=trials.controls, seed=given.seed
+    ) | {"seconds": round(time.monotonic() - began_s)}
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(page(figures)))
+    if not given.files and (stale := equivalents.unused()):
+        sys.exit(f"mutants: {_EQUIVALENTS.name} names what is no mutant: {stale}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
+    parser.add_argument(
+        "--files", action="append", help="only these below src/jobpool, as 'core/*'"
+    )
+    parser.add_argument("--count", type=int, help="so many of them; default: all")
+    parser.add_argument("--minutes", type=float, help="begin none after so long")
+    parser.add_argument("--jobs", type=int, default=2, help="copies at work")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--tests-s", type=float, default=15.0, help="seconds of tests for a mutant"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    return parser.parse_args()
+
+
+def _changes(patterns: list[str] | None) -> Iterator[Change]:
+    """Yield every mutant of the files that are asked for."""
+    makers = {".py": python_changes.changes_of, ".sql": sql_changes.changes_of}
+    for folder in _SOURCES:
+        for path in sorted((_TOP / folder).rglob("*")):
+            file = str(path.relative_to(_TOP))
+            short = file.removeprefix("src/jobpool/")
+            asked = patterns or ["*"]
+            if path.suffix in makers and any(
+                fnmatch.fnmatch(short, pattern) for pattern in asked
+            ):
+                yield from numbered(makers[path.suffix](file, path.read_bytes()))
+
+
+def _rank(seed: int, change: Change) -> bytes:
+    """Shuffle: a change of the source leaves the order of all others as it was."""
+    return hashlib.sha256(f"{seed} {change.key}".encode()).digest()
+
+
+def _verdicts(
+    chosen: list[Change], equivalents: _Equivalents, records: _Records
+) -> Iterator[Verdict]:
+    """Yield what is known of each that was chosen, in order, up to a first unknown."""
+    for change in chosen:
+        if why := equivalents.why(change):
+            yield Verdict(change, "equivalent", why)
+        elif found := records.get(change):
+            yield Verdict(change, found["verdict"], found["seen_by"])
+
+
+class _Equivalents:
+    """The mutants that nobody could see, with the reason."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        listed = tomllib.loads(_EQUIVALENTS.read_text(encoding="utf-8"))
+        self._why: dict[str, str] = {}
+        self._unused: list[str] = []
+        for entry in listed.get("equivalent", ()):
+            found = [
+                change.key
+                for change in changes
+                if fnmatch.fnmatch(change.file, f"src/jobpool/{entry['file']}")
+                and change.text == entry["text"]
+                and change.told()["change"] in entry["changes"]
+            ]
+            self._why |= dict.fromkeys(found, entry["why"])
+            if not found:
+                self._unused.append(entry["text"])
+
+    def why(self, change: Change) -> str:
+        """Return why nobody could see it, or nothing."""
+        return self._why.get(change.key, "")
+
+    def unused(self) -> list[str]:
+        """Return the lines that no mutant is in."""
+        return self._unused
+
+
+class _Records:
+    """The verdicts, from run to run."""
+
+    def __init__(self, tests_s: float) -> None:
+        self._path = _WORK / "verdicts.jsonl"
+        self._stamp = f"{hash_of(_TOP / 'src/jobpool', _TOP / 'tests')} {tests_s}"
+        self._hashes: dict[str, str] = {}
+        self._known: dict[str, dict[str, Any]] = {}
+        if self._path.exists():
+            for line in self._path.read_text(encoding="utf-8").splitlines():
+                found = json.loads(line)
+                self._known[found["key"]] = found
+
+    def get(self, change: Change) -> dict[str, Any] | None:
+        """Return a verdict that still holds."""
+        found = self._known.get(change.key)
+        if found is None or found["file"] != self._hash_of(change.file):
+            return None
+        if found["verdict"] == "survived" and found["stamp"] != self._stamp:
+            return None
+        return found
+
+    def put(self, change: Change, verdict: dict[str, Any]) -> None:
+        """Keep a verdict."""
+        told = change.told() | {"file": self._hash_of(change.file)}
+        found = told | verdict | {"key": change.key, "stamp": self._stamp}
+        self._known[change.key] = found
+        self._path.parent.mkdir(exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found) + "\n")
+
+    def _hash_of(self, file: str) -> str:
+        return self._hashes.setdefault(file, hash_of(_TOP / file))
+
+
+class _Progress:
+    """Says now and then how far it is."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._tried = 0
+        self._survived = 0
+        self._next_s = 0.0
+
+    def __call__(self, verdict: str) -> None:
+        self._tried += 1
+        self._survived += verdict == "survived"
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _SAY_EVERY_S
+            print(
+                f"{self._tried} of {self._wanted} mutants, {self._survived} survived",
+                file=sys.stderr,
+                flush=True,
+            )
