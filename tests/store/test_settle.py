@@ -307,6 +307,17 @@ def test_the_start_of_an_attempt_is_shown(store, granted, clock):
     assert (job.started_at_ms, job.slot) == (clock.utc_ms(), "cpu/3")
 
 
+def test_the_next_attempt_begins_with_nothing_of_the_last_one(store, granted):
+    """When it was started, its slot, beat and progress are the attempt's own."""
+    store.begin_attempts([(granted.id, granted.token, "cpu/3")])
+    store.record([Progress(granted.id, granted.token, b"1", b"2")])
+    store.settle([handed_back(granted)])
+    again = lease_one(store)
+    job = store.get(again.id)
+    assert (job.started_at_ms, job.slot) == (None, None)
+    assert (job.last_heartbeat_at_ms, job.progress) == (None, None)
+
+
 def test_empty_batches_do_nothing(store):
     """No transaction for nothing."""
     assert store.settle([]) == []

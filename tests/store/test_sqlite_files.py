@@ -70,6 +70,25 @@ def test_promises_are_in_force(store_factory):
     assert facts["permissions"] == "-rw-------"
 
 
+def test_every_connection_is_set_up(database_path):
+    """Nothing in temporary files or mapped memory, a log that shrinks again."""
+    open_store(url_of(database_path)).close()
+    session, _ = connecting.connect(str(database_path))
+    pragmas = {
+        "synchronous": 2,
+        "temp_store": 2,
+        "mmap_size": 0,
+        "journal_size_limit": 64 * 2**20,
+        "wal_autocheckpoint": 4000,
+    }
+    found = {
+        name: session.connection.execute(f"PRAGMA {name}").fetchall()
+        for name in pragmas
+    }
+    session.connection.close()
+    assert found == {name: [(value,)] for name, value in pragmas.items()}
+
+
 def test_names_with_odd_characters(tmp_path):
     """A path is a path: nothing in it is an option."""
     path = tmp_path / "a b%41&mode=ro;é.db"

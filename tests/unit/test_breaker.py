@@ -107,6 +107,15 @@ def test_a_try_that_was_handed_back_costs_no_time():
     assert breaker.may_begin(3.0)
 
 
+def test_a_try_whose_end_says_nothing_waits_for_the_next_one():
+    """It took a slot for a while: the pause begins at its end."""
+    breaker = crashed(5)
+    breaker.begin(77)
+    breaker.end(77, 100.0, began=True)
+    assert not breaker.may_begin(100.0 + 0.9 * SLOW_FIRST_S)
+    assert breaker.may_begin(100.0 + SLOW_FIRST_S)
+
+
 def test_a_success_forgets_everything():
     """The next crash is the first one again."""
     breaker = crashed(30)

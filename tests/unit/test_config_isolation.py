@@ -40,6 +40,15 @@ memory_growth = 2
     assert plain.memory_budget_bytes == int(0.8 * 64 * GIB)
 
 
+@pytest.mark.parametrize("factor", [1, 16])
+def test_memory_may_grow_by_the_bounds_themselves(factor):
+    """1: not at all; 16: each time as much again as a large host has."""
+    settings = build(
+        files=toml(f"[kinds.'shop.pay']\nmemory_growth = {factor}")
+    ).settings
+    assert settings.kinds["shop.pay"].limits.memory_growth == factor
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -57,6 +66,7 @@ memory_growth = 2
         ("[pools.cpu]\ncpus = [true]", "the numbers of cores"),
         ("[pools.cpu]\ncpus = '0,99999'", "the numbers of cores"),
         ("[kinds.'shop.pay']\nmemory_growth = 0.5", "expected a factor from 1 to 16"),
+        ("[kinds.'shop.pay']\nmemory_growth = 16.1", "expected a factor from 1 to 16"),
         ("[kinds.'shop.pay']\nmemory_growth = nan", "expected a factor from 1 to 16"),
         ("[kinds.'shop.pay']\nmemory_growth = true", "expected a factor from 1 to 16"),
         ("memory_budget = 'much'", "is not a size"),

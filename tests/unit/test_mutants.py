@@ -69,6 +69,7 @@ def test_a_python_fault(mutants, code, old, new):
         "from a import b",
         "__all__ = ['a', 'b']",
         "class A(Protocol):\n    b = 5",
+        "zip(a, b, strict=True)",
     ],
 )
 def test_what_is_no_behaviour_has_no_fault(mutants, code):

@@ -1,5 +1,6 @@
 """Batches as parameters, and texts that every database can hold."""
 
+import itertools
 import json
 
 import pytest
@@ -28,13 +29,16 @@ def test_each_blob_is_found_where_it_was_said_to_be(parts):
 
 @given(st.lists(st.integers(0, 30), max_size=50), st.integers(1, 7), st.integers(1, 60))
 def test_chunks_are_bounded_and_lose_nothing(sizes, jobs_max, bytes_max):
-    """In number and in bytes, unless one job alone is larger."""
+    """In number and in bytes, unless one job alone is larger; and none is cut short."""
     jobs = [new_job(payload=b"x" * size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batching, "CHUNK_JOBS", jobs_max)
         patch.setattr(batching, "CHUNK_BYTES", bytes_max)
         found = [list(chunk) for chunk in chunks(jobs)]
     assert [job for chunk in found for job in chunk] == jobs
+    for chunk, following in itertools.pairwise(found):
+        with_one_more = sum(len(job.payload) for job in (*chunk, following[0]))
+        assert len(chunk) == jobs_max or with_one_more > bytes_max, "no reason to end"
     for chunk in found:
         assert 0 < len(chunk) <= jobs_max
         assert len(chunk) == 1 or sum(len(job.payload) for job in chunk) <= bytes_max

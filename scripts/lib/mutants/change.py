@@ -23,6 +23,7 @@ class Change:
         text: that line, stripped; names the change together with old and new.
         lines: the lines of which a test must reach one; none: all is done at import.
         query: the named statement of an SQL file; none: a migration.
+        about: the table or view of a migration's statement.
         nth: which of several that are otherwise called the same.
     """
 
@@ -35,6 +36,7 @@ class Change:
     text: str
     lines: tuple[int, ...] = ()
     query: str | None = None
+    about: str | None = None
     nth: int = 0
 
     @property

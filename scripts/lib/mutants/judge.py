@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,7 +96,8 @@ def _forked(tests: Sequence[str], s_max: float) -> Ran | None:
             os.waitpid(child, 0)
             return None
         if not answer.exists():
-            return Ran(passed=False, seen_by="the tests' process died")
+            said = Path(scratch, "said").read_text(errors="replace").splitlines()
+            return Ran(passed=False, seen_by=f"the tests' process died: {said[-1:]}")
         return Ran(*json.loads(answer.read_text(encoding="utf-8")))
 
 
@@ -114,6 +116,9 @@ def _be_the_child(tests: Sequence[str], answer: Path, scratch: Path) -> None:
         from mutants.picking import run  # noqa: PLC0415 - pytest is the child's
 
         answer.write_text(json.dumps(run(tests)), encoding="utf-8")
+    except BaseException:  # noqa: BLE001 - nothing may return to the parent's work
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(0)
 

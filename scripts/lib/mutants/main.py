@@ -157,7 +157,7 @@ class _Records:
     def get(self, change: Change) -> dict[str, Any] | None:
         """Return a verdict that still holds."""
         found = self._known.get(change.key)
-        if found is None or found["file"] != self._hash_of(change.file):
+        if found is None or found["hash"] != self._hash_of(change.file):
             return None
         if found["verdict"] == "survived" and found["stamp"] != self._stamp:
             return None
@@ -165,8 +165,9 @@ class _Records:
 
     def put(self, change: Change, verdict: dict[str, Any]) -> None:
         """Keep a verdict."""
-        told = change.told() | {"file": self._hash_of(change.file)}
-        found = told | verdict | {"key": change.key, "stamp": self._stamp}
+        found = change.told() | verdict
+        found |= {"key": change.key, "hash": self._hash_of(change.file)}
+        found["stamp"] = self._stamp
         self._known[change.key] = found
         self._path.parent.mkdir(exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:

@@ -52,5 +52,7 @@ def run(tests: Sequence[str]) -> Ran:
     if missing:
         sys.exit(f"mutants: {missing} is no more; remove the work directory")
     words = ["-x", "-q", "-p", "no:cacheprovider", "--tb=short", *files]
+    # What the judge has imported already has no asserts that pytest should rewrite.
+    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     code = pytest.main(words, plugins=[picker])
     return Ran(code in _FINE, picker.failed or f"pytest ended with {int(code)}")

@@ -116,7 +116,8 @@ def _is_no_behaviour(node: ast.AST) -> bool:
     match node:
         case ast.JoinedStr() | ast.arg() | ast.Import() | ast.ImportFrom():
             return True
-        case ast.Expr(value=ast.Constant()):
+        # A text for people; zip's strict only looks for a bug of ours.
+        case ast.Expr(value=ast.Constant()) | ast.keyword(arg="strict"):
             return True
         case ast.ClassDef(bases=bases):
             return any(isinstance(b, ast.Name) and b.id == "Protocol" for b in bases)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,10 +17,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jobpool.store.queries import load_queries
 from mutants.change import Change
 
-FOLDERS = ("tests/unit", "tests/store")
-"""Where the tests of core and store are; those in tests/property take too long here."""
+TESTS = (
+    "tests/unit/test_*.py",
+    "tests/store/test_*.py",
+    "tests/docs/test_readme_facts.py",
+)
+"""Where core and store are tested; what is in tests/property takes too long here."""
 _TEST_S_MAX = 30
 """What takes longer judges nothing."""
 _FIRST_S, _FIRST_FILES = 2.0, 3
@@ -97,8 +103,12 @@ class Selection:
             database = "postgres" if "/postgres/" in change.file else "sqlite"
             if change.query is not None:
                 return self._queries[f"{database}:{change.query}"]
-            found = [t for n, t in self._queries.items() if n.startswith(database)]
-            return set().union(*found)
+            # A migration's: the statements that use what it makes.
+            word = re.compile(rf"\b{re.escape(change.about or '')}\b")
+            asking = (
+                n for n, text in load_queries(database).items() if word.search(text)
+            )
+            return set().union(*(self._queries[f"{database}:{n}"] for n in asking))
         lines = self._lines[change.file]
         if change.lines:
             return set().union(*(lines.get(number, ()) for number in change.lines))
@@ -129,8 +139,8 @@ def watched(
     stamps = {
         str(file.relative_to(top)): hash_of(file, *file.parent.glob("conftest.py"))
         + source
-        for folder in FOLDERS
-        for file in sorted((top / folder).glob("test_*.py"))
+        for pattern in TESTS
+        for file in sorted(top.glob(pattern))
     }
     known = {f: s for f, s in known.items() if s["stamp"] == stamps.get(f)}
     if missing := [file for file in stamps if file not in known]:

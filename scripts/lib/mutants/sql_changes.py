@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from mutants.change import Change
 
 _NAME = re.compile(r"-- name: (\w+)")
+_ABOUT = re.compile(r"\b(?:CREATE TABLE|CREATE VIEW|ON) (jobpool[._]\w+)")
 _SETS = re.compile(r"^\s*(SET|VALUES)\b|\bDO UPDATE SET\b")
 _ASKS = re.compile(r"\b(WHERE|AND|OR|ON|WHEN|HAVING|SELECT|CHECK)\b")
 _COMPARED = re.compile(r"(?<= )(<=|>=|<>|<|>|=)(?= )")
@@ -43,12 +44,14 @@ _ASSIGNED = re.compile(r"^  \w+ = .+,$")
 
 def changes_of(file: str, source: bytes) -> Iterator[Change]:
     """Yield every fault that a file can have, in its order."""
-    start, query, sets = 0, None, False
+    start, query, about, sets = 0, None, None, False
     for number, raw in enumerate(source.splitlines(keepends=True), 1):
         line = raw.decode().rstrip("\n")
         if named := _NAME.match(line):
             query, sets = named[1], False
         elif not _SETTING.match(line):
+            if found := _ABOUT.search(line):
+                about = found[1]
             if _SETS.search(line):
                 sets = True
             elif _ASKS.search(line):
@@ -65,6 +68,7 @@ def changes_of(file: str, source: bytes) -> Iterator[Change]:
                     line=number,
                     text=line.strip(),
                     query=query,
+                    about=about,
                 )
         start += len(raw)
 

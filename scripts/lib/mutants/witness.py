@@ -19,7 +19,8 @@ import pytest
 
 import jobpool
 import postgres_server
-from jobpool.store import queries
+from jobpool.store.postgres import session as postgres
+from jobpool.store.sqlite import session as sqlite
 
 _NOW = {"test": ""}
 _ASKED: dict[str, set[str]] = defaultdict(set)
@@ -111,11 +112,9 @@ postgres_server.server = lambda: postgres_server.Server(*_URLS)
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to watch, in each process that runs tests."""
-    # Before any module has read its statements.
-    queries.MappingProxyType = _Noted  # type: ignore[misc, assignment]
-    from jobpool.store.postgres import session  # noqa: PLC0415 - after the line above
-
-    session.MappingProxyType = _NotedPostgres  # type: ignore[misc, assignment]
+    sqlite._QUERIES = _Noted(sqlite._QUERIES)  # noqa: SLF001 - to see who asks
+    postgres.MappingProxyType = _NotedPostgres
+    postgres.queries_of.cache_clear()
     if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
         directory = Path(os.environ["MUTANTS_WITNESS"])
         config.pluginmanager.register(Witness(directory), "mutants-witness")

@@ -1,0 +1,91 @@
+"""What PostgreSQL's errors are: try again, put it right, or a bug of ours."""
+
+import psycopg
+import pytest
+from psycopg.errors import lookup
+
+from jobpool.errors import JobpoolBug, StoreFull, StoreRefused, StoreUnavailable
+from jobpool.store.postgres.faults import explain
+
+PLACE = "postgresql://host/db"
+NAMED = [
+    ("53100", StoreFull, "no room on its disk"),
+    ("53300", StoreUnavailable, "no connection left"),
+    ("28P01", StoreRefused, "the password was refused"),
+    ("28000", StoreRefused, "look at the user's name"),
+    ("3D000", StoreRefused, "that database does not exist"),
+    ("42501", StoreRefused, "lacks a right"),
+    ("42P01", StoreRefused, "a table of jobpool's is missing"),
+    ("42703", StoreRefused, "not as jobpool made it"),
+    ("3F000", StoreRefused, "the schema is missing"),
+    ("25006", StoreUnavailable, "takes no writes"),
+    ("55000", StoreUnavailable, "takes no writes"),
+    ("55P03", StoreUnavailable, "a lock was not to be had"),
+    ("57014", StoreUnavailable, "canceled or took too long"),
+    ("25P02", StoreUnavailable, "had failed before"),
+    ("23505", StoreUnavailable, "somebody else was quicker"),
+    ("22021", StoreRefused, "not text in the database's encoding"),
+]
+OF_A_CLASS = [
+    ("08006", StoreUnavailable, "the connection was lost"),
+    ("22003", StoreRefused, "beyond what PostgreSQL can hold"),
+    ("23514", StoreRefused, "violates the table's own rules"),
+    ("25001", StoreUnavailable, "the transaction was ended"),
+    ("28P02", StoreRefused, "the login was refused"),
+    ("40P01", StoreUnavailable, "another transaction was in the way"),
+    ("53200", StoreUnavailable, "out of resources"),
+    ("55006", StoreUnavailable, "something is in use"),
+    ("57P01", StoreUnavailable, "going down, or coming up"),
+    ("58030", StoreUnavailable, "look at the server's log"),
+    ("XX001", StoreUnavailable, "an error of its own"),
+]
+
+
+def error_of(state, text="what the server said"):
+    """Return an error with a state of five letters, as psycopg raises it."""
+    try:
+        return lookup(state)(text)
+    except KeyError:  # not one of those that have a class
+        error = psycopg.DatabaseError(text)
+        error.sqlstate = state
+        return error
+
+
+@pytest.mark.parametrize(("state", "kind", "said"), NAMED + OF_A_CLASS)
+def test_each_state_is_its_own_error_with_its_remedy(state, kind, said):
+    """The kind says whether to try again; the text names place, state and remedy."""
+    told = explain(error_of(state), PLACE)
+    assert type(told) is kind
+    assert said in str(told)
+    assert f"the store {PLACE} could not be used ({state}): " in str(told)
+
+
+def test_a_state_that_nobody_expects_is_our_bug():
+    """No statement of ours should meet it; only the first line may be shown."""
+    told = explain(error_of("42601", "syntax error\nDETAIL: a secret"), PLACE)
+    assert type(told) is JobpoolBug
+    assert "(42601: syntax error)" in str(told)
+    assert "secret" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (psycopg.OperationalError("no route"), StoreUnavailable, "(no route)"),
+        (psycopg.InterfaceError("closed"), StoreUnavailable, "(closed)"),
+        (psycopg.OperationalError(), StoreUnavailable, "(OperationalError)"),
+        (psycopg.DataError("NUL"), StoreRefused, "beyond what PostgreSQL can hold"),
+        (psycopg.ProgrammingError("args"), JobpoolBug, "(ProgrammingError: args)"),
+    ],
+)
+def test_an_error_of_the_driver_has_no_state(error, kind, said):
+    """The connection's is passing, a value's is the caller's, the rest is ours."""
+    told = explain(error, PLACE)
+    assert type(told) is kind
+    assert said in str(told)
+
+
+def test_what_is_shown_of_an_error_is_short():
+    """200 characters of its first line: what the server said may be long."""
+    told = str(explain(psycopg.OperationalError("x" * 500), PLACE))
+    assert told.count("x") == 200
