@@ -192,6 +192,14 @@ def test_a_job_not_begun_in_time_is_canceled(store, clock):
         assert "expired" in job.reason
 
 
+def test_a_job_expires_at_its_very_moment(store, clock):
+    """Not one lease later: who asked for a second waited a second."""
+    (answer,) = store.enqueue([new_job(expires_in_ms=1000)])
+    clock.advance(1)
+    assert lease(store) == ()
+    assert store.get(answer.id).state is JobState.CANCELED
+
+
 def test_a_job_handed_back_may_still_expire(store, clock):
     """A lease whose attempt never began counts as no attempt."""
     store.enqueue([new_job(expires_in_ms=1000)])

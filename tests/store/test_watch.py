@@ -189,6 +189,14 @@ def test_waiting_kinds_with_the_age_of_the_oldest(store, clock):
     )
 
 
+def test_waiting_kinds_are_in_order(store):
+    """By pool, then by kind, whichever came first."""
+    for kind, pool in (("b", "io"), ("b", "cpu"), ("a", "io")):
+        store.enqueue([new_job(kind, pool)])
+    told = [(row.pool, row.kind) for row in store.waiting()]
+    assert told == [("cpu", "b"), ("io", "a"), ("io", "b")]
+
+
 def test_changed_is_about_others(store_factory):
     """True at first, then only after somebody else's commit."""
     mine, other = store_factory(), store_factory()

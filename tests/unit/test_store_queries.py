@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobpool.errors import JobpoolBug
+from jobpool.store import queries
 from jobpool.store.queries import load_migrations, load_queries, parse
 
 SOURCES = Path(__file__).parents[2] / "src" / "jobpool" / "store"
@@ -107,6 +108,29 @@ def test_parse_refuses_what_would_be_a_mistake(text):
     """A name without a statement, and a name that is taken."""
     with pytest.raises(JobpoolBug, match="'a' is named twice or is empty"):
         parse(text)
+
+
+def test_a_name_in_two_files_is_a_mistake(tmp_path, monkeypatch):
+    """Either could be meant; other files of the folder are no SQL."""
+    monkeypatch.setattr(queries, "_folder", lambda _database: tmp_path)
+    (tmp_path / "a.sql").write_text("-- name: a\nSELECT 1\n")
+    (tmp_path / "notes").write_text("-- name: a\nSELECT 2\n")
+    assert load_queries.__wrapped__("x") == {"a": "SELECT 1"}
+    (tmp_path / "b.sql").write_text("-- name: a\nSELECT 2\n")
+    with pytest.raises(JobpoolBug, match=r"in two files: \{'a'\}"):
+        load_queries.__wrapped__("x")
+
+
+def test_a_gap_in_the_migrations_is_a_mistake(tmp_path, monkeypatch):
+    """A store would be taken for newer than it is."""
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    monkeypatch.setattr(queries, "_folder", lambda _database: tmp_path)
+    (folder / "001_init.sql").write_text("SELECT 1")
+    assert load_migrations.__wrapped__("x") == ("SELECT 1",)
+    (folder / "003_more.sql").write_text("SELECT 3")
+    with pytest.raises(JobpoolBug, match=r"numbered \[1, 3\]"):
+        load_migrations.__wrapped__("x")
 
 
 def test_migrations_are_numbered_without_a_gap():

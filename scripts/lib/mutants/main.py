@@ -13,6 +13,7 @@ import argparse
 import fnmatch
 import hashlib
 import json
+import signal
 import sys
 import time
 import tomllib
@@ -37,6 +38,8 @@ _SAY_EVERY_S = 15.0
 def main() -> None:
     """Try what was asked for, and print what came of it."""
     given = _arguments()
+    # However it ends, the copies are removed and the server is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began_s = time.monotonic()
     changes = sorted(_changes(given.files), key=lambda c: _rank(given.seed, c))
     equivalents = _Equivalents(changes)

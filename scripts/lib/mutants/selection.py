@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,14 @@ class Selection:
         wanted = sorted(
             self._reaching(change) & self._fit, key=lambda t: (self._seconds[t], t)
         )
+        # One case of each test before a second one of any: they see different things.
+        cases: Counter[str] = Counter()
+        rank: dict[str, int] = {}
+        for test in wanted:
+            function = test.partition("[")[0]
+            rank[test] = cases[function]
+            cases[function] += 1
+        wanted.sort(key=rank.__getitem__)
         if not change.lines and change.file.endswith(".py"):
             # Nearer ones first: the whole file was reached, not the line.
             named = self._naming(change.file)
