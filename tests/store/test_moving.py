@@ -11,6 +11,7 @@ from jobpool.core.settings import Retention
 from jobpool.errors import ConfigError, StoreRefused
 from jobpool.store import moving, open_store
 from jobpool.store.records import Filter
+from jobpool.store.sqlite.giving import Source
 from postgres_server import server
 from storing import begin_run, ended, kind_record, lease_one, new_job, succeeded
 
@@ -124,6 +125,19 @@ def test_any_number_of_jobs_arrives(source, source_url, target_url, open_target,
     assert target.count(Filter()) == jobs
     (fresh,) = target.enqueue([new_job()])
     assert fresh.id == (given[-1].id if given else 0) + 1
+
+
+def test_a_chunk_is_a_thousand_jobs(source, source_url):
+    """Or as many as there are left: a move of many takes few steps."""
+    given = [answer.id for answer in source.enqueue([new_job()] * 2500)]
+    moved = Source(source_url.removeprefix("sqlite:///"))
+    assert list(moved.chunks()) == [
+        (0, given[999]),
+        (given[999], given[1999]),
+        (given[1999], given[2499]),
+    ]
+    assert list(moved.chunks(after=given[-1])) == []
+    moved.close()
 
 
 def test_a_pruned_id_is_not_given_again(

@@ -307,6 +307,23 @@ def test_the_start_of_an_attempt_is_shown(store, granted, clock):
     assert (job.started_at_ms, job.slot) == (clock.utc_ms(), "cpu/3")
 
 
+def test_a_success_leaves_nothing_of_the_failure_before_it(store, clock):
+    """The history keeps it; the job itself has succeeded."""
+    store.enqueue([new_job()])
+    told = Evidence(reason="why", error_class="a.B", error="no")
+    first = lease_one(store)
+    store.settle([ended(first, evidence=told)])
+    failed = store.get(first.id)
+    assert (failed.error_class, failed.error) == ("a.B", "no")
+    assert failed.reason is not None
+    clock.advance(3600)
+    store.settle([succeeded(lease_one(store))])
+    job = store.get(first.id)
+    assert (job.reason, job.error_class, job.error) == (None, None, None)
+    (attempt,) = store.attempts(first.id)[:1]
+    assert (attempt.error_class, attempt.error) == ("a.B", "no")
+
+
 def test_the_next_attempt_begins_with_nothing_of_the_last_one(store, granted):
     """When it was started, its slot, beat and progress are the attempt's own."""
     store.begin_attempts([(granted.id, granted.token, "cpu/3")])

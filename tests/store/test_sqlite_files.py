@@ -65,7 +65,9 @@ def test_whoever_may_write_the_database_may_lock_it(tmp_path):
 
 def test_promises_are_in_force(store_factory):
     """Write-ahead log, and every commit on disk."""
-    facts = store_factory().describe()
+    store = store_factory()
+    assert store.concerns() == []
+    facts = store.describe()
     assert (facts["journal_mode"], facts["synchronous"]) == ("wal", "FULL")
     assert facts["permissions"] == "-rw-------"
 

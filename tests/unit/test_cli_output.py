@@ -26,6 +26,11 @@ def test_long_texts_are_cut_and_marked():
     )
 
 
+def test_a_text_of_just_the_length_is_whole():
+    """Nothing is missing, so nothing says so."""
+    assert one_line("x" * 10, 10) == lines("x" * 10, 10) == "x" * 10
+
+
 @pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x202E])
 def test_no_control_character_survives_in_one_line(code):
     """Every one of them, each by itself."""

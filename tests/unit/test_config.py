@@ -279,7 +279,9 @@ def test_a_file_that_was_asked_for_must_exist(how):
     """--config and JOBPOOL_CONFIG are never ignored in silence."""
     given = {"config": "no.toml"} if how == "flag" else {}
     env = {"JOBPOOL_CONFIG": "no.toml"} if how == "env" else {}
-    with pytest.raises(ConfigError, match=r"'no\.toml' .* does not exist"):
+    asked_by = "--config" if how == "flag" else "JOBPOOL_CONFIG"
+    said = rf"'no\.toml' \(from {asked_by}\) does not exist"
+    with pytest.raises(ConfigError, match=said):
         build(env=env, **given)
 
 

@@ -4,7 +4,7 @@ A fault is one comparison, constant, condition, statement, table's entry or defa
 turned into another, in Python or in SQL; it is made in a copy, never here. Only tests
 that reach it are run, fastest first, until one fails. The order is the seed's: what was
 tried is a sample of all. What was found out lies in .mutants/ and is gone on with: a
-kill holds until its file changes, a survival until the source or a test changes.
+kill holds until its file changes, a survivor is tried again when a test has changed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def main() -> None:
     environment = {"MUTANTS_POSTGRES": json.dumps(urls)}
     seen = watched(_TOP, _WORK / "witness.json", environment, given.jobs)
     trials = Trials(_TOP, environment, Selection(seen, given.tests_s), given.jobs)
-    wanted = [c for c in chosen if not equivalents.why(c) and not records.get(c)]
+    wanted = [c for c in chosen if not equivalents.why(c) and not records.holds(c)]
+    wanted.sort(key=lambda c: records.get(c) is not None)  # the unknown ones first
     progress = _Progress(len(wanted))
     until_s = time.monotonic() + 60 * (given.minutes or 1e9)
     try:
@@ -108,7 +109,7 @@ def _rank(seed: int, change: Change) -> bytes:
 def _verdicts(
     chosen: list[Change], equivalents: _Equivalents, records: _Records
 ) -> Iterator[Verdict]:
-    """Yield what is known of each that was chosen, in order, up to a first unknown."""
+    """Yield what is known of those that were chosen."""
     for change in chosen:
         if why := equivalents.why(change):
             yield Verdict(change, "equivalent", why)
@@ -158,13 +159,18 @@ class _Records:
                 self._known[found["key"]] = found
 
     def get(self, change: Change) -> dict[str, Any] | None:
-        """Return a verdict that still holds."""
+        """Return the last verdict on this text of the file."""
         found = self._known.get(change.key)
         if found is None or found["hash"] != self._hash_of(change.file):
             return None
-        if found["verdict"] == "survived" and found["stamp"] != self._stamp:
-            return None
         return found
+
+    def holds(self, change: Change) -> bool:
+        """Say whether there is a verdict that no later test can have changed."""
+        found = self.get(change)
+        if found is None:
+            return False
+        return found["verdict"] != "survived" or found["stamp"] == self._stamp
 
     def put(self, change: Change, verdict: dict[str, Any]) -> None:
         """Keep a verdict."""

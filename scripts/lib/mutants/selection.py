@@ -24,6 +24,7 @@ TESTS = (
     "tests/unit/test_*.py",
     "tests/store/test_*.py",
     "tests/docs/test_readme_facts.py",
+    "tests/integration/test_caller_transaction.py",
 )
 """Where core and store are tested; what is in tests/property takes too long here."""
 _TEST_S_MAX = 30
@@ -111,18 +112,21 @@ class Selection:
             database = "postgres" if "/postgres/" in change.file else "sqlite"
             if change.query is not None:
                 return self._queries[f"{database}:{change.query}"]
-            # A migration's: the statements that use what it makes.
-            word = re.compile(rf"\b{re.escape(change.about or '')}\b")
-            asking = (
-                n for n, text in load_queries(database).items() if word.search(text)
-            )
-            return set().union(*(self._queries[f"{database}:{n}"] for n in asking))
+            return self._using(database, change.about or "")
         lines = self._lines[change.file]
         if change.lines:
             return set().union(*(lines.get(number, ()) for number in change.lines))
         named = self._naming(change.file)
         near = {test for test in self._fit if test.partition("::")[0] in named}
         return near.union(*lines.values())
+
+    def _using(self, database: str, table: str) -> set[str]:
+        """Return the tests of what a migration makes: by a statement, or by hand."""
+        word = re.compile(rf"\b{re.escape(table)}\b")
+        asking = (n for n, text in load_queries(database).items() if word.search(text))
+        named = {file for file, text in self._texts.items() if word.search(text)}
+        by_hand = {test for test in self._fit if test.partition("::")[0] in named}
+        return by_hand.union(*(self._queries[f"{database}:{n}"] for n in asking))
 
     def _naming(self, file: str) -> set[str]:
         """Return the test files that name a module."""
