@@ -163,6 +163,17 @@ def test_figures_beside_limits(store):
     assert (row.duration_max_s, row.memory_bytes, row.timeout_s) == (10.0, 500, 30.0)
 
 
+def test_figures_are_of_the_newest_thousand(store, clock):
+    """What a kind used to need is not what it needs: the oldest attempts drop out."""
+    store.enqueue([new_job()] * 1100)
+    leases = lease(store, limit=2000)
+    store.settle([succeeded(one, peak_rss_bytes=10**9) for one in leases[-100:]])
+    clock.advance(1)
+    store.settle([succeeded(one, peak_rss_bytes=5) for one in leases[:-100]])
+    (row,) = store.figures()
+    assert (row.attempts, row.rss_max_bytes) == (1000, 5)
+
+
 def test_figures_without_figures(store):
     """An attempt that nobody measured, of a kind that nobody published."""
     store.enqueue([new_job()])
