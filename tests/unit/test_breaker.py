@@ -139,6 +139,17 @@ def test_what_is_saved_is_enough_to_go_on():
     assert breaker.state is S.PROBING, "what is tried here is not interrupted"
 
 
+@pytest.mark.parametrize(("crashes", "resting"), [(6, S.SLOWED), (21, S.OPEN)])
+def test_a_try_is_not_saved_and_does_not_shorten_the_pause(crashes, resting):
+    """Whoever takes over knows of no try: the kind rests, and as long as before."""
+    breaker = crashed(crashes)
+    rested_s = breaker.pause_s()
+    breaker.begin(77)
+    assert breaker.state is not resting
+    assert breaker.saved(0.0).state is resting
+    assert breaker.pause_s() == rested_s
+
+
 def test_what_must_not_happen_is_a_bug_that_is_told():
     """Two at a time are never tried."""
     breaker = crashed(5)

@@ -87,6 +87,10 @@ def test_a_wrong_value_is_refused_with_what_was_expected(text, message):
             "postgresql://me:***@db/shop?password=***&sslmode=require",
         ),
         ("postgresql://db?password=secret", "postgresql://db?password=***"),
+        (
+            "postgresql://db?sslmode=require&host=a&mine=secret",
+            "postgresql://db?sslmode=require&host=a&mine=***",
+        ),
         ("postgresql://me:sec/ret@db/shop", "postgresql://me:***@db/shop"),
         ("postgresql://me:sec?ret@db/shop", "postgresql://me:***@db/shop"),
         ("postgresql://me:sec@ret@db/shop", "postgresql://me:***@db/shop"),

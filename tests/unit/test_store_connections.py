@@ -1,11 +1,15 @@
-"""Asynchronous callers: what was begun on their connection is not left running."""
+"""Callers' connections: what is below them, and what was begun is not left running."""
 
 import asyncio
+import sqlite3
 import threading
+from xml.dom.minidom import Document
 
 import pytest
+import sqlalchemy as sa
 
-from jobpool.store.connections import call_async
+from jobpool.errors import UsageError
+from jobpool.store.connections import call_async, library_of, unwrap
 
 
 class Held:
@@ -66,3 +70,24 @@ def test_without_a_cancellation_it_is_the_functions_own_end():
     failing.may_end.set()
     with pytest.raises(ValueError, match="no"):
         asyncio.run(call_async(None, failing))
+
+
+class Wrapped(sqlite3.Connection):
+    """A caller's own class."""
+
+
+def test_a_connection_is_of_the_library_that_defines_it():
+    """A caller's subclass is of its base's; of anything else the first name is told."""
+    assert library_of(Wrapped(":memory:")) == "sqlite3"
+    assert library_of(Document()) == "xml"
+
+
+def test_an_engine_is_no_connection():
+    """It would lend another one each time, outside of the caller's transaction."""
+    engine = sa.create_engine("sqlite://")
+    with pytest.raises(UsageError, match=r"sqlalchemy\.engine\.base\.Engine is no"):
+        unwrap(engine)
+    with engine.connect() as connection:
+        assert isinstance(unwrap(connection), sqlite3.Connection)
+        assert connection.in_transaction()
+    engine.dispose()

@@ -86,8 +86,8 @@ class Selection:
             rank[test] = cases[function]
             cases[function] += 1
         wanted.sort(key=rank.__getitem__)
-        if not change.lines and change.file.endswith(".py"):
-            # Nearer ones first: the whole file was reached, not the line.
+        if change.file.endswith(".py"):
+            # Those that are about the module come first.
             named = self._naming(change.file)
             wanted.sort(key=lambda test: test.partition("::")[0] not in named)
         first: list[str] = []
