@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,9 @@ def main() -> None:
     except KeyboardInterrupt:
         print("mutants: interrupted; this is what there is", file=sys.stderr)
     verdicts = _verdicts(chosen, equivalents, records)
-    figures = as_data(
-        verdicts, known=len(changes), controls=trials.controls, seed=given.seed
-    ) | {"seconds": round(time.monotonic() - began_s)}
+    controls = Counter(found["control"] for found in records.of(chosen, "control"))
+    figures = as_data(verdicts, known=len(changes), controls=controls, seed=given.seed)
+    figures["seconds"] = round(time.monotonic() - began_s)
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print("\n".join(page(figures)))
@@ -164,6 +165,12 @@ class _Records:
         if found is None or found["hash"] != self._hash_of(change.file):
             return None
         return found
+
+    def of(self, changes: list[Change], what: str) -> Iterator[dict[str, Any]]:
+        """Yield the verdicts on some mutants that have something to say of *what*."""
+        for change in changes:
+            if (found := self.get(change)) and what in found:
+                yield found
 
     def holds(self, change: Change) -> bool:
         """Say whether there is a verdict that no later test can have changed."""

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -78,7 +77,7 @@ class Judge:
 
 
 class Trials:
-    """Tries mutants, and counts what runs without a fault say."""
+    """Tries mutants; after some that are killed, the same tests without the fault."""
 
     def __init__(
         self,
@@ -87,7 +86,6 @@ class Trials:
         selection: Selection,
         jobs: int,
     ) -> None:
-        self.controls: Counter[str] = Counter()
         self._top = top
         self._environment = environment
         self._selection = selection
@@ -132,7 +130,7 @@ class Trials:
                 self._kills += 1
                 if self._kills % _CONTROL_EVERY == 0:
                     whole = judge.try_one(change, stages, tests_s, fault=False)
-                    self.controls[whole["verdict"]] += 1
+                    verdict["control"] = whole["verdict"]
                     if whole["verdict"] != "survived":
                         print(f"mutants: without a fault: {whole}", file=sys.stderr)
         finally:
