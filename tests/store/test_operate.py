@@ -188,3 +188,13 @@ def test_runs_are_pruned_a_day_after_their_end(store, clock):
     store.prune(Retention())
     begin_run(store, "run-2")  # Would be refused, were it still known as ended.
     assert [run.id for run in store.open_runs()] == ["run-1", "run-2"]
+
+
+def test_a_prune_of_at_most_none_deletes_none(store, clock):
+    """The limit is the caller's, whatever is old enough."""
+    store.enqueue([new_job()] * 2)
+    store.settle([succeeded(granted) for granted in lease(store)])
+    clock.advance(8 * DAY_S)
+    assert store.prune(Retention(), limit=0) == 0
+    assert store.prune(Retention(), limit=1) == 1
+    assert store.count(Filter()) == 1

@@ -107,6 +107,24 @@ def test_where_leases_end_by_time_a_lapsed_run_gets_none(store, clock):
     assert (batch.lapsed, len(batch.leases)) == (False, 1)
 
 
+def test_expired_are_runs_that_hold_leases_past_their_time(store_factory, clock):
+    """Not one that holds nothing, has ended or still has time; from the very moment."""
+    store = store_factory()
+    begin_run(store, "idle", ttl_s=5)
+    begin_run(store, "late", ttl_s=10)
+    begin_run(store, "in-time", ttl_s=60)
+    store.enqueue([new_job()] * 2)
+    (held,) = store.lease("late", {"cpu": 1}, KINDS).leases
+    assert len(store.lease("in-time", {"cpu": 1}, KINDS).leases) == 1
+    clock.advance(9.999)
+    assert store.expired_runs() == []
+    clock.advance(0.001)
+    (found,) = store.expired_runs()
+    assert (found.id, found.host, found.ended_at_ms) == ("late", "host", None)
+    store.settle([handed_back(held)])
+    assert store.expired_runs() == []
+
+
 def test_published_kinds_read_back(store_factory, clock):
     """With their schema and limits, as bytes and numbers."""
     store = store_factory()
