@@ -52,6 +52,8 @@ def main() -> None:
     seen = watched(_TOP, _WORK / "witness.json", environment, given.jobs)
     trials = Trials(_TOP, environment, Selection(seen, given.tests_s), given.jobs)
     wanted = [c for c in chosen if not equivalents.why(c) and not records.holds(c)]
+    if given.survivors:
+        wanted = [change for change in wanted if records.get(change)]
     wanted.sort(key=lambda c: records.get(c) is not None)  # the unknown ones first
     progress = _Progress(len(wanted))
     until_s = time.monotonic() + 60 * (given.minutes or 1e9)
@@ -80,6 +82,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="so many of them; default: all")
     parser.add_argument("--minutes", type=float, help="begin none after so long")
     parser.add_argument("--jobs", type=int, default=2, help="copies at work")
+    parser.add_argument(
+        "--survivors", action="store_true", help="only what has survived so far"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--tests-s", type=float, default=15.0, help="seconds of tests for a mutant"
