@@ -22,7 +22,7 @@ from mutants.selection import Selection
 _COPIED = ("src", "tests", "scripts", "conf", "README.md", "LICENSE", "pyproject.toml")
 _BASE_S, _TIMES = 30.0, 6.0
 """A trial's deadline: so long, and so many times what its tests took."""
-_CONTROL_EVERY = 20
+_CONTROL_EVERY = 10
 
 
 class Judge:
