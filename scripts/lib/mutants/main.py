@@ -3,8 +3,10 @@
 A fault is one comparison, constant, condition, statement, table's entry or default
 turned into another, in Python or in SQL; it is made in a copy, never here. Only tests
 that reach it are run, fastest first, until one fails. The order is the seed's: what was
-tried is a sample of all. What was found out lies in .mutants/ and is gone on with: a
-kill holds until its file changes, a survivor is tried again when a test has changed.
+tried is a sample of all, until tests are written for its survivors; then only another
+seed's says how the rest fares. What was found out lies in .mutants/ and is gone on
+with: a kill holds until its file changes, a survivor is tried again when a test has
+changed.
 """
 
 from __future__ import annotations
