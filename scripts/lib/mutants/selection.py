@@ -114,8 +114,10 @@ class Selection:
                 return self._queries[f"{database}:{change.query}"]
             return self._using(database, change.about or "")
         lines = self._lines[change.file]
-        if change.lines:
-            return set().union(*(lines.get(number, ()) for number in change.lines))
+        reaching = set().union(*(lines.get(number, ()) for number in change.lines))
+        if reaching:
+            return reaching
+        # Done at import, by a function that may be called then only, or by no test.
         named = self._naming(change.file)
         near = {test for test in self._fit if test.partition("::")[0] in named}
         return near.union(*lines.values())
