@@ -14,7 +14,7 @@ from jobpool.core.job import Lease, Settlement
 from jobpool.core.limits import PoolLimits
 from jobpool.core.policy import Policy
 from jobpool.core.settings import PoolSettings, Settings
-from jobpool.sandbox.frames import Done, Raised, Ready, RunJob
+from jobpool.sandbox.frames import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import messages as m
@@ -94,6 +94,7 @@ class World:
         self.hold_grants = False
         self._held_grant: m.Granted | None = None
         self.deaf_forks = False
+        self.deaf_children = False
         self._tokens = 0
         self._do(self.machine.start(self.now_s, 0))
 
@@ -189,7 +190,7 @@ class World:
                     self._answer(m.Granted(command.wanted, self._grant(command)))
                 case m.Assign(slot=slot, frames=frames):
                     self.sent.setdefault(slot, []).extend(frames)
-                case m.Send(slot=slot, frame=frame) if type(frame).__name__ == "Retire":
+                case m.Send(slot=slot, frame=Retire()) if not self.deaf_children:
                     self.died(slot, code=0)
                 case m.Settle(settlement=settlement):
                     self.settled.append(settlement)

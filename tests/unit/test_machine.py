@@ -17,6 +17,7 @@ from jobpool.errors import AppError, ConfigError, JobpoolBug
 from jobpool.sandbox.frames import Ask, Beat, Raised, Ready, Retire, StartFailed
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.attempts import RETIRE_LATE_S
 from jobpool.supervisor.reloading import reload_problem
 from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
 from world import MIB, World, done_of, pool
@@ -178,6 +179,19 @@ def test_what_a_zygote_ends_at_the_fence_is_no_crash() -> None:
     killed = Exit(signal=signal.SIGKILL)
     world.step(m.ChildExited(slot=0, exit=killed, fenced=True))
     assert [s.outcome for s in world.settled] == [Outcome.INTERRUPTED]
+
+
+def test_a_child_without_a_job_may_die_at_the_fence() -> None:
+    """One that did not retire, and was killed for that: nobody is to blame."""
+    world = World(pool("cpu", 1)).up()
+    world.deaf_children = True
+    world.step(m.Drain("SIGTERM"))
+    world.wait(RETIRE_LATE_S + 1)
+    assert world.took(m.Kill)
+    killed = Exit(signal=signal.SIGKILL)
+    world.step(m.ChildExited(slot=0, exit=killed, fenced=True))
+    assert world.machine.slots[0].state is SlotState.EMPTY
+    assert world.settled == []
 
 
 def test_a_child_that_begins_nothing_is_replaced() -> None:

@@ -303,7 +303,7 @@ class Attempts:
         death = _frame(exited, m.ChildExited)
         jobs, dones = list(slot.queue), dict(slot.dones)
         killed, killed_seq, now_s = slot.killed, slot.killed_seq, self._desk.now_s
-        if killed is None and death.fenced:
+        if killed is None and death.fenced and jobs:
             killed = Kill(KillReason.STOPPED, "its lease had run out")
             killed_seq = jobs[0].seq
         cpu_before_s = slot.cpu_s
