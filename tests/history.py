@@ -50,7 +50,8 @@ class Settled(Record, frozen=True, kw_only=True, gc=False):
     job: int
     token: int
     receipt: str
-    """``accepted``, ``stale``, ``completed`` or ``later``."""
+    """``accepted``, ``stale``, ``completed`` or ``later``; ``superseded``: its handler
+    was refused when it wanted to complete the job."""
     outcome: str | None
     state: str
     """The job's state after it."""
@@ -67,6 +68,8 @@ class Settled(Record, frozen=True, kw_only=True, gc=False):
     store_ms: int = 0
     canceled: bool = False
     """Its cancellation had been asked for."""
+    by_itself: bool = False
+    """Written by its handler, in a transaction of its own."""
     presumed: bool = False
     """Written by another run, which could not know what had begun."""
     costs: str = "itself"
@@ -191,6 +194,8 @@ class History(msgspec.Struct, kw_only=True):
     """What was left of processes, leases and files after the end."""
     broken: list[str] = []
     """Exceptions that nobody has caught."""
+    ordered: bool = False
+    """The records stand in the very order in which things happened."""
     excused: bool = False
     """A clock jumped, a host slept or the kernel let nothing die: leases of several
     hosts may overlap, within their rule."""

@@ -161,6 +161,7 @@ def tokens(history: History) -> Iterator[Violation]:
 def fencing(history: History) -> Iterator[Violation]:
     """I5: a lease ends once, by its own token; anything else changes nothing."""
     current: dict[int, int] = {}
+    completed: set[int] = set()
     stale = 0
     for record in history.records:
         if type(record) is Granted:
@@ -174,18 +175,26 @@ def fencing(history: History) -> Iterator[Violation]:
             stale += record.receipt == "stale"
             if record.receipt == "accepted":
                 current.pop(record.job, None)
-                if not holds:
-                    yield Violation(
-                        "I5", record.job, f"{record.token} was superseded, and counted"
-                    )
-            elif record.changed:
-                yield Violation(
-                    "I5", record.job, f"a {record.receipt} end changed the job"
-                )
-            elif holds and record.receipt == "stale":
-                yield Violation("I5", record.job, f"{record.token} held, was refused")
+                if record.by_itself:
+                    completed.add(record.token)
+            if wrong := _misanswered(record, holds=holds, completed=completed):
+                yield Violation("I5", record.job, wrong)
     if history.stale is not None and history.stale != stale:
         yield Violation("I5", 0, f"{stale} stale ends, {history.stale} counted")
+
+
+def _misanswered(record: Settled, *, holds: bool, completed: set[int]) -> str:
+    """Say what is wrong with the answer to the end of a lease, if anything is."""
+    token, receipt = record.token, record.receipt
+    if receipt == "accepted":
+        return "" if holds else f"{token} was superseded, and counted"
+    if record.changed:
+        return f"a {receipt} end changed the job"
+    if receipt == "completed" and token not in completed:
+        return f"{token} has completed it, says the store; nobody did"
+    if holds and receipt in {"stale", "superseded"}:
+        return f"{token} held, was refused"
+    return ""
 
 
 def overlap(history: History) -> Iterator[Violation]:
@@ -202,6 +211,8 @@ def overlap(history: History) -> Iterator[Violation]:
         elif type(record) is Ended or type(record) is Gone:
             living[record.job].pop(record.token, None)
     yield from _takeovers(history)
+    if history.ordered:
+        yield from _too_early(history)
 
 
 def _overlapping(history: History, new: Started, old: Started) -> Iterator[Violation]:
@@ -228,6 +239,31 @@ def _takeovers(history: History) -> Iterator[Violation]:
             over = record.holder_until_ms <= record.store_ms
             if not history.shared or not over:
                 text = f"{record.token} was taken from {record.holder}, which lives"
+                yield Violation("I6", record.job, text)
+
+
+def _too_early(history: History) -> Iterator[Violation]:
+    """No lease ends while anything of its attempt lives; none begins once it ended."""
+    running: set[int] = set()
+    left: set[int] = set()
+    over: set[int] = set()
+    for record in history.records:
+        if type(record) is Started:
+            running.add(record.token)
+            if record.token in over and not history.excused:
+                text = f"{record.token} begins, and its lease is over"
+                yield Violation("I6", record.job, text)
+        elif type(record) is Ended:
+            running.discard(record.token)
+            if "left" in record.guilt:
+                left.add(record.token)
+        elif type(record) is Gone:
+            left.discard(record.token)
+        elif type(record) is Settled and record.receipt == "accepted":
+            over.add(record.token)
+            excused = record.presumed or record.by_itself
+            if record.token in running | left and not excused:
+                text = f"{record.token} was settled, and something of it lives"
                 yield Violation("I6", record.job, text)
 
 

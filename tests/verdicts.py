@@ -61,6 +61,8 @@ def _unjust(settled: Settled, end: Ended | None, begun: bool) -> Iterator[Findin
         if not (outcome == "lost" and settled.presumed):
             yield job, f"{settled.token} never began, and is {outcome}"
         return
+    if settled.by_itself:
+        return  # whatever it does afterwards
     if end is None:
         if not (outcome == "lost" and settled.presumed):
             yield job, f"{settled.token} still runs, and is {outcome}"

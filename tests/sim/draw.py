@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from msgspec.structs import replace
+
 from sim.plan import Fate, Fault, JobPlan, Plan
 
 # What attempts do, and how often.
@@ -30,12 +32,19 @@ FATES = {
     "kill_parent": 2,
     "kill_zygote": 1,
     "soft": 1,
+    "complete": 4,
+    "complete_not": 1,
+    "complete_fail": 1,
+    "complete_crash": 1,
+    "complete_hang": 1,
 }
 FAULTS = {
     "kill_supervisor": 8,
     "kill_both": 3,
     "kill_at_step": 10,
     "stop_supervisor": 5,
+    "stop_at_grant": 3,
+    "stop_at_end": 5,
     "drain": 3,
     "quit": 2,
     "reload": 2,
@@ -52,6 +61,7 @@ FAULTS = {
     "lock_job": 2,
     "reboot": 2,
     "sleep_host": 2,
+    "sleep_at_completion": 5,
     "jump_wall": 2,
     "jump_store": 1,
     "cancel": 6,
@@ -66,14 +76,20 @@ FAULTS = {
 BURST_AFTER = 4
 """With more jobs, every other one comes at the same moment."""
 QUICK_S = 0.0004
-AT_LIMIT_S = 20.001
-"""A last word that comes when the time is over, and the kill is decided."""
+COMPLETE_S = (2.0, 12.0)
+LIMITS_S = (3.0, 20.0)
+"""Of silence, and of time (`application`)."""
+AROUND_S = (-0.0002, 0.0008)
+"""A last word that comes so near to a limit crosses with the kill."""
 LASTING_S = {
     "stop_supervisor": 40.0,
+    "stop_at_grant": 30.0,
+    "stop_at_end": 30.0,
     "stick_child": 15.0,
     "cut": 90.0,
     "outage": 90.0,
     "sleep_host": 120.0,
+    "sleep_at_completion": 20.0,
     "pause": 20.0,
     "kill_at_step": 40.0,
     "lock_job": 3.0,
@@ -96,6 +112,10 @@ def draw(seed: int) -> Plan:
     if not coarse:
         horizon_s = 5.0
         quiet_at_s = 10.0
+    jobs = _jobs(r, [p[0] for p in pools], horizon_s, is_fast=is_fast)
+    faults = _faults(r, horizon_s)
+    if any(fault.what == "sleep_at_completion" for fault in faults):
+        jobs = [_completing(job) for job in jobs]
     return Plan(
         seed=seed,
         shared=shared,
@@ -106,8 +126,8 @@ def draw(seed: int) -> Plan:
         budget_bytes=r.choice((None, None, None, 2**30, 2**29)),
         ttl_s=r.choice((5.0, 10.0, 20.0, 60.0)) if shared else 300.0,
         coarse=coarse,
-        jobs=tuple(_jobs(r, [p[0] for p in pools], horizon_s, is_fast=is_fast)),
-        faults=tuple(_faults(r, horizon_s)),
+        jobs=tuple(jobs),
+        faults=tuple(faults),
         quiet_at_s=quiet_at_s,
         hooks=r.random() < 0.3,
     )
@@ -136,6 +156,12 @@ def _jobs(
     return jobs
 
 
+def _completing(job: JobPlan) -> JobPlan:
+    """Let its first attempts complete it, slowly."""
+    slow, slower = (Fate("complete", seconds) for seconds in COMPLETE_S)
+    return replace(job, fates=(slow, slower, *job.fates))
+
+
 def _job(r: Random, pool: str, at_s: float, name: str) -> JobPlan:
     kind = r.choice(("work", "work", "work", "once", "beat"))
     fates = tuple(_fate(r) for _ in range(r.choice((1, 1, 2, 3))))
@@ -158,7 +184,7 @@ def _fate(r: Random) -> Fate:
     (name,) = r.choices(list(FATES), list(FATES.values()))
     seconds = r.choice((0.0004, 0.01, 0.3, 2.0, 12.0, 17.0))
     if r.random() < 0.02:
-        seconds = AT_LIMIT_S
+        seconds = r.choice(LIMITS_S) + r.uniform(*AROUND_S)
     return Fate(name, seconds)  # type: ignore[arg-type]
 
 

@@ -25,6 +25,8 @@ from sim.plan import Fate
 Send = Callable[["FromChild | str"], None]
 SEGV, KILLED = 11, 9
 BEAT_S = 1.0
+OPEN_S = 1.0
+"""A handler's own transaction is open for at most so long, or for no time at all."""
 
 
 def later(tree: Tree, seconds: float, act: Callable[[], None]) -> None:
@@ -111,8 +113,20 @@ def _done(
     *,
     surprise: str = "",
     go_on: bool = True,
+    completed: bool = False,
+    undone: bool = False,
 ) -> Done:
-    """Report the end of an attempt, and look for the next."""
+    """Report the end of an attempt, and look for the next.
+
+    Args:
+        tree: whose.
+        frame: the attempt.
+        error: what its handler raised.
+        surprise: what it has left behind.
+        go_on: look for the next.
+        completed: its handler called `complete`.
+        undone: and did not commit that.
+    """
     done = Done(
         seq=frame.seq,
         token=frame.token,
@@ -124,9 +138,11 @@ def _done(
         peak_rss_bytes=tree.rss_bytes,
         error=error,
         surprise=surprise,
+        completed=completed,
     )
     soft = error is not None and error.soft_timeout
-    cause = "done_ok" if error is None else "done_soft" if soft else "done_failed"
+    ok = error is None and not undone
+    cause = "done_ok" if ok else "done_soft" if soft else "done_failed"
     tree.send(done)
     tree.ended(cause, gave_up=error is not None and error.give_up)
     tree.age += 1
@@ -235,6 +251,46 @@ def _done_crash(tree: Tree, frame: RunJob) -> None:
     tree.die("itself", signal=SEGV)
 
 
+def _complete(tree: Tree, frame: RunJob) -> None:
+    """Complete the job in a transaction of one's own, open for a while."""
+    host = tree.run.host
+    tree.world.completions.come(host)
+    if host.asleep_s is None:
+        _write_completion(tree, frame)
+    else:
+        host.goes_first = lambda: _write_completion(tree, frame)
+
+
+def _write_completion(tree: Tree, frame: RunJob) -> None:
+    world = tree.world
+    open_s = OPEN_S * max(0.0, world.random.uniform(-1.0, 1.0))
+    if not world.completions.write(tree, frame, open_s):
+        _done(tree, frame, Raised(["jobpool.Superseded"], "late", ""))
+    elif open_s:
+        later(tree, open_s, lambda: _end_completed(tree, frame))
+    else:
+        _end_completed(tree, frame)
+
+
+def _end_completed(tree: Tree, frame: RunJob) -> None:
+    """Commit, or do not, and come to whatever end."""
+    world, how = tree.world, tree.world.fate_of(frame).name
+    if how in {"complete_fail", "complete_crash"}:
+        commits = world.random.random() < 0.5
+    else:
+        commits = how != "complete_not"
+    knows = commits and world.completions.commit(tree, frame)
+    if not world.completions.stands(frame.id, frame.token):
+        world.sometimes["a completion was never committed"] += 1
+    if how == "complete_crash":
+        tree.die("itself", signal=SEGV)
+    elif how == "complete_fail" or (commits and not knows):
+        error = Raised(["builtins.OSError"], "no answer", "")
+        _done(tree, frame, error, completed=True)
+    elif how != "complete_hang":
+        _done(tree, frame, completed=True, undone=not commits)
+
+
 def _kill_parent(tree: Tree, _frame: RunJob) -> None:
     tree.world.kill_supervisor_of(tree.run)
 
@@ -267,4 +323,9 @@ _FATES: Mapping[str, Callable[[Tree, RunJob], None]] = {
     "done_crash": _done_crash,
     "kill_parent": _kill_parent,
     "kill_zygote": _kill_zygote,
+    "complete": _complete,
+    "complete_not": _complete,
+    "complete_fail": _complete,
+    "complete_crash": _complete,
+    "complete_hang": _complete,
 }

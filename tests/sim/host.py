@@ -185,6 +185,8 @@ class Host:
         """Its children; stopped while the host sleeps."""
         self.asleep_s: float | None = None
         """Since when it is suspended."""
+        self.goes_first: Callable[[], None] = lambda: None
+        """What is done when it wakes up, before anybody looks at a clock."""
         self.oom_kills = 0
 
     @property

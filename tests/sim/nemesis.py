@@ -18,6 +18,7 @@ EXCUSES = frozenset(
     (
         "jump_store",
         "sleep_host",
+        "sleep_at_completion",
         "stick_child",
         "kill_both",
         "kill_zygote",
@@ -25,6 +26,7 @@ EXCUSES = frozenset(
     )
 )
 """After these, leases of several hosts may overlap within their rule."""
+WITHOUT_NETWORK_S = 5.0
 
 
 class Nemesis:
@@ -48,10 +50,12 @@ class Nemesis:
             self._kernel.go_on(process)
         for link in self._world.links():
             link.cut_until_s = link.faulty_until_s = 0.0
+            link.at.clear()
         for supervisor in self._world.supervisors:
             supervisor.process.dies_at_step = 0
         self._world.chances.clear()
         self._world.locked.clear()
+        self._world.completions.on_next = None
 
     # -- supervisors -------------------------------------------------------------------
 
@@ -80,6 +84,32 @@ class Nemesis:
         if one := self._one(fault):
             self._stop(one.process, fault.seconds)
             self._note(one.name, fault.seconds)
+
+    def stop_at_grant(self, fault: Fault) -> None:
+        """SIGSTOP with leases on their way; it goes on before its network does."""
+        if one := self._one(fault):
+            self._stop_at(one, "granted", fault.seconds, WITHOUT_NETWORK_S)
+
+    def stop_at_end(self, fault: Fault) -> None:
+        """SIGSTOP with ends in its hand."""
+        if one := self._one(fault):
+            self._stop_at(one, "settling", fault.seconds, 0.0)
+
+    def _stop_at(
+        self, one: SimSupervisor, point: str, seconds: float, deaf_s: float
+    ) -> None:
+        """Stop it there for so long; where leases end by time, beyond its own."""
+        plan = self._world.plan
+        if plan.shared:
+            seconds += plan.ttl_s
+
+        def act() -> None:
+            self._world.sometimes[f"stopped when {point}"] += 1
+            self._note(one.name, seconds + deaf_s)
+            one.link.cut_until_s = self._kernel.now_s + seconds + deaf_s
+            self._stop(one.process, seconds)
+
+        one.link.at[point] = act
 
     def drain(self, fault: Fault) -> None:
         """SIGTERM; who keeps supervisors running starts another one."""
@@ -207,16 +237,24 @@ class Nemesis:
 
     def sleep_host(self, fault: Fault) -> None:
         """A host is suspended: everything on it stands still."""
-        host = self._host(fault)
+        self._sleep(self._host(fault), fault.seconds)
+
+    def sleep_at_completion(self, fault: Fault) -> None:
+        """It is, with a handler about to complete its job, for longer than leases."""
+        plan = self._world.plan
+        seconds = fault.seconds + (plan.ttl_s if plan.shared else 0.0)
+        self._world.completions.on_next = lambda host: self._sleep(host, seconds)
+
+    def _sleep(self, host: Host, seconds: float) -> None:
         if host.asleep_s is not None:
             return
-        self._note(host.name, fault.seconds)
+        self._note(host.name, seconds)
         host.asleep_s = self._kernel.now_s
         for supervisor in self._world.supervisors:
             if supervisor.host is host and supervisor.process.alive:
                 self._kernel.stop(supervisor.process)
         self._kernel.stop(host.machine)
-        self._kernel.after(fault.seconds, lambda: self._wake(host))
+        self._kernel.after(seconds, lambda: self._wake(host))
 
     def _wake(self, host: Host) -> None:
         """Resume a host: what was stopped on it goes on, whoever had stopped it."""
@@ -224,6 +262,8 @@ class Nemesis:
             return
         host.clock.slept_s += self._kernel.now_s - host.asleep_s
         host.asleep_s = None
+        first, host.goes_first = host.goes_first, lambda: None
+        first()
         for supervisor in self._world.supervisors:
             if supervisor.host is host:
                 self._kernel.go_on(supervisor.process)

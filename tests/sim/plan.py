@@ -35,6 +35,11 @@ FateName = Literal[
     "kill_zygote",
     "soft",
     "flood",
+    "complete",
+    "complete_not",
+    "complete_fail",
+    "complete_crash",
+    "complete_hang",
 ]
 
 

@@ -13,6 +13,9 @@ RARE = (
     "a child did not die when killed",
     "a child did not retire",
     "a child hung in its start",
+    "a completion stands whatever became of its attempt",
+    "a completion was never committed",
+    "a completion was superseded",
     "a fork was refused",
     "a hook's job was stored",
     "a job expired",
@@ -26,6 +29,9 @@ RARE = (
     "an open transaction held a job",
     "an orphan was swept",
     "killed between two steps",
+    "stopped when granted",
+    "stopped when settling",
+    "a last word crossed with the kill",
     "said job_quarantined",
     "said lease_fenced",
     "said lease_regained",
@@ -64,6 +70,8 @@ def notable(history: History) -> Counter[str]:
     for end in history.of(Settled):
         if end.receipt == "stale":
             found["an end was refused as stale"] += 1
+        if end.receipt == "completed" and end.outcome not in {None, "failed"}:
+            found["a completion stands whatever became of its attempt"] += 1
         if end.receipt == "accepted":
             found.update(_of_end(end, causes.get(end.token), kinds.get(end.job, "")))
     revived = sum(act.what == "revive" for act in history.of(Operated))

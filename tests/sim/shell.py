@@ -280,6 +280,8 @@ class SimChildren:
                 return
             self._reactor.feed(m.FrameBroken(number, frame))
             return
+        if isinstance(frame, Done) and self._slots[number].killed is not None:
+            self.host.world.sometimes["a last word crossed with the kill"] += 1
         peak = tree.rss_bytes if isinstance(frame, Done) else 0
         self._reactor.feed(m.FramesArrived(number, [frame], peak))
 

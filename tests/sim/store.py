@@ -9,7 +9,7 @@ committed goes to the history; what was undone does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,9 @@ class Link:
         """Of the answers: what was committed is not known to be."""
         self.slow_s = 0.0
         self.faulty_until_s = 0.0
+        self.at: dict[str, Callable[[], None]] = {}
+        """What happens, once, when its process comes to a point: ``granted``, jobs were
+        leased and it does not know yet; ``settling``, it is about to write ends."""
 
     def there(self) -> None:
         """Carry a request.
@@ -78,6 +81,18 @@ class Link:
         if kernel.now_s < self.cut_until_s or self._has_bad_luck(self.mute_share):
             kernel.sometimes["the answer to a commit was lost"] += 1
             raise OutcomeUnknown("the answer was lost")
+
+    def pass_point(self, name: str) -> bool:
+        """Come to a point; what waits there happens, and may stop the process.
+
+        Returns:
+            Whether something did. An answer that was on its way has arrived meanwhile.
+        """
+        act = self.at.pop(name, None)
+        if act is not None:
+            act()
+            self._kernel.sleep(0.0)
+        return act is not None
 
     def _is_slow_today(self) -> bool:
         """Say whether others get a turn between a commit and its answer."""
@@ -143,7 +158,13 @@ class SimStore(MemoryStore):
             self._is_within = False
         for record in self._written:
             self._world.note(record)
-        self._link.back()
+        granted = any(type(record) is Granted for record in self._written)
+        if not (granted and self.pass_point("granted")):
+            self._link.back()
+
+    def pass_point(self, name: str) -> bool:
+        """Come to a point; say whether something waited there."""
+        return self._link.pass_point(name)
 
     def _note(self, record: Record) -> None:
         self._written.append(record)
@@ -185,7 +206,9 @@ class SimStore(MemoryStore):
             jobs, receipts = self._database.jobs, []
             for one in settlements:
                 before = jobs.get(one.id)
-                if self._world.is_locked(one.id):
+                if self._world.completions.stands(one.id, one.token):
+                    receipt = Receipt.COMPLETED
+                elif self._world.is_locked(one.id):
                     self._world.sometimes["an open transaction held a job"] += 1
                     receipt = Receipt.LATER
                 else:

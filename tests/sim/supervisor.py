@@ -71,6 +71,11 @@ class SimStoreThread(_Green, StoreThread):
         self._changed: Any = SimCondition(kernel)
         self.opened: Any = SimEvent(kernel)
 
+    def _commit(self, store: Any, batch: Any, due: Any) -> None:
+        if due:
+            store.pass_point("settling")
+        super()._commit(store, batch, due)
+
     def _reconcile(self, store: Store) -> None:
         self._kernel.sometimes["a lost answer was looked into"] += 1
         super()._reconcile(store)

@@ -24,6 +24,7 @@ from jobpool.store.memory import MemoryDatabase
 from jobpool.store.records import Run
 from jobpool.supervisor import messages as m
 from sim.application import budgets_of, call_of, report_of, settings_of
+from sim.completing import Completions
 from sim.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
 from sim.kernel import Endless, Kernel, Process
 from sim.nemesis import EXCUSES, Nemesis
@@ -52,12 +53,11 @@ class World:
         self.kernel = Kernel(plan.seed * 7 + 1)
         self.random = random.Random(plan.seed * 7 + 2)
         self.sometimes = self.kernel.sometimes
-        self.history = History(shared=plan.shared)
+        self.history = History(shared=plan.shared, ordered=True)
         self.database = MemoryDatabase(f"seed {plan.seed}")
         self.server_clock = StoreClock(self.kernel)
         self.hosts = [Host(self, f"host{i}") for i in range(plan.hosts)]
-        self.settings = settings_of(plan)
-        self.report = report_of(plan)
+        self.settings, self.report = settings_of(plan), report_of(plan)
         self.supervisors: list[SimSupervisor] = []
         self.runs: dict[str, RunDir] = {}
         self.chances: dict[str, tuple[float, float]] = {}
@@ -66,9 +66,9 @@ class World:
         self.reclaim_pause_s = 0.0
         """Between two looks for dead runs, at least."""
         self.nemesis = Nemesis(self)
+        self.completions = Completions(self)
         self._plans: dict[str, JobPlan] = {}
-        self._restless = True
-        self._ending = False
+        self._restless, self._ending = True, False
         self._producer = Process("producer")
         self._producer_link = Link(self.kernel, self._producer)
         self._producer_store = SimStore(
@@ -192,7 +192,7 @@ class World:
             self.kernel.sleep(AGAIN_S)
 
     def asked(self, call: str) -> None:
-        """A handler asks for a job; whether it is answered is nobody's business."""
+        """A handler asks for a job; nobody needs an answer."""
         self.note(Called(at_s=self.kernel.now_s, call=call, answer="unknown"))
 
     def payload(self, call: str) -> bytes:
@@ -266,7 +266,8 @@ class World:
 
     def is_locked(self, job: int) -> bool:
         """Say whether somebody's open transaction holds a job."""
-        return self.locked.get(job, 0.0) > self.kernel.now_s
+        locked = self.locked.get(job, 0.0) > self.kernel.now_s
+        return locked or self.completions.holds(job)
 
     def ring(self) -> None:
         """Wake the supervisors, most of the time."""

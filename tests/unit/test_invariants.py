@@ -11,6 +11,7 @@ from history import (
     Called,
     Ended,
     FinalJob,
+    Gone,
     Granted,
     History,
     Operated,
@@ -117,6 +118,31 @@ def test_a_suspect_pays_for_what_is_lost_beside_it() -> None:
     paid = settled(99, **lost, costs="a recovery", job=2)
     assert "I8" in broken(called(), *free)
     assert "I8" not in broken(called(), *free, paid)
+
+
+def test_what_lives_keeps_its_lease() -> None:
+    """I6, where records stand in order: what is settled has ended, and never begins."""
+    early = (*GOOD[:3], settled(), ended())
+    late = (*GOOD[:2], settled(outcome=None, state="runnable"), started())
+    left = (*GOOD[:3], ended(guilt=("left",)), settled(), Gone(at_s=5, job=1, token=1))
+    for records in (early, late, left):
+        assert "I6" in broken(*records, ordered=True)
+        assert "I6" not in broken(*records)
+    assert "I6" not in broken(*GOOD, ordered=True)
+    assert "I6" not in broken(*left[:4], left[5], left[4], ordered=True)
+
+
+def test_a_completion_is_the_one_end() -> None:
+    """I5: it counts under its own token only, whatever becomes of its attempt."""
+    wrote = settled(by_itself=True)
+    told = settled(outcome="crashed", receipt="completed", changed=False)
+    dies = ended(cause="itself")
+    refused = settled(by_itself=True, receipt="superseded", changed=False)
+    assert broken(*GOOD[:3], wrote, dies, told, ordered=True) == set()
+    assert "I5" in broken(*GOOD[:3], dies, told)
+    assert "I5" in broken(*GOOD[:3], wrote, dies, settled(outcome="crashed"))
+    assert "I5" in broken(*GOOD[:3], refused)
+    assert "I5" in broken(*GOOD[:2], settled(outcome=None, state="runnable"), wrote)
 
 
 def test_nothing_begins_after_a_confirmed_cancel() -> None:

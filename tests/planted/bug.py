@@ -1,0 +1,49 @@
+"""What a planted bug is: which promise it breaks, and who must see that."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Promise(StrEnum):
+    """What README.md promises, in its own words."""
+
+    DURABLE = "Accepted means durable"
+    FENCED = "At least once, fenced"
+    INNOCENCE = "One death, one job"
+    BOUNDED_PATHS = "Every path is bounded"
+    HARD_LIMITS = "Hard limits are hard"
+    AT_MOST_ONCE = "At most once on request"
+    NO_OVERLAP = "No overlap on one host"
+    LATE_OVERLAP = "Overlap on several hosts only after expiry"
+    BOUNDED_DATA = "Everything is bounded"
+    NOTHING_OF_YOURS = "The supervisor runs nothing of yours"
+    NAMED_ENDS = "Every end is named"
+
+
+class Layer(StrEnum):
+    """Who looks."""
+
+    SIMULATION = "simulation"
+    CHAOS = "chaos"
+    CRASH_POINTS = "crash points"
+    SUITE = "tests"
+
+
+class Edit(NamedTuple):
+    """One text in one file of the source, and another in its place."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Bug(NamedTuple):
+    """A planted bug, whatever plants it."""
+
+    name: str
+    promise: Promise
+    layer: Layer
+    where: str = ""
+    """The test files that must see it, for those that tests see."""

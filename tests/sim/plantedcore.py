@@ -1,0 +1,312 @@
+"""Bugs of supervisors and of the rules, to plant in the simulation."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from jobpool.core import lifecycle
+from jobpool.core.job import JobState
+from jobpool.core.outcome import CHARGES, Charge, Outcome
+from jobpool.core.policy import Rerun
+from jobpool.core.suspicion import LOSSES
+from jobpool.sandbox import verdict
+from jobpool.sandbox.identity import Alive, DeadRun
+from jobpool.supervisor import attempts
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.fencing import Fencing
+from jobpool.supervisor.leasing import Leasing
+from jobpool.supervisor.loading import Loading
+from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.outbox import Outbox
+from jobpool.supervisor.pulse import Pulse
+from jobpool.supervisor.reclaim import Reclaimer
+from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.storethread import StoreThread
+from planted.bug import Promise
+from sim.host import Host, RunDir
+from sim.planting import Change, breaks, nothing
+from sim.zygotes import SimZygotes
+
+replace = msgspec.structs.replace
+reclaim = import_module("jobpool.supervisor.reclaim")
+
+
+@breaks(Promise.NO_OVERLAP)
+def reclaim_the_living() -> list[Change]:
+    right = reclaim.Reclaimer._consider
+
+    def wrong(self: Any, run: Any) -> None:
+        host = self._root.host
+        found = host.runs.get(run.id)
+        if found is not None and isinstance(
+            host.prove_dead(run.id, same_boot=True), Alive
+        ):
+            proof = DeadRun(running_tokens=frozenset(found.marks))
+            self._store.chore(lambda store: self._reclaim(store, run, proof))
+            return
+        right(self, run)
+
+    return [(Reclaimer, "_consider", wrong)]
+
+
+@breaks(Promise.INNOCENCE)
+def blame_who_never_began() -> list[Change]:
+    right = Attempts.died
+
+    def wrong(self: Any, slot: Any, exited: Any) -> None:
+        right(self, slot, replace(exited, never_begun=()))
+
+    return [(Attempts, "died", wrong)]
+
+
+@breaks(Promise.INNOCENCE)
+def interruptions_are_crashes() -> list[Change]:
+    wrong = {**verdict.OUTCOME_OF_KILL, verdict.KillReason.STOPPED: Outcome.CRASHED}
+    return [(verdict, "OUTCOME_OF_KILL", wrong)]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def drain_forgets_what_waits() -> list[Change]:
+    return [(Leasing, "give_up", lambda _self, pool: pool.backlog.clear())]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def retry_for_ever() -> list[Change]:
+    def wrong(*_args: Any, **_named: Any) -> Any:
+        return lifecycle.JobEvent.TRY_AGAIN, 1.0, ""
+
+    return [(lifecycle, "_judge_failure", wrong)]
+
+
+@breaks(Promise.FENCED)
+def failed_commit_forgets_ends() -> list[Change]:
+    right = StoreThread._failed
+
+    def wrong(self: Any, batch: Any, error: Any) -> None:
+        self._outbox._waiting.clear()
+        right(self, batch, error)
+
+    return [(StoreThread, "_failed", wrong)]
+
+
+@breaks(Promise.AT_MOST_ONCE)
+def run_again_what_must_not() -> list[Change]:
+    right = Registry.policy
+
+    def wrong(self: Any, kind: str) -> Any:
+        return replace(right(self, kind), rerun=Rerun.ALWAYS)
+
+    return [(Registry, "policy", wrong)]
+
+
+@breaks(Promise.NO_OVERLAP)
+def expiry_is_proof() -> list[Change]:
+    def wrong(self: Any, *, tidy: bool) -> None:
+        del tidy
+        for run in self._ask(lambda store: store.open_runs()) or ():
+            if run.id != self._own.id:
+                self._store.chore(
+                    lambda store, run=run: (
+                        self._reclaim(store, run, DeadRun())
+                        if run.lease_until_ms < self._clock.utc_ms()
+                        else ()
+                    )
+                )
+
+    return [(Reclaimer, "_look_for_dead", wrong)]
+
+
+@breaks(Promise.LATE_OVERLAP)
+def nobody_fences() -> list[Change]:
+    return [
+        (Fencing, "is_due", property(lambda _self: False)),
+        (SimZygotes, "look_at_fence", nothing),
+    ]
+
+
+@breaks(Promise.LATE_OVERLAP)
+def lease_believed_longer() -> list[Change]:
+    right = Pulse._tell
+
+    def wrong(self: Any, ttl_s: float) -> None:
+        self._until_s += 3 * ttl_s
+        right(self, ttl_s)
+
+    return [(Pulse, "_tell", wrong)]
+
+
+@breaks(Promise.FENCED)
+def no_reconciliation() -> list[Change]:
+    def wrong(self: Any, _store: Any) -> None:
+        self.in_doubt = False
+
+    return [(Outbox, "reconcile", wrong)]
+
+
+@breaks(Promise.NO_OVERLAP)
+def survivors_are_overlooked() -> list[Change]:
+    return [(RunDir, "survivors", lambda _self: iter(()))]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def one_crash_more() -> list[Change]:
+    right = lifecycle.crashes_in_window
+
+    def wrong(*args: Any) -> int:
+        return right(*args) - 1
+
+    return [(lifecycle, "crashes_in_window", wrong)]
+
+
+@breaks(Promise.HARD_LIMITS)
+def no_time_limit() -> list[Change]:
+    right = Attempts.due
+
+    def wrong(self: Any, slot: Any, detail: Any) -> None:
+        job = slot.queue[0]
+        job.limits = replace(job.limits, timeout_s=1e6)
+        right(self, slot, detail)
+
+    return [(Attempts, "due", wrong)]
+
+
+@breaks(Promise.NAMED_ENDS)
+def last_words_are_ignored() -> list[Change]:
+    return [(Attempts, "late_done", nothing)]
+
+
+@breaks(Promise.FENCED)
+def lost_zygote_stays_lost() -> list[Change]:
+    return [(Loading, "retry", nothing)]
+
+
+@breaks(Promise.FENCED)
+def failed_grant_is_awaited() -> list[Change]:
+    return [(Leasing, "failed", nothing)]
+
+
+@breaks(Promise.FENCED)
+def recalled_jobs_vanish() -> list[Change]:
+    right = Attempts.recalled
+
+    def wrong(self: Any, slot: Any, seqs: Any) -> list[Any]:
+        right(self, slot, seqs)
+        return []
+
+    return [(Attempts, "recalled", wrong)]
+
+
+@breaks(Promise.NAMED_ENDS)
+def any_done_will_do() -> list[Change]:
+    right = Attempts.done
+
+    def wrong(self: Any, slot: Any, frame: Any) -> None:
+        job = slot.queue[0]
+        frame.token, frame.seq = job.lease.token, job.seq
+        right(self, slot, frame)
+
+    return [(Attempts, "done", wrong)]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def marks_are_not_read() -> list[Change]:
+    right = Host.prove_dead
+
+    def wrong(self: Any, run: str, *, same_boot: bool) -> Any:
+        proof = right(self, run, same_boot=same_boot)
+        if isinstance(proof, DeadRun):
+            return replace(proof, running_tokens=frozenset())
+        return proof
+
+    return [(Host, "prove_dead", wrong)]
+
+
+@breaks(Promise.INNOCENCE)
+def everything_was_running() -> list[Change]:
+    right = reclaim._verdict
+
+    def wrong(lease: Any, _running: Any, registry: Any, now_ms: int) -> Any:
+        return right(lease, None, registry, now_ms)
+
+    return [(reclaim, "_verdict", wrong)]
+
+
+@breaks(Promise.LATE_OVERLAP)
+def a_fence_trusts_what_comes() -> list[Change]:
+    right = Leasing._accept
+
+    def wrong(self: Any, lease: Any) -> None:
+        self._asked_epoch = self._desk.epoch
+        fenced, self._desk.fenced = self._desk.fenced, False
+        right(self, lease)
+        self._desk.fenced = fenced
+
+    return [(Leasing, "_accept", wrong)]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def settled_twice_is_an_end() -> list[Change]:
+    right = Machine._settled
+
+    def wrong(self: Any, event: m.Settled) -> None:
+        right(self, replace(event, count=event.count + 1))
+
+    return [(Machine, "_settled", wrong)]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def dead_before_the_budget() -> list[Change]:
+    right = lifecycle.spent_attempts
+
+    def wrong(*args: Any) -> tuple[int, int]:
+        spent, under = right(*args)
+        return spent + 1, under
+
+    return [(lifecycle, "spent_attempts", wrong)]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def quarantined_is_dead() -> list[Change]:
+    table = {state: dict(cells) for state, cells in lifecycle.TRANSITIONS.items()}
+    table[JobState.LEASED][lifecycle.JobEvent.QUARANTINE] = JobState.DEAD
+    return [(lifecycle, "TRANSITIONS", table)]
+
+
+def _charge(outcome: Outcome, charge: Charge) -> list[Change]:
+    return [(lifecycle, "CHARGES", {**CHARGES, outcome: charge})]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def lost_is_not_counted() -> list[Change]:
+    free = {
+        death: {
+            standing: loss._replace(charge=loss.charge._replace(recovery=False))
+            for standing, loss in row.items()
+        }
+        for death, row in LOSSES.items()
+    }
+    return [(reclaim, "LOSSES", free)]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def crashes_are_not_counted() -> list[Change]:
+    return _charge(Outcome.CRASHED, Charge(failure=True, end_unknown=True))
+
+
+@breaks(Promise.INNOCENCE)
+def interruptions_spend_attempts() -> list[Change]:
+    return _charge(Outcome.INTERRUPTED, Charge(failure=True, end_unknown=True))
+
+
+@breaks(Promise.FENCED)
+def what_was_never_committed_is_a_success() -> list[Change]:
+    right = attempts.verdict_of_done
+
+    def wrong(done: Any, slot: str) -> Any:
+        return right(replace(done, completed=False), slot)
+
+    return [(attempts, "verdict_of_done", wrong)]
