@@ -13,6 +13,7 @@ so what was told before a kill was told before it.
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html, seccomp_unotify(2).
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -83,6 +84,7 @@ _SECCOMP, _TELL, _SLEEP = "seccomp", "fadvise64", "clock_nanosleep"
 _NOTIFY, _ALLOW = 0x7FC00000, 0x7FFF0000
 _SET_MODE_FILTER, _NEW_LISTENER, _SPEC_ALLOW = 1, 1 << 3, 1 << 2
 _PR_SET_NO_NEW_PRIVS = 38
+_PIDFD_GETFD = 438  # on every architecture
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 _NOTICE = struct.Struct("=QII iIQ 6Q")
@@ -126,6 +128,24 @@ class Call(NamedTuple):
         if b"\0" not in found:
             found += self.memory(at + left, 4096)
         return os.fsdecode(found.partition(b"\0")[0])
+
+    def hang_up(self):
+        """Shut the connection down that the first argument is."""
+        process = os.pidfd_open(self.pid)
+        try:
+            fd = _libc.syscall(
+                ctypes.c_long(_PIDFD_GETFD),
+                ctypes.c_int(process),
+                ctypes.c_int(self.arguments[0]),
+                ctypes.c_uint(0),
+            )
+        finally:
+            os.close(process)
+        if fd < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"pidfd_getfd: {os.strerror(number)}")
+        with contextlib.suppress(OSError), socket.socket(fileno=fd) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
 
     def file(self):
         """Return what the first argument, a descriptor, is open on."""

@@ -6,6 +6,9 @@ fails with each errno that it may have, once and for good, alone and beside a ne
 that keeps the file open. Then the power fails: what was not synced is lost, torn or
 reordered. After each, the state must be the old or the new one, with everything
 acknowledged, and the operation must succeed when it is tried again.
+
+At last `jobpool move` is hit in the same ways while it moves a queue into a real
+PostgreSQL server; then somebody else goes on with the move, or gives it up.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import crash_filter
+from crash_move import MovePoint, points_of_a_move, run_move_point
 from crash_operations import OPERATIONS
 from crash_point import Point, Result, points_of, run_point
 from crash_states import work_root
+from postgres_server import server
 from power_cut import Cut, cut_the_power, cuts_of
 
 PROBLEMS_SHOWN_MAX = 40
@@ -44,7 +49,9 @@ def main() -> int:
         return 2
     started_s = time.monotonic()
     names = options.operation or list(OPERATIONS)
-    work_root()  # Made here, so that it is removed here.
+    work_root()  # Made here, so that it is removed here; the server as well.
+    if options.moves:
+        server()
     rng = random.Random(options.seed)  # noqa: S311 - repeatable, not secret
     with multiprocessing.get_context("fork").Pool(_PROCESSES) as pool:
         points = _all_points(pool, names)
@@ -54,7 +61,10 @@ def main() -> int:
         hits = list(zip(points, pool.imap(run_point, points, 8), strict=False))
         cuts = list(cuts_of(names, options.power_cuts, rng))
         outages = list(zip(cuts, pool.imap(cut_the_power, cuts, 8), strict=False))
-    page = _page(hits, outages, known)
+        moves = points_of_a_move() if options.moves else []
+        moves = rng.sample(moves, min(options.moves, len(moves)))
+        moved = list(zip(moves, pool.imap(run_move_point, moves), strict=False))
+    page = _page(hits, outages, moved, known)
     page |= {"seed": options.seed, "seconds": round(time.monotonic() - started_s, 1)}
     print(json.dumps(page) if options.json else _text(page))
     return 1 if page["violations"] else 0
@@ -64,6 +74,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
     parser.add_argument("--points", type=int, help="so many of them; default: all")
     parser.add_argument("--power-cuts", type=int, default=1000, help="default: 1000")
+    parser.add_argument("--moves", type=int, default=100, help="default: 100")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     parser.add_argument(
         "--operation",
@@ -86,6 +97,7 @@ def _points_of_both(name: str) -> list[Point]:
 def _page(
     hits: list[tuple[Point, Result]],
     outages: list[tuple[Cut, str | None]],
+    moved: list[tuple[MovePoint, str | None]],
     known: int,
 ) -> dict[str, Any]:
     faults = Counter(
@@ -93,7 +105,8 @@ def _page(
     )
     found = [f"{point}: {one.problem}" for point, one in hits if one.problem]
     found += [f"{cut}: {problem}" for cut, problem in outages if problem]
-    trials = len(hits) + len(outages)
+    found += [f"{point}: {problem}" for point, problem in moved if problem]
+    trials = len(hits) + len(outages) + len(moved)
     return {
         "points": len(hits),
         "points_known": known,
@@ -102,6 +115,7 @@ def _page(
         "faults": dict(sorted(faults.items())),
         "by_operation": dict(Counter(point.operation for point, _ in hits)),
         "power_cuts": len(outages),
+        "moves": len(moved),
         "violations": len(found),
         # With none seen in n trials, the rule of three.
         "at_most_with_95_percent": None if found or not trials else 3 / trials,
@@ -117,7 +131,7 @@ def _lines(page: dict[str, Any]) -> Iterator[str]:
     yield (
         f"{page['points']} of {page['points_known']} crash points "
         f"({page['points_met']} met), {page['power_cuts']} power cuts, "
-        f"{page['seconds']} s, seed {page['seed']}"
+        f"{page['moves']} moves, {page['seconds']} s, seed {page['seed']}"
     )
     for what in ("faults", "by_operation"):
         yield f"{what}: {', '.join(f'{k} {v}' for k, v in page[what].items())}"

@@ -19,7 +19,7 @@ from crash_operations import OPERATIONS
 from crash_preparations import open_at
 
 TOP = Path(__file__).parents[2]
-POINTS, POWER_CUTS = 2000, 200
+POINTS, POWER_CUTS, MOVES = 2000, 200, 30
 pytestmark = pytest.mark.skipif(
     not crash_filter.is_available(),
     reason="this kernel or architecture cannot tell a parent of system calls "
@@ -39,6 +39,7 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
             TOP / "scripts/lib/crash_points.py",
             f"--points={POINTS}",
             f"--power-cuts={POWER_CUTS}",
+            f"--moves={MOVES}",
             f"--seed={seed}",
             "--json",
         ],
@@ -52,6 +53,7 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
     assert page["problems"] == [], f"seed {seed}"
     assert (run.returncode, page["violations"]) == (0, 0)
     assert (page["points"], page["power_cuts"]) == (POINTS, POWER_CUTS)
+    assert page["moves"] == MOVES
     assert page["by_operation"].keys() == OPERATIONS.keys()
     assert page["points_met"] >= POINTS * 0.99
     assert page["errors_reported"] >= POINTS * 0.1
