@@ -17,7 +17,6 @@ from typing import Any
 
 from invariants import CHECKED_BY
 from sim.many import Sums, run_many
-from sim.planted import BUGS, planted
 from sim.rare import RARE
 from sim.shrink import shrink, story
 from sim.simulate import run_seed
@@ -36,14 +35,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--minutes", type=float, help="begin no seed after so long")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument(
-        "--planted",
-        action="store_true",
-        help="plant each known bug, and look how many seeds find it",
-    )
     given = parser.parse_args()
-    if given.planted:
-        return _find_planted(given.seed0, given.seeds)
     began_s = time.monotonic()
     until_s = began_s + 60 * given.minutes if given.minutes else float("inf")
     said = _Said()
@@ -112,25 +104,6 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     yield "sometimes"
     for name, count in figures["sometimes"].items():
         yield f"  {count:>12,}  {name}"
-
-
-def _find_planted(seed0: int, seeds: int) -> int:
-    """Plant every bug in turn; say which seed found it."""
-    missed = 0
-    for name in BUGS:
-        with planted(name):
-            results = (run_seed(seed) for seed in range(seed0, seed0 + seeds))
-            found = next((result for result in results if result.found), None)
-        if found is None:
-            missed += 1
-            print(f"MISSED  {name}", flush=True)
-        else:
-            number = found.plan.seed - seed0 + 1
-            print(f"{number:>6}  {found.found[0].rule:4} {name}", flush=True)
-    print(
-        f"{len(BUGS) - missed} of {len(BUGS)} planted bugs found within {seeds} seeds"
-    )
-    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -29,13 +29,6 @@ def options_of(words):
     parser.add_argument("--drain", type=float, default=120.0, help="seconds at most")
     parser.add_argument("--json", metavar="FILE", help="where the figures go, too")
     parser.add_argument("--keep", action="store_true", help="keep logs and marks")
-    parser.add_argument(
-        "--planted",
-        nargs="?",
-        const="all",
-        metavar="NAME",
-        help="plant known bugs, one a run, and say which of them are found",
-    )
     return parser.parse_args(words)
 
 
@@ -60,10 +53,6 @@ def isolate():
 def main(words):
     """Play the run; return 0 if everything is as it must be."""
     options = options_of(words)
-    if options.planted:
-        from chaos.planting import hunt
-
-        return hunt(options)
     isolate()
     from chaos import figures, play
 

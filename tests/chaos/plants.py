@@ -6,19 +6,14 @@ is not there exactly once is an error: a plant must not fade while the source mo
 
 from typing import NamedTuple
 
-
-class Edit(NamedTuple):
-    """One text in one file, and another in its place."""
-
-    file: str
-    old: str
-    new: str
+from planted.bug import Edit, Promise
 
 
 class Plant(NamedTuple):
     """A bug."""
 
     name: str
+    promise: Promise
     breaks: frozenset[str]
     """Rules of which at least one must be seen broken."""
     edits: tuple[Edit, ...]
@@ -27,6 +22,7 @@ class Plant(NamedTuple):
 PLANTS = (
     Plant(
         "a living run is taken for dead",
+        Promise.NO_OVERLAP,
         frozenset(("I6", "I7")),
         (
             Edit(
@@ -38,6 +34,7 @@ PLANTS = (
     ),
     Plant(
         "children outlive their supervisor, and nobody ends them",
+        Promise.NO_OVERLAP,
         frozenset(("I6",)),
         (
             Edit("sandbox/zygote.py", "            kill_tree(pid, pidfd)\n\n\ndef",
@@ -52,10 +49,16 @@ PLANTS = (
                 '    for name in os.listdir("/proc"):',
                 "    for name in ():",
             ),
+            Edit(
+                "sandbox/proof.py",
+                "    group = read_group(read_cgroup(path), header.run_id)\n",
+                "    group = None\n",
+            ),
         ),
     ),
     Plant(
         "what was lost is handed back free of charge",
+        Promise.BOUNDED_PATHS,
         frozenset(("I7",)),
         (
             Edit(
@@ -67,7 +70,8 @@ PLANTS = (
         ),
     ),
     Plant(
-        "crashes are not counted",
+        "crashes are counted as failures only",
+        Promise.BOUNDED_PATHS,
         frozenset(("I7", "I8")),
         (
             Edit(
@@ -79,6 +83,7 @@ PLANTS = (
     ),
     Plant(
         "an exit with 0 is a success",
+        Promise.NAMED_ENDS,
         frozenset(("I5",)),
         (
             Edit(
@@ -92,6 +97,7 @@ PLANTS = (
     ),
     Plant(
         "one commit in a hundred is none",
+        Promise.DURABLE,
         frozenset(("I1", "I4", "I5", "I6")),
         (
             Edit(
@@ -109,6 +115,7 @@ PLANTS = (
     ),
     Plant(
         "tokens are given again",
+        Promise.FENCED,
         frozenset(("I4",)),
         (
             Edit(
@@ -125,6 +132,7 @@ PLANTS = (
     ),
     Plant(
         "durations go by the wall clock",
+        Promise.INNOCENCE,
         frozenset(("I7",)),
         (
             Edit("core/clock.py", "        return time.monotonic()",
@@ -133,6 +141,7 @@ PLANTS = (
     ),
     Plant(
         "run directories stay",
+        Promise.BOUNDED_DATA,
         frozenset(("I12",)),
         (
             Edit(
@@ -145,6 +154,7 @@ PLANTS = (
     ),
     Plant(
         "ends are dropped when the store is in trouble",
+        Promise.FENCED,
         frozenset(("I9",)),
         (
             Edit(
@@ -157,6 +167,7 @@ PLANTS = (
     ),
     Plant(
         "a waiting job is not canceled, and said to be",
+        Promise.BOUNDED_PATHS,
         frozenset(("I15",)),
         (
             Edit(
@@ -168,6 +179,7 @@ PLANTS = (
     ),
     Plant(
         "at most once is forgotten",
+        Promise.AT_MOST_ONCE,
         frozenset(("I7",)),
         (
             Edit(
@@ -179,6 +191,7 @@ PLANTS = (
     ),
     Plant(
         "failures are not written down",
+        Promise.BOUNDED_PATHS,
         frozenset(("I7",)),
         (
             Edit(
@@ -190,6 +203,7 @@ PLANTS = (
     ),
     Plant(
         "failures have no end",
+        Promise.BOUNDED_PATHS,
         frozenset(("I7",)),
         (
             Edit(
@@ -201,6 +215,7 @@ PLANTS = (
     ),
     Plant(
         "a child that somebody has killed was stopped by us",
+        Promise.INNOCENCE,
         frozenset(("I7",)),
         (
             Edit(

@@ -1,0 +1,66 @@
+"""Plants every known bug in turn, and says which layer saw it, and after what.
+
+What was seen goes into tests/planted/table.md. A test of something that cannot fail
+proves nothing: a bug that nobody sees any more is a fault of the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+from planted import table
+from planted.bug import Bug, Layer
+
+
+def main() -> int:
+    """Read the arguments, plant, report; 0 only if all were seen."""
+    bugs = table.all_bugs()
+    names = [bug.name for bug in bugs]
+    layers = [str(layer) for layer in Layer]
+    parser = argparse.ArgumentParser(prog="scripts/planted", description=__doc__)
+    parser.add_argument("--layer", action="append", choices=layers, metavar="LAYER")
+    parser.add_argument("--bug", action="append", choices=names, metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=3000, help="at most; default 3000")
+    parser.add_argument("--jobs", type=int, default=2, help="processes, simulating")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    given = parser.parse_args()
+    wanted = [
+        bug
+        for bug in bugs
+        if bug.layer in (given.layer or layers) and bug.name in (given.bug or names)
+    ]
+    if given.list:
+        print(*(f"{bug.layer:12}  {bug.name}" for bug in wanted), sep="\n")
+        return 0
+    missed = 0
+    for bug, found in _hunted(wanted, given.seeds, given.jobs):
+        missed += found is None
+        seen = f"{found.rule:4} {found.after}" if found else "NOT SEEN"
+        print(f"{bug.layer:12}  {bug.name:56} {seen}", flush=True)
+        table.write({**table.read()[1], bug.name: found}, bugs)
+    print(f"{len(wanted) - missed} of {len(wanted)} planted bugs were seen")
+    return 1 if missed else 0
+
+
+def _hunted(
+    bugs: Sequence[Bug], seeds: int, processes: int
+) -> Iterator[tuple[Bug, table.Found | None]]:
+    """Look for the simulated ones side by side, for the others one by one."""
+    simulated = [bug for bug in bugs if bug.layer is Layer.SIMULATION]
+    look = partial(table.hunt, seeds=seeds)
+    if simulated:
+        context = get_context("spawn")
+        with ProcessPoolExecutor(processes, mp_context=context) as pool:
+            yield from zip(simulated, pool.map(look, simulated), strict=True)
+    for bug in bugs:
+        if bug not in simulated:
+            yield bug, look(bug)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
