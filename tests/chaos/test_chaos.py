@@ -2,28 +2,6 @@
 
 It costs about 45 s on each. ``JOBPOOL_CHAOS_SEED`` picks another seed, and
 ``scripts/chaos`` runs for longer. What a run has seen is in its output.
-
-Bugs that chaos has found in jobpool, each with a test of its own since:
-
-==========  ==========  ==============================  ==============================
-store       seed        cause                           mend
-==========  ==========  ==============================  ==============================
-sqlite      2           no descriptor at the start was  `cli.root`: told in one line,
-                        reported as a bug of jobpool    exit code 1
-sqlite      4           no thread at the start: the     the same
-                        same
-postgresql  11          no descriptor for a new         `postgres.connecting`: it is
-                        connection: OSError ended the   an outage like others, and is
-                        store thread, the supervisor    waited for
-                        stopped
-both        12          no descriptor while it runs:    `sandbox.tree`, `children`,
-                        looking at a tree or at memory  `watch`: the root is killed,
-                        ended the supervisor            the rest waits until one can
-                                                        look
-sqlite      12          no descriptor for its lock: a   `sandbox.rundirectory`: removed
-                        run directory and a temporary   by name
-                        one stayed for ever
-==========  ==========  ==============================  ==============================
 """
 
 import os
