@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NoReturn
 
 import psycopg
@@ -25,6 +26,10 @@ _DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
+
+# It warns of every connection that is lost within a pipeline. That is an error of ours
+# by then, which says what it means; where nobody has asked for logs it is noise.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class BoundedConnection(psycopg.Connection[Any]):
