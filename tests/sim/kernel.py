@@ -253,6 +253,10 @@ class SimEvent(Waiters):
         self._is_set = True
         self.wake()
 
+    def clear(self) -> None:
+        """See `threading.Event.clear`."""
+        self._is_set = False
+
     def is_set(self) -> bool:
         """See `threading.Event.is_set`."""
         return self._is_set

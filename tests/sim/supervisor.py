@@ -48,8 +48,9 @@ class _Green:
         self._kernel = kernel
         self._process = process
         self._task: Task | None = None
-        if hasattr(self, "_closing") and isinstance(self._closing, threading.Event):
-            self._closing: Any = SimEvent(kernel)
+        for name, value in vars(self).items():
+            if name in {"_closing", "_woken"} and isinstance(value, threading.Event):
+                setattr(self, name, SimEvent(kernel))
 
     def start(self) -> None:
         """Run as a task."""

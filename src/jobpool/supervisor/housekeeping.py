@@ -26,6 +26,8 @@ from jobpool.supervisor.storethread import Chore, StoreThread
 RENEW_SHARE = 3
 """A lease is renewed so many times within its TTL, where no pulse does it."""
 CANCELS_EVERY_S = 0.5
+AFTER_RING_S = 0.01
+"""Nearly always it is for a new job, which is leased meanwhile."""
 HOST_EVERY_S = 1.0
 PRUNE_EVERY_S = 30.0
 PRUNE_BATCH = 1000
@@ -70,14 +72,15 @@ class Housekeeping(threading.Thread):
         self._store = store
         self._clock = clock
         self._closing = threading.Event()
-        self._cancels_left = False
-        """The store thread has the chore already: rings may come in swarms."""
+        self._woken = threading.Event()
+        """Somebody has rung, or this is the end."""
         self._concern_said_s: dict[str, float] = {}
         self._seen = cm.BreakersSeen((), 0)
         """What the store said last of kinds that crash in a row."""
         self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
+        self._canceling = self._turn(self._cancels, CANCELS_EVERY_S)
         self._turns = [
-            self._turn(self._cancels, CANCELS_EVERY_S),
+            self._canceling,
             self._pruning,
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
             self._turn(self._breakers, BREAKERS_EVERY_S),
@@ -99,18 +102,20 @@ class Housekeeping(threading.Thread):
                     turn.next_s = now_s + turn.every_s
                     self._store.chore(turn.chore)
             wait_s = min(turn.next_s for turn in self._turns) - now_s
-            if self._closing.wait(max(wait_s, 0.0)):
-                return
+            if self._woken.wait(max(wait_s, 0.0)):
+                self._woken.clear()
+                if self._closing.wait(AFTER_RING_S):
+                    return
+                self._canceling.next_s = 0.0
 
     def look_for_cancels(self) -> None:
-        """Somebody rang: it may have been for a cancellation."""
-        if not self._cancels_left:
-            self._cancels_left = True
-            self._store.chore(self._cancels)
+        """Somebody rang: it may have been for a cancellation. For any thread."""
+        self._woken.set()
 
     def close(self) -> None:
         """Leave no more chores."""
         self._closing.set()
+        self._woken.set()
 
     def _turn(
         self, chore: Callable[[Store], Said], every_s: float, first_s: float = 0.0
@@ -131,7 +136,6 @@ class Housekeeping(threading.Thread):
         )
 
     def _cancels(self, store: Store) -> Said:
-        self._cancels_left = False
         tokens = store.cancel_requests(self._run_id)
         said: Said = (m.CancelAsked(tuple(tokens)),) if tokens else ()
         if self._seen.rows or self._seen.saves != self._store.saves:
