@@ -181,7 +181,8 @@ def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):
     site.wait_begun(job)
     proxied.refuse()
     proxied.cut()
-    # Not: wait for its trouble. A commit that was cut is asked for before any is said.
+    # Not its trouble: a commit that was cut is asked for before that is said.
+    assert "cannot be renewed" in supervisor.wait_event("alarm")["text"]
     site.open_gate("open")
     wait_until(lambda: site.witnesses("ended"), PATIENCE_S, "the handler's end")
     proxied.heal()
