@@ -13,6 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
+import psutil
+
 from planted import table
 from planted.bug import Bug, Layer
 
@@ -56,11 +58,21 @@ def _hunted(
     if simulated:
         context = get_context("spawn")
         with ProcessPoolExecutor(processes, mp_context=context) as pool:
-            yield from zip(simulated, pool.map(look, simulated), strict=True)
+            try:
+                yield from zip(simulated, pool.map(look, simulated), strict=True)
+            except BaseException:
+                # A hunt may take minutes, and the pool would wait for each.
+                pool.shutdown(wait=False, cancel_futures=True)
+                for hunter in psutil.Process().children():
+                    hunter.kill()
+                raise
     for bug in bugs:
         if bug not in simulated:
             yield bug, look(bug)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("planted: interrupted; what was seen so far is in the table")

@@ -45,8 +45,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began_s = time.monotonic()
     changes = sorted(_changes(given.files), key=lambda c: _rank(given.seed, c))
+    if not changes:
+        sys.exit(
+            f"mutants: no file of core or store is called {given.files}; name some below "
+            "src/jobpool, such as --files 'core/*'. Nothing was run"
+        )
     equivalents = _Equivalents(changes)
-    chosen = changes[: given.count or None]
+    chosen = changes[: given.count]
     records = _Records(given.tests_s)
     postgres = server()
     urls = [postgres.url, postgres.tcp_url, postgres.admin_url]
@@ -81,7 +86,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--files", action="append", help="only these below src/jobpool, as 'core/*'"
     )
-    parser.add_argument("--count", type=int, help="so many of them; default: all")
+    parser.add_argument("--count", type=_some, help="so many of them; default: all")
     parser.add_argument("--minutes", type=float, help="begin none after so long")
     parser.add_argument("--jobs", type=int, default=2, help="copies at work")
     parser.add_argument(
@@ -93,6 +98,19 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, help="write the figures here")
     return parser.parse_args()
+
+
+def _some(text: str) -> int:
+    """Read a number of mutants.
+
+    Raises:
+        ValueError: it is no whole number.
+        argparse.ArgumentTypeError: it is less than 1.
+    """
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, got {count}")
+    return count
 
 
 def _changes(patterns: list[str] | None) -> Iterator[Change]:
