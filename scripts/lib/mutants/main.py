@@ -47,7 +47,7 @@ def main() -> None:
     changes = sorted(_changes(given.files), key=lambda c: _rank(given.seed, c))
     if not changes:
         sys.exit(
-            f"mutants: no file of core or store is called {given.files}; name some below "
+            f"mutants: no file of core or store is called {given.files}; name some of "
             "src/jobpool, such as --files 'core/*'. Nothing was run"
         )
     equivalents = _Equivalents(changes)
