@@ -18,7 +18,16 @@ from jobpool.store import open_store
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.records import Filter, Receipt
 from postgres_server import query_of, server
-from storing import begin_run, ended, kind_record, lease, lease_one, new_job, succeeded
+from storing import (
+    KINDS,
+    begin_run,
+    ended,
+    kind_record,
+    lease,
+    lease_one,
+    new_job,
+    succeeded,
+)
 from waiting import in_thread, wait_until
 
 PATIENCE_S = 1.0
@@ -377,3 +386,15 @@ def is_back(store):
         return store.count(Filter()) >= 0
     except StoreUnavailable:
         return False
+
+
+def test_the_end_of_what_only_looked_is_never_in_doubt(proxy, near, far):
+    """A lease that found nothing, cut off at its end: raised at once, not looked up."""
+    lease(far)
+    proxy.accept_no_more()  # who looked up what became of it would not be answered
+    proxy.cut_at(b"ROLLBACK", delivered=False)
+    with pytest.raises(StoreUnavailable):
+        far.lease("run-1", {"cpu": 4}, KINDS)
+    assert proxy.cuts == 1
+    proxy.heal()
+    assert lease(far) == ()

@@ -52,3 +52,27 @@ def test_a_full_queue_is_counted_and_refuses(now):
     guard.reserve(sizes, 1)
     with pytest.raises(QueueFull, match="holds 999 unfinished jobs of at most 1,000"):
         guard.reserve(sizes, 2)
+
+
+def test_after_a_wide_look_the_next_may_come_late(now):
+    """Never the first one, nor while the last one stands, nor when there was little."""
+    guard, sizes = DepthGuard(1000), Sizes(500)
+    assert not guard.looks_late(1)
+    guard.reserve(sizes, 1)
+    assert not guard.looks_late(1)
+    now[0] += 0.11
+    assert guard.looks_late(1)
+    guard.admit(sizes, 1, 99, stored=1)
+    now[0] += 0.11
+    assert not guard.looks_late(1)
+
+
+@pytest.mark.parametrize("limit", [3, 4])
+def test_a_late_look_does_not_count_what_was_stored_with_it(now, limit):
+    """The job that it judges is no other job: the limit stays exact."""
+    guard, sizes = DepthGuard(limit), Sizes(0, unfinished=4)
+    if limit == 4:
+        guard.admit(sizes, 1, 0, stored=1)
+    else:
+        with pytest.raises(QueueFull, match="holds 3 unfinished jobs of at most 3"):
+            guard.admit(sizes, 1, 0, stored=1)

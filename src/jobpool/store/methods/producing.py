@@ -62,6 +62,15 @@ class Producing(ABC):
             with its key or unique text, and this one is not stored.
         """
 
+    def _admit(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
+        """Store checked jobs as `_insert`, if there is room for them.
+
+        Raises:
+            QueueFull: there is none; the transaction has to be undone.
+        """
+        self._depth.reserve(session, len(jobs))
+        return self._insert(session, jobs)
+
     def _store_chunk(
         self,
         session: Session,
@@ -72,8 +81,7 @@ class Producing(ABC):
         fresh = [job for job, held in zip(jobs, answers, strict=True) if held is None]
         if not fresh:
             return [_stored(answer) for answer in answers if answer is not None]
-        self._depth.reserve(session, len(fresh))
-        inserted = self._insert(session, fresh)
+        inserted = self._admit(session, fresh)
         beaten = [job for job, one in zip(fresh, inserted, strict=True) if one is None]
         if beaten and not tries:
             raise StoreUnavailable(

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 Row = tuple[Any, ...]
+Query = tuple[str, Mapping[str, Any]]
+"""Its name, and what it is given."""
 
 
 class Session(Protocol):
@@ -33,7 +35,7 @@ class Session(Protocol):
 class OwnSession(Session, Protocol):
     """A session on a connection of the store's own."""
 
-    def ask(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
+    def ask(self, *queries: Query) -> list[list[Row]]:
         """Run queries that do not depend on each other; fetch the rows of each.
 
         Where the database is far away, in one round trip. One that fails fails them

@@ -201,7 +201,7 @@ class Database:
         try:
             session.end("commit")
         except StoreError as error:
-            if _has_answered(session, error):
+            if not session.has_written or _has_answered(session, error):
                 raise
             self._find_outcome(session.xid, session.server_life, error)
 

@@ -19,19 +19,23 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
-from jobpool.store.methods.session import Row
+from jobpool.store.methods.session import Query, Row
 from jobpool.store.postgres.address import DEFAULT_SCHEMA
 from jobpool.store.postgres.faults import explain
 from jobpool.store.queries import load_migrations, load_queries
 
 ServerLife = tuple[str, str]
-Query = tuple[str, Mapping[str, Any]]
 Cursor = psycopg.Cursor[Row]
 _BEGIN, _BEGUN, _SAVEPOINT = "begin", "begun", "savepoint"
 _BEGINNING = (_BEGIN, _BEGUN)
 _KEPT = frozenset({"insert_job", "look", "lease_candidates", "lease_jobs", "room_left"})
 """Their plans are kept. A transaction with any other query that is given something
 plans all such queries anew from there on."""
+_LOOKS = frozenset(
+    {"look", "lease_candidates", "count_runnable", "room_left", "rollback"}
+)
+"""They change nothing: what looked only is rolled back, since a commit waits for the
+disk, and is in doubt when its answer is lost. An idle supervisor does nothing else."""
 _TIMELINE = slice(0, 8)
 """Of a WAL file's name."""
 _QUALIFIER = re.compile(rf"\b{DEFAULT_SCHEMA}(?=\.|$)")
@@ -63,6 +67,7 @@ class Session:
 
     Attributes:
         connection: what it runs on.
+        has_written: the open transaction may have changed something.
         schema: where the queue's tables are.
         known_ms: the store's clock when the open transaction began; None: it has not.
         xid: its number.
@@ -76,6 +81,7 @@ class Session:
         "_plans_anew",
         "_queries",
         "connection",
+        "has_written",
         "known_ms",
         "schema",
         "server_life",
@@ -91,6 +97,7 @@ class Session:
         self.xid = ""
         self.server_life: ServerLife = ("", "")
         self._ahead: list[str] = []
+        self.has_written = False
         self._plans_anew = False
         self._place = place
         self._queries = queries_of(schema)
@@ -176,7 +183,7 @@ class Session:
             self.run("release")
 
     def end(self, name: str) -> None:
-        """Commit, or roll back, what has begun.
+        """Commit, or roll back, what has begun; there may be nothing to commit.
 
         Raises:
             StoreError: it failed.
@@ -184,11 +191,12 @@ class Session:
         has_begun = _BEGIN not in self._ahead
         self._ahead.clear()
         if has_begun:
-            self.run(name)
+            self.run(name if self.has_written else "rollback")
 
     def forget(self) -> None:
         """No transaction is open any more."""
         self._ahead.clear()
+        self.has_written = False
         self._plans_anew = False
         self.known_ms = None
         self.xid = ""
@@ -197,6 +205,7 @@ class Session:
         """Run what goes ahead, and queries, in one round trip."""
         ahead, self._ahead = self._ahead, []
         is_ours = bool(ahead) or self.known_ms is not None
+        self.has_written |= any(name not in _LOOKS for name, _ in queries)
         if is_ours and not self._plans_anew:
             self._plans_anew = any(
                 given and name not in _KEPT for name, given in queries
@@ -231,11 +240,12 @@ class Session:
 
     def _note_begun(self, cursor: Cursor) -> None:
         """Take what was said of the new transaction, if anything was."""
-        if cursor.description:
-            ((self.known_ms, self.xid, file, since, *_),) = _rows_of(cursor)
+        for self.known_ms, self.xid, file, since, _ in _rows_of(cursor):
             self.server_life = (file[_TIMELINE], since)
 
 
 def _rows_of(cursor: Cursor) -> list[Row]:
+    """Fetch what a query found; nothing, if it was not one that finds anything."""
+    result = cursor.pgresult  # cursor.description says it, too, in words that take long
     with cursor:
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if result and result.nfields else []

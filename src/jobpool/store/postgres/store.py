@@ -21,7 +21,7 @@ from jobpool.store.methods.keeping import Keeping
 from jobpool.store.methods.leasing import Leasing, has_ended
 from jobpool.store.methods.operating import Operating
 from jobpool.store.methods.producing import job_rows
-from jobpool.store.methods.session import Session
+from jobpool.store.methods.session import Query, Row, Session
 from jobpool.store.methods.settling import Settling
 from jobpool.store.methods.watching import Watching
 from jobpool.store.postgres.address import read_address
@@ -31,6 +31,7 @@ from jobpool.store.postgres.health import concerns, describe
 from jobpool.store.postgres.joining import caller_transaction, joined
 from jobpool.store.postgres.place import run_root_of
 from jobpool.store.postgres.ratelimit import RateLimit
+from jobpool.store.postgres.session import Session as OwnSession
 from jobpool.store.records import Renewal
 
 PATIENCE_S = 30.0
@@ -45,6 +46,8 @@ _LAPSED_KEPT_MS = 30 * 86_400_000
 
 class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     """A store that several hosts share. Thread-safe; connects again after a fork."""
+
+    _depth: DepthGuard
 
     _DELETIONS = ("delete_attempts", "delete_jobs")
     _HELD_ELSEWHERE = "held_elsewhere"
@@ -176,11 +179,25 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
     def _joined(self, connection: Any) -> AbstractContextManager[Session]:
         return joined(self._server, connection)
 
+    def _admit(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
+        """See `Producing._admit`; in one round trip, if that can be."""
+        if (
+            len(jobs) == 1
+            and isinstance(session, OwnSession)
+            and self._depth.looks_late(1)
+        ):
+            insert = self._insert_query(session, *jobs)
+            ((room,),), stored = session.ask(self._depth.look, insert)
+            self._depth.admit(session, 1, room, len(stored))
+            return [_enqueued(stored)]
+        return super()._admit(session, jobs)
+
     def _insert(
         self, session: Session, jobs: Sequence[NewJob]
     ) -> list[Enqueued | None]:
         if len(jobs) == 1:
-            return [self._insert_one(session, jobs[0])]
+            name, parameters = self._insert_query(session, *jobs)
+            return [_enqueued(session.rows(name, **parameters))]
         now_ms = self._server.now_ms(session)
         rows, states = job_rows(jobs, now_ms)
         blobs = Blobs()
@@ -196,28 +213,23 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
             for job_id, state in zip(ids, states, strict=True)
         ]
 
-    def _insert_one(self, session: Session, job: NewJob) -> Enqueued | None:
-        stored = session.rows(
-            "insert_job",
-            kind=job.kind,
-            pool=job.pool,
-            priority=job.priority,
-            key=job.key,
-            unique_text=job.unique,
-            tenant=job.tenant,
-            max_attempts=job.max_attempts,
-            timeout_s=job.timeout_s,
-            memory_bytes=job.memory_bytes,
-            run_at_ms=job.run_at_ms,
-            delay_ms=job.delay_ms,
-            expires_in_ms=job.expires_in_ms,
-            payload=job.payload,
-            now_ms=self._server.known_ms(session),
-        )
-        if not stored:
-            return None
-        ((job_id, state),) = stored
-        return Enqueued(job_id, created=True, state=JobState(state.decode()))
+    def _insert_query(self, session: Session, job: NewJob) -> Query:
+        return "insert_job", {
+            "kind": job.kind,
+            "pool": job.pool,
+            "priority": job.priority,
+            "key": job.key,
+            "unique_text": job.unique,
+            "tenant": job.tenant,
+            "max_attempts": job.max_attempts,
+            "timeout_s": job.timeout_s,
+            "memory_bytes": job.memory_bytes,
+            "run_at_ms": job.run_at_ms,
+            "delay_ms": job.delay_ms,
+            "expires_in_ms": job.expires_in_ms,
+            "payload": job.payload,
+            "now_ms": self._server.known_ms(session),
+        }
 
     def _lease_jobs(
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
@@ -226,3 +238,11 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         found = session.rows("lease_jobs", rows=rows, run_id=run_id, now_ms=now_ms)
         tokens: dict[int, int] = dict(found)
         return [tokens[job_id] for job_id in ids if job_id in tokens]
+
+
+def _enqueued(stored: Sequence[Row]) -> Enqueued | None:
+    """Return what `insert_job` has stored, if it has."""
+    if not stored:
+        return None
+    ((job_id, state),) = stored
+    return Enqueued(job_id, created=True, state=JobState(state.decode()))

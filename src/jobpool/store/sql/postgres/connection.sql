@@ -30,14 +30,16 @@ SELECT
   pg_current_xact_id()::text,
   pg_walfile_name(pg_current_wal_lsn()),
   (SELECT stats_reset::text FROM pg_stat_bgwriter),
-  set_config('statement_timeout', '20s', true),
-  set_config('lock_timeout', '3s', true),
-  set_config('idle_in_transaction_session_timeout', '30s', true),
-  set_config('enable_seqscan', 'off', true),
-  set_config('enable_bitmapscan', 'off', true),
-  set_config('enable_hashjoin', 'off', true),
-  set_config('enable_mergejoin', 'off', true),
-  set_config('plan_cache_mode', 'force_generic_plan', true)
+  concat(
+    set_config('statement_timeout', '20s', true),
+    set_config('lock_timeout', '3s', true),
+    set_config('idle_in_transaction_session_timeout', '30s', true),
+    set_config('enable_seqscan', 'off', true),
+    set_config('enable_bitmapscan', 'off', true),
+    set_config('enable_hashjoin', 'off', true),
+    set_config('enable_mergejoin', 'off', true),
+    set_config('plan_cache_mode', 'force_generic_plan', true)
+  )
 
 -- name: plan_anew
 -- From here on in this transaction. Most statements are planned each time: with a plan
