@@ -29,8 +29,8 @@ def _names(directory: str) -> list[str]:
 def _sysv(kind: str) -> set[str]:
     """Return a name for each object of a kind; none where the kernel has no such."""
     try:
-        with open(f"/proc/sysvipc/{kind}", encoding="ascii") as file:  # noqa: PTH123 - quick
-            _heading, *lines = file
+        with open(f"/proc/sysvipc/{kind}", "rb", buffering=0) as file:  # noqa: PTH123 - quick
+            _heading, *lines = file.read().splitlines()
     except FileNotFoundError:
         return set()
-    return {f"System V {kind} {line.split()[1]}" for line in lines}
+    return {f"System V {kind} {int(line.split()[1])}" for line in lines}

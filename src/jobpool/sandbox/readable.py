@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Iterator
 
+from jobpool.sandbox.view import outermost
+
 SYSTEM = (
     "/usr",
     "/bin",
@@ -24,12 +26,12 @@ _ETC_LINKS = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/ssl")
 
 
 def needed_paths(directory: str) -> tuple[str, ...]:
-    """Return what this process would not find its way without.
+    """Return what this process would not find its way without, none below another.
 
     Args:
         directory: the application's.
     """
-    return tuple(dict.fromkeys((*SYSTEM, *_python(), directory, *_targets())))
+    return tuple(outermost((*SYSTEM, *_python(), directory, *_targets())))
 
 
 def _python() -> Iterator[str]:

@@ -41,7 +41,7 @@ from jobpool.core.app import Application
 from jobpool.core.handler import AppReport
 from jobpool.core.isolation import Enclosure
 from jobpool.errors import AppError
-from jobpool.sandbox import cgroup
+from jobpool.sandbox import cgroup, seccomp
 from jobpool.sandbox.application import load_application
 from jobpool.sandbox.cgroupplace import NoCgroupError
 from jobpool.sandbox.channel import ClosedChannel
@@ -210,6 +210,7 @@ class Zygote:
             return LoadFailed(_sendable(text), _sendable(traceback.format_exc()))
         self._application = application
         self._needed = needed_paths(load.directory)
+        seccomp.prepare()
         opened = set(_open_fds()) - before
         self._sockets = tuple(fd for fd in opened if _is_socket(fd))
         if self._sockets:
