@@ -1,5 +1,6 @@
 """Producers: what is accepted, in what order, and what is refused whole."""
 
+import msgspec
 import pytest
 
 from jobpool.core.job import TIME_MAX_MS, JobState
@@ -19,6 +20,25 @@ def test_ids_grow_in_the_order_asked(store):
     assert [store.payload(job_id) for job_id in ids[::499]] == [
         b"%d" % i for i in range(0, 2500, 499)
     ]
+
+
+def test_jobs_that_are_alike_are_stored_as_any_others(store):
+    """But for its payload each is what it would be beside a job of another sort."""
+    options = {
+        "priority": 7,
+        "delay_ms": 5000,
+        "expires_in_ms": 9000,
+        "tenant": "t",
+        "max_attempts": 2,
+        "timeout_s": 1.5,
+        "memory_bytes": 2**31,
+    }
+    alike = [new_job(payload=b"%d" % i, **options) for i in range(3)]
+    answers = [*store.enqueue(alike), *store.enqueue([*alike, new_job()])][:6]
+    assert [store.payload(answer.id) for answer in answers] == [b"0", b"1", b"2"] * 2
+    stored = [msgspec.structs.replace(store.get(a.id), id=0) for a in answers]
+    assert stored == stored[:1] * 6
+    assert {answer.state for answer in answers} == {JobState.PENDING}
 
 
 def test_nothing_asked_nothing_stored(store):

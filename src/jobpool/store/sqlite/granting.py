@@ -13,6 +13,21 @@ from jobpool.store.methods.session import Session
 from jobpool.store.methods.settling import has_result
 from jobpool.store.queries import load_queries
 
+_NAMES = (
+    "kind",
+    "pool",
+    "state",
+    "priority",
+    "key",
+    "unique_text",
+    "tenant",
+    "max_attempts",
+    "timeout_s",
+    "memory_bytes",
+    "run_at_ms",
+    "expires_at_ms",
+)
+"""Of the values in a row as `job_rows` makes them."""
 _RANDOM_BITS = 20
 _TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
 _TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
@@ -23,7 +38,11 @@ def insert(
 ) -> list[Enqueued | None]:
     """Store checked jobs that nothing stands against, in order."""
     rows, states = job_rows(jobs, now_ms)
-    stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
+    if rows.count(rows[0]) == len(rows):
+        alike = dict(zip(_NAMES, rows[0], strict=True))
+        stored = session.rows("insert_alike", count=len(rows), now_ms=now_ms, **alike)
+    else:
+        stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
     ids = sorted(job_id for (job_id,) in stored)
     blobs = Blobs()
     places = [
