@@ -235,6 +235,7 @@ def _produce(
             errors += 1
             print(f"bench: a producer met {error!r}", file=sys.stderr)
         took_ms.append(1000 * (time.perf_counter() - began_s))
+    ready.wait(PATIENCE_S)  # an interpreter that ends would hold up the others' last
     pipe.send((took_ms, errors))
 
 
