@@ -17,6 +17,7 @@ import random
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from typing import Self
 
@@ -71,7 +72,7 @@ class Task:
         finally:
             self.ended = True
 
-    def resume(self, turn: int, *, woken: bool) -> None:
+    def resume(self, turn: int, *, woken: bool = False) -> None:
         """Let it go on, unless that wait is over."""
         if turn != self.turn or self.ended:
             return
@@ -134,7 +135,8 @@ class Kernel:
         heap = self._heap
         while heap and heap[0][0] <= until_s and not (over and over()):
             when_s, _, act, process = heappop(heap)
-            self.now_s = max(self.now_s, when_s)
+            if when_s > self.now_s:
+                self.now_s = when_s
             if process is not None:
                 if not process.alive:
                     continue
@@ -156,8 +158,7 @@ class Kernel:
         """Begin a thread."""
         task = Task(self, process, run)
         process.tasks.append(task)
-        turn = task.turn
-        self.after(self.soon_s(), lambda: task.resume(turn, woken=False), process)
+        self.after(self.soon_s(), partial(task.resume, task.turn), process)
         return task
 
     def stop(self, process: Process) -> None:
@@ -201,11 +202,8 @@ class Kernel:
         process = task.process
         if not process.alive:
             raise GreenletExit
-        turn = task.turn
         if seconds is not None:
-            self.after(
-                max(seconds, 0.0), lambda: task.resume(turn, woken=False), process
-            )
+            self.after(max(seconds, 0.0), partial(task.resume, task.turn), process)
         return bool(self.hub.switch())
 
     def sleep(self, seconds: float) -> None:
@@ -238,7 +236,7 @@ class Waiters:
         if turn == task.turn:
             self.kernel.after(
                 self.kernel.soon_s(),
-                lambda: task.resume(turn, woken=True),
+                partial(task.resume, turn, woken=True),
                 task.process,
             )
 

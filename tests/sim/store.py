@@ -117,6 +117,13 @@ class Link:
         return kernel.random.random() < share
 
 
+class SimDatabase(MemoryDatabase):
+    """The database. Nobody forks here: it need not ask the kernel at every turn."""
+
+    def check_process(self) -> None:
+        """See `MemoryDatabase.check_process`."""
+
+
 class SimStore(MemoryStore):
     """A store object of one thread; requests go through its link."""
 

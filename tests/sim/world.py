@@ -20,7 +20,6 @@ from jobpool.core import events as ev
 from jobpool.core.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.frames import RunJob
-from jobpool.store.memory import MemoryDatabase
 from jobpool.store.records import Run
 from jobpool.supervisor import messages as m
 from sim.application import budgets_of, call_of, report_of, settings_of
@@ -29,7 +28,7 @@ from sim.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
 from sim.kernel import Endless, Kernel, Process
 from sim.nemesis import EXCUSES, Nemesis
 from sim.plan import Fate, Fault, JobPlan, Plan
-from sim.store import Link, SimStore
+from sim.store import Link, SimDatabase, SimStore
 from sim.supervisor import SimSupervisor, in_virtual_time, look_often
 
 SETTLE_S = 100.0
@@ -54,7 +53,7 @@ class World:
         self.random = random.Random(plan.seed * 7 + 2)
         self.sometimes = self.kernel.sometimes
         self.history = History(shared=plan.shared, ordered=True)
-        self.database = MemoryDatabase(f"seed {plan.seed}")
+        self.database = SimDatabase(f"seed {plan.seed}")
         self.server_clock = StoreClock(self.kernel)
         self.hosts = [Host(self, f"host{i}") for i in range(plan.hosts)]
         self.settings, self.report = settings_of(plan), report_of(plan)

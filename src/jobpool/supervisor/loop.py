@@ -103,8 +103,9 @@ class Loop:
     def _turn(self) -> None:
         machine, children, zygotes = self._machine, self._children, self._zygotes
         now_s = self._reactor.now_s()
+        due_s = machine.next_deadline_s()  # only its own steps change that
         until_s = min(
-            machine.next_deadline_s(),
+            due_s,
             children.next_s(),
             zygotes.next_s(),
             self._alive_s,
@@ -115,7 +116,7 @@ class Loop:
             self._alive_s = self._alive(now_s)
         children.look(now_s)
         zygotes.look(now_s)
-        if now_s >= machine.next_deadline_s():
+        if now_s >= due_s:
             self._reactor.feed(m.Tick())
         self._handle()
 

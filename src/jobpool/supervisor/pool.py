@@ -22,7 +22,9 @@ BACKLOG_S = 0.064
 BRIEFEST_S = 0.0001
 """Every attempt costs its slot so much, however soon its handler returns."""
 
+_READY = (SlotState.IDLE,)
 _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
+_DYING = (SlotState.DUMPING, SlotState.KILLED)
 
 
 class Tempo:
@@ -98,15 +100,17 @@ class Pool:
         """Return how many more leases the pool can use now."""
         if not self.zygote_up:
             return 0
-        dying = sum(
-            1
-            for slot in self.slots
-            if slot.state in {SlotState.DUMPING, SlotState.KILLED} and slot.queue
-        )
         # While children do not start, another supervisor shall have the jobs.
-        ready = (SlotState.IDLE,) if self.fork_failures else _ABLE
-        able = sum(1 for slot in self.slots if slot.state in ready)
-        busy = sum(1 for slot in self.slots if slot.state is SlotState.BUSY)
+        ready = _READY if self.fork_failures else _ABLE
+        able = busy = dying = 0
+        for slot in self.slots:  # asked once a turn: one pass
+            state = slot.state
+            if state in ready:
+                able += 1
+            elif state is SlotState.BUSY:
+                busy += 1
+            elif state in _DYING and slot.queue:
+                dying += 1
         free = max(0, min(able, self.size - busy - dying))
         room = free - len(self.backlog) - self.asked
         if not self.tempo.fast:
