@@ -89,6 +89,12 @@ class SimPulse(_Green, Pulse):
 class SimHousekeeping(_Green, Housekeeping):
     """`Housekeeping` as a task."""
 
+    def look_rarely(self) -> None:
+        """Look for kinds that are held as rarely as those that start from now on."""
+        for turn in self._turns:
+            if turn.chore == self._breakers:
+                turn.every_s = housekeeping.BREAKERS_EVERY_S
+
 
 class SimReclaimer(_Green, Reclaimer):
     """`Reclaimer` as a task."""
@@ -205,6 +211,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         self._reactor.owner = self
         self.zygotes: SimZygotes | None = None
         self.directory: Any = None
+        self._housekeeping: Any = None
         self.exit_code: int | None = None
         self.process.on_death.append(self._died)
 
@@ -229,9 +236,11 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             self.zygotes.look_at_fence()
 
     def hold_longer(self, settings: Settings) -> None:
-        """Take over another TTL, as SIGHUP does."""
+        """Take over another TTL, as SIGHUP does, and look at things more rarely."""
         self._settings = settings
         self._pulse.ttl_s = settings.lease_ttl_s
+        if self._housekeeping is not None:
+            self._housekeeping.look_rarely()
 
     def rung(self) -> None:
         """Somebody has rung."""
@@ -312,19 +321,22 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "PRUNE_EVERY_S"),
         (reclaim, "EVERY_S"),
         (reclaim, "EXPIRED_EVERY_S"),
+        (housekeeping, "BREAKERS_EVERY_S"),
         (pulse, "RENEW_EVERY_S"),
     )
 }
 """How often supervisors look at things, really."""
 _COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
-"""The same but for the renewals, so that hours cost little."""
+"""The same but for what follows, so that hours cost little."""
+BREAKERS_S = 5.0
+"""As really: while things go wrong supervisors must hear of each other's."""
 RENEWALS = 5
 """So many fit into a lease."""
 
 
-def look_often(*, often: bool, ttl_s: float) -> None:
+def look_often(*, often: bool, ttl_s: float, breakers_s: float = BREAKERS_S) -> None:
     """Let supervisors that start from now on look as often as really, or rarely."""
-    rare_s = (*_COARSE_S, ttl_s / RENEWALS)
+    rare_s = (*_COARSE_S, breakers_s, ttl_s / RENEWALS)
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
         setattr(module, name, real if often else rare)
 

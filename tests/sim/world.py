@@ -10,34 +10,35 @@ the supervisors are drained, and nothing may be left. What happened is a `Histor
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterator
 
 import msgspec
 
-from history import Called, FinalJob, History, Record, Settled
+from history import Called, History, Record
 from jobpool.core import events as ev
 from jobpool.core.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.frames import RunJob
 from jobpool.store.records import Run
 from jobpool.supervisor import messages as m
-from sim.application import budgets_of, call_of, report_of, settings_of
+from sim.application import call_of, report_of, settings_of
 from sim.completing import Completions
+from sim.concluding import conclude
 from sim.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
 from sim.kernel import Endless, Kernel, Process
-from sim.nemesis import EXCUSES, Nemesis
+from sim.nemesis import Nemesis
 from sim.plan import Fate, Fault, JobPlan, Plan
 from sim.store import Link, SimDatabase, SimStore
 from sim.supervisor import SimSupervisor, in_virtual_time, look_often
 
-SETTLE_S = 100.0
+SETTLE_S = 150.0
 """After the last job: reclaimers end what they still have in hand."""
 PATIENCE_S = 8 * 3600.0
 """So long everything may take to end once it is quiet; back-off takes an hour."""
 END_S = 300.0
 QUIET_TTL_S = 300.0
-QUIET_PAUSE_S = 30.0
+QUIET_PAUSE_S = 60.0
+QUIET_BREAKERS_S = 60.0
+"""Nearly all that supervisors did in the quiet was to ask for kinds that are held."""
 AGAIN_S = 1.0
 REASONS = frozenset(("SIGTERM", "SIGQUIT", "a new version", "the end"))
 """For which a supervisor may end; all others are its own mistakes."""
@@ -91,7 +92,7 @@ class World:
             except Endless as endless:
                 self.history.broken.append(str(endless))
         self.history.broken += self.kernel.crashes
-        self._conclude()
+        conclude(self)
         return self.history
 
     def _run(self) -> None:
@@ -106,7 +107,7 @@ class World:
         self._restless = False
         self.nemesis.be_quiet()
         self.reclaim_pause_s = QUIET_PAUSE_S
-        look_often(often=False, ttl_s=QUIET_TTL_S)
+        look_often(often=False, ttl_s=QUIET_TTL_S, breakers_s=QUIET_BREAKERS_S)
         self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=QUIET_TTL_S)
         for supervisor in self.supervisors:
             supervisor.hold_longer(self.settings)
@@ -331,69 +332,3 @@ class World:
             self.history.broken.append(event.text)
         if isinstance(event, ev.SupervisorDraining) and event.reason not in REASONS:
             self.history.broken.append(f"a supervisor stops: {event.reason}")
-
-    def _conclude(self) -> None:
-        history = self.history
-        history.jobs = list(self._final_jobs())
-        history.budgets = budgets_of(self.report)
-        history.stale = self.database.stale
-        history.litter = list(self._litter())
-        faults = {fault.what for fault in self.plan.faults}
-        fates = {fate.name for job in self.plan.jobs for fate in job.fates}
-        history.excused = bool(
-            faults & EXCUSES or fates & {"kill_zygote", "daemon_crash", "daemon"}
-        )
-        if self.plan.hooks:
-            history.records += self._hooks_due()
-
-    def _hooks_due(self) -> list[Record]:
-        """Return a call for the hook of every bad end, each to be made once."""
-        internal = {f.job for f in self.history.jobs if f.kind.startswith("jobpool:")}
-        made: Counter[str] = Counter()
-        calls: list[Record] = []
-        for end in self.history.of(Settled):
-            if end.receipt == "accepted" and end.hooked and end.job not in internal:
-                call = f"hook:{end.job}:{end.wanted}"
-                made[call] += 1
-                calls.append(
-                    Called(at_s=end.at_s, call=f"{call}:{made[call]}", answer="unknown")
-                )
-        return calls
-
-    def _final_jobs(self) -> Iterator[FinalJob]:
-        hooks: Counter[str] = Counter()
-        for row in sorted(self.database.jobs.newest_first(), key=lambda row: row.id):
-            call = call_of(row.new.payload)
-            if call.startswith("hook:"):
-                hooks[call] += 1
-                call = f"{call}:{hooks[call]}"
-            yield FinalJob(
-                job=row.id,
-                kind=row.new.kind,
-                call=call,
-                state=row.state.value,
-                attempt=row.attempt,
-                failures=row.spent.failures,
-                crashes=row.spent.crashes,
-                interruptions=row.spent.interruptions,
-                recoveries=row.spent.recoveries,
-                max_attempts=row.new.max_attempts,
-                attempts=tuple(
-                    (tried.shown.token, tried.shown.outcome.value)
-                    for tried in row.tried
-                ),
-            )
-
-    def _litter(self) -> Iterator[str]:
-        for supervisor in self.supervisors:
-            if supervisor.process.alive:
-                yield f"{supervisor.name} does not end"
-        for name, run in self.runs.items():
-            for one in run.survivors():
-                yield f"{name}: {type(one).__name__} {getattr(one, 'name', '')} lives"
-            if held := self.database.jobs.held.get(name):
-                yield f"{name} holds jobs {sorted(held)}"
-        for name, entry in self.database.runs.items():
-            is_here = self.runs[name].boot_id == self.runs[name].host.boot_id
-            if entry.ended_at_ms is None and is_here:
-                yield f"{name} is still open in the store"
