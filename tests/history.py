@@ -80,6 +80,14 @@ class Expired(Record, frozen=True, kw_only=True, gc=False):
     """A job was canceled because no attempt had begun in time."""
 
     job: int
+    store_ms: int = 0
+
+
+class Deleted(Record, frozen=True, kw_only=True, gc=False):
+    """A job that was over has been deleted, because nobody wants it any more."""
+
+    job: int
+    store_ms: int = 0
 
 
 class Operated(Record, frozen=True, kw_only=True, gc=False):
@@ -90,6 +98,7 @@ class Operated(Record, frozen=True, kw_only=True, gc=False):
     """``cancel`` or ``revive``."""
     before: str
     after: str
+    store_ms: int = 0
 
 
 class Started(Record, frozen=True, kw_only=True, gc=False):
@@ -161,7 +170,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinalJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it stands at the end."""
+    """A job as it stands at the end, or stood when it was deleted."""
 
     job: int
     kind: str
@@ -177,6 +186,17 @@ class FinalJob(msgspec.Struct, frozen=True, kw_only=True):
     """Token and outcome of the stored attempts, none of which succeeded."""
 
 
+class Keeping(msgspec.Struct, frozen=True, kw_only=True):
+    """How long jobs that are over are kept."""
+
+    kept_s: dict[str, float]
+    """By state."""
+    store_ms: int
+    """The store's clock at the end of everything."""
+    late_s: float
+    """A job may be there for so much longer."""
+
+
 class History(msgspec.Struct, kw_only=True):
     """A whole run."""
 
@@ -190,6 +210,8 @@ class History(msgspec.Struct, kw_only=True):
     """Refused settlements, as the store has counted them; None: nobody asked."""
     quiet: bool = True
     """The faults ended, and there was time to finish everything."""
+    keeping: Keeping | None = None
+    """None: nobody deletes anything."""
     litter: list[str] = []
     """What was left of processes, leases and files after the end."""
     broken: list[str] = []

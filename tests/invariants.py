@@ -18,8 +18,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from deletions import wrong_deletions
 from history import (
     Called,
+    Deleted,
     Disturbed,
     Ended,
     Expired,
@@ -50,7 +52,7 @@ CHECKED_BY: Mapping[str, tuple[str, ...]] = {
     "I11": ("simulation", "chaos"),
     "I12": ("simulation", "chaos"),
     "I13": ("benchmarks",),
-    "I14": ("store conformance",),
+    "I14": ("store conformance", "simulation"),
     "I15": ("simulation", "chaos"),
     "I16": (),  # there is no cron yet
     "I17": ("store conformance", "property"),
@@ -86,7 +88,8 @@ def no_invention(history: History) -> Iterator[Violation]:
     answers: defaultdict[str, set[str]] = defaultdict(set)
     for call in history.of(Called):
         answers[call.call].add(call.answer)
-    made = Counter(final.call for final in history.jobs)
+    deleted = {record.job for record in history.of(Deleted)}
+    made = Counter(final.call for final in history.jobs if final.job not in deleted)
     for final in history.jobs:
         if final.call not in answers:
             yield Violation("I2", final.job, f"nobody has asked for {final.call!r}")
@@ -156,6 +159,12 @@ def tokens(history: History) -> Iterator[Violation]:
                         f"attempt {record.attempt} follows {before.attempt}",
                     )
             newest[job] = record
+
+
+def deletions(history: History) -> Iterator[Violation]:
+    """I1, I2, I14: what is over is deleted in its time, and nothing else is."""
+    for rule, job, text in wrong_deletions(history):
+        yield Violation(rule, job, text)
 
 
 def fencing(history: History) -> Iterator[Violation]:
@@ -367,6 +376,7 @@ def cancel(history: History) -> Iterator[Violation]:
 RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     no_loss,
     no_invention,
+    deletions,
     one_end,
     tokens,
     fencing,

@@ -142,8 +142,9 @@ def _wanted_state(  # noqa: PLR0911 - one line per promise, in their order
         may_end = min(budget.max_lost, budget.max_interruptions) <= spent_most
         return "quarantined" if may_end and record.state == "quarantined" else "pending"
     if outcome == "interrupted":
-        most = budget.max_interruptions
-        return "dead" if spent.outcomes["interrupted"] >= most else "pending"
+        most, sure = budget.max_interruptions, spent.outcomes["interrupted"]
+        may_end = sure + spent.outcomes["lost"] >= most and record.state == "dead"
+        return "dead" if may_end or sure >= most else "pending"
     failures = sum(spent.outcomes[name] for name in FAILURES)
     most = final.max_attempts or budget.max_attempts
     return "dead" if failures >= most else "pending"

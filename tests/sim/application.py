@@ -8,11 +8,12 @@ from history import Budgets
 from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED, AppReport, HandlerSpec
 from jobpool.core.limits import Limits, PoolLimits
 from jobpool.core.policy import Policy, Rerun
-from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.settings import PoolSettings, Retention, Settings
 from sim.plan import Plan
 
 MIB = 2**20
-TIMEOUT_S = 20.0
+LONGER = {"succeeded": 1, "canceled": 2, "dead": 3, "quarantined": 4}
+"""How much longer jobs are kept than those that have succeeded, by state."""
 
 
 def call_of(payload: bytes) -> str:
@@ -31,8 +32,9 @@ def settings_of(plan: Plan) -> Settings:
             name=name,
             size_min=smallest,
             size_max=largest,
-            limits=PoolLimits(timeout_s=TIMEOUT_S, memory_bytes=512 * MIB),
+            limits=PoolLimits(timeout_s=plan.timeout_s, memory_bytes=512 * MIB),
             recycle_jobs=plan.recycle_jobs,
+            recycle_age_s=max(3600.0, 10 * plan.looks_s),
             drain_s=plan.drain_s,
             idle_shrink_s=5.0,
         )
@@ -45,7 +47,15 @@ def settings_of(plan: Plan) -> Settings:
         pools=pools,
         lease_ttl_s=plan.ttl_s,
         memory_budget_bytes=plan.budget_bytes,
+        retention=_retention(plan),
     )
+
+
+def _retention(plan: Plan) -> Retention:
+    if plan.kept_s is None:
+        return Retention()
+    kept = {f"{state}_s": plan.kept_s * times for state, times in LONGER.items()}
+    return Retention(**kept)
 
 
 def report_of(plan: Plan) -> AppReport:
@@ -73,7 +83,7 @@ def report_of(plan: Plan) -> AppReport:
     return AppReport(handlers=tuple(handlers), base_rss_bytes=20 * MIB)
 
 
-def budgets_of(report: AppReport) -> dict[str, Budgets]:
+def budgets_of(report: AppReport, timeout_s: float) -> dict[str, Budgets]:
     """Return what may be spent, by kind."""
     return {
         spec.kind: Budgets(
@@ -81,7 +91,7 @@ def budgets_of(report: AppReport) -> dict[str, Budgets]:
             max_crashes=spec.policy.max_crashes,
             max_lost=spec.policy.max_lost,
             never_again=spec.policy.rerun is Rerun.NEVER,
-            timeout_s=TIMEOUT_S,
+            timeout_s=timeout_s,
         )
         for spec in report.handlers
     }

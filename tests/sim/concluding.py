@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from history import Called, FinalJob, Record, Settled
-from sim.application import budgets_of, call_of
+from history import Called, FinalJob, Keeping, Record, Settled
+from sim.application import LONGER, budgets_of, call_of
 from sim.nemesis import EXCUSES
 
 if TYPE_CHECKING:
     from sim.world import World
+
+LOOKS = 3
+"""After so many for what is to be deleted it is gone, if anybody looks."""
 
 
 def conclude(world: World) -> None:
     """Complete a world's history."""
     history = world.history
     history.jobs = list(_final_jobs(world))
-    history.budgets = budgets_of(world.report)
+    history.budgets = budgets_of(world.report, world.plan.timeout_s)
     history.stale = world.database.stale
     history.litter = list(_litter(world))
     faults = {fault.what for fault in world.plan.faults}
@@ -26,8 +29,20 @@ def conclude(world: World) -> None:
     history.excused = bool(
         faults & EXCUSES or fates & {"kill_zygote", "daemon_crash", "daemon"}
     )
+    history.keeping = _keeping(world)
     if world.plan.hooks:
         history.records += _hooks_due(world)
+
+
+def _keeping(world: World) -> Keeping | None:
+    plan = world.plan
+    if plan.kept_s is None:
+        return None
+    return Keeping(
+        kept_s={state: plan.kept_s * times for state, times in LONGER.items()},
+        store_ms=world.store_clock(world.hosts[0]).utc_ms(),
+        late_s=LOOKS * plan.looks_s,
+    )
 
 
 def _hooks_due(world: World) -> list[Record]:
@@ -47,7 +62,8 @@ def _hooks_due(world: World) -> list[Record]:
 
 def _final_jobs(world: World) -> Iterator[FinalJob]:
     hooks: Counter[str] = Counter()
-    for row in sorted(world.database.jobs.newest_first(), key=lambda row: row.id):
+    standing = world.database.jobs.newest_first()
+    for row in sorted([*world.deleted, *standing], key=lambda row: row.id):
         call = call_of(row.new.payload)
         if call.startswith("hook:"):
             hooks[call] += 1

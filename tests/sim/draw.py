@@ -199,14 +199,15 @@ def _faults(r: Random, horizon_s: float) -> list[Fault]:
     found: list[Fault] = []
     for _ in range(r.choice((0, 1, 2, 3, 4, 6))):
         (what,) = r.choices(list(FAULTS), list(FAULTS.values()))
-        found.append(_fault(r, what, r.random() * horizon_s))
+        at_s = r.random() * horizon_s
+        found.append(one_fault(r, what, at_s, LASTING_S.get(what, 10.0)))
     if r.random() < 0.05:
         found += _swizzle(r, horizon_s)
     return found
 
 
-def _fault(r: Random, what: str, at_s: float) -> Fault:
-    lasting_s = LASTING_S.get(what, 10.0)
+def one_fault(r: Random, what: str, at_s: float, lasting_s: float) -> Fault:
+    """Draw the details of a fault that lasts for at most so long."""
     seconds = r.random() ** 2 * lasting_s
     if what.startswith("jump"):
         seconds = r.choice((-3600.0, -5.0, 5.0, 90.0, 3600.0))

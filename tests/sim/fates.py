@@ -165,7 +165,8 @@ def _give_up(tree: Tree, frame: RunJob) -> None:
 
 
 def _later(tree: Tree, frame: RunJob) -> None:
-    _done(tree, frame, Raised(["jobpool.RetryLater"], "", "", retry_in_s=5.0))
+    again_in_s = tree.world.fate_of(frame).again_in_s
+    _done(tree, frame, Raised(["jobpool.RetryLater"], "", "", retry_in_s=again_in_s))
 
 
 def _crash(tree: Tree, _frame: RunJob) -> None:

@@ -24,7 +24,10 @@ from typing import Self
 from greenlet import GreenletExit, getcurrent, greenlet
 
 EVENTS_MAX = 40_000
-"""A run that takes more of them does not come to an end."""
+LONG_EVENTS_MAX = 4 * EVENTS_MAX
+"""A run that takes more of them does not come to an end; nor does one of days."""
+GRAIN_S = 1e-7
+"""Who waits at all waits so long: after weeks a shorter time adds nothing to them."""
 Act = Callable[[], object]
 
 
@@ -95,9 +98,11 @@ class Kernel:
 
     Args:
         seed: of the small delays between threads.
+        events_max: an honest run takes no more.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, events_max: int = EVENTS_MAX) -> None:
+        self.events_max = events_max
         self.now_s = 0.0
         self.hub = getcurrent()
         self.current: Task | None = None
@@ -143,8 +148,8 @@ class Kernel:
                     process.held.append(act)
                     continue
             self.events += 1
-            if self.events > EVENTS_MAX:
-                raise Endless(f"{EVENTS_MAX} events, and no end")
+            if self.events > self.events_max:
+                raise Endless(f"{self.events_max} events, and no end")
             act()
             while self._urgent:
                 self._urgent.popleft()()
@@ -202,7 +207,8 @@ class Kernel:
         if not process.alive:
             raise GreenletExit
         if seconds is not None:
-            self.after(max(seconds, 0.0), partial(task.resume, task.turn), process)
+            least_s = GRAIN_S if seconds > 0 else 0.0
+            self.after(max(seconds, least_s), partial(task.resume, task.turn), process)
         return bool(self.hub.switch())
 
     def sleep(self, seconds: float) -> None:

@@ -85,6 +85,13 @@ class Nemesis:
             self._stop(one.process, fault.seconds)
             self._note(one.name, fault.seconds)
 
+    def away(self, fault: Fault) -> None:
+        """SIGKILL of all; nobody starts one for a while."""
+        world = self._world
+        world.away_until_s = self._kernel.now_s + fault.seconds
+        for supervisor in world.supervisors:
+            self._kernel.kill(supervisor.process)
+
     def stop_at_grant(self, fault: Fault) -> None:
         """SIGSTOP with leases on their way; it goes on before its network does."""
         if one := self._one(fault):

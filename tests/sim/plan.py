@@ -49,6 +49,8 @@ class Fate(msgspec.Struct, frozen=True):
     name: FateName
     seconds: float
     """For so long it works first."""
+    again_in_s: float = 5.0
+    """And asks to be tried again after so long, where it asks."""
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     unique: str | None = None
     expires_in_ms: int | None = None
     max_attempts: int | None = None
+    again_s: tuple[float, ...] = ()
+    """When its producer makes the same call again; there, a key says that it is."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,3 +106,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     quiet_at_s: float
     """From then on nothing bad happens; None does to a safety-only scenario."""
     hooks: bool = False
+    timeout_s: float = 20.0
+    looks_s: float = 0.0
+    """Nothing that is done now and then is done more often, so that days cost little;
+    0: it is short."""
+    kept_s: float | None = None
+    """How long jobs that have succeeded are kept; None: for longer than it lasts."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes days."""
+        return self.looks_s > 0

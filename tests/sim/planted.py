@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim import plantedcore, plantedstore
+from sim import plantedcore, plantedlong, plantedstore
 from sim.planting import BUGS, planted
 
-__all__ = ["BUGS", "planted", "plantedcore", "plantedstore"]
+__all__ = ["BUGS", "planted", "plantedcore", "plantedlong", "plantedstore"]

@@ -59,6 +59,9 @@ RARE = (
     "a job that must not run again is dead",
     "a kernel without memory killed an innocent",
     "leases had lapsed",
+    "a job was deleted",
+    "a run that was gone for a day was ended",
+    "crashes were too far apart to count together",
 )
 
 
@@ -75,7 +78,17 @@ def notable(history: History) -> Counter[str]:
         if end.receipt == "accepted":
             found.update(_of_end(end, causes.get(end.token), kinds.get(end.job, "")))
     revived = sum(act.what == "revive" for act in history.of(Operated))
-    return found + Counter({"a job was revived": revived})
+    return found + Counter(
+        {
+            "a job was revived": revived,
+            "crashes were too far apart to count together": sum(
+                final.crashes >= history.budgets[final.kind].max_crashes
+                and final.state != "quarantined"
+                for final in history.jobs
+                if final.kind in history.budgets
+            ),
+        }
+    )
 
 
 def _of_end(end: Settled, cause: str | None, kind: str) -> Iterator[str]:

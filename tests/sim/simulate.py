@@ -11,6 +11,7 @@ import msgspec
 from history import History
 from invariants import Violation, violations
 from sim.draw import draw
+from sim.long import draw_long, is_long
 from sim.plan import Plan
 from sim.rare import notable
 from sim.world import World
@@ -47,4 +48,4 @@ def run(plan: Plan) -> Result:
 
 def run_seed(seed: int) -> Result:
     """Run the scenario of a seed."""
-    return run(draw(seed))
+    return run(draw_long(seed) if is_long(seed) else draw(seed))

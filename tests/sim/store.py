@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from history import Expired, Granted, Operated, Record, Settled
+from history import Deleted, Expired, Granted, Operated, Record, Settled
 from jobpool.core.clock import Clock
 from jobpool.core.job import JobState, Settlement
 from jobpool.core.outcome import Outcome
+from jobpool.core.settings import Retention
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory import MemoryDatabase, MemoryStore
 from jobpool.store.memory.row import Row
@@ -262,7 +263,23 @@ class SimStore(MemoryStore):
     def _expire(self, row: Row, now_ms: int) -> None:
         super()._expire(row, now_ms)
         self._world.sometimes["a job expired"] += 1
-        self._note(Expired(at_s=self._now_s(), job=row.id))
+        self._note(Expired(at_s=self._now_s(), job=row.id, store_ms=now_ms))
+
+    def prune(self, retention: Retention, limit: int = 1000) -> int:
+        """See `Store.prune`; what is deleted stays in the book as it was."""
+        with self.transaction():
+            jobs = self._database.jobs
+            before = list(jobs.newest_first())
+            count = super().prune(retention, limit)
+            for row in before:
+                if jobs.get(row.id) is None:
+                    self._world.sometimes["a job was deleted"] += 1
+                    self._world.deleted.append(row)
+                    store_ms = self._clock.utc_ms()
+                    self._note(
+                        Deleted(at_s=self._now_s(), job=row.id, store_ms=store_ms)
+                    )
+        return count
 
     def ring(self) -> None:
         """See `Store.ring`: a hint, which may be lost."""
@@ -303,6 +320,7 @@ class SimStore(MemoryStore):
                         what=what,
                         before=before.state.value,
                         after=after.state.value,
+                        store_ms=self._clock.utc_ms(),
                     )
                 )
 
@@ -328,7 +346,6 @@ for _name in (
     "begin_attempts",
     "cancel_requests",
     "leases_of",
-    "prune",
     "enqueue",
     "due",
     "waiting",

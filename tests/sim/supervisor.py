@@ -258,8 +258,9 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         try:
             self.exit_code = self._run_in(self.directory, None)
         except StoreError as error:
-            # There is one store, and nobody has ended the run: there is no reason.
-            self.kernel.crashes.append(f"{self.name} gave up: {error}")
+            # There is one store: there is no reason, unless somebody has ended the run.
+            if not self.world.forgets():
+                self.kernel.crashes.append(f"{self.name} gave up: {error}")
             self.exit_code = serve.EXIT_FAILED
         except JobpoolError:
             self.kernel.sometimes["a supervisor refused to start"] += 1
@@ -334,11 +335,21 @@ RENEWALS = 5
 """So many fit into a lease."""
 
 
-def look_often(*, often: bool, ttl_s: float, breakers_s: float = BREAKERS_S) -> None:
-    """Let supervisors that start from now on look as often as really, or rarely."""
+def look_often(
+    *, often: bool, ttl_s: float, breakers_s: float = BREAKERS_S, looks_s: float = 0.0
+) -> None:
+    """Let supervisors that start from now on look as often as really, or rarely.
+
+    Args:
+        often: as really.
+        ttl_s: of their leases.
+        breakers_s: between two looks for kinds that are held.
+        looks_s: nothing but renewals is done more often.
+    """
     rare_s = (*_COARSE_S, breakers_s, ttl_s / RENEWALS)
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
-        setattr(module, name, real if often else rare)
+        least_s = looks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
+        setattr(module, name, real if often else max(rare, least_s))
 
 
 @contextlib.contextmanager

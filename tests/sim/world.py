@@ -13,18 +13,19 @@ import random
 
 import msgspec
 
-from history import Called, History, Record
+from history import Called, Disturbed, History, Record
 from jobpool.core import events as ev
 from jobpool.core.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.frames import RunJob
+from jobpool.store.memory.row import Row
 from jobpool.store.records import Run
 from jobpool.supervisor import messages as m
 from sim.application import call_of, report_of, settings_of
 from sim.completing import Completions
 from sim.concluding import conclude
 from sim.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
-from sim.kernel import Endless, Kernel, Process
+from sim.kernel import EVENTS_MAX, LONG_EVENTS_MAX, Endless, Kernel, Process
 from sim.nemesis import Nemesis
 from sim.plan import Fate, Fault, JobPlan, Plan
 from sim.store import Link, SimDatabase, SimStore
@@ -34,6 +35,9 @@ SETTLE_S = 150.0
 """After the last job: reclaimers end what they still have in hand."""
 PATIENCE_S = 8 * 3600.0
 """So long everything may take to end once it is quiet; back-off takes an hour."""
+LONG_PATIENCE_S = 60 * 86400.0
+LOOKS = 3
+"""So many are enough for everything that is done now and then."""
 END_S = 300.0
 QUIET_TTL_S = 300.0
 QUIET_PAUSE_S = 60.0
@@ -42,6 +46,9 @@ QUIET_BREAKERS_S = 60.0
 AGAIN_S = 1.0
 REASONS = frozenset(("SIGTERM", "SIGQUIT", "a new version", "the end"))
 """For which a supervisor may end; all others are its own mistakes."""
+ENDED_BY_OTHERS = frozenset(("its run was ended by somebody else", "the store refuses"))
+FORGOTTEN_S = 20 * 3600.0
+"""A run that was gone for a day, and an hour less if a clock was set, is over."""
 OK = Fate("ok", 0.5)
 
 
@@ -50,7 +57,8 @@ class World:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.kernel = Kernel(plan.seed * 7 + 1)
+        events_max = LONG_EVENTS_MAX if plan.is_long else EVENTS_MAX
+        self.kernel = Kernel(plan.seed * 7 + 1, events_max)
         self.random = random.Random(plan.seed * 7 + 2)
         self.sometimes = self.kernel.sometimes
         self.history = History(shared=plan.shared, ordered=True)
@@ -63,6 +71,10 @@ class World:
         self.chances: dict[str, tuple[float, float]] = {}
         self.locked: dict[int, float] = {}
         self.newest_job = 0
+        self.away_until_s = 0.0
+        """Nobody starts a supervisor before."""
+        self.deleted: list[Row] = []
+        """Jobs as they stood when they were deleted."""
         self.reclaim_pause_s = 0.0
         """Between two looks for dead runs, at least."""
         self.nemesis = Nemesis(self)
@@ -86,7 +98,11 @@ class World:
         """Let everything happen."""
         random.seed(self.plan.seed * 7 + 3)
         with in_virtual_time(self.kernel):
-            look_often(often=not self.plan.coarse, ttl_s=self.plan.ttl_s)
+            look_often(
+                often=not self.plan.coarse,
+                ttl_s=self.plan.ttl_s,
+                looks_s=self.plan.looks_s,
+            )
             try:
                 self._run()
             except Endless as endless:
@@ -100,22 +116,27 @@ class World:
         for number in range(plan.supervisors):
             self._start(self.hosts[number % len(self.hosts)], number)
         for number, job in enumerate(plan.jobs):
-            kernel.at(job.at_s, lambda n=number, j=job: self._produce(f"c{n}", j))
+            for at_s in (job.at_s, *job.again_s):
+                kernel.at(at_s, lambda n=number, j=job: self._produce(f"c{n}", j))
         for fault in plan.faults:
             kernel.at(fault.at_s, lambda f=fault: self.nemesis.do(f))
         kernel.run(plan.quiet_at_s)
         self._restless = False
         self.nemesis.be_quiet()
         self.reclaim_pause_s = QUIET_PAUSE_S
-        look_often(often=False, ttl_s=QUIET_TTL_S, breakers_s=QUIET_BREAKERS_S)
-        self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=QUIET_TTL_S)
+        ttl_s = max(QUIET_TTL_S, plan.ttl_s)
+        look_often(
+            often=False, ttl_s=ttl_s, breakers_s=QUIET_BREAKERS_S, looks_s=plan.looks_s
+        )
+        self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=ttl_s)
         for supervisor in self.supervisors:
             supervisor.hold_longer(self.settings)
             if not plan.coarse:
                 supervisor.feed(m.Drain("a new version"))
         kernel.run(plan.quiet_at_s + 20.0)
-        kernel.run(plan.quiet_at_s + PATIENCE_S, self._is_done)
-        kernel.run(kernel.now_s + SETTLE_S)
+        patience_s = LONG_PATIENCE_S if plan.is_long else PATIENCE_S
+        kernel.run(plan.quiet_at_s + patience_s, self._is_done)
+        kernel.run(kernel.now_s + max(SETTLE_S, LOOKS * plan.looks_s))
         self._ending = True
         for supervisor in self.supervisors:
             supervisor.feed(m.Drain("the end"))
@@ -139,6 +160,7 @@ class World:
         if not self._ending:
             self.sometimes["a supervisor was started again"] += 1
             pause_s = 0.1 + 5.0 * self.random.random()
+            pause_s += max(0.0, self.away_until_s - self.kernel.now_s)
             self.kernel.after(
                 pause_s,
                 lambda: None if self._ending else self._start(ended.host, ended.number),
@@ -330,5 +352,17 @@ class World:
             self.sometimes["leases had lapsed"] += 1
         if isinstance(event, ev.Alarm) and "report" in event.text:
             self.history.broken.append(event.text)
-        if isinstance(event, ev.SupervisorDraining) and event.reason not in REASONS:
-            self.history.broken.append(f"a supervisor stops: {event.reason}")
+        if isinstance(event, ev.SupervisorDraining):
+            self._judge_end(event.reason)
+
+    def _judge_end(self, reason: str) -> None:
+        is_over = reason in ENDED_BY_OTHERS and self.forgets()
+        if reason not in REASONS and not is_over:
+            self.history.broken.append(f"a supervisor stops: {reason}")
+
+    def forgets(self) -> bool:
+        """Say whether somebody was gone for so long that others end its run."""
+        gone = self.history.of(Disturbed)
+        forgets = any(one.until_s - one.at_s >= FORGOTTEN_S for one in gone)
+        self.sometimes["a run that was gone for a day was ended"] += forgets
+        return forgets
