@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from history import (
@@ -143,6 +144,19 @@ def test_a_completion_is_the_one_end() -> None:
     assert "I5" in broken(*GOOD[:3], wrote, dies, settled(outcome="crashed"))
     assert "I5" in broken(*GOOD[:3], refused)
     assert "I5" in broken(*GOOD[:2], settled(outcome=None, state="runnable"), wrote)
+
+
+def test_losses_may_cost_interruptions() -> None:
+    """I7: after one, an interruption may be the last; without it, it is too early."""
+    budgets = {"k": msgspec.structs.replace(BUDGETS, max_interruptions=2)}
+    lost = (granted(), started(), ended(cause="orphaned"))
+    back = settled(outcome="lost", state="pending")
+    last = settled(2, outcome="interrupted", state="dead")
+    end = (granted(2, attempt=2), started(2), ended(2, cause="supervisor"), last)
+    jobs = (final(state="dead", interruptions=2, attempts=((1, "lost"), (2, "i"))),)
+    assert broken(called(), *lost, back, *end, jobs=jobs, budgets=budgets) == set()
+    alone = (final(state="dead", interruptions=1, attempts=((2, "i"),)),)
+    assert "I7" in broken(called(), *end, jobs=alone, budgets=budgets)
 
 
 def test_nothing_begins_after_a_confirmed_cancel() -> None:
