@@ -137,7 +137,7 @@ class Kernel:
         Raises:
             Endless: it does not come to an end.
         """
-        heap = self._heap
+        heap, urgent = self._heap, self._urgent
         while heap and heap[0][0] <= until_s and not (over and over()):
             when_s, _, act, process = heappop(heap)
             self.now_s = max(self.now_s, when_s)
@@ -151,8 +151,8 @@ class Kernel:
             if self.events > self.events_max:
                 raise Endless(f"{self.events_max} events, and no end")
             act()
-            while self._urgent:
-                self._urgent.popleft()()
+            while urgent:
+                urgent.popleft()()
         if not (over and over()):
             self.now_s = max(self.now_s, until_s)
 

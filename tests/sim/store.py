@@ -9,8 +9,8 @@ committed goes to the history; what was undone does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from history import Deleted, Expired, Granted, Operated, Record, Settled
@@ -125,6 +125,23 @@ class SimDatabase(MemoryDatabase):
         """See `MemoryDatabase.check_process`."""
 
 
+class _Request(AbstractContextManager[None]):
+    """A store's next request; there is one at a time."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        self._store.arrive()
+
+    def __exit__(self, *failure: object) -> None:
+        self._store.leave(*failure)
+
+
+_WITHIN: AbstractContextManager[None] = nullcontext()
+"""Something that is done within a request."""
+
+
 class SimStore(MemoryStore):
     """A store object of one thread; requests go through its link."""
 
@@ -143,6 +160,7 @@ class SimStore(MemoryStore):
         self._link = link
         self._run = run
         self._is_within = False
+        self._request = _Request(self)
         self._written: list[Record] = []
 
     @property
@@ -150,20 +168,25 @@ class SimStore(MemoryStore):
         """See `Store.one_host`."""
         return not self._world.plan.shared
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """See `Store.transaction`."""
-        if self._is_within:
-            yield
-            return
+        return _WITHIN if self._is_within else self._request
+
+    def arrive(self) -> None:
+        """Carry a request there, and begin what it does."""
         self._link.there()
         self._is_within = True
         self._written.clear()
+        self._session.writing.__enter__()
+
+    def leave(self, *failure: Any) -> None:
+        """End what a request does, and carry the answer back."""
         try:
-            with self._session.writing:
-                yield
+            self._session.writing.__exit__(*failure)
         finally:
             self._is_within = False
+        if failure[0] is not None:
+            return
         for record in self._written:
             self._world.note(record)
         granted = any(type(record) is Granted for record in self._written)
