@@ -1,8 +1,8 @@
 """Runs many simulated scenarios, and says on one page what came of them.
 
 Each seed is a whole life of one or several supervisors: jobs, faults, a quiet phase,
-a drain; one in fifty takes days. What is real and what is simulated stands in tests/sim; what must hold in
-tests/invariants.py.
+a drain; one in fifty takes days. What is real and what is simulated stands in
+tests/sim; what must hold in tests/invariants.py.
 """
 
 from __future__ import annotations
