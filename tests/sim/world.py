@@ -31,8 +31,9 @@ from sim.plan import Fate, Fault, JobPlan, Plan
 from sim.store import Link, SimDatabase, SimStore
 from sim.supervisor import SimSupervisor, in_virtual_time, look_often
 
-SETTLE_S = 150.0
-"""After the last job: reclaimers end what they still have in hand."""
+SETTLE_S = 300.0
+"""After the last job reclaimers end what they still have in hand: every fourth of their
+looks is for runs of their own host."""
 PATIENCE_S = 8 * 3600.0
 """So long everything may take to end once it is quiet; back-off takes an hour."""
 LONG_PATIENCE_S = 60 * 86400.0
