@@ -36,10 +36,16 @@ class Names:
                 found["id"] = self.ids.get(value.id, value.id)
             if "token" in found:
                 found["token"] = self.tokens.get(value.token, value.token)
+            if isinstance(found.get("ids"), tuple):  # a filter's
+                found["ids"] = tuple(self.ids.get(one, one) for one in value.ids)
             return type(value)(**found)
         if type(value) in {list, tuple}:  # a Charge names nothing
             return type(value)(self.translate(item) for item in value)
         return value
+
+    def translate_lease(self, job_id, token, *rest):
+        """Return a row about a lease in the right one's words."""
+        return (self.ids.get(job_id, job_id), self.tokens.get(token, token), *rest)
 
 
 class Twins:
@@ -59,15 +65,19 @@ class Twins:
             if method in {"cancel", "revive"}:
                 told = [[self.names.ids.get(one, one) for one in arguments[0]]]
                 told += arguments[1:]
+            elif method in {"begin_attempts", "clear"}:
+                told = [[self.names.translate_lease(*row) for row in arguments[0]]]
             elif method in {"get", "payload", "attempts"}:
                 told = [self.names.ids.get(one, one) for one in arguments]
             else:
                 told = self.names.translate(list(arguments))
             other = answer(getattr(self.right, method), told, options)
             is_answered = not isinstance(mine, Exception | type(None))
-            if method in {"enqueue", "lease"} and is_answered:
+            if method in {"enqueue", "lease", "find"} and is_answered:
                 assert type(other) is type(mine), method
                 self.names.learn(mine, other)
+            if method == "cancel_requests":
+                mine = [self.names.tokens.get(token, token) for token in mine]
             if method not in ABOUT_ITSELF:
                 expected = said(self.names.translate(mine))
                 assert said(other) == expected, f"{method}: {other} for {expected}"
