@@ -24,7 +24,8 @@ def pytest_generate_tests(metafunc):
     """Every store holds to the protocol; test_<engine>_*.py is about one of them."""
     if "new_store_url" in metafunc.fixturenames:
         words = metafunc.module.__name__.rpartition(".")[2].split("_")
-        engines = [words[1]] if words[1] in ENGINES else ENGINES
+        meant = getattr(metafunc.module, "ENGINES", ENGINES)
+        engines = [words[1]] if words[1] in ENGINES else meant
         if "new_store_url" in inspect.signature(metafunc.function).parameters:
             # It opens stores by their URLs: no URL leads to one in memory.
             engines = [engine for engine in engines if engine != "memory"]
