@@ -1,0 +1,284 @@
+"""Every number that somebody gives: the last that is taken, the next that is not."""
+
+import sys
+
+import pytest
+
+from jobpool.core.job import NewJob
+from jobpool.core.options import KIND, POOL, RETENTION, TOP, growth_factor
+from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
+from jobpool.errors import ConfigError, UsageError
+from jobpool.store import checking
+
+CENTURY_S = 3_155_760_000
+MIB, EIB = 1_048_576, 1_152_921_504_606_846_976
+END_MS = 253_402_300_799_000  # of year 9999
+NOW_MS = 1_800_000_000_000
+
+WHOLE = {
+    "queue_depth_max": (TOP, 1, 1_000_000_000_000),
+    "recycle": (POOL, 1, 1_000_000_000),
+    "nice": (POOL, 0, 19),
+    "max_processes": (POOL, 16, 4_194_304),
+    "breaker_after": (POOL, 0, 1_000_000),
+    "max_attempts": (KIND, 1, 1000),
+    "max_crashes": (KIND, 1, 1000),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_of_the_configuration(name):
+    """From the smallest to the largest, as numbers and as text."""
+    table, lowest, highest = WHOLE[name]
+    read = table[name].read
+    assert [read(lowest, name), read(str(highest), name)] == [lowest, highest]
+    for wrong in (lowest - 1, highest + 1, str(highest + 1), 2.0, True, None, "x"):
+        with pytest.raises(ConfigError, match=name):
+            read(wrong, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("0", (0,)),
+        ("0-3,6", (0, 1, 2, 3, 6)),
+        ("8191", (8191,)),
+        ("5-5", (5,)),
+        ([2, 0], (0, 2)),
+        ("all", None),
+    ],
+)
+def test_cores(text, cores):
+    """Single ones, ranges, lists; up to the kernel's own limit."""
+    assert POOL["cpus"].read(text, "cpus") == cores
+
+
+@pytest.mark.parametrize("text", ["8192", "0-8192", "3-2", "", [], [True], "-1", "x"])
+def test_cores_that_there_cannot_be(text):
+    """Nothing of a list that is wrong in one place."""
+    with pytest.raises(ConfigError, match="cpus: expected"):
+        POOL["cpus"].read(text, "cpus")
+
+
+def test_sizes_of_a_pool():
+    """1 to 1,024 children, the smaller number first."""
+    read = POOL["size"].read
+    assert [read(n, "s") for n in (1, 1024, "1..1024", "3..3")] == [
+        (1, 1),
+        (1024, 1024),
+        (1, 1024),
+        (3, 3),
+    ]
+    assert [str(read(text, "s")) for text in ("4", "2..8", "3..3")] == [
+        "4",
+        "2..8",
+        "3",
+    ]
+    for wrong in (0, 1025, "1..1025", "0..4", "3..2", True):
+        with pytest.raises(ConfigError):
+            read(wrong, "s")
+
+
+def test_factors_of_growth():
+    """From 1 to 16."""
+    assert [growth_factor(n, "g") for n in (1, 1.5, 16)] == [1.0, 1.5, 16.0]
+    for wrong in (0.999, 0, 16.001, True, "2", float("nan")):
+        with pytest.raises(ConfigError, match="from 1 to 16"):
+            growth_factor(wrong, "g")
+
+
+@pytest.mark.parametrize("name", ["payload_max", "result_max"])
+def test_what_travels_in_one_frame(name):
+    """8 MiB at most."""
+    read = TOP[name].read
+    assert [read(1, name), read("8MiB", name)] == [1, 8 * MIB]
+    for wrong in (0, 8 * MIB + 1):
+        with pytest.raises(ConfigError, match=name):
+            read(wrong, name)
+
+
+def test_durations_end_after_a_century():
+    """A longer one is a mistake; one of nothing is meant in few places."""
+    assert duration_s(CENTURY_S) == duration_s("36525d") == CENTURY_S
+    assert duration_s(0) == 0
+    for wrong in (CENTURY_S + 1, "36525d1s", -0.001):
+        with pytest.raises(ConfigError, match="0 to 100 years"):
+            duration_s(wrong)
+    assert POOL["drain"].read(0, "drain") == 0
+    assert RETENTION["dead"].read("0s", "dead") == 0
+    for name in ("timeout", "idle_shrink", "recycle_age"):
+        with pytest.raises(ConfigError, match="longer than 0"):
+            POOL[name].read("0s", name)
+
+
+def test_units_of_time():
+    """Each in seconds."""
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    assert {unit: duration_s(f"1{unit}") for unit in units} == units
+
+
+def test_sizes_end_at_an_exbibyte():
+    """And begin with a byte."""
+    assert [size_bytes(1), size_bytes(EIB), size_bytes("1048576TiB")] == [1, EIB, EIB]
+    for wrong in (0, EIB + 1, "1048577TiB"):
+        with pytest.raises(ConfigError, match="1 byte to 1 EiB"):
+            size_bytes(wrong)
+
+
+def test_a_number_that_python_would_not_write_is_not_written():
+    """Of 38 digits at the most."""
+    for value, shown in ((2**128 - 1, str(2**128 - 1)), (2**128, "a number that long")):
+        with pytest.raises(ConfigError, match=f": {shown[:30]}"):
+            size_bytes(value, "size")
+        with pytest.raises(ConfigError, match=f": {shown[:30]}"):
+            TOP["queue_depth_max"].read(value, "depth")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0ms"),
+        (0.0125, "12.5ms"),
+        (0.9994, "999ms"),
+        (0.9995, "1s"),
+        (59.94, "59.9s"),
+        (60, "1m00s"),
+        (61.4, "1m01s"),
+        (3599, "59m59s"),
+        (3600, "1h00m"),
+        (3661, "1h01m"),
+        (172_799, "47h59m"),
+        (172_800, "2d00h"),
+        (176_400, "2d01h"),
+    ],
+)
+def test_shown_durations(seconds, shown):
+    """Three figures, and the unit that fits."""
+    assert show_duration(seconds) == shown
+
+
+def test_shown_sizes_change_their_unit_at_1024():
+    """Not before."""
+    sizes = [1023, 1024, 1023 * 1024, MIB, 1024 * MIB, 1024**4, -1024]
+    shown = ["1023B", "1KiB", "1023KiB", "1MiB", "1GiB", "1TiB", "-1KiB"]
+    assert [show_size(size) for size in sizes] == shown
+
+
+SHOWN = {
+    "memory_max": (POOL, ["none", "1GiB"]),
+    "memory_soft": (POOL, ["none", "0.8", "512MiB"]),
+    "timeout_max": (POOL, ["none", "1h00m"]),
+    "heartbeat_timeout": (POOL, ["none", "30s"]),
+    "max_processes": (POOL, ["auto", "64"]),
+    "cpus": (POOL, ["all", "0,2"]),
+    "write": (POOL, ["all"]),
+    "env": (POOL, ["all"]),
+    "preload": (POOL, ["true", "false"]),
+    "network": (POOL, ["true", "false"]),
+    "sandbox": (POOL, ["off", "standard", "strict"]),
+    "breaker_after": (POOL, ["0", "5"]),
+    "size": (POOL, ["4", "2..8"]),
+    "memory_budget": (TOP, ["none", "1GiB"]),
+    "dead": (RETENTION, ["forever", "7d00h", "0ms"]),
+    "max_attempts": (KIND, ["5"]),
+    "memory_growth": (KIND, []),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_is_shown_can_be_written(name):
+    """`check` prints an option as the configuration takes it."""
+    table, texts = SHOWN[name]
+    option = table[name]
+    assert [option.show(option.read(text, name)) for text in texts] == texts
+
+
+def test_lists_and_factors_are_shown_in_words():
+    """Paths and names parted by commas; a factor without needless digits."""
+    read = {name: POOL[name].read for name in ("write", "env")}
+    assert POOL["write"].show(read["write"](["/a", "/b"], "w")) == "/a, /b"
+    assert POOL["write"].show(read["write"]([], "w")) == "nowhere"
+    assert POOL["env"].show(read["env"](["A", "B_1"], "e")) == "A, B_1"
+    growth = KIND["memory_growth"]
+    assert [growth.show(growth.read(n, "g")) for n in (2, 1.5)] == ["2", "1.5"]
+    for name, wrong in (("write", ["/a\0"]), ("write", [" "]), ("env", ["1A"])):
+        with pytest.raises(ConfigError, match="expected"):
+            read[name](wrong, name)
+
+
+# -- jobs ------------------------------------------------------------------------------
+
+FIELDS = {
+    "priority": ([-32768, 32767], [-32769, 32768, 0.0, True]),
+    "delay_ms": ([0, END_MS - NOW_MS], [-1, END_MS - NOW_MS + 1]),
+    "run_at_ms": ([0, END_MS], [-1, END_MS + 1]),
+    "expires_in_ms": ([1, END_MS - NOW_MS], [0, END_MS - NOW_MS + 1]),
+    "key": (["k", "k" * 255], ["", "k" * 256, "\0", "\ud800", 1]),
+    "unique": (["k", "k" * 255], ["", "k" * 256, "a\0", b"k"]),
+    "tenant": (["k", "k" * 255], ["", "k" * 256]),
+    "max_attempts": ([1, 2**31], [0, 2**31 + 1]),
+    "memory_bytes": ([1, EIB], [0, EIB + 1]),
+    "timeout_s": (
+        [1e-9, 1, sys.float_info.max],
+        [0, -1.0, float("inf"), float("nan"), 10**400, "1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_fields_of_a_new_job(field):
+    """What every database can hold; the complaint names the field."""
+    good, bad = FIELDS[field]
+    for value in good:
+        checking.check_new_jobs([job(**{field: value})], NOW_MS)
+    for value in bad:
+        with pytest.raises(UsageError, match=f"^{field}: expected"):
+            checking.check_new_jobs([job(**{field: value})], NOW_MS)
+        with pytest.raises(UsageError, match=f"^job 1 of 2: {field}: expected"):
+            checking.check_new_jobs([job(), job(**{field: value})], NOW_MS)
+
+
+def job(**fields):
+    return NewJob(kind="a", pool="cpu", payload=b"{}", **fields)
+
+
+def test_without_a_clock_this_machines_decides_what_is_too_late():
+    """A delay beyond the year 9999 is refused all the same."""
+    checking.check_new_jobs([job(delay_ms=10**12)], None)
+    with pytest.raises(UsageError, match="before the year 10000"):
+        checking.check_new_jobs([job(delay_ms=END_MS - 1_600_000_000_000)], None)
+
+
+def test_ids_are_what_a_column_holds():
+    """From 1 to 2^63 - 1."""
+    ids = (-1, 0, 1, 2**63 - 1, 2**63)
+    found = [checking.is_id(one) for one in ids]
+    assert found == [False, False, True, True, False]
+
+
+FITTED = {
+    checking.fit_memory_bytes: [(-1, 0), (0, 0), (7, 7), (EIB, EIB), (EIB + 1, EIB)],
+    checking.fit_code: [
+        (-(2**31), -(2**31)),
+        (-(2**31) - 1, -(2**31)),
+        (2**31 - 1, 2**31 - 1),
+        (2**31, 2**31 - 1),
+    ],
+    checking.fit_delay_ms: [(-1, 0), (5, 5), (END_MS, END_MS), (END_MS + 1, END_MS)],
+    checking.fit_duration_s: [
+        (-0.5, 0.0),
+        (2, 2.0),
+        (END_MS / 1000, END_MS / 1000),
+        (END_MS / 1000 + 1, END_MS / 1000),
+        (float("inf"), END_MS / 1000),
+        (float("-inf"), 0.0),
+    ],
+}
+
+
+@pytest.mark.parametrize("fit", FITTED, ids=lambda fit: fit.__name__)
+def test_observed_figures_are_made_to_fit(fit):
+    """A figure must not keep a settlement from being written."""
+    assert [fit(value) for value, _ in FITTED[fit]] == [to for _, to in FITTED[fit]]
+    nothing = 0 if fit is checking.fit_delay_ms else None
+    assert fit(float("nan")) == fit(None) == nothing

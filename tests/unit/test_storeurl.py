@@ -1,0 +1,115 @@
+"""What of a store's URL is shown to people."""
+
+import psycopg.pq
+import pytest
+
+from jobpool.core.storeurl import absolute_store, files_of, without_password
+from jobpool.errors import ConfigError
+
+SECRET = {
+    # Passwords, or where they may be read or sent.
+    "password",
+    "sslpassword",
+    "scram_client_key",
+    "scram_server_key",
+    "oauth_client_secret",
+}
+HARMLESS = (
+    "application_name",
+    "channel_binding",
+    "client_encoding",
+    "connect_timeout",
+    "dbname",
+    "gssencmode",
+    "host",
+    "hostaddr",
+    "keepalives",
+    "keepalives_count",
+    "keepalives_idle",
+    "keepalives_interval",
+    "load_balance_hosts",
+    "options",
+    "passfile",
+    "port",
+    "require_auth",
+    "service",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslnegotiation",
+    "sslrootcert",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+)
+
+
+def libpq_options():
+    return {
+        one.keyword.decode()
+        for one in psycopg.pq.Conninfo.get_defaults()
+        if one.keyword
+    }
+
+
+@pytest.mark.parametrize("name", [*HARMLESS, "schema"])
+def test_options_that_are_no_secret_are_shown(name):
+    """An operator sees which server was asked, and how."""
+    url = f"postgresql://u@h/d?{name}=x&password=y"
+    assert without_password(url) == f"postgresql://u@h/d?{name}=x&password=***"
+
+
+@pytest.mark.parametrize("name", sorted(SECRET | libpq_options() - {*HARMLESS}))
+def test_every_other_option_is_a_secret(name):
+    """Also those that nobody knows."""
+    shown = without_password(f"postgresql://u@h/d?{name}=x&nobody=y&alone")
+    assert shown == f"postgresql://u@h/d?{name}=***&nobody=***&alone"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:p@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:p@q@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u:p?x@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u@h/d", "postgresql://u@h/d"),
+        ("postgresql:///d?host=/a@b", "postgresql:///d?host=/a@b"),
+        ("postgresql://h/d?p%61ssword=x", "postgresql://h/d?p%61ssword=***"),
+        ("postgresql:u:p@h/d", "postgresql:u:***@h/d"),
+        ("sqlite:////a@b?password=x", "sqlite:////a@b?password=x"),
+        ("jobs.db", "jobs.db"),
+    ],
+)
+def test_a_password_is_never_shown(url, shown):
+    """Wherever it stands, and whatever it holds; a file's name is whole."""
+    assert without_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "absolute"),
+    [
+        ("a.db", "sqlite:////b/a.db"),
+        ("sqlite:///a.db", "sqlite:////b/a.db"),
+        ("sqlite:////c/./x/../a.db", "sqlite:////c/a.db"),
+        ("postgresql://h/d", "postgresql://h/d"),
+    ],
+)
+def test_a_relative_file_hangs_on_a_directory(url, absolute):
+    """A bare path means SQLite too."""
+    assert absolute_store(url, "/b") == absolute
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:", "sqlite:///", "sqlite:a.db", "sqlite:///a/"]
+)
+def test_a_url_without_a_file_is_refused(url):
+    """It says what was expected."""
+    with pytest.raises(ConfigError, match=r"names no file; expected sqlite:///"):
+        absolute_store(url, "/b")
+
+
+def test_the_files_of_a_store():
+    """SQLite has some beside the first; a server's are its own."""
+    names = ("/b/a.db", "/b/a.db-wal", "/b/a.db-shm", "/b/a.db-journal")
+    assert files_of("sqlite:////b/a.db") == names
+    assert files_of("postgresql://h/d") == ()
