@@ -1,0 +1,211 @@
+"""What is asked of PostgreSQL when a connection is opened, and what a failure says.
+
+No server is needed: the driver's part is played by hand.
+"""
+
+import psycopg
+import pytest
+
+from jobpool.errors import ConfigError, StoreRefused, StoreUnavailable
+from jobpool.store.postgres import connecting, health
+from jobpool.store.postgres.address import read_address
+
+URL = "postgresql://u:secret@h/d"
+
+
+class Opened:
+    patience_s = None
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the driver is asked for; an error in it is raised."""
+    asked = {}
+
+    def connect(conninfo, **options):
+        asked.update(options, conninfo=conninfo)
+        if "error" in asked:
+            raise asked["error"]
+        return Opened()
+
+    monkeypatch.setattr(connecting.BoundedConnection, "connect", connect)
+    return asked
+
+
+def test_a_peer_that_vanished_is_noticed_in_ten_seconds(asked):
+    """Where the URL says nothing: by keepalives, and by what is not acknowledged."""
+    opened = connecting._open(read_address(URL), 30.0)
+    assert opened.patience_s == 30.0
+    del asked["conninfo"]
+    assert asked == {
+        "autocommit": True,
+        "application_name": "jobpool",
+        "client_encoding": "UTF8",
+        "connect_timeout": 5,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+    }
+    assert asked["keepalives_idle"] + 2 * 3 <= 11
+
+
+@pytest.mark.parametrize(("patience_s", "timeout_s"), [(0.2, 1), (3.9, 3), (9, 5)])
+def test_nobody_waits_longer_for_a_connection_than_for_an_answer(
+    asked, patience_s, timeout_s
+):
+    """A second at the least: libpq counts no less."""
+    connecting._open(read_address(URL), patience_s)
+    assert asked["connect_timeout"] == timeout_s
+
+
+def test_what_the_url_says_is_left_to_it(asked):
+    """An operator knows the network better."""
+    url = f"{URL}?keepalives_idle=60&application_name=shop&connect_timeout=40"
+    connecting._open(read_address(url), 30.0)
+    assert "application_name" not in asked
+    assert "keepalives_idle" not in asked
+    assert asked["connect_timeout"] == "40"
+    assert asked["keepalives_count"] == 3
+
+
+REFUSED = [
+    "FATAL:  password authentication failed for user",
+    "fe_sendauth: no password supplied",
+    "FATAL:  no pg_hba.conf entry for host",
+    'FATAL:  role "u" does not exist',
+    'FATAL:  database "d" does not exist',
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_login_that_is_refused_is_no_outage(asked, text):
+    """Waiting would not help; the password is not shown."""
+    asked["error"] = psycopg.OperationalError(f"connection failed: {text}")
+    with pytest.raises(StoreRefused) as refused:
+        connecting._open(read_address(URL), 30.0)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "connection refused",
+        "FATAL:  the database system is starting up",
+        'FATAL:  role "u" is locked out',
+        'FATAL:  database "d" is being moved',
+        "password authentication failed",
+        'role "u" does not exist',
+    ],
+)
+def test_what_may_get_better_is_an_outage(asked, text):
+    """The server has not refused this login for good, or it was not the server."""
+    asked["error"] = psycopg.OperationalError(f"connection failed: {text}")
+    with pytest.raises(StoreUnavailable):
+        connecting._open(read_address(URL), 30.0)
+
+
+def test_a_machine_without_descriptors_is_named(asked):
+    """It is not the server's fault."""
+    asked["error"] = OSError(24, "Too many open files")
+    with pytest.raises(StoreUnavailable, match=r"Too many open files.*this machine"):
+        connecting._open(read_address(URL), 30.0)
+
+
+def test_which_servers_will_do():
+    """PostgreSQL 14 or newer, UTF8, a schema that needs no quotes."""
+    address = read_address(URL)
+    connecting._check(address, 140_000, "UTF8", is_plain=True)
+    for version, encoding, is_plain, said in (
+        (139_999, "UTF8", True, "is PostgreSQL 13; jobpool needs 14"),
+        (180_000, "LATIN1", True, "encoding LATIN1; jobpool needs UTF8"),
+        (180_000, "UTF8", False, "one of SQL's own words"),
+    ):
+        with pytest.raises(StoreRefused, match=said):
+            connecting._check(address, version, encoding, is_plain=is_plain)
+
+
+# -- addresses -------------------------------------------------------------------------
+
+
+def test_a_url_is_taken_apart():
+    """The schema is ours, all else is libpq's; the last one said counts."""
+    address = read_address(f"{URL}?schema=a&application_name=x%20y&schema=b")
+    assert address.schema == "b"
+    assert address.conninfo == f"{URL}?application_name=x%20y"
+    assert address.shown.startswith("postgresql://u:***@h/d?schema=a")
+    assert read_address(URL).schema == "jobpool"
+    assert read_address("postgres://h1:1,h2:2/d").conninfo.startswith("postgresql://h1")
+
+
+@pytest.mark.parametrize("name", ["a", "_a1", "a" * 63])
+def test_names_that_a_schema_may_have(name):
+    """Such as need no quotes."""
+    assert read_address(f"{URL}?schema={name}").schema == name
+
+
+@pytest.mark.parametrize("name", ["", "a" * 64, "A", "1a", "a-b", "pg_a", "a%00b", "ä"])
+def test_names_that_a_schema_may_not_have(name):
+    """They are refused before anything is opened."""
+    with pytest.raises(ConfigError, match="cannot be used"):
+        read_address(f"{URL}?schema={name}")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (f"{URL}\0", "holds a NUL"),
+        ("postgresql://u:secret@h:port/d", "is the port a number"),
+        ("postgresql://u:secret@[::1/d", "is not a URL"),
+        (f"{URL}?nonsense=1", "it knows no option nonsense"),
+        (f"{URL}%zz", r"is a % written as %25\?"),
+    ],
+)
+def test_wrong_urls_are_named_without_their_password(url, said):
+    """Each with what to look at."""
+    with pytest.raises(ConfigError, match=said) as refused:
+        read_address(url)
+    assert "secret" not in str(refused.value)
+
+
+# -- health ----------------------------------------------------------------------------
+
+
+class Known:
+    """A session whose server is in a given state."""
+
+    def __init__(self, live=0, dead=0, open_for=()):
+        self.table, self.open_for, self.patience_s = [(live, dead, "9 MB")], open_for, 0
+
+    def rows(self, name, **parameters):
+        if name == "table_health":
+            return self.table
+        self.patience_s = parameters["patience_s"]
+        return self.open_for
+
+
+@pytest.mark.parametrize(
+    ("live", "dead", "is_told"),
+    [
+        (0, 100_000, False),
+        (0, 100_001, True),
+        (200_000, 200_000, False),
+        (200_000, 200_001, True),
+        (200_001, 200_000, False),
+    ],
+)
+def test_more_dead_rows_than_live_ones_are_a_concern(live, dead, is_told):
+    """If there are many at all."""
+    found = health.concerns(Known(live, dead))
+    told = f"the table jobs has {dead:,} dead rows to {live:,} live ones; look "
+    assert [one.startswith(told) for one in found] == [True] * is_told
+
+
+def test_a_transaction_that_is_open_for_minutes_is_a_concern():
+    """It is named with its age, before the table; a minute is nothing."""
+    session = Known(1, 10**6, [("session", "pid 7", 90.0), ("slot", "b", 61)])
+    first, second, third = health.concerns(session)
+    assert session.patience_s == 60
+    assert first.startswith("session pid 7 has been open for 1m30s: no dead row")
+    assert second.startswith("slot b has been open for 1m01s")
+    assert third.startswith("the table jobs has 1,000,000 dead rows to 1 live")
