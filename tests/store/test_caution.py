@@ -79,6 +79,53 @@ def test_what_is_paused_or_unknown_or_not_due_waits_unseen(store, what, clock):
     assert len(grant(store).leases) == 1
 
 
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.CANCELED])
+def test_a_suspect_that_is_not_runnable_is_not_granted(store, clock, state):
+    """Neither before its time, nor after its end."""
+    (first,) = accuse(store)
+    held = grant(store).leases[0]
+    if state is JobState.PENDING:
+        store.settle([ended(held, retry_in_s=5.0)])
+    else:
+        store.settle([hand_back(held)])
+        store.cancel([first])
+    assert store.get(first).state is state
+    batch = grant(store)
+    assert (batch.leases, batch.suspects_wait) == ((), False)
+    clock.advance(5)
+    due = [first] if state is JobState.PENDING else []
+    assert [one.id for one in grant(store).leases] == due
+
+
+def test_a_lone_suspects_lease_says_so(store):
+    """Also when it is all that its run holds."""
+    (job_id,) = accuse(store)
+    grant(store)
+    assert [(one.id, one.suspect) for one in store.leases_of("run-1")] == [
+        (job_id, True)
+    ]
+
+
+def test_pauses_of_others_hold_no_suspect(store):
+    """A kind may be called as a pool is, and the other way about."""
+    (job_id,) = accuse(store)
+    store.pause(kind="cpu")
+    store.pause(kind="shop.fetch")
+    store.pause(pool="io")
+    store.pause(pool="shop.thumbnail")
+    assert grant(store, suspects=False).suspects_wait
+    assert [one.id for one in grant(store).leases] == [job_id]
+
+
+def test_a_suspect_needs_one_slot_in_its_own_pool(store):
+    """It is granted where one is wanted, and where none is it waits."""
+    (job_id,) = accuse(store)
+    assert store.lease("run-1", {"cpu": 0, "io": 1}, KINDS).leases == ()
+    assert store.lease("run-1", {"io": 1}, KINDS).leases == ()
+    granted = store.lease("run-1", {"cpu": 1}, KINDS).leases
+    assert [one.id for one in granted] == [job_id]
+
+
 def test_those_that_died_alone_come_last(store):
     """Innocents shall not wait for the next deaths of a killer."""
     killer, innocent = accuse(store, 2)

@@ -251,3 +251,19 @@ def test_clients_with_their_own_limits_share_the_count(store_factory):
     large.enqueue([new_job()] * 6)
     with pytest.raises(QueueFull):
         large.enqueue([new_job()])
+
+
+def test_revived_jobs_take_their_room_again(store_factory):
+    """However the depth is kept: who comes after them meets the limit exactly."""
+    store = store_factory(queue_depth_max=2)
+    old = [one.id for one in store.enqueue([new_job()] * 2)]
+    store.cancel(old)
+    store.enqueue([new_job()])  # The old ones' room is found again.
+    assert store.revive(old, [JobState.CANCELED]) == 2
+    with pytest.raises(QueueFull):
+        store.enqueue([new_job()])
+    store.cancel(old[:1])
+    with pytest.raises(QueueFull):
+        store.enqueue([new_job()])
+    store.cancel(old[1:])
+    assert store.enqueue([new_job()])[0].created

@@ -303,3 +303,17 @@ def test_paused_pools_and_kinds_are_passed_over(store):
     assert store.resume(pool="io")
     assert [granted.kind for granted in lease(store)] == ["shop.thumbnail"]
     assert len(lease(store, pool="io")) == 1
+
+
+def test_pauses_of_others_change_nothing(store, clock):
+    """A kind may be called as a pool is, and the other way about."""
+    store.enqueue([new_job(), new_job(delay_ms=1)])
+    clock.advance(1)
+    store.pause(kind="cpu")
+    store.pause(kind="shop.fetch")
+    store.pause(pool="io")
+    store.pause(pool="shop.thumbnail")
+    assert store.due({"cpu": KINDS["cpu"]}, 10) == {"cpu": 2}
+    (waiting,) = [row for row in store.waiting() if row.pool == "cpu"]
+    assert not waiting.paused
+    assert len(store.lease("run-1", {"cpu": 5}, KINDS).leases) == 2

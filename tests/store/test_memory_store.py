@@ -75,6 +75,21 @@ def test_it_belongs_to_one_host(store, tmp_path):
     assert store.concerns() == []
 
 
+def test_who_was_rung_is_let_go_at_the_close(store_factory, tmp_path):
+    """A closed store holds no FIFO open."""
+    run = tmp_path / "jobs.run" / "run-1"
+    run.mkdir(parents=True)
+    os.mkfifo(run / "wake")
+    ear = os.open(run / "wake", os.O_RDONLY | os.O_NONBLOCK)
+    store = store_factory()
+    store.ring()
+    store.ring()
+    assert os.read(ear, 9) == b"\0\0"
+    store.close()
+    assert os.read(ear, 9) == b""  # The end of the file: nobody writes any more.
+    os.close(ear)
+
+
 def test_databases_are_apart(store_factory, clock, tmp_path):
     """Whatever they are called: only who is given the same one shares it."""
     store_factory().enqueue([new_job()])

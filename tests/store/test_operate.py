@@ -8,7 +8,16 @@ from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter
-from storing import begin_run, counters, ended, lease, lease_one, new_job, succeeded
+from storing import (
+    begin_run,
+    counters,
+    ended,
+    kind_record,
+    lease,
+    lease_one,
+    new_job,
+    succeeded,
+)
 
 DAY_S = 86400
 NOTHING_KEPT = Retention(succeeded_s=0, canceled_s=0, dead_s=0, quarantined_s=0)
@@ -184,7 +193,11 @@ def test_runs_are_pruned_a_day_after_their_end(store, clock):
     """A supervisor that starts every minute leaves no heap of rows behind."""
     begin_run(store, "run-2")
     store.end_run("run-2")
-    clock.advance(DAY_S + 1)
+    clock.advance(DAY_S)
+    store.prune(Retention())
+    with pytest.raises(UsageError):
+        begin_run(store, "run-2")
+    clock.advance(0.001)
     store.prune(Retention())
     begin_run(store, "run-2")  # Would be refused, were it still known as ended.
     assert [run.id for run in store.open_runs()] == ["run-1", "run-2"]
@@ -198,3 +211,50 @@ def test_a_prune_of_at_most_none_deletes_none(store, clock):
     assert store.prune(Retention(), limit=0) == 0
     assert store.prune(Retention(), limit=1) == 1
     assert store.count(Filter()) == 1
+
+
+def test_a_prune_takes_a_thousand_by_default(store, clock):
+    """Jobs that end together do not hold up everybody else."""
+    made = store.enqueue([new_job()] * 1001)
+    store.cancel([one.id for one in made])
+    clock.advance(8 * DAY_S)
+    assert store.prune(Retention()) == 1000
+    assert store.prune(Retention()) == 1
+
+
+@pytest.mark.parametrize("state", FINISHED)
+def test_a_job_is_kept_to_the_last_millisecond(store, clock, state):
+    """Its own state's time counts, whatever the others' are; None: for ever."""
+    job_id = job_in(store, state)
+    others = {f"{other}_s": 0.0 for other in FINISHED if other is not state}
+    kept = Retention(**others, **{f"{state}_s": 3600.5})
+    clock.advance(3600.5)
+    assert store.prune(kept) == 0
+    clock.advance(0.001)
+    assert store.prune(Retention(**others, **{f"{state}_s": None})) == 0
+    assert store.prune(kept, limit=0) == 0
+    assert store.prune(kept) == 1
+    assert store.get(job_id) is None
+
+
+def test_a_prune_is_bounded_over_all_states(store, clock):
+    """Not so many of each."""
+    for state in (*FINISHED, *FINISHED):
+        job_in(store, state)
+    clock.advance(DAY_S)
+    kept = Retention(**{f"{state}_s": 0.0 for state in FINISHED})
+    assert [store.prune(kept, limit=3) for _ in range(4)] == [3, 3, 2, 0]
+
+
+def test_what_a_run_published_stays_while_it_lives(store, clock):
+    """However old a later publication is, and whoever else has ended."""
+    begin_run(store, "run-1", [kind_record(timeout_s=1.0)])
+    begin_run(store, "run-3")
+    store.end_run("run-3")
+    clock.advance(1)
+    begin_run(store, "run-2", [kind_record(timeout_s=2.0)])
+    clock.advance(2 * DAY_S)
+    store.prune(Retention())
+    assert [one.timeout_s for one in store.kinds()] == [2.0]
+    begin_run(store, "run-2")
+    assert [one.timeout_s for one in store.kinds()] == [1.0]

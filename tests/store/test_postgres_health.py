@@ -10,7 +10,7 @@ EVERYBODY_S, NOBODY_S = 0.0, 3600.0
 
 def open_transaction(**options):
     """Return a connection whose transaction has a number, and so holds rows."""
-    connection = psycopg.connect(libpq_url(server().admin_url), **options)
+    connection = psycopg.connect(libpq_url(server().url), **options)
     connection.execute("SELECT pg_current_xact_id()")
     return connection
 

@@ -184,3 +184,13 @@ def test_cancellations_are_told_by_token(store):
     assert store.cancel_requests("run-2") == [other.token]
     store.settle([handed_back(leases[0])])
     assert store.cancel_requests("run-1") == []
+
+
+def test_cancellations_are_told_in_the_order_of_the_leases(store):
+    """Whatever the order in which they were asked for."""
+    store.enqueue([new_job(priority=n) for n in range(4)])
+    leases = [lease_one(store) for _ in range(4)]
+    for one in (leases[2], leases[0], leases[3]):
+        store.cancel([one.id])
+    told = store.cancel_requests("run-1")
+    assert told == [leases[0].token, leases[2].token, leases[3].token]

@@ -13,20 +13,46 @@ from jobpool.core import (
     breaker,
     cgroups,
     events,
+    job,
+    lifecycle,
+    limits,
     policy,
-    printable,
     settings,
     suspicion,
 )
 from jobpool.core.outcome import CHARGES, Charge, Outcome
-from jobpool.store import records
 
+CORE = jobpool.core.__path__
 MODULES = [
-    *(
-        f"jobpool.core.{one.name}"
-        for one in pkgutil.iter_modules(jobpool.core.__path__)
-    ),
-    records.__name__,
+    "jobpool.core.app",
+    "jobpool.core.breaker",
+    "jobpool.core.cautionevents",
+    "jobpool.core.cgroups",
+    "jobpool.core.clock",
+    "jobpool.core.config",
+    "jobpool.core.configfile",
+    "jobpool.core.eventlines",
+    "jobpool.core.events",
+    "jobpool.core.handler",
+    "jobpool.core.isolation",
+    "jobpool.core.job",
+    "jobpool.core.kindlimits",
+    "jobpool.core.layers",
+    "jobpool.core.lifecycle",
+    "jobpool.core.limitconfig",
+    "jobpool.core.limits",
+    "jobpool.core.memoryevents",
+    "jobpool.core.options",
+    "jobpool.core.outcome",
+    "jobpool.core.policy",
+    "jobpool.core.printable",
+    "jobpool.core.quantity",
+    "jobpool.core.running",
+    "jobpool.core.settings",
+    "jobpool.core.sources",
+    "jobpool.core.storeurl",
+    "jobpool.core.suspicion",
+    "jobpool.store.records",
 ]
 MIB = 1_048_576
 
@@ -105,7 +131,9 @@ def test_a_record_says_only_what_it_was_told(module):
 
 
 def test_every_promised_default_is_some_records():
-    """A name above that is nobody's promises nothing."""
+    """A name above that is nobody's promises nothing; and no module is left out."""
+    core = {f"jobpool.core.{one.name}" for one in pkgutil.iter_modules(CORE)}
+    assert core <= set(MODULES)
     names = {one.__name__ for module in MODULES for one in records_of(module)}
     assert SAID.keys() <= names
 
@@ -204,6 +232,81 @@ def test_suspicion_counts_ten_minutes_and_ten_seconds():
     assert (suspicion.DEATHS_WITHIN_S, suspicion.PROBATION_S) == (600, 10)
 
 
+def test_growth_of_memory_has_an_end():
+    """Sixteen times at a step, and fifty steps: every ceiling is reached by then."""
+    assert (limits.GROWTH_MAX, limits.GROWTH_STEPS_MAX) == (16, 50)
+    pool = limits.PoolLimits(timeout_s=1, memory_bytes=1, memory_max_bytes=10**18)
+    grown = [
+        limits.resolve(
+            configured=limits.Limits(memory_growth=2),
+            job=limits.Limits(),
+            declared=limits.Limits(),
+            pool=pool,
+            ran_out=times,
+        ).memory_bytes
+        for times in (0, 1, 49, 50, 51)
+    ]
+    assert grown == [1, 2, 2**49, 2**50, 2**50]
+
+
+def test_a_job_that_waits_for_another_attempt_is_called_retryable():
+    """Any other is called by its state."""
+    fields = dict.fromkeys(one.name for one in msgspec.structs.fields(job.Job))
+    shown = {
+        (state, attempt): job.Job(
+            **{**fields, "state": state, "attempt": attempt}
+        ).shown_state
+        for state in job.JobState
+        for attempt in (0, 1)
+    }
+    wanted = {key: key[0].value for key in shown}
+    assert shown == wanted | {(job.JobState.PENDING, 1): "retryable"}
+
+
+def test_what_a_job_may_say_of_itself():
+    """16 bits of priority; moments up to the end of year 9999."""
+    assert (job.PRIORITY_MIN, job.PRIORITY_MAX) == (-32768, 32767)
+    assert job.TIME_MAX_MS == 253_402_300_799_000
+
+
+def test_the_jitter_of_a_token_is_for_ever_the_same():
+    """A replay in years to come makes the same choices; neighbours lie far apart."""
+    found = [lifecycle.spread_of(token) for token in (0, 1, 2, 3, 2**40 + 1)]
+    assert found == pytest.approx(
+        [-1, 0.236067977, -0.527864046, 0.708203932, 0.236068]
+    )
+    assert all(-1 <= lifecycle.spread_of(token) < 1 for token in range(1000))
+
+
+@pytest.mark.parametrize(
+    "outcome", [one for one in Outcome if one.value != "succeeded"]
+)
+@pytest.mark.parametrize("spent", [0, 4, 19])
+def test_only_a_job_that_is_tried_again_has_to_wait(outcome, spent):
+    """An end is an end; a delay is for a state that waits."""
+    past = job.PastAttempt(outcome, None, 0)
+    lease = job.Lease(
+        id=1,
+        token=7,
+        kind="a",
+        pool="cpu",
+        attempt=spent + 1,
+        payload=b"",
+        interruptions=spent,
+        recoveries=spent,
+        history=(past,) * spent,
+    )
+    for never in (False, True):
+        rules = {outcome.value: policy.RetryRule(never=True)} if never else {}
+        for give_up in (False, True):
+            for rerun in policy.Rerun:
+                ending = lifecycle.Ending(outcome=outcome, give_up=give_up)
+                rule = policy.Policy(rerun=rerun, retry=rules)
+                made = lifecycle.account(lease, rule, ending, now_ms=0)
+                waits = made.state is job.JobState.PENDING and CHARGES[outcome].failure
+                assert bool(made.delay_ms) == waits
+
+
 @pytest.mark.parametrize(
     ("limit_mib", "most_mib"), [(1, 33), (320, 352), (330, 363), (1000, 1100)]
 )
@@ -213,45 +316,7 @@ def test_a_cgroup_leaves_room_for_the_meter(limit_mib, most_mib):
 
 
 def test_a_cgroup_bounds_processes():
-    """Where nothing else is said."""
+    """Where nothing else is said; each control is told in words of its own."""
     assert cgroups.PROCESSES_MAX == 1024
-
-
-# -- texts -----------------------------------------------------------------------------
-
-
-def test_a_line_and_a_text_are_capped_and_marked():
-    """A line keeps its beginning, a text its end."""
-    assert printable.one_line("a" * 2000) == "a" * 2000
-    assert printable.one_line("a" * 2001) == "a" * 2000 + "… [1 more characters]"
-    assert printable.lines("b" * 100_000) == "b" * 100_000
-    head = "[2 characters before this left out]\n"
-    assert printable.lines("xy" + "b" * 100_000) == head + "b" * 100_000
-
-
-@pytest.mark.parametrize(
-    ("char", "shown", "in_json"),
-    [
-        ("\n", r"\n", r"\u000a"),
-        ("\r", r"\r", r"\u000d"),
-        ("\t", r"\t", r"\u0009"),
-        ("\x1b", r"\x1b", r"\u001b"),
-        ("\xad", r"\xad", r"\u00ad"),
-        ("\u202e", r"\u202e", r"\u202e"),
-        ("\ufeff", r"\ufeff", r"\ufeff"),
-        ("\ud800", r"\ud800", r"\ud800"),
-        ("\U000e0041", r"\U000e0041", r"\udb40\udc41"),
-    ],
-)
-def test_what_is_hidden_is_shown(char, shown, in_json):
-    """As Python writes it; in JSON as JSON does."""
-    assert printable.one_line(f"a{char}b") == f"a{shown}b"
-    assert printable.json_text(f"a{char}b") == f"a{in_json}b"
-    visible = char if char in "\n\t" else shown
-    assert printable.lines(f"a{char}b") == f"a{visible}b"
-
-
-def test_lines_of_other_systems_are_lines():
-    """CR LF is one break; a lone CR would hide what stands before it."""
-    assert printable.lines("a\r\nb\rc") == "a\nb\\rc"
-    assert printable.whole("a\ud800b") == "a\ufffd\ufffd\ufffdb"
+    assert set(cgroups.EFFECTS) == set(cgroups.Control)
+    assert len(set(cgroups.EFFECTS.values())) == len(cgroups.Control)

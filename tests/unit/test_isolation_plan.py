@@ -178,6 +178,18 @@ def test_contradictions_of_the_strict_level_are_refused():
             plan(pool(sandbox=level, read=("/srv",)), {})
 
 
+def test_variables_that_strict_children_see():
+    """What programs need to run and to speak TLS, and nothing that may be a secret."""
+    expected = (
+        *("PATH", "HOME", "USER", "LOGNAME"),
+        *("LANG", "LANGUAGE", "LC_*", "TZ", "TERM"),
+        *("PYTHON*", "VIRTUAL_ENV"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR"),
+        "*_NUM_THREADS",
+    )
+    assert expected == VARIABLES
+
+
 def test_variables_are_named_or_all():
     """At the strict level those of its list, and what the pool names besides."""
     assert variables(pool()) is None

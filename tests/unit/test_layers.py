@@ -1,0 +1,42 @@
+"""Where a setting is said, and what is said of a name that nobody knows."""
+
+import pytest
+
+from jobpool.core.layers import nearest, per_pool, strange_variables
+from jobpool.errors import ConfigError
+
+
+def test_a_variable_that_looks_like_a_slip_is_remarked():
+    """One that is like none of ours may be somebody else's."""
+    env = {
+        "JOBPOOL_STOER": "x",
+        "JOBPOOL_DRIAN": "x",
+        "JOBPOOL_STORE": "x",
+        "JOBPOOL_ZZZZZZZZZZ": "x",
+        "STOER": "x",
+    }
+    assert list(strange_variables(env)) == [
+        "JOBPOOL_DRIAN is set but means nothing; did you mean JOBPOOL_DRAIN?",
+        "JOBPOOL_STOER is set but means nothing; did you mean JOBPOOL_STORE?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "said"),
+    [
+        ("tiemout", ["timeout", "memory"], "did you mean 'timeout'?"),
+        ("zzz", ["timeout", "memory"], "expected one of memory, timeout"),
+        ("zzz", [], "there are none"),
+    ],
+)
+def test_an_unknown_word_is_answered_with_what_there_is(word, known, said):
+    """The nearest one, or all."""
+    assert nearest(word, known) == said
+
+
+def test_values_by_pool():
+    """One grammar: names, equals signs, commas; blanks do not count."""
+    assert per_pool(" cpu = 4 , io=2..8", "--pools") == {"cpu": "4", "io": "2..8"}
+    for wrong in ("", "cpu", "cpu=", "=4", "cpu=4,", "cpu=4,cpu=5", "c d=4"):
+        with pytest.raises(ConfigError):
+            per_pool(wrong, "--pools")

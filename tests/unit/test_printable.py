@@ -1,0 +1,42 @@
+"""Text that others wrote, as it is printed."""
+
+import pytest
+
+from jobpool.core import printable
+
+
+def test_a_line_and_a_text_are_capped_and_marked():
+    """A line keeps its beginning, a text its end."""
+    assert printable.one_line("a" * 2000) == "a" * 2000
+    assert printable.one_line("a" * 2001) == "a" * 2000 + "… [1 more characters]"
+    assert printable.lines("b" * 100_000) == "b" * 100_000
+    head = "[2 characters before this left out]\n"
+    assert printable.lines("xy" + "b" * 100_000) == head + "b" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("char", "shown", "in_json"),
+    [
+        ("\n", r"\n", r"\u000a"),
+        ("\r", r"\r", r"\u000d"),
+        ("\t", r"\t", r"\u0009"),
+        ("\x1b", r"\x1b", r"\u001b"),
+        ("\xad", r"\xad", r"\u00ad"),
+        ("\u202e", r"\u202e", r"\u202e"),
+        ("\ufeff", r"\ufeff", r"\ufeff"),
+        ("\ud800", r"\ud800", r"\ud800"),
+        ("\U000e0041", r"\U000e0041", r"\udb40\udc41"),
+    ],
+)
+def test_what_is_hidden_is_shown(char, shown, in_json):
+    """As Python writes it; in JSON as JSON does."""
+    assert printable.one_line(f"a{char}b") == f"a{shown}b"
+    assert printable.json_text(f"a{char}b") == f"a{in_json}b"
+    visible = char if char in "\n\t" else shown
+    assert printable.lines(f"a{char}b") == f"a{visible}b"
+
+
+def test_lines_of_other_systems_are_lines():
+    """CR LF is one break; a lone CR would hide what stands before it."""
+    assert printable.lines("a\r\nb\rc") == "a\nb\\rc"
+    assert printable.whole("a\ud800b") == "a\ufffd\ufffd\ufffdb"
