@@ -21,7 +21,7 @@ from jobpool.store.base import is_shared
 from jobpool.store.memory import MemoryDatabase, MemoryStore
 from jobpool.store.memory.tables import JobTable
 from jobpool.store.records import Filter, Receipt
-from storing import begin_run, ended, lease, lease_one, new_job, succeeded
+from storing import KINDS, begin_run, ended, lease, lease_one, new_job, succeeded
 from waiting import wait_until
 
 EVERYTHING = Filter()
@@ -73,6 +73,29 @@ def test_it_belongs_to_one_host(store, tmp_path):
     assert not is_shared(store)
     assert store.run_root == tmp_path / "jobs.run"
     assert store.concerns() == []
+
+
+class Shared(MemoryStore):
+    """One that several hosts would share, as the simulation's."""
+
+    one_host = False
+
+
+def test_where_leases_end_by_time_a_lapsed_run_gets_none(clock, tmp_path):
+    """Until it is renewed anew; nothing is changed meanwhile."""
+    store = Shared(
+        MemoryDatabase("1"), clock=clock, queue_depth_max=9, run_root=tmp_path
+    )
+    begin_run(store, ttl_s=60.0)
+    (made,) = store.enqueue([new_job(expires_in_ms=60_000)])
+    clock.advance(60)
+    batch = store.lease("run-1", {"cpu": 1}, KINDS)
+    assert (batch.lapsed, batch.leases) == (True, ())
+    assert store.get(made.id).state is JobState.RUNNABLE
+    store.renew("run-1", 60.0, anew=True)
+    batch = store.lease("run-1", {"cpu": 1}, KINDS)
+    assert (batch.lapsed, batch.leases) == (False, ())
+    assert store.get(made.id).state is JobState.CANCELED
 
 
 def test_who_was_rung_is_let_go_at_the_close(store_factory, tmp_path):
