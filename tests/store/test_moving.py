@@ -127,6 +127,22 @@ def test_any_number_of_jobs_arrives(source, source_url, target_url, open_target,
     assert fresh.id == (given[-1].id if given else 0) + 1
 
 
+def test_the_history_of_a_chunks_last_job_arrives(
+    source, source_url, target_url, open_target
+):
+    """So does that of the next one's first."""
+    begin_run(source)
+    source.enqueue([new_job()] * 999)
+    source.enqueue([new_job(priority=9)] * 2)
+    for _ in range(2):
+        source.settle([ended(lease_one(source), retry_in_s=60.0)])
+    source.end_run("run-1")
+    moving.move(source_url, target_url)
+    target = open_target()
+    assert [len(tried) for *_, tried in everything(source)[-3:]] == [0, 1, 1]
+    assert everything(target) == everything(source)
+
+
 def test_a_chunk_is_a_thousand_jobs(source, source_url):
     """Or as many as there are left: a move of many takes few steps."""
     given = [answer.id for answer in source.enqueue([new_job()] * 2500)]
