@@ -1,10 +1,14 @@
 """Where each kind's limit comes from: file, decorator, pool, or the pool's maximum."""
 
+import pytest
+
+from configuring import build, toml
 from jobpool.core.config import Machine, configure, read_sources
 from jobpool.core.handler import AppReport, HandlerSpec
 from jobpool.core.kindlimits import kind_limits
 from jobpool.core.limits import Limits
 from jobpool.core.policy import Policy
+from jobpool.errors import ConfigError
 
 FILE = """
 [pools.cpu]
@@ -69,3 +73,29 @@ def test_only_what_runs_here_is_listed():
     kinds = {kind for kind, _ in limits()}
     assert kinds == {"shop.plain", "shop.own", "shop.capped"}
     assert ("shop.plain", "soft_timeout") not in limits()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_wrong"),
+    [
+        (("timeout", "1m"), ("timeout_max", "1m"), False),
+        (("timeout", "61s"), ("timeout_max", "1m"), True),
+        (("memory", "1GiB"), ("memory_max", "1GiB"), False),
+        (("memory", "1025MiB"), ("memory_max", "1GiB"), True),
+        (("soft_timeout", "1m"), ("timeout", "1m"), True),
+        (("soft_timeout", "59s"), ("timeout", "1m"), False),
+        (("memory_soft", "1GiB"), ("memory", "1GiB"), True),
+        (("memory_soft", "1023MiB"), ("memory", "1GiB"), False),
+        (("memory_soft", "0.9"), ("memory", "1GiB"), False),
+    ],
+)
+def test_a_soft_limit_is_below_the_hard_one_and_a_limit_up_to_its_maximum(
+    low, high, is_wrong
+):
+    """Only what leaves room is a soft limit; a maximum may be used up."""
+    text = "\n".join(["[pools.cpu]", *(f'{name} = "{v}"' for name, v in (low, high))])
+    if is_wrong:
+        with pytest.raises(ConfigError, match=f"pool cpu: {low[0]} .* is not below"):
+            build(files=toml(text))
+    else:
+        build(files=toml(text))

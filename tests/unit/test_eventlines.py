@@ -1,0 +1,391 @@
+"""Each event's line for people, word for word; and how much of a long text is in it."""
+
+import json
+
+import pytest
+
+from jobpool.core import cautionevents as caution
+from jobpool.core import events as ev
+from jobpool.core.breaker import BreakerState
+from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, json_line
+from jobpool.core.job import JobState
+from jobpool.core.memoryevents import MemorySoftPassed
+from jobpool.core.outcome import Outcome
+from jobpool.core.printable import one_line
+
+LINES = [
+    (
+        ev.SupervisorReady(
+            at_ms=0,
+            pid=7,
+            run_id="r",
+            pools={"cpu": "2..8", "io": "4"},
+            store="sqlite:////j.db",
+            app="shop.jobs",
+            version="1",
+        ),
+        ["supervisor 7 ready", "cpu=2..8 io=4", "sqlite:////j.db", "shop.jobs"],
+    ),
+    (
+        ev.SupervisorDraining(
+            at_ms=0, pid=7, reason="SIGTERM", running=3, drain_s=25.0
+        ),
+        ["supervisor 7 draining", "3 running get 25s", "SIGTERM"],
+    ),
+    (
+        ev.SupervisorStopped(at_ms=0, pid=7),
+        ["supervisor 7 drained", "0 handed back, 0 leases held"],
+    ),
+    (
+        ev.SupervisorStopped(
+            at_ms=0, pid=7, how="stopped", handed_back=2, leases_held=1
+        ),
+        ["supervisor 7 stopped", "2 handed back, 1 leases held"],
+    ),
+    (
+        ev.IsolationReduced(
+            at_ms=0,
+            pools=("cpu", "io"),
+            measure="signals",
+            stops="all signals",
+            why="old kernel",
+        ),
+        [
+            "pools cpu io: signals not in force",
+            "old kernel",
+            "children are not kept from: all signals",
+        ],
+    ),
+    (ev.Alarm(at_ms=0, text="look"), ["alarm", "look"]),
+    (
+        ev.RunReclaimed(
+            at_ms=0, run_id="r", host="h", pid=7, handed_back=1, lost=2, killed=3
+        ),
+        [
+            "supervisor 7 had died",
+            "1 jobs handed back, 2 lost",
+            "3 processes killed",
+            "host h",
+        ],
+    ),
+    (
+        ev.RunReclaimed(
+            at_ms=0,
+            run_id="r",
+            host="h",
+            pid=7,
+            handed_back=1,
+            lost=2,
+            killed=0,
+            presumed=True,
+        ),
+        [
+            "supervisor 7 was not heard of for its lease",
+            "1 jobs handed back, 2 lost",
+            "0 processes killed",
+            "host h",
+        ],
+    ),
+    (
+        ev.StoreTrouble(at_ms=0, error="disk full", again_in_s=2.0),
+        ["store unavailable", "disk full", "again in 2s"],
+    ),
+    (ev.StoreBack(at_ms=0, away_s=61.0), ["store is back", "after 1m01s"]),
+    (
+        ev.StaleSettlement(at_ms=0, id=5, token=9, outcome=Outcome.FAILED),
+        ["job 5 stale", "failed refused: its lease was superseded"],
+    ),
+    (
+        ev.StaleSettlement(at_ms=0, id=5, token=9, outcome=None),
+        ["job 5 stale", "hand-back refused: its lease was superseded"],
+    ),
+    (
+        ev.LeaseFenced(at_ms=0, silent_s=40.04, ended=2, handed_back=1),
+        [
+            "lease not renewed",
+            "could not renew for 40s",
+            "2 jobs ended, 1 handed back, so that no other host runs them twice",
+        ],
+    ),
+    (
+        ev.LeaseFenced(at_ms=0, silent_s=70.06, ended=2, handed_back=1, lapsed=True),
+        [
+            "lease had run out",
+            "2 jobs ended, 1 handed back: other hosts may have taken them",
+            "last renewed 1m10s ago",
+        ],
+    ),
+    (
+        ev.LeaseRegained(at_ms=0, away_s=9.96),
+        ["lease renewed again", "jobs are taken after 10s"],
+    ),
+    (
+        ev.StoreConcern(at_ms=0, text="a session is open"),
+        ["store", "a session is open"],
+    ),
+    (
+        ev.UnknownKinds(
+            at_ms=0, kinds=(ev.UnknownKind("a", 2, 60.0), ev.UnknownKind("b", 1, 0.5))
+        ),
+        [
+            "unknown kinds wait",
+            "a (2 jobs, oldest 1m00s), b (1 jobs, oldest 500ms)",
+            "no handler here; deploy the application that has them",
+        ],
+    ),
+    (
+        ev.ZygoteFailed(at_ms=0, pool="cpu", reason="no memory"),
+        ["pool cpu cannot start children", "no memory"],
+    ),
+    (
+        ev.ZygoteFailed(at_ms=0, pool="cpu", reason="no memory", again_in_s=1.0),
+        ["pool cpu cannot start children", "no memory", "again in 1s"],
+    ),
+    (
+        ev.PoolResized(at_ms=0, pool="cpu", size_from=2, size_to=4, reason="jobs wait"),
+        ["pool cpu resized", "2 to 4 children", "jobs wait"],
+    ),
+    (
+        ev.MemoryAwaited(
+            at_ms=0,
+            pool="cpu",
+            id=5,
+            kind="a",
+            memory_bytes=1024,
+            used_bytes=2048,
+            budget_bytes=4096,
+        ),
+        [
+            "pool cpu waits for memory",
+            "job 5 may use 1KiB",
+            "2KiB of memory_budget 4KiB are taken",
+            "a",
+        ],
+    ),
+    (
+        ev.PoolReloaded(at_ms=0, pool="cpu"),
+        ["pool cpu reloaded", "its children are replaced as they fall idle"],
+    ),
+    (ev.ChildStarted(at_ms=0, slot="cpu/1", pid=8), ["child cpu/1 started", "pid 8"]),
+    (
+        ev.ChildEnded(at_ms=0, slot="cpu/1", pid=8, jobs=3, reason="recycled"),
+        ["child cpu/1 ended", "pid 8", "3 jobs", "recycled"],
+    ),
+    (
+        ev.JobSucceeded(at_ms=0, id=5, kind="a", slot="cpu/1", attempt=1),
+        ["job 5 succeeded", "cpu/1", "attempt 1", "a"],
+    ),
+    (
+        ev.JobSucceeded(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=3,
+            max_attempts=3,
+            duration_s=0.0,
+            peak_rss_bytes=0,
+        ),
+        ["job 5 succeeded", "cpu/1", "attempt 3 of 3", "0ms", "0B", "a"],
+    ),
+    (
+        ev.JobSucceeded(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=4,
+            max_attempts=3,
+            duration_s=2.0,
+        ),
+        ["job 5 succeeded", "cpu/1", "attempt 4", "2s", "a"],
+    ),
+    (
+        ev.JobEnded(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=1,
+            outcome=Outcome.FAILED,
+            state=JobState.PENDING,
+            delay_s=30.0,
+            error_class="ValueError",
+        ),
+        ["job 5 failed", "cpu/1", "attempt 1", "a", "ValueError, again in 30s"],
+    ),
+    (
+        ev.JobEnded(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=1,
+            outcome=Outcome.LOST,
+            state=JobState.RUNNABLE,
+            reason="gone",
+            error_class="X",
+        ),
+        ["job 5 lost", "cpu/1", "attempt 1", "a", "gone, again at once"],
+    ),
+    (
+        ev.JobEnded(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=1,
+            outcome=Outcome.CRASHED,
+            state=JobState.QUARANTINED,
+            max_attempts=5,
+            duration_s=2.0,
+        ),
+        ["job 5 crashed", "cpu/1", "attempt 1 of 5", "a", "now quarantined"],
+    ),
+    (
+        ev.JobCompleted(at_ms=0, id=5, token=9),
+        ["job 5 succeeded", "its own transaction had completed it"],
+    ),
+    (
+        ev.JobCompleted(at_ms=0, id=5, token=9, outcome=Outcome.CRASHED),
+        [
+            "job 5 succeeded",
+            "its own transaction had completed it",
+            "its attempt crashed afterwards, charged to nobody",
+        ],
+    ),
+    (ev.JobDead(at_ms=0, id=5, kind="a"), ["job 5 dead", "a", "see: jobpool show 5"]),
+    (
+        ev.JobDead(at_ms=0, id=5, kind="a", reason="failure 5 of 5"),
+        ["job 5 dead", "a", "failure 5 of 5", "see: jobpool show 5"],
+    ),
+    (
+        ev.JobQuarantined(at_ms=0, id=5, kind="a"),
+        ["job 5 quarantined", "a", "see: jobpool show 5"],
+    ),
+    (
+        ev.JobQuarantined(at_ms=0, id=5, kind="a", reason="crash 3 of 3"),
+        ["job 5 quarantined", "a", "crash 3 of 3", "see: jobpool show 5"],
+    ),
+    (
+        ev.JobOutput(at_ms=0, id=5, kind="a", slot="cpu/1", line="hello"),
+        ["job 5 |", "hello"],
+    ),
+    (ev.LinesDropped(at_ms=0, lines=12), ["log … 12 lines dropped"]),
+    (
+        MemorySoftPassed(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=1,
+            rss_bytes=2048,
+            soft_bytes=1024,
+            memory_bytes=4096,
+            raised=True,
+        ),
+        [
+            "job 5 over its soft memory limit",
+            "cpu/1",
+            "a",
+            "2KiB of 1KiB, to be killed at 4KiB",
+            "SoftMemory is raised",
+        ],
+    ),
+    (
+        MemorySoftPassed(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=1,
+            rss_bytes=2048,
+            soft_bytes=1024,
+            memory_bytes=4096,
+            raised=False,
+        ),
+        [
+            "job 5 over its soft memory limit",
+            "cpu/1",
+            "a",
+            "2KiB of 1KiB, to be killed at 4KiB",
+        ],
+    ),
+    (
+        caution.JobSuspected(at_ms=0, id=5, kind="a", recoveries=2),
+        [
+            "job 5 suspected",
+            "it was running when its supervisor or host died; it runs alone next",
+            "2 died with it while it was alone",
+            "a",
+        ],
+    ),
+    (
+        caution.JobCleared(at_ms=0, id=5, kind="a"),
+        ["job 5 cleared", "it came to its end", "a"],
+    ),
+    (
+        caution.JobCleared(at_ms=0, id=5, kind="a", ran_s=10.0),
+        ["job 5 cleared", "it has run alone for 10s", "a"],
+    ),
+    (
+        caution.KindSlowed(
+            at_ms=0, kind="a", state=BreakerState.OPEN, crashes=20, again_in_s=300.0
+        ),
+        [
+            "kind a open",
+            "20 different jobs crashed in a row",
+            "next try in 5m00s",
+            "the others wait; go on with: jobpool resume --kind",
+        ],
+    ),
+    (
+        caution.KindResumed(at_ms=0, kind="a", reason="a job succeeded"),
+        ["kind a resumed", "a job succeeded"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "parts"), LINES, ids=[told[0] for _, told in LINES])
+def test_an_event_in_words(event, parts):
+    """What happened, to whom, why, and what comes next; nothing that is not known."""
+    assert human_line(event) == "00:00:00 " + "  ".join(parts)
+
+
+def test_every_event_is_here():
+    """A new one gets its words looked at."""
+    known = {type(event) for event, _ in LINES}
+    core = {
+        one
+        for one in ev.Event.__subclasses__()
+        if one.__module__.startswith("jobpool.core")
+    }
+    assert core == known
+
+
+@pytest.mark.parametrize(
+    ("char", "cap"), [("a", 4000), ("\x00", 1000), ("\U000e0001", 200)]
+)
+def test_a_text_is_as_long_as_the_line_allows(char, cap):
+    """Cut after fewer characters, the more room each of them takes; and marked."""
+    line = human_line(ev.JobDead(at_ms=0, id=1, kind="k", reason=char * 5000))
+    shown = one_line(char * cap, 5000)
+    assert f"  k  {shown}… [{5000 - cap} more characters]  see: " in line
+    assert len(line.encode()) <= LINE_MAX_BYTES
+
+
+def test_many_long_texts_are_cut_to_forty():
+    """And no more than twenty of them are told."""
+    event = ev.IsolationReduced(
+        at_ms=0, pools=("\x00" * 300,) * 21, measure="m", stops="s", why="w"
+    )
+    pools = json.loads(json_line(event))["pools"]
+    assert pools == ["\x00" * 40 + "… [260 more characters]"] * 20
+
+
+@pytest.mark.parametrize(("kinds", "more"), [(20, ""), (21, " and 1 more")])
+def test_twenty_unknown_kinds_are_named(kinds, more):
+    """The rest is counted."""
+    unknown = tuple(ev.UnknownKind(f"k{n}", 1, 2.0) for n in range(kinds))
+    line = human_line(ev.UnknownKinds(at_ms=0, kinds=unknown))
+    assert f"k19 (1 jobs, oldest 2s){more}  no handler here" in line
