@@ -18,7 +18,7 @@ class Site:
     """A store with a run, and a handler's connection to its database."""
 
     def __init__(self, url, clock):
-        self.url = url
+        self.url, self.store_ms = url, clock.utc_ms
         self.store = open_store(url, clock=clock)
         begin_run(self.store)
         self.connection = self.connect()

@@ -243,7 +243,21 @@ def test_a_prune_is_bounded_over_all_states(store, clock):
         job_in(store, state)
     clock.advance(DAY_S)
     kept = Retention(**{f"{state}_s": 0.0 for state in FINISHED})
-    assert [store.prune(kept, limit=3) for _ in range(4)] == [3, 3, 2, 0]
+    assert store.prune(kept, limit=3) == 3
+    assert [store.prune(kept, limit=1) for _ in range(6)] == [1, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("state", FINISHED)
+def test_a_prune_is_bounded_in_each_state(store, clock, state):
+    """The oldest first."""
+    ids = []
+    for _ in range(3):
+        ids.append(job_in(store, state))
+        clock.advance(1)
+    kept = Retention(**{f"{state}_s": 0.0})
+    for job_id in ids:
+        assert store.prune(kept, limit=1) == 1
+        assert store.get(job_id) is None
 
 
 def test_what_a_run_published_stays_while_it_lives(store, clock):
