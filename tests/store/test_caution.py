@@ -97,6 +97,18 @@ def test_a_suspect_that_is_not_runnable_is_not_granted(store, clock, state):
     assert [one.id for one in grant(store).leases] == due
 
 
+def test_a_runnable_suspect_is_granted_before_one_that_is_not(store, clock):
+    """Whatever the other one's priority: it is not its turn."""
+    (later,) = accuse(store, priority=9)
+    held = grant(store).leases[0]
+    store.settle([_replace(ended(held, retry_in_s=60.0), suspect=True)])
+    (ended_one,) = accuse(store, priority=8)
+    store.cancel([ended_one])
+    (now,) = accuse(store)
+    assert {one.id for one in store.suspects()} == {later, now}
+    assert [one.id for one in grant(store).leases] == [now]
+
+
 def test_a_lone_suspects_lease_says_so(store):
     """Also when it is all that its run holds."""
     (job_id,) = accuse(store)

@@ -7,6 +7,7 @@ from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.errors import StoreRefused
 from jobpool.store import open_store
+from jobpool.store.records import Filter
 from storing import (
     KINDS,
     begin_run,
@@ -317,3 +318,26 @@ def test_pauses_of_others_change_nothing(store, clock):
     (waiting,) = [row for row in store.waiting() if row.pool == "cpu"]
     assert not waiting.paused
     assert len(store.lease("run-1", {"cpu": 5}, KINDS).leases) == 2
+
+
+def test_what_is_due_longest_is_promoted_first(store, clock):
+    """Of more than can be promoted at once, the latest waits."""
+    late = store.enqueue([new_job(delay_ms=9000)])[0].id
+    store.enqueue([new_job(delay_ms=5000)] * 999)
+    early = store.enqueue([new_job(delay_ms=1000)])[0].id
+    clock.advance(10)
+    granted = store.lease("run-1", {"cpu": 1}, KINDS).leases
+    assert [one.id for one in granted] == [early]
+    assert store.get(late).state is JobState.PENDING
+    assert store.count(Filter(states=(JobState.PENDING,))) == 1
+
+
+def test_what_expired_longest_ago_is_canceled_first(store, clock):
+    """Of more than can be canceled at once, the latest is left for the next call."""
+    options = {"delay_ms": 60_000}
+    late = store.enqueue([new_job(expires_in_ms=9000, **options)])[0].id
+    store.enqueue([new_job(expires_in_ms=5000, **options)] * 1000)
+    clock.advance(10)
+    store.lease("run-1", {"cpu": 1}, KINDS)
+    assert store.get(late).state is JobState.PENDING
+    assert store.count(Filter(states=(JobState.PENDING,))) == 1
