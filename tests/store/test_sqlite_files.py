@@ -333,3 +333,29 @@ def test_every_refusal_is_ours(tmp_path):
         path.write_bytes(whole[:cut] + b"\xff" * 50)
         with pytest.raises(JobpoolError):
             open_store(url_of(path))
+
+
+def test_nobody_else_can_read_it_not_even_for_a_moment(
+    database_path, store_factory, monkeypatch
+):
+    """It is made with the mode that it keeps."""
+    modes = []
+
+    def look(fd, mode, chmod=os.fchmod):
+        modes.append(os.fstat(fd).st_mode & 0o777)
+        chmod(fd, mode)
+
+    monkeypatch.setattr(os, "fchmod", look)
+    store_factory()
+    assert modes[0] & 0o177 == 0
+    assert database_path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("level", "name"), [(0, "OFF"), (1, "NORMAL"), (2, "FULL"), (3, "EXTRA")]
+)
+def test_an_operator_is_told_how_commits_are_written(store, level, name):
+    """As it is, not as it should be."""
+    with store._file.reading() as session:
+        session.connection.execute(f"PRAGMA synchronous = {level}")
+    assert store.describe()["synchronous"] == name

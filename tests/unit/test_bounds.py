@@ -225,6 +225,23 @@ FIELDS = {
 }
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"kind": wrong} for wrong in ("", "a b", 5, None, b"a", "a\n")),
+        *({"pool": wrong} for wrong in ("", "a b", 5, None, b"a", "cpu\n")),
+        *({"payload": wrong} for wrong in ("{}", bytearray(b"{}"), None, 1)),
+    ],
+    ids=str,
+)
+def test_a_job_has_a_name_a_pool_and_bytes(fields):
+    """Records are not checked when they are made."""
+    (field,) = fields
+    given = {"kind": "a", "pool": "cpu", "payload": b"{}", **fields}
+    with pytest.raises(UsageError, match=f"^{field}: expected"):
+        checking.check_new_jobs([NewJob(**given)], NOW_MS)
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_fields_of_a_new_job(field):
     """What every database can hold; the complaint names the field."""

@@ -7,9 +7,16 @@ from xml.dom.minidom import Document
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import orm
 
 from jobpool.errors import UsageError
-from jobpool.store.connections import call_async, library_of, unwrap
+from jobpool.store.connections import (
+    call_async,
+    has_transaction,
+    is_async,
+    library_of,
+    unwrap,
+)
 
 
 class Held:
@@ -91,3 +98,51 @@ def test_an_engine_is_no_connection():
         assert isinstance(unwrap(connection), sqlite3.Connection)
         assert connection.in_transaction()
     engine.dispose()
+
+
+class AsyncConnection:
+    """SQLAlchemy's, as far as it is looked at: what it lends lies below it."""
+
+    __module__ = "sqlalchemy.ext.asyncio.engine"
+
+    def __init__(self, below):
+        self.below = below
+
+    async def run_sync(self, look):
+        assert callable(look)
+        return self.below
+
+
+def test_an_asynchronous_connection_to_a_file_is_refused():
+    """Only psycopg's can be shared; the remedy is the engine's URL."""
+    with pytest.raises(UsageError, match=r"the driver sqlite3 there; .*psycopg only"):
+        asyncio.run(call_async(AsyncConnection(sqlite3.connect(":memory:")), id))
+
+
+def test_what_must_be_awaited_is_told_so():
+    """Where nobody awaits."""
+    with pytest.raises(UsageError, match=r"AsyncConnection is asynchronous; use"):
+        unwrap(AsyncConnection(None))
+    assert not is_async(sqlite3.connect(":memory:"))
+    assert not is_async(type("AsyncConnection", (), {})())
+
+
+def test_a_session_lends_the_connection_of_its_transaction():
+    """One that would begin with its first statement is begun."""
+    engine = sa.create_engine("sqlite://")
+    with orm.Session(engine) as session:
+        raw = unwrap(session)
+        assert isinstance(raw, sqlite3.Connection)
+        assert session.connection().in_transaction()
+        assert unwrap(session) is raw
+    engine.dispose()
+
+
+def test_whether_a_transaction_is_open_is_the_drivers_to_say():
+    """What says nothing of it has none."""
+    connection = sqlite3.connect(":memory:")
+    assert not has_transaction(connection)
+    connection.execute("BEGIN")
+    assert has_transaction(connection)
+    connection.close()
+    assert not has_transaction(Document())
