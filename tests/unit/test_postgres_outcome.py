@@ -25,6 +25,7 @@ class Server:
     server_life = LIFE
     xid = "77"
     known_ms = None
+    has_written = True
 
     def __init__(self):
         self.failure, self.cause, self.answers = None, None, []
@@ -105,6 +106,14 @@ def test_what_is_committed_has_happened(ours, there, answers):
     write(ours)
     assert there.answers == []
     assert there.asked == ["begin", "commit"]
+
+
+def test_where_nothing_was_written_nobody_is_asked(ours, there):
+    """Committed or not, it is all the same: the call may be done again."""
+    there.failure, there.has_written = LOST, False
+    with pytest.raises(StoreUnavailable, match="lost"):
+        write(ours)
+    assert there.opened == 1
 
 
 @pytest.mark.parametrize("life", [LIFE, RESTARTED])
