@@ -341,3 +341,22 @@ def test_what_expired_longest_ago_is_canceled_first(store, clock):
     store.lease("run-1", {"cpu": 1}, KINDS)
     assert store.get(late).state is JobState.PENDING
     assert store.count(Filter(states=(JobState.PENDING,))) == 1
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        ({}, {"priority": 5}),
+        ({"priority": -5}, {}),
+        ({}, {"run_at_ms": 1}),
+        ({"priority": 1, "run_at_ms": 1}, {"priority": 2}),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 2])
+def test_the_best_of_all_kinds_is_granted(store, worse, better, limit):
+    """However many others there are, of whichever kind."""
+    for kinds in (("shop.thumbnail", "shop.resize"), ("shop.resize", "shop.thumbnail")):
+        store.enqueue([new_job(kinds[0], **worse)] * 20)
+        wanted = store.enqueue([new_job(kinds[1], **better)] * limit)
+        granted = store.lease("run-1", {"cpu": limit}, KINDS).leases
+        assert [one.id for one in granted] == [one.id for one in wanted]

@@ -44,6 +44,11 @@ def test_chunks_are_bounded_and_lose_nothing(sizes, jobs_max, bytes_max):
         assert len(chunk) == 1 or sum(len(job.payload) for job in chunk) <= bytes_max
 
 
+def test_a_statement_takes_a_thousand_jobs_and_32_mebibytes():
+    """Neither many small jobs nor a few large ones hold up everybody else."""
+    assert (batching.CHUNK_JOBS, batching.CHUNK_BYTES) == (1000, 33_554_432)
+
+
 @given(st.text(st.characters()))
 def test_a_cleaned_text_can_be_stored_anywhere(text):
     """No NUL, no lone surrogate; cleaning twice changes nothing more."""
