@@ -6,6 +6,7 @@ import time
 import pytest
 
 from jobpool.core.job import JobState
+from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolBug, JobpoolError, StoreRefused
 from jobpool.store import open_store
 from jobpool.store.postgres.store import PostgresStore
@@ -233,3 +234,19 @@ def test_a_schema_called_like_a_word_of_sql_is_refused(word):
     url = with_query(server().url, schema=word)
     with pytest.raises(StoreRefused, match=f"schema {word}, which is one of SQL's own"):
         PostgresStore(url, clock=None, create=True, queue_depth_max=10)
+
+
+def test_a_run_whose_lease_ran_out_a_month_ago_ends_by_itself(store, clock):
+    """Unless it holds leases still: those are for somebody to take."""
+    begin_run(store, "holding", ttl_s=60)
+    begin_run(store, "gone", ttl_s=60)
+    store.enqueue([new_job()])
+    lease_one(store, "holding")
+    store.renew("gone", 60, anew=True)
+    store.end_run("run-1")
+    clock.advance(60 + 30 * 86_400)
+    store.prune(Retention())
+    assert {run.id for run in store.open_runs()} == {"holding", "gone"}
+    clock.advance(0.001)
+    store.prune(Retention())
+    assert [run.id for run in store.open_runs()] == ["holding"]
