@@ -59,3 +59,17 @@ def test_transactions_in_another_database_are_not_ours_to_name(store):
     names = [name for _, name, _ in held_by(store, EVERYBODY_S)]
     assert not any(name.startswith(pid_of(elsewhere)) for name in names)
     elsewhere.close()
+
+
+def test_a_snapshot_is_enough_to_hold_rows(store):
+    """One that only looks holds them as well; one that has looked does not."""
+    snapshot = psycopg.connect(libpq_url(server().url))
+    snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    snapshot.execute("SELECT 1")
+    looked = psycopg.connect(libpq_url(server().url))
+    looked.execute("SELECT 1")
+    names = [name for _, name, _ in held_by(store, EVERYBODY_S)]
+    assert [name for name in names if name.startswith(pid_of(snapshot))]
+    assert not [name for name in names if name.startswith(pid_of(looked))]
+    snapshot.close()
+    looked.close()

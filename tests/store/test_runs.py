@@ -194,3 +194,15 @@ def test_cancellations_are_told_in_the_order_of_the_leases(store):
         store.cancel([one.id])
     told = store.cancel_requests("run-1")
     assert told == [leases[0].token, leases[2].token, leases[3].token]
+
+
+def test_each_runs_own_lease_counts(store, clock):
+    """Whoever else has begun before or after it, or has ended."""
+    for number, ttl_s in ((2, 10.0), (3, 60.0), (4, 10.0)):
+        begin_run(store, f"run-{number}", ttl_s=ttl_s)
+    begin_run(store, "run-5")
+    store.end_run("run-5")
+    clock.advance(30)
+    answers = [store.renew(f"run-{number}", 60.0) for number in (2, 1, 4, 3, 5)]
+    lapsed, held = Renewal.LAPSED, Renewal.HELD
+    assert answers == [lapsed, held, lapsed, held, Renewal.ENDED]

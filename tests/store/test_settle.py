@@ -6,7 +6,8 @@ import pytest
 from jobpool.core.job import Evidence, JobState, Progress, Settlement
 from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.core.policy import Policy, RetryRule
-from jobpool.store.records import Filter
+from jobpool.errors import UsageError
+from jobpool.store.records import Filter, Receipt
 from storing import (
     begin_run,
     counters,
@@ -340,3 +341,29 @@ def test_empty_batches_do_nothing(store):
     assert store.settle([]) == []
     store.record([])
     store.begin_attempts([])
+
+
+def test_a_token_is_its_own_jobs(store):
+    """With another job's number it is stale, whatever it is used for."""
+    store.enqueue([new_job()] * 2)
+    first, second = lease(store)
+    before = [store.get(one.id) for one in (first, second)]
+    wrong = msgspec.structs.replace(first, id=second.id)
+    for settlement in (succeeded(wrong), ended(wrong), handed_back(wrong)):
+        assert store.settle([settlement]) == [Receipt.STALE]
+    store.record([Progress(second.id, first.token, b"1", b"2")])
+    store.begin_attempts([(second.id, first.token, "cpu/1")])
+    assert [store.get(one.id) for one in (first, second)] == before
+    assert len(store.leases_of("run-1")) == 2
+
+
+def test_a_hook_that_no_store_could_hold_refuses_the_batch(store):
+    """Nothing of it is settled: it can be settled again without the hook."""
+    store.enqueue([new_job()] * 2)
+    first, second = lease(store)
+    hook = new_job("no name")
+    spoilt = msgspec.structs.replace(ended(second), followup=hook)
+    with pytest.raises(UsageError, match="kind: expected"):
+        store.settle([succeeded(first), spoilt])
+    assert len(store.leases_of("run-1")) == 2
+    assert store.settle([succeeded(first)]) == [Receipt.ACCEPTED]

@@ -38,6 +38,24 @@ def test_every_state_meets_every_event(state, event):
         assert badness.index(following) >= badness.index(state) - (state is S.PROBING)
 
 
+WAY = {
+    # crash, worse, stray, worse stray, end, start
+    S.CLOSED: (S.CLOSED, S.SLOWED, None, None, S.CLOSED, S.CLOSED),
+    S.SLOWED: (S.SLOWED, S.OPEN, None, None, S.SLOWED, S.TRYING),
+    S.TRYING: (S.SLOWED, S.OPEN, S.TRYING, S.PROBING, S.SLOWED, None),
+    S.OPEN: (S.OPEN, S.OPEN, None, None, S.OPEN, S.PROBING),
+    S.PROBING: (S.OPEN, S.OPEN, S.PROBING, S.PROBING, S.OPEN, None),
+}
+
+
+@pytest.mark.parametrize("state", S)
+def test_what_follows_what(state):
+    """One begins where it rests, and comes to rest with its end or its crash."""
+    events = (E.CRASH, E.WORSE, E.STRAY, E.STRAY_WORSE, E.END, E.START)
+    closing = {E.SUCCEED: S.CLOSED, E.RESUME: S.CLOSED}
+    assert NEXT[state] == dict(zip(events, WAY[state], strict=True)) | closing
+
+
 def crashed(count, breaker=None, first=1, now_s=0.0):
     breaker = breaker or Breaker("k", 5)
     for job_id in range(first, first + count):

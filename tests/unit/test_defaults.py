@@ -249,6 +249,20 @@ def test_growth_of_memory_has_an_end():
     assert grown == [1, 2, 2**49, 2**50, 2**50]
 
 
+@pytest.mark.parametrize(
+    ("soft", "effective"), [(9.5, 9.5), (10.0, None), (10.5, None), (None, None)]
+)
+def test_a_soft_time_limit_that_is_not_below_the_hard_one_is_dropped(soft, effective):
+    """The hard one comes first."""
+    found = limits.resolve(
+        configured=limits.Limits(),
+        job=limits.Limits(),
+        declared=limits.Limits(soft_timeout_s=soft),
+        pool=limits.PoolLimits(timeout_s=10.0, memory_bytes=1),
+    )
+    assert found.soft_timeout_s == effective
+
+
 def test_a_job_that_waits_for_another_attempt_is_called_retryable():
     """Any other is called by its state."""
     fields = dict.fromkeys(one.name for one in msgspec.structs.fields(job.Job))
