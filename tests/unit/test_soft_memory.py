@@ -61,7 +61,9 @@ def test_a_size_or_a_share(value, expected):
     assert soft_size(value, "memory_soft") == expected
 
 
-@pytest.mark.parametrize("value", [1.5, 0.0, float("nan"), -0.5, True, "much", [1]])
+@pytest.mark.parametrize(
+    "value", [1.5, 0.0, "0.0", ".000", float("nan"), -0.5, True, "much", [1]]
+)
 def test_anything_else_is_refused(value):
     """The option is named."""
     with pytest.raises(ConfigError, match="memory_soft"):

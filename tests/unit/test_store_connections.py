@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from xml.dom.minidom import Document
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -87,6 +88,9 @@ def test_a_connection_is_of_the_library_that_defines_it():
     """A caller's subclass is of its base's; of anything else the first name is told."""
     assert library_of(Wrapped(":memory:")) == "sqlite3"
     assert library_of(Document()) == "xml"
+    for base in (sa.Connection, orm.Session, psycopg.Connection, psycopg.AsyncCursor):
+        mine = type("Mine", (base,), {})
+        assert library_of(mine.__new__(mine)) == base.__module__.partition(".")[0]
 
 
 def test_an_engine_is_no_connection():
