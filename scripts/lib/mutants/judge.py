@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -94,11 +95,22 @@ def _forked(tests: Sequence[str], s_max: float) -> Ran | None:
             os.killpg(child, signal.SIGKILL)
         if not ended:
             os.waitpid(child, 0)
+        _unmount_below(scratch)
+        if not ended:
             return None
         if not answer.exists():
             said = Path(scratch, "said").read_text(errors="replace").splitlines()
             return Ran(passed=False, seen_by=f"the tests' process died: {said[-1:]}")
         return Ran(*json.loads(answer.read_text(encoding="utf-8")))
+
+
+def _unmount_below(directory: str) -> None:
+    """Let go of the small disks of a test that was stopped: they bar the removal."""
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    for line in mounts.splitlines():
+        place = line.split()[1]
+        if place.startswith(f"{directory}/"):
+            subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def _be_the_child(tests: Sequence[str], answer: Path, scratch: Path) -> None:
