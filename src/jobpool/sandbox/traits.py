@@ -17,7 +17,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from operator import itemgetter
 from types import ModuleType
 from typing import Any
@@ -51,7 +52,27 @@ _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
     (time, "monotonic perf_counter sleep time"),
 )
 """What everybody's code stands on, ours as well: all of a module, or these names."""
-_libc = ctypes.CDLL(None)  # once: each child would pay for it
+_prctl = ctypes.CDLL(None).prctl  # once: each child would pay for it
+
+
+def _root() -> tuple[int, int]:
+    root = os.stat("/")  # noqa: PTH116 - twice as fast
+    return root.st_dev, root.st_ino
+
+
+_WATCHED: tuple[tuple[str, Callable[[], Any]], ...] = (
+    ("its user or groups", os.getresuid),
+    ("its user or groups", os.getresgid),
+    ("its user or groups", os.getgroups),
+    *(("its limits", partial(resource.getrlimit, limit)) for limit in _LIMITS),
+    ("its root directory", _root),
+    ("the cores that it runs on", partial(os.sched_getaffinity, 0)),
+    ("how it is scheduled", partial(os.sched_getscheduler, 0)),
+    ("how it is scheduled", partial(_prctl, _PR_GET_TIMERSLACK)),
+    ("how it is scheduled", partial(_prctl, _PR_GET_DUMPABLE)),
+)
+"""What is asked of the kernel: each a single quick call."""
+_LOOKS = tuple(look for _what, look in _WATCHED)
 
 
 class Traits:
@@ -59,44 +80,56 @@ class Traits:
 
     def __init__(self) -> None:
         self._foundations = [_Foundation(*one) for one in _FOUNDATIONS]
+        self._looks = [one.look for one in self._foundations]
+        self._intact = [look() for look in self._looks]
         self._finders = list(sys.meta_path)
         self._priority = os.getpriority(os.PRIO_PROCESS, 0)
         self._descriptors = _open_descriptors()
         self._adopts = ctypes.c_int()
         self._adopts_ref = ctypes.byref(self._adopts)
-        self._watched: tuple[tuple[str, Callable[[], Any]], ...] = (
-            ("its user or groups", _credentials),
-            ("its limits", _limits),
-            ("its root directory", _root),
-            ("the cores that it runs on", _cores),
-            ("how it is scheduled", _scheduling),
-        )
-        self._before = [look() for _what, look in self._watched]
+        self._before = [look() for look in _LOOKS]
 
     def mend(self) -> str:
         """Put back what our own code needs to go on; name it. First of all."""
+        try:
+            if [look() for look in self._looks] == self._intact:
+                return ""
+        except KeyError:
+            pass  # a name is gone; it is put back below
         replaced = [name for one in self._foundations for name in one.mend()]
         return f"it replaced {', '.join(replaced[:5])}" if replaced else ""
 
     def changes(self) -> str:
         """Name what only the kernel or the handler could undo."""
-        return "; ".join(self._changes())
-
-    def _changes(self) -> Iterator[str]:
-        for (what, look), before in zip(self._watched, self._before, strict=True):
-            if look() != before:
-                yield f"it changed {what}"
+        found: list[str] = []
+        now = [look() for look in _LOOKS]
+        if now != self._before:
+            found += self._changed(now)
         priority = os.getpriority(os.PRIO_PROCESS, 0)
         if priority != self._priority:
-            yield f"it changed its priority from {self._priority} to {priority}"
+            found.append(f"it changed its priority from {self._priority} to {priority}")
         more = _open_descriptors() - self._descriptors
         if more > _DESCRIPTORS_MORE_MAX:
-            yield f"its process has {more} descriptors more than at first"
-        _libc.prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref, 0, 0, 0)
+            found.append(f"its process has {more} descriptors more than at first")
+        _prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref)
         if not self._adopts.value:
-            yield "it let its left-over processes escape"
-        if any(finder not in sys.meta_path for finder in self._finders):
-            yield "it took away what finds modules"
+            found.append("it let its left-over processes escape")
+        if sys.meta_path != self._finders and not self._finds_modules():
+            found.append("it took away what finds modules")
+        return "; ".join(found)
+
+    def _changed(self, now: list[Any]) -> Iterable[str]:
+        """Name each trait once that is not as it was."""
+        return dict.fromkeys(
+            f"it changed {what}"
+            for (what, _look), one, before in zip(
+                _WATCHED, now, self._before, strict=True
+            )
+            if one != before
+        )
+
+    def _finds_modules(self) -> bool:
+        return all(finder in sys.meta_path for finder in self._finders)
 
 
 class _Foundation:
@@ -106,20 +139,19 @@ class _Foundation:
     """
 
     def __init__(self, module: ModuleType, names: str) -> None:
-        # What the interpreter itself binds anew, such as "_", is no function.
-        wanted = names.split() or [n for n, v in vars(module).items() if callable(v)]
-        self._names = {name: vars(module)[name] for name in wanted}
         self._module = vars(module)
-        self._now = itemgetter(*self._names)
-        self._values = tuple(self._names.values())
+        # What the interpreter itself binds anew, such as "_", is no function.
+        wanted = names.split() or [n for n, v in self._module.items() if callable(v)]
+        self._names = {name: self._module[name] for name in wanted}
+        self.look: Callable[[], object] = (
+            partial(itemgetter(*wanted), self._module)
+            if names
+            else partial(list, self._module.values())
+        )
+        """Finds the same as before while nothing was replaced; else look closer."""
 
     def mend(self) -> list[str]:
         """Put back what is missing or another; return its names."""
-        try:
-            if self._now(self._module) == self._values:
-                return []
-        except KeyError:
-            pass  # it is gone; looked at below
         changed = [
             name
             for name, value in self._names.items()
@@ -127,31 +159,6 @@ class _Foundation:
         ]
         self._module.update(self._names)
         return [f"{self._module['__name__']}.{name}" for name in changed]
-
-
-def _credentials() -> tuple[Any, ...]:
-    return os.getresuid(), os.getresgid(), os.getgroups()
-
-
-def _limits() -> list[tuple[int, int]]:
-    return list(map(resource.getrlimit, _LIMITS))
-
-
-def _root() -> tuple[int, int]:
-    root = os.stat("/")  # noqa: PTH116 - twice as fast
-    return root.st_dev, root.st_ino
-
-
-def _cores() -> set[int]:
-    return os.sched_getaffinity(0)
-
-
-def _scheduling() -> tuple[int, int, int]:
-    return (
-        os.sched_getscheduler(0),
-        _libc.prctl(_PR_GET_TIMERSLACK, 0, 0, 0, 0),
-        _libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0),
-    )
 
 
 def _open_descriptors() -> int:
