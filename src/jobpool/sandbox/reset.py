@@ -7,21 +7,19 @@ priority) makes the supervisor replace the child.
 
 from __future__ import annotations
 
-import _locale
 import _signal  # type: ignore[import-not-found]  # typeshed does not know it
 import _thread
+import ctypes
 import faulthandler
-import gc
+import locale
 import os
 import signal
-import socket
-import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 
 from jobpool.sandbox import confine, leavings
+from jobpool.sandbox.interpreter import Interpreter
 from jobpool.sandbox.procfs import children_of, command_name
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.streams import Streams
@@ -37,6 +35,10 @@ GRACE_S = 0.02
 """For a thread or process that is ending anyway."""
 _GRACE_STEP_S = 0.001
 _NAMED_MAX = 5
+_libc = ctypes.CDLL(None)
+_waitpid = _libc.waitpid  # having no children is no exception here
+_setlocale = _libc.setlocale
+_setlocale.restype = ctypes.c_char_p
 
 
 class Baseline:
@@ -63,18 +65,9 @@ class Baseline:
         self._variables = dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001 - 100 times faster than a copy
         self._handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
         self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
-        self._locale = _locale.setlocale(_locale.LC_ALL, None)
-        self._hooks = (sys.excepthook, threading.excepthook, sys.unraisablehook)
-        self._path = list(sys.path)
-        self._recursion = sys.getrecursionlimit()
-        self._digits = _int_digits()
-        self._switch_s = sys.getswitchinterval()
-        self._warnings = list(warnings.filters)
+        self._locale = _setlocale(locale.LC_ALL, None)
         self._timezone = time.tzname
-        self._gc_enabled = gc.isenabled()
-        self._gc_figures = (gc.get_threshold(), gc.get_debug())
-        self._trace, self._profile = sys.gettrace(), sys.getprofile()
-        self._socket_timeout_s = socket.getdefaulttimeout()
+        self._interpreter = Interpreter()
         self._traits = Traits()
         self._thread_count = _thread._count()  # noqa: SLF001 - the cheap one
         self._threads = set(threading.enumerate())
@@ -95,8 +88,7 @@ class Baseline:
             self._left_processes(),
             self._traits.changes(),
         ]
-        self._restore_interpreter()
-        self._restore_figures()
+        self._interpreter.restore()
         self._restore_process()
         output = self._streams.take_output()
         if os.lseek(self._stack_fd, 0, os.SEEK_END):
@@ -116,7 +108,7 @@ class Baseline:
         for timer in _TIMERS:
             if _signal.getitimer(timer)[0]:
                 _signal.setitimer(timer, 0)
-        handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
+        handlers = [*map(_signal.getsignal, _SIGNALS)]
         if handlers != self._handlers:
             for signum, handler in zip(_SIGNALS, self._handlers, strict=True):
                 if handler is not None:
@@ -124,36 +116,6 @@ class Baseline:
         faulthandler.cancel_dump_traceback_later()  # it may end the process
         if not faulthandler.is_enabled():
             confine.write_stacks_to(self._stack_fd)
-
-    def _restore_interpreter(self) -> None:
-        hooks = (sys.excepthook, threading.excepthook, sys.unraisablehook)
-        if hooks != self._hooks:
-            sys.excepthook, threading.excepthook, sys.unraisablehook = self._hooks
-        if sys.path != self._path:
-            sys.path[:] = self._path
-        if sys.getrecursionlimit() != self._recursion:
-            sys.setrecursionlimit(self._recursion)
-        if sys.gettrace() is not self._trace:
-            sys.settrace(self._trace)
-        if sys.getprofile() is not self._profile:
-            sys.setprofile(self._profile)
-        if socket.getdefaulttimeout() != self._socket_timeout_s:
-            socket.setdefaulttimeout(self._socket_timeout_s)
-
-    def _restore_figures(self) -> None:
-        """Put back by what the interpreter counts and warns."""
-        if _int_digits() != self._digits:
-            sys.set_int_max_str_digits(self._digits)
-        if sys.getswitchinterval() != self._switch_s:
-            sys.setswitchinterval(self._switch_s)
-        if warnings.filters != self._warnings:
-            warnings.filters[:] = self._warnings  # type: ignore[index]  # a list in truth
-            warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001 - it caches
-        if gc.isenabled() != self._gc_enabled:
-            (gc.enable if self._gc_enabled else gc.disable)()
-        if (gc.get_threshold(), gc.get_debug()) != self._gc_figures:
-            gc.set_threshold(*self._gc_figures[0])
-            gc.set_debug(self._gc_figures[1])
 
     def _restore_process(self) -> None:
         os.umask(self._umask)
@@ -165,8 +127,8 @@ class Baseline:
             self._restore_environ()
         if time.tzname != self._timezone:
             time.tzset()  # by the variable that has been put back
-        if _locale.setlocale(_locale.LC_ALL, None) != self._locale:
-            _locale.setlocale(_locale.LC_ALL, self._locale)
+        if _setlocale(locale.LC_ALL, None) != self._locale:
+            locale.setlocale(locale.LC_ALL, os.fsdecode(self._locale))
 
     def _restore_directory(self) -> None:
         try:
@@ -207,22 +169,13 @@ class Baseline:
 
     def _has_children(self) -> bool:
         """Reap what has ended; say whether anything is left that the hooks did not."""
-        try:
-            while os.waitid(
-                os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT
-            ) and os.waitpid(-1, os.WNOHANG):
-                pass
-        except ChildProcessError:
+        while (ended := _waitpid(-1, None, os.WNOHANG)) > 0:
+            pass
+        if ended < 0:  # it has none
             return False
         if not self._children:
             return True
         return not self._children.issuperset(children_of(os.getpid()))
-
-
-def _int_digits() -> int:
-    """Return how many digits a number in text may have; 0 where that has no bound."""
-    look = getattr(sys, "get_int_max_str_digits", int)  # not in the first of 3.11
-    return int(look())
 
 
 def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:

@@ -1,0 +1,64 @@
+"""The interpreter's own settings, which a handler may change for itself alone."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+# How many digits a number in text may have: not in the first of 3.11.
+_digits: Callable[[], int] = getattr(sys, "get_int_max_str_digits", int)
+
+
+class Interpreter:
+    """The settings as they are now, to be put back later."""
+
+    def __init__(self) -> None:
+        self._settings = _settings()
+        self._trace, self._profile = sys.gettrace(), sys.getprofile()
+        self._path = list(sys.path)
+        self._warnings = list(warnings.filters)
+
+    def restore(self) -> None:
+        """Put back what differs."""
+        # By identity, and first: what a handler has set may call itself equal.
+        if sys.gettrace() is not self._trace:
+            sys.settrace(self._trace)
+        if sys.getprofile() is not self._profile:
+            sys.setprofile(self._profile)
+        if _settings() != self._settings:
+            self._put_back()
+        if sys.path != self._path:
+            sys.path[:] = self._path
+        if warnings.filters != self._warnings:
+            warnings.filters[:] = self._warnings  # type: ignore[index]  # a list in truth
+            warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001 - it caches
+
+    def _put_back(self) -> None:
+        hooks, recursion, digits, switch_s, timeout_s, collector = self._settings
+        sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+        sys.setrecursionlimit(recursion)
+        if _digits() != digits:
+            sys.set_int_max_str_digits(digits)
+        sys.setswitchinterval(switch_s)
+        socket.setdefaulttimeout(timeout_s)
+        is_enabled, thresholds, debug = collector
+        (gc.enable if is_enabled else gc.disable)()
+        gc.set_threshold(*thresholds)
+        gc.set_debug(debug)
+
+
+def _settings() -> tuple[Any, ...]:
+    """Return all that is compared in one step."""
+    return (
+        (sys.excepthook, threading.excepthook, sys.unraisablehook),
+        sys.getrecursionlimit(),
+        _digits(),
+        sys.getswitchinterval(),
+        socket.getdefaulttimeout(),
+        (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
+    )
