@@ -7,6 +7,7 @@ blocks on half a frame: `Decoder` takes whatever has arrived.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,8 @@ from jobpool.core.settings import QUEUE_DEPTH_MAX
 
 FRAME_MAX_BYTES = 16 * 2**20
 """Longer than any honest message: two capped payloads, output and tracebacks."""
-_HEADER_BYTES = 4
+_HEADER = struct.Struct("<I")
+_HEADER_BYTES = _HEADER.size
 
 
 class FrameError(Exception):
@@ -234,7 +236,7 @@ def encode(message: Any) -> bytes:
         raise FrameError(
             f"a message of {len(body)} bytes is over {FRAME_MAX_BYTES} bytes"
         )
-    return len(body).to_bytes(_HEADER_BYTES, "little") + body
+    return _HEADER.pack(len(body)) + body
 
 
 class Decoder:
@@ -256,23 +258,27 @@ class Decoder:
                 decoder must not be used any more.
         """
         buffer = self._buffer
-        buffer += data
-        start = 0
+        if buffer:
+            buffer += data
+        frames = buffer or data  # most often nothing is left from the last time
+        start, end = 0, len(frames)
         try:
-            while len(buffer) - start >= _HEADER_BYTES:
-                length = int.from_bytes(buffer[start : start + _HEADER_BYTES], "little")
+            while end - start >= _HEADER_BYTES:
+                (length,) = _HEADER.unpack_from(frames, start)
                 if length > FRAME_MAX_BYTES:
                     raise FrameError(f"a frame announces {length} bytes")
-                end = start + _HEADER_BYTES + length
-                if len(buffer) < end:
+                body = start + _HEADER_BYTES
+                if end - body < length:
                     break
-                body = bytes(buffer[start + _HEADER_BYTES : end])
-                start = end
-                yield self._decode(body)
+                start = body + length
+                yield self._decode(frames[body:start])
         finally:
-            del buffer[:start]
+            if buffer:
+                del buffer[:start]
+            else:
+                buffer += frames[start:]
 
-    def _decode(self, body: bytes) -> Any:
+    def _decode(self, body: bytes | bytearray) -> Any:
         try:
             return self._decoder.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
