@@ -10,7 +10,7 @@ BUNDLE_S = 0.002
 """A bundle is made to take so long: short enough for its children to be sent ahead."""
 QUICK_S = 0.0005
 """Calls that take longer on the average travel by themselves."""
-OVERHEAD_S = 0.00004
+OVERHEAD_S = 0.00003
 """What a call costs in a bundle beside its own time."""
 SAMPLES_MIN = 8
 FUNCTIONS_MAX = 256
