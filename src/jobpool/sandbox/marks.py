@@ -13,9 +13,9 @@ ahead and its pool may hold.
 
 Theory of operation. A handler shares the child's descriptors and may truncate the
 file or put another one in its place. The child keeps a copy of the page, therefore,
-and writes all of it between attempts: what a handler did to the file is undone there,
-and what cannot be written is met there, when no job can be blamed for it. The file
-is not mapped, because touching a page that is gone would kill the child.
+and compares the file with it between attempts: what a handler did to the file is
+undone there, and what cannot be written is met there, when no job can be blamed for
+it. The file is not mapped, because touching a page that is gone would kill the child.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ class Marks:
                 return "its descriptor is another file's now"
             if status.st_size > MARK_BYTES:
                 os.ftruncate(self._fd, MARK_BYTES)
-            os.pwrite(self._fd, self._page, 0)
+            # To read a page is cheaper than to write one. What `begin` could not
+            # write is missing here, and is met again.
+            if os.pread(self._fd, MARK_BYTES, 0) != self._page:
+                os.pwrite(self._fd, self._page, 0)
         except OSError as exc:
             return exc.strerror or type(exc).__name__
         return ""
