@@ -65,6 +65,8 @@ def encode(value: Any) -> bytes:
         NotJson: it has no faithful JSON form: an unknown type, NaN or infinity, half
             a surrogate pair, keys that are not text, deeper than `DEPTH_MAX`.
     """
+    if value is None:  # what most handlers return; what follows is slow for it
+        return b"null"
     try:
         encoded = _encoder.encode(value)
     except UnicodeEncodeError:

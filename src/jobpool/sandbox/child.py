@@ -176,7 +176,7 @@ class Child:
         self._baseline = Baseline(self._fds.output, self._fds.stack, scratch)
         self._baseline.restore()
         self._forget_peak()
-        self._cpu_s = _cpu_s()
+        self._cpu_s = _cpu_s(resource.getrusage(resource.RUSAGE_SELF))
         self._link.send(Ready(self._rss_bytes()))
         return application
 
@@ -211,11 +211,12 @@ class Child:
         channel.close()
         running.enter(_NO_ATTEMPT, None)
         rss_bytes = self._rss_bytes()
-        peak_bytes = max(self._peak_bytes(), rss_bytes)
         output, surprise = self._reset()
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        peak_bytes = max(own.ru_maxrss * _KIB, rss_bytes)
         if peak_bytes > rss_bytes:
             self._forget_peak()
-        cpu_before_s, self._cpu_s = self._cpu_s, _cpu_s()
+        cpu_before_s, self._cpu_s = self._cpu_s, _cpu_s(own)
         return Done(
             seq=job.seq,
             token=job.token,
@@ -346,10 +347,6 @@ class Child:
     def _rss_bytes(self) -> int:
         return statm_bytes(os.pread(self._statm, _STATM_BYTES, 0))
 
-    def _peak_bytes(self) -> int:
-        """Return the highest resident memory since `_forget_peak`."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
-
     def _forget_peak(self) -> None:
         """Start the kernel's high-water mark anew (proc(5), clear_refs)."""
         if self._peak_reset >= 0:
@@ -364,9 +361,8 @@ def _open_peak_reset() -> int:
         return -1
 
 
-def _cpu_s() -> float:
+def _cpu_s(own: resource.struct_rusage) -> float:
     """Return CPU seconds of this process and of its children that ended."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
 
