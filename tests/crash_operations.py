@@ -37,7 +37,7 @@ from jobpool.errors import StoreUnavailable
 from jobpool.sandbox.rundirectory import remove_run
 from jobpool.store.queries import load_migrations
 from jobpool.store.sqlite import giving
-from jobpool.supervisor.reclaim import reclaim
+from jobpool.supervisor.losses import reclaim
 from storing import (
     ManualClock,
     begin_run,

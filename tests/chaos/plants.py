@@ -62,7 +62,7 @@ PLANTS = (
         frozenset(("I7",)),
         (
             Edit(
-                "supervisor/reclaim.py",
+                "supervisor/losses.py",
                 "        if one.token in running\n        else hand_back(one)",
                 "        if one.token in running and not registry\n"
                 "        else hand_back(one)",

@@ -212,10 +212,11 @@ class SimStore(MemoryStore):
         kinds: Mapping[str, Sequence[str]],
         *,
         suspects: bool = True,
+        alone: bool = False,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self.transaction():
-            batch = super().lease(run_id, wanted, kinds, suspects=suspects)
+            batch = super().lease(run_id, wanted, kinds, suspects=suspects, alone=alone)
             for lease in batch.leases:
                 self._note(
                     Granted(

@@ -282,6 +282,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             may_take=self._pulse.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
+            looked=lambda: (m.Entered(),),
             clock=self._clock,
         )
         for part in (self._housekeeping, self._reclaimer):

@@ -1,14 +1,19 @@
-"""Suspects, deaths of supervisors, and kinds that crash, in every store."""
+"""Suspects and deaths of supervisors, in every store."""
 
 import msgspec
 import pytest
 
-from jobpool.core.breaker import BreakerState, Saved
 from jobpool.core.job import JobState
 from jobpool.core.lifecycle import hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
-from jobpool.core.suspicion import DEATHS_WITHIN_S, Deaths
+from jobpool.core.suspicion import (
+    DEATHS_WITHIN_S,
+    PROBATION_MAX_S,
+    PROBATION_S,
+    Deaths,
+)
+from jobpool.store.records import LeaseBatch
 from storing import KINDS, begin_run, ended, lease, new_job, succeeded
 
 _replace = msgspec.structs.replace
@@ -30,7 +35,7 @@ def grant(store, run_id="run-1", cpu=10, **options):
 
 def test_one_suspect_at_a_time_is_granted_and_comes_first(store):
     """Beside any number of others; the second one when the first one is back."""
-    first, second = accuse(store, 2)
+    second, first = accuse(store, 2)
     plain = [one.id for one in store.enqueue([new_job(priority=9)] * 3)]
     batch = grant(store, cpu=2)
     assert [one.id for one in batch.leases] == [first, plain[0]]
@@ -59,11 +64,12 @@ def test_no_other_supervisor_gets_one_meanwhile(store_factory):
 
 
 def test_who_is_too_young_gets_none(store):
-    """Asked for without suspects, they wait, and that is told."""
+    """Nor anything else, so that it is empty when its time has come."""
     (job_id,) = accuse(store)
+    (plain,) = store.enqueue([new_job()])
     batch = grant(store, suspects=False)
     assert (batch.leases, batch.suspects_wait) == ((), True)
-    assert [one.id for one in grant(store).leases] == [job_id]
+    assert [one.id for one in grant(store).leases] == [job_id, plain.id]
 
 
 @pytest.mark.parametrize("what", [{"pool": "cpu"}, {"kind": "shop.thumbnail"}])
@@ -138,14 +144,75 @@ def test_a_suspect_needs_one_slot_in_its_own_pool(store):
     assert [one.id for one in granted] == [job_id]
 
 
-def test_those_that_died_alone_come_last(store):
-    """Innocents shall not wait for the next deaths of a killer."""
-    killer, innocent = accuse(store, 2)
+def test_who_began_last_before_it_was_lost_comes_first(store):
+    """A killer that began beside others finds nobody beside it the next time."""
+    ids = accuse(store, 3)
     held = grant(store).leases[0]
-    assert held.id == killer
-    store.settle([_replace(ended(held, Outcome.LOST), suspect=True)])
-    assert store.get(killer).recoveries == store.get(innocent).recoveries + 1
-    assert grant(store).leases[0].id == innocent
+    assert held.id == ids[2]
+    store.clear([(held.id, held.token)])
+    accused = grant(store).leases[0]
+    assert accused.id == ids[1]
+    store.settle(
+        [_replace(ended(one, Outcome.LOST), suspect=True) for one in (accused, held)]
+    )
+    order = []
+    while batch := grant(store).leases:
+        order.append(batch[0].id)
+        store.settle([_replace(succeeded(batch[0]), suspect=False)])
+    assert order == [ids[1], ids[2], ids[0]]
+
+
+def test_who_has_nothing_in_hand_gets_a_suspect_alone(store):
+    """Others come with the next request."""
+    (job_id,) = accuse(store)
+    plain = [
+        one.id
+        for one in store.enqueue([new_job(), new_job(kind="shop.fetch", pool="io")])
+    ]
+    assert [one.id for one in grant(store, alone=True).leases] == [job_id]
+    assert sorted(one.id for one in grant(store, alone=True).leases) == plain
+
+
+def test_nothing_is_granted_beside_a_suspect_on_probation_of_the_same_host(
+    store_factory, clock
+):
+    """Until it is cleared or ends, or has had the longest probation; others go on."""
+    one, other, far = store_factory(), store_factory(), store_factory()
+    begin_run(one, "run-1")
+    begin_run(other, "run-2")
+    begin_run(far, "run-3", boot_id="elsewhere")
+    accuse(one)
+    one.enqueue([new_job()] * 4)
+    held = grant(one, alone=True).leases[0]
+    assert len(grant(far, "run-3", cpu=1).leases) == 1
+    assert grant(other, "run-2", cpu=1) == _replace(
+        LeaseBatch(), suspects_wait=True, next_due_in_s=None
+    )
+    clock.advance(1)
+    one.begin_attempts([(held.id, held.token, "cpu/0")])
+    clock.advance(PROBATION_MAX_S / 2)
+    for store, run_id in ((one, "run-1"), (other, "run-2")):
+        store.renew(run_id, 60.0, anew=True)
+    assert grant(other, "run-2", cpu=1).leases == ()
+    assert len(grant(one, "run-1", cpu=1).leases) == 1
+    clock.advance(PROBATION_MAX_S / 2)
+    other.renew("run-2", 60.0, anew=True)
+    assert len(grant(other, "run-2", cpu=1).leases) == 1
+    one.clear([(held.id, held.token)])
+    assert len(grant(other, "run-2", cpu=1).leases) == 1
+
+
+def test_a_suspect_that_does_not_begin_holds_up_nobody_else(store_factory, clock):
+    """It may wait for memory, for hours; its own supervisor knows about that."""
+    one, other = store_factory(), store_factory()
+    begin_run(one, "run-1")
+    begin_run(other, "run-2")
+    accuse(one)
+    one.enqueue([new_job()])
+    assert len(grant(one, alone=True).leases) == 1
+    assert grant(other, "run-2").leases == ()
+    clock.advance(PROBATION_S)
+    assert len(grant(other, "run-2").leases) == 1
 
 
 def test_leases_of_a_run_say_who_is_on_probation(store):
@@ -176,7 +243,7 @@ def test_a_suspect_that_is_handed_back_stays_one(store):
 
 def test_suspects_are_listed_while_they_are_unfinished(store, clock):
     """With where they stand; one that was canceled is forgotten by a prune."""
-    one, other = accuse(store, 2)
+    other, one = accuse(store, 2)
     held = grant(store).leases[0]
     rows = {row.id: row for row in store.suspects()}
     assert (rows[one].state, rows[other].state) == (
@@ -234,18 +301,76 @@ def test_deaths_are_counted_by_what_they_took_along(store, clock):
     assert store.note_death("run-5", 1) == Deaths(leaving=False, with_jobs=0, idle=0)
 
 
-def test_the_end_of_a_host_is_one_death(store):
+def test_the_end_of_a_host_is_one_death(store, clock):
     """All supervisors of one boot died at once: none of them another death to each."""
     for number in (2, 3):
         begin_run(store, f"run-{number}")
     begin_run(store, "run-4", boot_id="later")
-    none = Deaths(leaving=False, with_jobs=0, idle=0)
-    assert store.note_death("run-1", 0, with_host=True) == none
-    assert store.note_death("run-2", 3, with_host=True) == none
-    assert store.note_death("run-3", 3, with_host=True) == none
+    for run_id, beside in (("run-1", 0), ("run-2", 3), ("run-3", 6)):
+        clock.advance(1)
+        assert store.note_death(run_id, 3, with_host=True) == Deaths(
+            leaving=False, with_jobs=0, idle=0, beside=beside
+        )
     assert store.note_death("run-4", 1, with_host=True) == Deaths(
-        leaving=False, with_jobs=2, idle=1
+        leaving=False, with_jobs=3, idle=0
     )
+
+
+@pytest.mark.parametrize("order", [("run-1", "run-2"), ("run-2", "run-1")])
+def test_an_idle_supervisor_that_dies_with_its_host_speaks_for_nobody(
+    store, clock, order
+):
+    """Else it would acquit the job that has killed both, for ten minutes."""
+    begin_run(store, "run-2")
+    begin_run(store, "run-3", boot_id="later")
+    store.enqueue([new_job()])
+    lease(store)
+    clock.advance(1)
+    for run_id in order:
+        ran = int(run_id == "run-1")
+        store.note_death(run_id, ran, with_host=True)
+        for held in store.leases_of(run_id):
+            store.settle([ended(held, Outcome.LOST)])
+    assert store.note_death("run-3", 1, with_host=True) == Deaths(
+        leaving=False, with_jobs=1, idle=0
+    )
+
+
+def test_what_ran_beside_is_known_whoever_is_looked_at_first(store, clock):
+    """Of one boot and one time: leases that are not taken yet, and what was lost."""
+    begin_run(store, "run-2")
+    begin_run(store, "else", boot_id="elsewhere")
+    store.enqueue([new_job()] * 3)
+    store.lease("run-1", {"cpu": 1}, KINDS)
+    store.lease("run-2", {"cpu": 1}, KINDS)
+    store.lease("else", {"cpu": 1}, KINDS)
+    clock.advance(1)
+    assert store.note_death("run-1", 1).beside == 1
+    store.settle([ended(held, Outcome.LOST) for held in store.leases_of("run-1")])
+    assert store.note_death("run-2", 1).beside == 1
+    assert store.note_death("else", 1).beside == 0
+    assert store.note_death("unknown", 1).beside == 0
+
+
+def test_who_is_alive_or_died_before_was_not_beside(store, clock):
+    """Known to be alive, seen to live on, or lost before the other's last lease."""
+    begin_run(store, "run-2")
+    store.enqueue([new_job()] * 2)
+    for run_id in ("run-1", "run-2"):
+        store.lease(run_id, {"cpu": 1}, KINDS)
+    assert store.note_death("run-1", 1).beside == 1
+    assert store.note_death("run-1", 1, living=("own", "run-2")).beside == 0
+    clock.advance(31)
+    store.renew("run-2", 60.0, anew=True)
+    assert store.note_death("run-1", 1).beside == 0
+    assert store.note_death("run-1", 1, with_host=True).beside == 1
+    store.note_death("run-2", 1)
+    store.settle([ended(held, Outcome.LOST) for held in store.leases_of("run-2")])
+    assert store.note_death("run-1", 1, with_host=True).beside == 1
+    clock.advance(1)
+    store.enqueue([new_job()])
+    store.lease("run-1", {"cpu": 1}, KINDS)
+    assert store.note_death("run-1", 1, with_host=True).beside == 0
 
 
 def test_a_death_that_was_wanted_is_none(store):
@@ -263,28 +388,3 @@ def test_a_run_that_has_ended_is_not_leaving_any_more(store):
     store.end_run("run-1")
     store.note_leaving("run-1")
     assert not store.note_death("run-1", 0).leaving
-
-
-# -- breakers --------------------------------------------------------------------------
-
-
-def saved(kind="shop.thumbnail", **facts):
-    given = {"state": BreakerState.OPEN, "crashes": 20, "last_job": 7, "wait_s": 60.0}
-    return Saved(kind=kind, **{**given, **facts})
-
-
-def test_breakers_are_kept_and_forgotten(store, clock):
-    """Their waits go on by the store's clock; without crashes they are gone."""
-    store.save_breakers([saved(), saved("a", state=BreakerState.CLOSED, crashes=1)])
-    clock.advance(20)
-    found = store.breakers()
-    assert found == [
-        saved("a", state=BreakerState.CLOSED, crashes=1, wait_s=40.0),
-        saved(wait_s=40.0),
-    ]
-    clock.advance(1000)
-    assert store.breakers()[1].wait_s == 0
-    store.save_breakers([saved(crashes=21, wait_s=1.0), saved("a", crashes=0)])
-    assert store.breakers() == [saved(crashes=21, wait_s=1.0)]
-    store.save_breakers([saved("never", crashes=0)])
-    assert len(store.breakers()) == 1

@@ -106,8 +106,8 @@ class FakeStore:
         self.held = [lease for lease in self.held if lease.token not in gone]
         return receipts
 
-    def lease(self, *_args: object, suspects: bool) -> LeaseBatch:
-        assert suspects
+    def lease(self, *_args: object, suspects: bool, alone: bool) -> LeaseBatch:
+        assert (suspects, alone) == (True, False)
         with self.transaction():
             granted, self.grants = tuple(self.grants), []
             self.held += granted

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jobpool.core import events as ev
@@ -14,10 +15,11 @@ from jobpool.core.job import JobState, Lease, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Settings
 from jobpool.core.suspicion import Deaths
-from jobpool.sandbox.identity import DeadRun
+from jobpool.sandbox.identity import Alive, DeadRun
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import reclaim as rc
 from jobpool.supervisor.housekeeping import Housekeeping
+from jobpool.supervisor.losses import reclaim
 from jobpool.supervisor.storethread import StoreThread
 
 
@@ -43,6 +45,7 @@ class FakeStore:
         self.ended: list[str] = []
         self.noted: list[tuple[str, int]] = []
         self.with_host: list[bool] = []
+        self.living: list[set[str]] = []
         self.deaths = Deaths(leaving=False, with_jobs=0, idle=0)
         self.seized_by: list[tuple[str | None, float]] = []
         self.worries: list[str] = []
@@ -60,9 +63,17 @@ class FakeStore:
     def leases_of(self, _run_id: str) -> list[Lease]:
         return self.leases
 
-    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
+    def note_death(
+        self,
+        run_id: str,
+        ran: int,
+        *,
+        with_host: bool = False,
+        living: Collection[str] = (),
+    ) -> Deaths:
         self.noted.append((run_id, ran))
         self.with_host.append(with_host)
+        self.living.append(set(living))
         return self.deaths
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
@@ -95,6 +106,7 @@ class Rig:
             may_take=lambda: self.steady,
             registry=lambda: None,
             post=lambda _event: None,
+            looked=lambda: (),
             clock=SystemClock(),
         )
         self.thread = thread
@@ -127,6 +139,64 @@ def test_a_run_of_an_earlier_boot_died_with_its_host(
     assert rig.store.with_host == [with_host]
 
 
+@pytest.mark.parametrize(("beside", "pays"), [(0, True), (1, False)])
+def test_a_suspect_pays_only_if_it_was_alone_on_its_host(
+    rig: Rig, beside: int, pays: bool
+) -> None:
+    """What ran with another supervisor that died with it may have been the cause."""
+    rig.store.leases = [msgspec.structs.replace(rig.store.leases[0], suspect=True)]
+    rig.store.deaths = rig.store.deaths._replace(beside=beside)
+    rig.take()
+    (settled,) = rig.store.settled
+    assert (settled.charge.recovery, settled.charge.interruption) == (pays, not pays)
+
+
+def test_a_suspect_beside_others_pays_no_recovery(rig: Rig) -> None:
+    """Nor do they; all of them were interrupted."""
+    rig.store.leases[0] = msgspec.structs.replace(rig.store.leases[0], suspect=True)
+    rig.take()
+    charges = [settled.charge for settled in rig.store.settled]
+    assert [(one.recovery, one.interruption) for one in charges] == [(False, True)] * 2
+
+
+def test_the_store_is_told_who_lives(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the same look has found alive, and we."""
+    proofs = {"theirs": DeadRun(running_tokens=frozenset({1})), "third": Alive()}
+    monkeypatch.setattr(rc, "prove_dead", lambda _root, run, **_how: proofs[run])
+    monkeypatch.setattr(rc, "remove_run", lambda _root, _run: None)
+    rig.thread.shared = False
+    runs = [run_of(name, boot_id="this") for name in ("own", "theirs", "third")]
+    monkeypatch.setattr(rig.reclaimer, "_ask", lambda _question: runs)
+    monkeypatch.setattr(rig.thread, "chore", lambda chore: chore(rig.store))
+    rig.reclaimer._look_for_dead(tidy=False)
+    assert rig.store.living == [{"own", "third"}]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_jobs_are_taken_once_the_first_look_is_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """So that suspects of the last life are known; it is told once, whatever it saw."""
+    happened: list[str] = []
+
+    def look(*, tidy: bool) -> None:
+        happened.append(f"look {tidy}")
+        if len(happened) > 1:
+            rig.reclaimer.close()
+        if fails:
+            raise OSError("no directory")
+
+    monkeypatch.setattr(rig.reclaimer, "_look_for_dead", look)
+    monkeypatch.setattr(rig.reclaimer, "_look_for_expired", lambda: None)
+    monkeypatch.setattr(rig.thread, "chore", lambda chore: chore(rig.store))
+    monkeypatch.setattr(rig.reclaimer, "_looked", lambda: happened.append("looked"))
+    monkeypatch.setattr(rc, "EVERY_S", 1e-6)
+    rig.thread.shared = False
+    rig.reclaimer.run()
+    assert happened[:2] == ["look True", "looked"]
+    assert happened.count("looked") == 1
+
+
 def test_after_our_own_outage_nobody_is_presumed_dead(rig: Rig) -> None:
     """The leases of the living ran out as well."""
     rig.steady = False
@@ -153,7 +223,7 @@ def test_what_an_open_transaction_holds_is_left_for_the_next_look(rig: Rig) -> N
 def test_a_dead_run_is_ended_only_when_nothing_of_it_is_held(rig: Rig) -> None:
     """An operator's reclaim says what it could not take."""
     rig.store.receipts = [Receipt.ACCEPTED, Receipt.LATER]
-    said = rc.reclaim(rig.store, run_of(), running=frozenset({1}), now_ms=0)
+    said = reclaim(rig.store, run_of(), running=frozenset({1}), now_ms=0)
     assert rig.store.ended == []
     assert [s.state for s in rig.store.settled] == [
         JobState.PENDING,
@@ -161,7 +231,7 @@ def test_a_dead_run_is_ended_only_when_nothing_of_it_is_held(rig: Rig) -> None:
     ]
     assert any(isinstance(e, ev.Alarm) and "open transaction" in e.text for e in said)
     rig.store.receipts = [Receipt.ACCEPTED, Receipt.ACCEPTED]
-    rc.reclaim(rig.store, run_of(), running=None, now_ms=0)
+    reclaim(rig.store, run_of(), running=None, now_ms=0)
     assert rig.store.ended == ["theirs"]
 
 

@@ -1,7 +1,11 @@
 """What a loss costs: the whole table, and the way of a job through it."""
 
+import math
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobpool.core.job import JobState, Lease, PastAttempt
 from jobpool.core.lifecycle import Ending, account, hand_back
@@ -9,22 +13,22 @@ from jobpool.core.outcome import CHARGES, Charge, Outcome
 from jobpool.core.policy import INTERRUPTIONS_MAX, Policy, Rerun
 from jobpool.core.suspicion import (
     LOSSES,
+    PROBATION_MAX_S,
+    PROBATION_S,
     Death,
     Deaths,
     Standing,
     death_of,
+    is_past_clearing,
+    probation_s,
     standing_of,
 )
 
 LEASE = Lease(id=1, token=1, kind="k", pool="cpu", attempt=1, payload=b"{}")
 D, S = Death, Standing
-FREE = {
-    (D.FIRST, S.BESIDE),
-    (D.AGAIN, S.BESIDE),
-}
 CHARGED = {
-    (D.FIRST, S.ON_PROBATION),
-    (D.AGAIN, S.ON_PROBATION),
+    (D.FIRST, S.ALONE),
+    (D.AGAIN, S.ALONE),
 }
 SUSPECTED = {
     (D.FIRST, S.LOST_BEFORE),
@@ -37,24 +41,14 @@ SUSPECTED = {
 @pytest.mark.parametrize("death", Death)
 @pytest.mark.parametrize("standing", Standing)
 def test_every_death_meets_every_job(death, standing):
-    """Only a job on probation pays a recovery, and only where that says anything."""
+    """Only who was alone pays a recovery, and only where that says anything."""
     loss = LOSSES[death][standing]
     cell = (death, standing)
     assert loss.charge.recovery == (cell in CHARGED)
-    assert loss.charge.interruption == (cell not in CHARGED | FREE)
+    assert loss.charge.interruption == (cell not in CHARGED)
     assert (loss.charge.failure, loss.charge.crash) == (False, False)
     assert loss.charge.end_unknown, 'rerun="never" must hold whoever pays'
     assert loss.suspect == (True if cell in CHARGED | SUSPECTED else None)
-
-
-@pytest.mark.parametrize("death", Death)
-def test_no_death_is_free_for_everybody(death):
-    """Where one job pays nothing, a suspect beside it has paid."""
-    row = LOSSES[death]
-    for standing, loss in row.items():
-        if not any(loss.charge[:4]):
-            assert standing is S.BESIDE
-            assert row[S.ON_PROBATION].charge.recovery
 
 
 @pytest.mark.parametrize(
@@ -72,15 +66,40 @@ def test_what_kind_of_death_it_was(seen, death):
     assert death_of(Deaths(*seen)) is death
 
 
+def lost(times, **fields):
+    """Return the lease of a job that was lost so often."""
+    past = (PastAttempt(Outcome.LOST, None, 0),) * times
+    return msgspec.structs.replace(LEASE, history=past, **fields)
+
+
 def test_where_a_job_stood():
-    """A suspect is on probation, whatever else; what was lost before is remembered."""
-    suspect = msgspec.structs.replace(LEASE, suspect=True)
-    past = (PastAttempt(Outcome.LOST, None, 0),)
-    before = msgspec.structs.replace(LEASE, history=past)
-    assert standing_of(suspect, beside_suspect=True) is S.ON_PROBATION
-    assert standing_of(before, beside_suspect=True) is S.BESIDE
-    assert standing_of(before, beside_suspect=False) is S.LOST_BEFORE
-    assert standing_of(LEASE, beside_suspect=False) is S.UNSUSPECTED
+    """A suspect is on probation, alone or not; what was lost before is remembered."""
+    suspect = lost(0, suspect=True)
+    assert standing_of(suspect, alone=True) is S.ALONE
+    assert standing_of(suspect, alone=False) is S.ON_PROBATION
+    for alone in (True, False):
+        assert standing_of(lost(1), alone=alone) is S.LOST_BEFORE
+        assert standing_of(LEASE, alone=alone) is S.UNSUSPECTED
+
+
+def test_a_probation_is_longer_the_more_often_a_job_was_lost():
+    """The first one twice, then double each time, up to the longest."""
+    found = [probation_s(lost(n), 10.0) for n in range(1, 11)]
+    assert found == [10, 10, 20, 40, 80, 160, 320, 600, 600, 600]
+    assert probation_s(lost(1000), 10.0) == PROBATION_MAX_S
+    assert probation_s(lost(1000), 900.0) == 900.0, "never less than the first"
+    others = (PastAttempt(Outcome.CRASHED, None, 0),) * 9
+    crashed = msgspec.structs.replace(LEASE, history=others)
+    assert probation_s(crashed, 10.0) == 10.0, "its own ends do not count"
+
+
+def test_who_is_lost_after_the_longest_probation_is_not_cleared_by_time():
+    """Once it has had that one; a job that was never lost so often always is."""
+    assert [is_past_clearing(lost(n), 10.0) for n in range(12)] == [False] * 9 + [
+        True
+    ] * 3
+    assert not is_past_clearing(lost(2), PROBATION_MAX_S)
+    assert is_past_clearing(lost(3), PROBATION_MAX_S)
 
 
 @pytest.mark.parametrize("outcome", Outcome)
@@ -95,9 +114,9 @@ def test_an_end_that_was_seen_clears_a_suspect(outcome):
     assert hand_back(suspect).suspect is None
 
 
-def lose(lease, death):
+def lose(lease, death, *, alone=True):
     """Lose a job, and return its next lease, None when there is none."""
-    loss = LOSSES[death][standing_of(lease, beside_suspect=False)]
+    loss = LOSSES[death][standing_of(lease, alone=alone)]
     ending = Ending(outcome=Outcome.LOST, charge=loss.charge, suspect=loss.suspect)
     settled = account(lease, Policy(), ending, now_ms=0)
     if settled.state is not JobState.PENDING:
@@ -112,21 +131,105 @@ def lose(lease, death):
     )
 
 
+@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("clears", [False, True])
 @pytest.mark.parametrize("death", Death)
-def test_a_job_that_kills_its_host_ends_in_quarantine(death, clears):
-    """However its deaths fall, and even if it always waits until it is cleared."""
+def test_a_job_that_kills_its_host_ends_in_quarantine(death, clears, alone):
+    """However its deaths fall, even if it is always cleared before, or never alone."""
     lease, deaths = LEASE, 0
     while lease is not None:
         held = msgspec.structs.replace(lease, suspect=False) if clears else lease
-        settled, lease = lose(held, death)
+        settled, lease = lose(held, death, alone=alone)
         deaths += 1
-    if death in {D.FIRST, D.AGAIN} and not clears:
+    if death in {D.FIRST, D.AGAIN} and alone and not clears:
         assert deaths == Policy().max_lost + (2 if death is D.FIRST else 1)
     else:
         assert deaths == INTERRUPTIONS_MAX
     assert settled.state is JobState.QUARANTINED
     assert settled.suspect is not True
+
+
+class Host:
+    """A supervisor that is started again after each death, by the rule alone.
+
+    Suspects first, one after the other, the last that began first; then everybody
+    else. A killer strikes a while after it began; the innocents run for so long.
+    """
+
+    def __init__(self, strikes_s, innocents_s):
+        self.strikes_s = strikes_s
+        self.lasts_s = dict(enumerate(innocents_s, 1))
+        self.jobs = {
+            n: msgspec.structs.replace(LEASE, id=n) for n in (0, *self.lasts_s)
+        }
+        self.tokens = dict.fromkeys(self.jobs, 0)
+        self.deaths = 0
+        self.fate = {}
+
+    def live(self, order):
+        """Run until the killer strikes; say whether it did."""
+        began_s, now_s, waiting = {}, 0.0, list(order)
+        suspects = [n for n in waiting if self.jobs[n].suspect]
+        suspects.sort(key=lambda n: -self.tokens[n])
+        plain = [n for n in waiting if n not in suspects]
+        for n in (*suspects, *plain):
+            self.tokens[n] = max(self.tokens.values()) + 1
+            began_s[n] = now_s
+            if not self.jobs[n].suspect:
+                continue
+            over_s = now_s + probation_s(self.jobs[n], PROBATION_S)
+            if self.strikes_at(began_s) < over_s:
+                return self.strike(began_s)
+            now_s = min(over_s, now_s + self.lasts_s.get(n, over_s))
+            cleared = msgspec.structs.replace(self.jobs[n], suspect=False)
+            self.jobs[n] = cleared
+        return self.strike(began_s)
+
+    def strikes_at(self, began_s):
+        return began_s[0] + self.strikes_s if 0 in began_s else float("inf")
+
+    def strike(self, began_s):
+        """Let the killer take along what runs."""
+        at_s = self.strikes_at(began_s)
+        runs = [
+            n
+            for n, since_s in began_s.items()
+            if n == 0 or since_s + self.lasts_s[n] > at_s
+        ]
+        for n in set(began_s) - set(runs):
+            del self.jobs[n]
+        self.deaths += 1
+        kind = Death.FIRST if self.deaths == 1 else Death.AGAIN
+        for n in runs:
+            settled, after = lose(self.jobs[n], kind, alone=len(runs) == 1)
+            if after is None:
+                self.fate[n] = settled.state
+                del self.jobs[n]
+            else:
+                self.jobs[n] = after
+
+
+SPREAD_S = st.floats(0.1, PROBATION_MAX_S - 1)
+
+
+@given(SPREAD_S, st.lists(st.floats(0.1, 1e5), max_size=20), st.randoms())
+def test_a_killer_pays_for_all_and_innocents_for_nothing(strikes_s, lasts_s, chance):
+    """Whenever it strikes, and whoever runs beside it, for however long.
+
+    Two deaths make it a suspect; so many times does its probation double until it is
+    longer than it takes; once it finds others there before it; five it pays for.
+    """
+    host = Host(strikes_s, lasts_s)
+    while 0 in host.jobs:
+        order = list(host.jobs)
+        chance.shuffle(order)
+        host.live(order)
+    doublings = max(0, math.ceil(math.log2(strikes_s / PROBATION_S) + 1e-9))
+    assert host.deaths <= 2 + doublings + 1 + Policy().max_lost < INTERRUPTIONS_MAX
+    assert host.fate == {0: JobState.QUARANTINED}
+    innocents = [one for n, one in host.jobs.items() if n]
+    assert all(one.recoveries == 0 for one in innocents)
+    assert all(one.interruptions <= 3 + doublings for one in innocents)
 
 
 def test_what_is_never_rerun_is_dead_whoever_pays():

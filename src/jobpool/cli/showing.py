@@ -142,8 +142,8 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
     ]
     if any(one.id == job.id for one in store.suspects()):
         reasons.append(
-            "it is a suspect (it ran when its supervisor or host died) and runs when "
-            "nothing else is young"
+            "it is a suspect (it ran when its supervisor or host died) and runs "
+            "alone when its turn comes"
         )
     reasons += [
         f"kind {one.kind} is {one.state}: {one.crashes} different jobs crashed in a "

@@ -135,4 +135,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_ttl_s: float = LEASE_TTL_S
     """Held for dead after so long without a renewal, by supervisors of other hosts."""
     probation_s: float = PROBATION_S
-    """A job that may have killed its host runs alone until it has run for so long."""
+    """A job that may have killed its host runs alone until it has run for so long;
+    twice as long after each further loss (`suspicion.probation_s`)."""

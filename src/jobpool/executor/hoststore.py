@@ -65,9 +65,10 @@ class HostStore(MemoryStore):
         kinds: Mapping[str, Sequence[str]],
         *,
         suspects: bool = True,
+        alone: bool = False,
     ) -> LeaseBatch:
         """See `Store.lease`."""
-        batch = super().lease(run_id, wanted, kinds, suspects=suspects)
+        batch = super().lease(run_id, wanted, kinds, suspects=suspects, alone=alone)
         for lease in batch.leases:
             if lease.attempt > 1:
                 self._again[lease.id] = lease.attempt

@@ -10,7 +10,7 @@ One conformance suite (``tests/store``) holds every implementation to this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
@@ -171,20 +171,24 @@ class Store(Protocol):
         kinds: Mapping[str, Sequence[str]],
         *,
         suspects: bool = True,
+        alone: bool = False,
     ) -> LeaseBatch:
         """Grant due jobs to a run.
 
         Moves at most 1,000 due pending jobs to runnable first, and cancels
         expired ones, at most 1,000. Paused pools and kinds are passed over. Of
         suspects at most one is granted, before any other job, and only while no other
-        one is leased in the whole store. Where leases end by time, a run whose own is
-        over gets nothing, and nothing is changed, until it has been renewed anew.
+        one is leased in the whole store. Nothing is granted beside a suspect that is on
+        probation with another run of the same host, nor before due suspects to who
+        takes none yet. Where leases end by time, a run whose own is over gets nothing,
+        and nothing is changed, until it has been renewed anew.
 
         Args:
             run_id: the run that will hold the leases; must be open.
             wanted: most leases to grant, by pool.
             kinds: kinds that the run can execute, by pool; others wait.
-            suspects: False: none of them now.
+            suspects: False: none of them now, nor anything else while some are due.
+            alone: with a suspect nothing else is granted.
 
         Returns:
             The suspect, if one is granted; then leases by pool in (priority
@@ -220,14 +224,24 @@ class Store(Protocol):
         """Note that a run drains or stops: its end will need no explanation."""
         ...
 
-    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
+    def note_death(
+        self,
+        run_id: str,
+        ran: int,
+        *,
+        with_host: bool = False,
+        living: Collection[str] = (),
+    ) -> Deaths:
         """Note that a run was found dead, unless it was leaving.
+
+        One that was idle and died with others of its host that were not is no death.
 
         Args:
             run_id: the run.
             ran: how many attempts were really running.
             with_host: its host has been started anew since: what died there in the
                 same life of the host is no other death.
+            living: runs that are known to be alive.
 
         Returns:
             What is known of its death, and of others within ten minutes before.

@@ -22,7 +22,9 @@ def lease(
             pool: [kind for kind in names if kind not in asked.held]
             for pool, names in kinds.items()
         }
-    return store.lease(run_id, asked.wanted, kinds, suspects=asked.suspects)
+    return store.lease(
+        run_id, asked.wanted, kinds, suspects=asked.suspects, alone=asked.alone
+    )
 
 
 def write(store: Store, run_id: str, cautions: Sequence[cm.Caution]) -> None:

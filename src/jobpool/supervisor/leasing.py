@@ -98,8 +98,15 @@ class Leasing:
             self._pools[name].asked = room
         self.waiting = True
         self._asked_epoch = desk.epoch
-        suspects, held = self._probation.takes_suspects, self.breaking.held()
-        desk.out.append(m.Lease(wanted, suspects=suspects, held=held))
+        probation = self._probation
+        desk.out.append(
+            m.Lease(
+                wanted,
+                suspects=probation.takes_suspects,
+                alone=probation.is_empty,
+                held=self.breaking.held(),
+            )
+        )
 
     def _must_not_ask(self) -> bool:
         desk = self._desk
@@ -125,6 +132,8 @@ class Leasing:
             self.failed()
             return
         self.waiting = False
+        if event.batch.suspects_wait:
+            self._probation.suspects_wait()
         got = dict.fromkeys(event.wanted, 0)
         for lease in event.batch.leases:
             got[lease.pool] += 1

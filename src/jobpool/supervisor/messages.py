@@ -340,7 +340,8 @@ class Lease(msgspec.Struct, frozen=True):
 
     wanted: Mapping[str, int]
     suspects: bool = True
-    """A suspect may be granted."""
+    alone: bool = False
+    """Whether a suspect may be granted, and nothing with it: nothing runs here."""
     held: frozenset[str] = frozenset()
     """Kinds of which none is wanted now."""
 
@@ -390,9 +391,7 @@ Command = (
     | Settle
     | Record
     | NoteStart
-    | cm.Clear
-    | cm.SaveBreaker
-    | cm.Leaving
+    | cm.Caution
     | Lease
     | Enqueue
     | Observe

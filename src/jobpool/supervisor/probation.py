@@ -1,11 +1,19 @@
 """Probation: a job that may have killed its host begins alone.
 
 Theory of operation. The store grants at most one suspect at a time, and none to a
-supervisor that is younger than a probation itself. From then on nothing begins here.
-The suspect itself begins once every other attempt has run for as long as a probation:
-what was going to kill the host at its start has had its time. Once the suspect has run
-for that long it is cleared, in the store as well; it may as well end before. Then
-everything goes on. While none is in hand, which is nearly always, this costs nothing.
+supervisor that is younger than a probation itself; while one waits, such a supervisor
+gets nothing else either, so that it is empty when the turn comes, and to an empty one a
+suspect is granted alone. From then on nothing begins here, nor in the supervisors
+beside this one on its host (`Store.lease`). Once the suspect has run for as long as its
+losses ask for (`suspicion.probation_s`) it is cleared, in the store as well; it may as
+well end before. Then everything goes on. While none is in hand, which is nearly always,
+this costs nothing.
+
+Where other attempts run already, a suspect begins once they have ended; or once each
+has run for as long as the first probation, for what was going to kill the host at its
+start has had its time then. It is not alone beside them. So one that was lost more
+often waits longer for their ends, by as much as its probation is longer than the
+first.
 
 A suspect that waits for memory waits like any other job (`admission`), for what has it
 may run for hours: its turn, and with it the silence, begins when there is room.
@@ -17,6 +25,7 @@ from collections.abc import Iterator, Mapping
 
 from jobpool.core.cautionevents import JobCleared
 from jobpool.core.job import Lease, Settlement
+from jobpool.core.suspicion import is_past_clearing, probation_s
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
@@ -24,7 +33,8 @@ from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import NEVER_S, Assigned
 
 PATIENCE = 3
-"""So many probations a suspect may wait here for the others; then it is handed back."""
+"""So many first probations a suspect may wait here for others that do not even begin;
+then it is handed back."""
 
 
 class Probation:
@@ -34,7 +44,7 @@ class Probation:
         desk: shared with the rest of the core.
         pools: by name.
         admission: says whether there is memory for a suspect.
-        probation_s: a suspect that has run for so long is cleared.
+        first_s: the shortest probation.
     """
 
     def __init__(
@@ -42,13 +52,17 @@ class Probation:
         desk: Desk,
         pools: Mapping[str, Pool],
         admission: Admission,
-        probation_s: float,
+        first_s: float,
     ) -> None:
         self._desk = desk
         self._pools = pools
         self._admission = admission
-        self.probation_s = probation_s
+        self._first_s = first_s
         self._suspect: Assigned | None = None
+        self._is_over = False
+        """It has run for long enough, although it is not cleared by that."""
+        self._asks_s = NEVER_S
+        """When suspects may be asked for that wait."""
         self._turn_s: float | None = None
         """When there was room for it first."""
         self._since_s: float | None = None
@@ -58,19 +72,31 @@ class Probation:
     @property
     def takes_suspects(self) -> bool:
         """Whether the store may grant one: we have lived for long enough ourselves."""
-        if self._since_s is None:
-            self._since_s = self._desk.now_s
-        return self._desk.now_s >= self._since_s + self.probation_s
+        return self._desk.now_s >= self._grown_s()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a suspect that is granted now finds nothing else here."""
+        waits = any(pool.backlog for pool in self._pools.values())
+        return not waits and next(self._began_s(), None) is None
 
     @property
     def is_closed(self) -> bool:
         """Whether nothing but the suspect may begin."""
         suspect = self._suspect
-        return suspect is not None and not self._admission.waits(suspect)
+        if suspect is None or self._is_over:
+            return False
+        return not self._admission.waits(suspect)
+
+    def suspects_wait(self) -> None:
+        """The store has some; ask for them as soon as it may grant one."""
+        if not self.takes_suspects:
+            self._asks_s = self._grown_s()
+            self._desk.wake_at(self._asks_s)
 
     def take(self, job: Assigned) -> None:
         """The store has granted a suspect."""
-        self._suspect, self._turn_s = job, None
+        self._suspect, self._turn_s, self._is_over = job, None, False
         self._desk.wake_at(self._desk.now_s)
 
     def admits(self, job: Assigned) -> bool:
@@ -81,14 +107,15 @@ class Probation:
             return False
         if self._turn_s is None:
             self._turn_s = self._desk.now_s
-        return self._others_old_s() <= self._desk.now_s
+        return self._begins_s() <= self._desk.now_s
 
     def waits(self, job: Assigned) -> bool:
         """Say whether it is its turn that a suspect waits for."""
         if job is not self._suspect or not self.is_closed:
             return False
         since_s = job.leased_s if self._turn_s is None else self._turn_s
-        return self._desk.now_s < since_s + PATIENCE * self.probation_s
+        patience_s = self._longer_s(job) + PATIENCE * self._first_s
+        return self._desk.now_s < since_s + patience_s
 
     def pools_to_try(self) -> list[str]:
         """Return the pool whose suspect may be able to begin."""
@@ -98,26 +125,31 @@ class Probation:
         return [suspect.lease.pool]
 
     def keep_time(self) -> None:
-        """Clear the suspect when its time has come, or see to it that it is woken."""
+        """End the probation when its time has come, or see to it that it is woken."""
         suspect, desk = self._suspect, self._desk
-        if suspect is None:
+        if desk.now_s >= self._asks_s:
+            self._asks_s, desk.look_again = NEVER_S, True
+        desk.wake_at(self._asks_s)
+        if suspect is None or self._is_over:
             return
         if suspect.started_s is None:
-            old_s = self._others_old_s()
-            if desk.now_s < old_s < NEVER_S:
-                desk.wake_at(old_s)
-            return
-        clear_s = suspect.started_s + self.probation_s
-        if clear_s > desk.now_s:
-            desk.wake_at(clear_s)
+            begins_s = self._begins_s()
+            if desk.now_s < begins_s < NEVER_S:
+                desk.wake_at(begins_s)
             return
         lease = suspect.lease
-        self._suspect, desk.look_again = None, True
+        ran_s = probation_s(lease, self._first_s)
+        if (over_s := suspect.started_s + ran_s) > desk.now_s:
+            desk.wake_at(over_s)
+            return
+        desk.look_again = True
+        if is_past_clearing(lease, self._first_s):
+            self._is_over = True
+            return
+        self._suspect = None
         desk.out.append(cm.Clear(lease.id, lease.token))
         desk.say(
-            JobCleared(
-                at_ms=desk.now_ms, id=lease.id, kind=lease.kind, ran_s=self.probation_s
-            )
+            JobCleared(at_ms=desk.now_ms, id=lease.id, kind=lease.kind, ran_s=ran_s)
         )
 
     def _settled(self, lease: Lease, settlement: Settlement) -> None:
@@ -131,11 +163,22 @@ class Probation:
                 JobCleared(at_ms=self._desk.now_ms, id=lease.id, kind=lease.kind)
             )
 
-    def _others_old_s(self) -> float:
-        """Return when every other attempt will have run for long enough."""
-        return max(
-            (began_s + self.probation_s for began_s in self._began_s()), default=0.0
-        )
+    def _grown_s(self) -> float:
+        """Return when the supervisor has lived for as long as the first probation."""
+        if self._since_s is None:
+            self._since_s = self._desk.now_s
+        return self._since_s + self._first_s
+
+    def _longer_s(self, suspect: Assigned) -> float:
+        """Return by how much a suspect's probation is longer than the first."""
+        return probation_s(suspect.lease, self._first_s) - self._first_s
+
+    def _begins_s(self) -> float:
+        """Return when the suspect begins if no other attempt ends before."""
+        old_s = max((began_s + self._first_s for began_s in self._began_s()), default=0)
+        if self._suspect is None or self._turn_s is None or not old_s:
+            return old_s
+        return max(old_s, self._turn_s + self._longer_s(self._suspect))
 
     def _began_s(self) -> Iterator[float]:
         for pool in self._pools.values():

@@ -6,7 +6,9 @@ its record is gone, and no process carries its marker; survivors are killed firs
 (`sandbox.proof`). Then the jobs whose marks say that they were really running are
 settled as lost, and the others handed back, under their old tokens: a late word of
 anybody else changes nothing. What cannot be proven stays leased, with an alarm. What a
-loss costs, and who is a suspect after it, is `core.suspicion`'s table.
+loss costs, and who is a suspect after it, is `core.suspicion`'s table. Before the first
+look is over, nothing is leased: a suspect that the last life has left shall find an
+empty supervisor.
 
 In a store that several hosts share, that is the rule for the runs whose directory is
 here, and the only one. A run of another host cannot be proven anything: it is presumed
@@ -21,25 +23,26 @@ removed once they, too, are proven dead.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from jobpool.core import events as ev
-from jobpool.core.cautionevents import JobSuspected
 from jobpool.core.clock import Clock
-from jobpool.core.job import Evidence, Lease, Settlement
-from jobpool.core.lifecycle import Ending, account, hand_back
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.suspicion import LOSSES, Death, Standing, death_of, standing_of
-from jobpool.sandbox.identity import DeadRun, Unproven, prove_dead, remove_run
+from jobpool.sandbox.identity import (
+    Alive,
+    DeadRun,
+    Proof,
+    Unproven,
+    prove_dead,
+    remove_run,
+)
 from jobpool.store.base import Store
-from jobpool.store.records import Receipt, Run
+from jobpool.store.records import Run
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
-from jobpool.supervisor import notices
+from jobpool.supervisor.losses import settle_all, take_back
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.storethread import StoreThread
 
@@ -52,13 +55,6 @@ FORGOTTEN_MS = 86_400_000
 ALARM_EVERY_S = 60.0
 TIDY_EVERY = 60
 """Looks between two searches for directories that nobody owns."""
-_DIED = "its supervisor or host died while it ran"
-_REASONS = {
-    Standing.UNSUSPECTED: _DIED,
-    Standing.LOST_BEFORE: f"{_DIED}, not for the first time",
-    Standing.BESIDE: f"{_DIED}, and so did a suspect",
-    Standing.ON_PROBATION: f"{_DIED} alone, on probation",
-}
 
 
 class Reclaimer(threading.Thread):
@@ -71,6 +67,7 @@ class Reclaimer(threading.Thread):
             store thread.
         registry: the kinds' policies.
         post: takes events.
+        looked: called once, when the first look is over; in the store thread.
         clock: for the times of events.
     """
 
@@ -82,6 +79,7 @@ class Reclaimer(threading.Thread):
         may_take: Callable[[], bool],
         registry: Callable[[], Registry | None],
         post: Callable[[m.SupervisorEvent | ev.Event], None],
+        looked: Callable[[], Sequence[m.SupervisorEvent]],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-reclaim", daemon=True)
@@ -91,9 +89,12 @@ class Reclaimer(threading.Thread):
         self._may_take = may_take
         self._registry = registry
         self._post = post
+        self._looked = looked
         self._clock = clock
         self._closing = threading.Event()
         self._alarmed_s: dict[str, float] = {}
+        self._living = frozenset((run.id,))
+        """Runs that were alive at the last look."""
 
     def run(self) -> None:
         """Look, prove, reclaim, until closed."""
@@ -110,6 +111,10 @@ class Reclaimer(threading.Thread):
             except (OSError, ValueError) as exc:
                 text = f"looking for dead runs failed: {exc!r}; trying again"
                 self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+            finally:
+                if looks == 0:
+                    # Behind what was found: chores are done in their order.
+                    self._store.chore(lambda _store: self._looked())
             looks += 1
             self._closing.wait(every_s)
 
@@ -141,13 +146,20 @@ class Reclaimer(threading.Thread):
         runs = self._ask(lambda store: store.open_runs())
         if runs is None:
             return
+        proofs: list[tuple[Run, Proof]] = []
         for run in runs:
             if run.id == self._own.id:
                 continue
             if self._is_provable(run):
-                self._consider(run)
+                same_boot = run.boot_id == self._own.boot_id
+                proof = prove_dead(self._root, run.id, same_boot=same_boot)
+                proofs.append((run, proof))
             elif run.lease_until_ms + FORGOTTEN_MS < self._clock.utc_ms():
                 self._store.chore(partial(_forget, run_id=run.id))
+        living = {run.id for run, proof in proofs if isinstance(proof, Alive)}
+        self._living = frozenset((*living, self._own.id))
+        for run, proof in proofs:
+            self._consider(run, proof)
         if tidy:
             self._tidy({run.id for run in runs})
 
@@ -158,9 +170,7 @@ class Reclaimer(threading.Thread):
             return True
         return run.boot_id == self._own.boot_id and Path(self._root, run.id).is_dir()
 
-    def _consider(self, run: Run) -> None:
-        same_boot = run.boot_id == self._own.boot_id
-        proof = prove_dead(self._root, run.id, same_boot=same_boot)
+    def _consider(self, run: Run, proof: Proof) -> None:
         if isinstance(proof, DeadRun):
             self._store.chore(lambda store: self._reclaim(store, run, proof))
         elif isinstance(proof, Unproven):
@@ -192,13 +202,14 @@ class Reclaimer(threading.Thread):
         self, store: Store, run: Run, proof: DeadRun
     ) -> Sequence[ev.Event | cm.HostKilled]:
         """Take a dead run's jobs back; runs in the store thread."""
-        taken = _take_back(
+        taken = take_back(
             store,
             run,
             running=proof.running_tokens,
             registry=self._registry(),
             now_ms=self._clock.utc_ms(),
             with_host=run.boot_id != self._own.boot_id,
+            living=self._living,
         )
         if taken.later == 0:
             remove_run(self._root, run.id)
@@ -221,150 +232,16 @@ class Reclaimer(threading.Thread):
         with store.transaction():
             if not store.seize(run.id, by=self._own.id):
                 return ()
-            taken = _settle_all(
-                store, run, running=None, registry=self._registry(), now_ms=now_ms
+            taken = settle_all(
+                store,
+                run,
+                running=None,
+                registry=self._registry(),
+                now_ms=now_ms,
+                living=self._living,
             )
         store.ring()
         return taken.said(run, now_ms, presumed=True)
-
-
-class _Taken(NamedTuple):
-    """What became of a run's leases."""
-
-    lost: int
-    handed_back: int
-    later: int
-    """Held by somebody's open transaction: they are still the run's."""
-    about_jobs: list[ev.Event | cm.HostKilled]
-
-    def said(
-        self, run: Run, at_ms: int, *, killed: int = 0, presumed: bool = False
-    ) -> list[ev.Event | cm.HostKilled]:
-        """Return what is to be said of it; nothing of what waits for the next look."""
-        waits = self.later > 0 or presumed
-        if waits and self.lost + self.handed_back == 0:
-            return []
-        event = ev.RunReclaimed(
-            at_ms=at_ms,
-            run_id=run.id,
-            host=run.host,
-            pid=run.pid,
-            handed_back=self.handed_back,
-            lost=self.lost,
-            killed=killed,
-            presumed=presumed,
-        )
-        return [*self.about_jobs, event]
-
-
-def reclaim(
-    store: Store,
-    run: Run,
-    *,
-    running: frozenset[int] | None,
-    registry: Registry | None = None,
-    now_ms: int,
-) -> list[ev.Event]:
-    """Settle everything that a dead run holds, and end the run.
-
-    Args:
-        store: where its jobs are.
-        run: the run; nothing of it may be alive.
-        running: tokens of the attempts that were really running; None: all may be.
-        registry: the kinds' policies; None: the defaults.
-        now_ms: the store's clock.
-
-    Returns:
-        What is to be said about it.
-
-    Raises:
-        StoreUnavailable: nothing was changed.
-    """
-    taken = _take_back(store, run, running=running, registry=registry, now_ms=now_ms)
-    said = [one for one in taken.said(run, now_ms) if isinstance(one, ev.Event)]
-    if taken.later:
-        text = (
-            f"{taken.later} jobs of run {run.id} are held by an open transaction and "
-            "stay leased; reclaim it again once that has ended"
-        )
-        said.append(ev.Alarm(at_ms=now_ms, text=text))
-    return said
-
-
-def _take_back(
-    store: Store,
-    run: Run,
-    *,
-    running: frozenset[int] | None,
-    registry: Registry | None,
-    now_ms: int,
-    with_host: bool = False,
-) -> _Taken:
-    """Settle what a dead run holds; end the run if that was all."""
-    with store.transaction():
-        taken = _settle_all(
-            store,
-            run,
-            running=running,
-            registry=registry,
-            now_ms=now_ms,
-            with_host=with_host,
-        )
-        if taken.later == 0:
-            store.end_run(run.id)
-    store.ring()
-    return taken
-
-
-def _settle_all(
-    store: Store,
-    run: Run,
-    *,
-    running: frozenset[int] | None,
-    registry: Registry | None,
-    now_ms: int,
-    with_host: bool = False,
-) -> _Taken:
-    leases = store.leases_of(run.id)
-    if running is None:
-        running = frozenset(one.token for one in leases)
-    ran = [one for one in leases if one.token in running]
-    death = death_of(store.note_death(run.id, len(ran), with_host=with_host))
-    is_trial = any(one.suspect for one in ran)
-    settlements = [
-        _verdict(one, death, registry, beside_suspect=is_trial, now_ms=now_ms)
-        if one.token in running
-        else hand_back(one)
-        for one in leases
-    ]
-    receipts = store.settle(settlements)
-    about_jobs: list[ev.Event | cm.HostKilled] = []
-    lost = handed_back = 0
-    for lease, settlement, receipt in zip(leases, settlements, receipts, strict=True):
-        if receipt is not Receipt.ACCEPTED:
-            continue
-        if settlement.outcome is None:
-            handed_back += 1
-        else:
-            lost += 1
-            about_jobs += _about(lease, settlement, now_ms)
-    return _Taken(lost, handed_back, receipts.count(Receipt.LATER), about_jobs)
-
-
-def _about(
-    lease: Lease, settlement: Settlement, now_ms: int
-) -> Iterator[ev.Event | cm.HostKilled]:
-    """Yield what is to be said of a job that was lost."""
-    yield from notices.job_set_aside(now_ms, lease, settlement)
-    if settlement.suspect:
-        yield JobSuspected(
-            at_ms=now_ms,
-            id=lease.id,
-            kind=lease.kind,
-            recoveries=lease.recoveries + settlement.charge.recovery,
-        )
-    if settlement.charge.recovery:
-        yield cm.HostKilled(lease.kind, lease.id)
 
 
 def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
@@ -374,26 +251,3 @@ def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
         if is_forgotten and not store.leases_of(run_id):
             store.end_run(run_id)
     return ()
-
-
-def _verdict(
-    lease: Lease,
-    death: Death,
-    registry: Registry | None,
-    *,
-    beside_suspect: bool,
-    now_ms: int,
-) -> Settlement:
-    """Settle a job that was running when its supervisor or host died."""
-    standing = standing_of(lease, beside_suspect=beside_suspect)
-    loss = LOSSES[death][standing]
-    ending = Ending(
-        outcome=Outcome.LOST,
-        evidence=Evidence(reason=_REASONS[standing]),
-        charge=loss.charge,
-        suspect=loss.suspect,
-    )
-    if registry is None:
-        return account(lease, Policy(), ending, now_ms=now_ms)
-    settlement = account(lease, registry.policy(lease.kind), ending, now_ms=now_ms)
-    return registry.with_followup(lease, settlement)

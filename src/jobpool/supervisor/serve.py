@@ -199,6 +199,7 @@ class _Supervisor:
             may_take=self._pulse.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
+            looked=lambda: (m.Entered(),),
             clock=self._clock,
         )
 
@@ -281,17 +282,16 @@ class _Supervisor:
             store.begin_run(self._own, registry.records(), lease_s)
             seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
             begins, self._is_open = not self._is_open, True
-            if begins:
-                # Not before: a renewal of a run that could not be entered yet says
-                # that this is the wrong store.
-                self._housekeeping.start()
-            if begins and shared:
-                return (self._pulse.begin(sent_s), seen, m.Entered())
-            return (seen, m.Entered())
+            if not begins:
+                return (seen, m.Entered())
+            # Not before: a renewal of a run that could not be entered yet says that
+            # this is the wrong store.
+            self._housekeeping.start()
+            self._reclaimer.start()
+            return (self._pulse.begin(sent_s), seen) if shared else (seen,)
 
         self._store.chore(self._again(enter))
         if first:
-            self._reclaimer.start()
             now_ms = self._clock.utc_ms()
             for event in self._isolation.reductions(self._settings, now_ms):
                 self._observer.observe(event)

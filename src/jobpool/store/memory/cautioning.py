@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from jobpool.core.breaker import Saved
 from jobpool.core.clock import Clock
 from jobpool.core.job import UNFINISHED
-from jobpool.core.suspicion import DEATHS_WITHIN_S, Deaths
+from jobpool.core.suspicion import (
+    DEATHS_WITHIN_S,
+    PROBATION_MAX_S,
+    PROBATION_S,
+    Deaths,
+)
 from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.row import Held, Row
 from jobpool.store.memory.session import Session
-from jobpool.store.records import SuspectRow
+from jobpool.store.records import Run, SuspectRow
 
 _replace = msgspec.structs.replace
 
@@ -31,30 +37,71 @@ class Cautioning:
             if run is not None and run.ended_at_ms is None:
                 self._database.put(self._database.leaving, run_id, record=True)
 
-    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
+    def note_death(
+        self,
+        run_id: str,
+        ran: int,
+        *,
+        with_host: bool = False,
+        living: Collection[str] = (),
+    ) -> Deaths:
         """See `Store.note_death`."""
         with self._session.writing:
             deaths, now_ms = self._database.deaths, self._clock.utc_ms()
             leaving = run_id in self._database.leaving
-            if not leaving and run_id in self._database.runs:
+            dead = self._database.runs.get(run_id)
+            others = [] if dead is None else self._others_of_boot(dead)
+            beside = sum(
+                self._ran(other, dead)
+                for other in others
+                if dead is not None and other.id not in living
+                if with_host or not _has_outlived(other, dead)
+            )
+            if not leaving and dead is not None and (ran or not beside):
                 _, before = deaths.get(run_id) or (0, 0)
                 self._database.put(deaths, run_id, (now_ms, max(before, ran)))
             since_ms = now_ms - round(DEATHS_WITHIN_S * 1000)
-            others = [
-                taken
-                for other, (at_ms, taken) in deaths.items()
-                if other != run_id and at_ms >= since_ms
-                if not (with_host and self._are_of_one_boot(run_id, other))
+            of_boot = {other.id for other in others} if with_host else set()
+            taken = [
+                jobs
+                for other, (at_ms, jobs) in deaths.items()
+                if other != run_id and at_ms >= since_ms and other not in of_boot
             ]
         return Deaths(
             leaving=leaving,
-            with_jobs=sum(taken > 0 for taken in others),
-            idle=sum(taken == 0 for taken in others),
+            with_jobs=sum(jobs > 0 for jobs in taken),
+            idle=sum(jobs == 0 for jobs in taken),
+            beside=beside,
         )
 
-    def _are_of_one_boot(self, run_id: str, other_id: str) -> bool:
-        one, other = (self._database.runs.get(each) for each in (run_id, other_id))
-        return one is not None and other is not None and one.boot_id == other.boot_id
+    def _others_of_boot(self, run: Run) -> list[Run]:
+        return [
+            other
+            for other in self._database.runs.values()
+            if other.id != run.id and other.boot_id == run.boot_id
+        ]
+
+    def _ran(self, other: Run, dead: Run) -> int:
+        """Count what another run may have been running when one died."""
+        at_ms, taken = self._database.deaths.get(other.id) or (0, 0)
+        held = self._database.jobs.held
+        rows = [self._database.jobs[job_id] for job_id in held.get(dead.id, ())]
+        lived_ms = max(
+            (row.held.since_ms for row in rows if row.held is not None),
+            default=0,
+        )
+        is_later = at_ms > max(dead.heartbeat_at_ms, lived_ms)
+        return len(held.get(other.id, ())) + (taken if is_later else 0)
+
+    def _has_trial_beside(self, run: Run, now_ms: int) -> bool:
+        """Say whether another run of its host has a suspect on probation."""
+        others = {other.id for other in self._others_of_boot(run)}
+        rows = map(self._database.jobs.get, self._database.suspects)
+        return any(
+            row.held.run_id in others and _tried_until_ms(row, row.held) > now_ms
+            for row in rows
+            if row is not None and row.held is not None
+        )
 
     def clear(self, leases: Sequence[tuple[int, int]]) -> None:
         """See `Store.clear`."""
@@ -106,3 +153,16 @@ class Cautioning:
         if suspect != (job_id in table):
             since_ms = self._clock.utc_ms() if suspect else None
             self._database.put(table, job_id, since_ms)
+
+
+def _has_outlived(other: Run, dead: Run) -> bool:
+    """Say whether a run has renewed since half of another's last lease was over."""
+    return 2 * other.heartbeat_at_ms > dead.heartbeat_at_ms + dead.lease_until_ms
+
+
+def _tried_until_ms(row: Row, held: Held) -> int:
+    """Return until when a leased suspect may be on probation."""
+    began_ms = row.begun.started_at_ms
+    if began_ms is None:
+        return held.since_ms + round(PROBATION_S * 1000)
+    return began_ms + round(PROBATION_MAX_S * 1000)

@@ -12,6 +12,7 @@ import msgspec
 from jobpool.core.clock import Clock
 from jobpool.core.job import JobState, Lease
 from jobpool.core.lifecycle import JobEvent, after
+from jobpool.core.outcome import Outcome
 from jobpool.errors import StoreRefused
 from jobpool.store.checking import COUNT_MAX
 from jobpool.store.memory.cautioning import Cautioning
@@ -45,6 +46,7 @@ class Leasing(Cautioning):
         kinds: Mapping[str, Sequence[str]],
         *,
         suspects: bool = True,
+        alone: bool = False,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self._session.writing:
@@ -60,11 +62,13 @@ class Leasing(Cautioning):
             self._expire_late(now_ms)
             self._promote_due(now_ms)
             suspect, suspects_wait = self._next_suspect(wanted, kinds, may=suspects)
+            if (suspects_wait and not suspects) or self._has_trial_beside(run, now_ms):
+                suspect, suspects_wait, wanted = None, True, {}
             leases: list[Lease] = []
             is_short = False
             if suspect is not None:
                 pool = suspect.new.pool
-                wanted = {**wanted, pool: wanted[pool] - 1}
+                wanted = {} if alone else {**wanted, pool: wanted[pool] - 1}
                 granted = self._grant(suspect, run_id, now_ms)
                 leases.append(_replace(granted, suspect=True))
             for pool, limit in wanted.items():
@@ -246,5 +250,8 @@ class Leasing(Cautioning):
 
 
 def _turn(row: Row) -> tuple[int, int, int, int]:
-    """Order suspects: those that died alone with their supervisor come last."""
-    return row.spent.recoveries, -row.new.priority, row.run_at_ms, row.id
+    """Order suspects: who began last before it was lost comes first."""
+    lost = [
+        tried.shown.token for tried in row.tried if tried.past.outcome is Outcome.LOST
+    ]
+    return -max(lost, default=0), -row.new.priority, row.run_at_ms, row.id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from jobpool.core.breaker import Saved
 from jobpool.core.suspicion import DEATHS_WITHIN_S, Deaths
@@ -23,12 +23,25 @@ class Cautioning:
             now_ms = self._database.now_ms(session)
             session.run("note_leaving", run_id=run_id, now_ms=now_ms)
 
-    def note_death(self, run_id: str, ran: int, *, with_host: bool = False) -> Deaths:
+    def note_death(
+        self,
+        run_id: str,
+        ran: int,
+        *,
+        with_host: bool = False,
+        living: Collection[str] = (),
+    ) -> Deaths:
         """See `Store.note_death`."""
         with self._database.writing() as session:
             leaving = bool(session.value("is_leaving", run_id=run_id))
             now_ms = self._database.now_ms(session)
-            if not leaving:
+            beside = session.value(
+                "ran_beside",
+                run_id=run_id,
+                living=as_json(sorted(living)),
+                with_host=int(with_host),
+            )
+            if not leaving and (ran or not beside):
                 session.run("note_death", run_id=run_id, ran=ran, now_ms=now_ms)
             since_ms = now_ms - round(DEATHS_WITHIN_S * 1000)
             ((with_jobs, idle),) = session.rows(
@@ -37,7 +50,7 @@ class Cautioning:
                 since_ms=since_ms,
                 with_host=int(with_host),
             )
-        return Deaths(leaving=leaving, with_jobs=with_jobs, idle=idle)
+        return Deaths(leaving=leaving, with_jobs=with_jobs, idle=idle, beside=beside)
 
     def clear(self, leases: Sequence[tuple[int, int]]) -> None:
         """See `Store.clear`."""

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from jobpool.core.job import Lease, PastAttempt
+from jobpool.core.suspicion import PROBATION_MAX_S, PROBATION_S
 from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.batching import as_json
 from jobpool.store.checking import COUNT_MAX
@@ -67,6 +68,7 @@ class Leasing(ABC):
         kinds: Mapping[str, Sequence[str]],
         *,
         suspects: bool = True,
+        alone: bool = False,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
@@ -88,33 +90,33 @@ class Leasing(ABC):
                 )
             if lapsed:
                 return LeaseBatch(lapsed=True)
-            has_due = due_ms is not None and due_ms <= now_ms
-            if has_expired:
-                expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
-                _expire(session, [job_id for (job_id,) in expired], now_ms)
-            if has_due:
-                session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
-            if has_expired or has_due:
-                due_ms = session.value("next_due")
+            due_ms, has_moved = _bring_due(
+                session, due_ms, now_ms, has_expired=has_expired
+            )
             turn = _NOBODY
             if has_suspects:
                 may = suspects
                 turn = self._next_suspect(session, wanted, kinds, now_ms, may=may)
+                is_closed = turn.others_wait and not may
+                if is_closed or _has_trial_beside(session, run_id, now_ms):
+                    return LeaseBatch(
+                        next_due_in_s=_in_s(due_ms, now_ms), suspects_wait=True
+                    )
+                if turn.rows and alone:
+                    asked = []
                 wanted = {
                     pool: limit - sum(row.pool == pool for row in turn.rows)
                     for pool, limit in wanted.items()
                 }
-            if has_expired or has_due or turn.rows:
-                found = session.ask(
-                    *(_query(pool, kinds[pool], wanted[pool]) for pool in asked)
-                )
+            if has_moved or turn.rows:
+                queries = [_query(pool, kinds[pool], wanted[pool]) for pool in asked]
+                found = session.ask(*queries) if queries else []
             candidates, is_short = _candidates(
                 session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
             )
             leases = self._grant(session, run_id, [*turn.rows, *candidates], now_ms)
             if is_short:
                 due_ms = now_ms
-        next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
         chosen = {row.id for row in turn.rows}
         return LeaseBatch(
             leases=tuple(
@@ -123,7 +125,7 @@ class Leasing(ABC):
             )
             if chosen
             else leases,
-            next_due_in_s=next_due_in_s,
+            next_due_in_s=_in_s(due_ms, now_ms),
             suspects_wait=turn.others_wait,
         )
 
@@ -222,6 +224,44 @@ class Leasing(ABC):
             )
             for row, token in zip(rows, tokens, strict=True)
         )
+
+
+def _bring_due(
+    session: Session, due_ms: int | None, now_ms: int, *, has_expired: bool
+) -> tuple[int | None, bool]:
+    """Cancel what has expired, and let what is due be runnable.
+
+    Returns:
+        When the next pending job falls due, and whether anything was done.
+    """
+    has_due = due_ms is not None and due_ms <= now_ms
+    if has_expired:
+        expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
+        _expire(session, [job_id for (job_id,) in expired], now_ms)
+    if has_due:
+        session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
+    if not has_expired and not has_due:
+        return due_ms, False
+    next_ms: int | None = session.value("next_due")
+    return next_ms, True
+
+
+def _in_s(due_ms: int | None, now_ms: int) -> float | None:
+    """Return in how many seconds a moment is, if there is one."""
+    return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
+
+
+def _has_trial_beside(session: Session, run_id: str, now_ms: int) -> bool:
+    """Say whether another run of a run's host has a suspect on probation."""
+    return bool(
+        session.value(
+            "has_trial_beside",
+            run_id=run_id,
+            now_ms=now_ms,
+            begins_ms=round(PROBATION_S * 1000),
+            longest_ms=round(PROBATION_MAX_S * 1000),
+        )
+    )
 
 
 def has_ended(session: Session, run_id: str) -> bool:

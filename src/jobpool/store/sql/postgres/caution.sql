@@ -33,6 +33,43 @@ WHERE died_at_ms >= %(since_ms)s AND id <> %(run_id)s
     )
   )
 
+-- name: ran_beside
+-- How many attempts may have been running, when a run died, with others of its host that
+-- died with it: their leases are still theirs, or were taken after its last sign of life.
+-- :living are known to be alive. Unless the host has ended, so is who has renewed since
+-- half of the dead run's last lease was over.
+SELECT
+  coalesce(sum(
+    CASE
+      WHEN r.died_at_ms > dead.heartbeat_at_ms
+        AND r.died_at_ms > coalesce(
+          (
+            SELECT max(j.leased_at_ms)
+            FROM jobpool.jobs AS j
+            WHERE j.state = 'leased' AND j.supervisor = dead.id
+          ),
+          0
+        )
+      THEN r.died_with_jobs
+      ELSE 0
+    END
+    + (
+      SELECT count(*)
+      FROM jobpool.jobs AS j
+      WHERE j.state = 'leased' AND j.supervisor = r.id
+    )
+  ), 0)::bigint
+FROM jobpool.runs AS dead
+JOIN jobpool.runs AS r ON r.boot_id = dead.boot_id AND r.id <> dead.id
+WHERE dead.id = %(run_id)s
+  AND r.id NOT IN (
+    SELECT value FROM jsonb_array_elements_text(%(living)s::jsonb)
+  )
+  AND (
+    %(with_host)s::int = 1
+    OR 2 * r.heartbeat_at_ms <= dead.heartbeat_at_ms + dead.lease_until_ms
+  )
+
 -- name: suspect
 -- :ids of jobs.
 INSERT INTO jobpool.suspects (job_id, since_ms)
@@ -96,9 +133,24 @@ SELECT
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 
+-- name: has_trial_beside
+-- Whether another run of this one's host has a suspect on probation: it has begun, or is
+-- about to. What waits for memory is not.
+SELECT EXISTS (
+  SELECT 1
+  FROM jobpool.suspects AS s
+  JOIN jobpool.jobs AS j ON j.id = s.job_id
+  JOIN jobpool.runs AS holder ON holder.id = j.supervisor
+  JOIN jobpool.runs AS own ON own.id = %(run_id)s
+  WHERE j.state || '' = 'leased'
+    AND holder.id <> own.id AND holder.boot_id = own.boot_id
+    AND coalesce(
+      j.started_at_ms + %(longest_ms)s::bigint, j.leased_at_ms + %(begins_ms)s::bigint
+    ) > %(now_ms)s::bigint
+)
+
 -- name: suspect_candidate
--- :kinds holds [pool, kind]. One whose turn it is; those that have taken a supervisor
--- along when they were alone come last.
+-- :kinds holds [pool, kind]. One whose turn it is: who began last before it was lost.
 SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
@@ -118,7 +170,13 @@ WHERE j.state || '' = 'runnable'
     WHERE (q.what = 'kind' AND q.name = j.kind)
       OR (q.what = 'pool' AND q.name = j.pool)
   )
-ORDER BY j.recoveries, j.priority DESC, j.run_at_ms, j.id
+ORDER BY
+  (
+    SELECT max(a.token)
+    FROM jobpool.attempts AS a
+    WHERE a.job_id = j.id AND a.outcome = 'lost'
+  ) DESC NULLS LAST,
+  j.priority DESC, j.run_at_ms, j.id
 LIMIT 1
 FOR UPDATE OF j SKIP LOCKED
 
