@@ -73,7 +73,7 @@ class Settled(Record, frozen=True, kw_only=True, gc=False):
     presumed: bool = False
     """Written by another run, which could not know what had begun."""
     costs: str = "itself"
-    """Who pays: ``itself``; ``a recovery``; ``nothing``: the suspect beside it does."""
+    """Who pays: ``itself``; ``a recovery``; ``nothing``: nobody does."""
 
 
 class Expired(Record, frozen=True, kw_only=True, gc=False):
@@ -110,6 +110,14 @@ class Started(Record, frozen=True, kw_only=True, gc=False):
     token: int
     attempt: int
     child: str
+
+
+class Struck(Record, frozen=True, kw_only=True, gc=False):
+    """An attempt kills its supervisor, or its host."""
+
+    job: int
+    token: int
+    host: str
 
 
 class Ended(Record, frozen=True, kw_only=True, gc=False):
@@ -216,6 +224,8 @@ class History(msgspec.Struct, kw_only=True):
     """What was left of processes, leases and files after the end."""
     broken: list[str] = []
     """Exceptions that nobody has caught."""
+    calm: bool = False
+    """Nothing goes wrong but what jobs do."""
     ordered: bool = False
     """The records stand in the very order in which things happened."""
     excused: bool = False

@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from deaths import long_killers, unjust_losses
 from deletions import wrong_deletions
 from history import (
     Called,
@@ -278,24 +279,20 @@ def _too_early(history: History) -> Iterator[Violation]:
 
 def innocence(history: History) -> Iterator[Violation]:
     """I7: every outcome is what its own attempt did; crashes are its own deaths."""
-    for job, text in unjust_verdicts(history):
+    for job, text in (*unjust_verdicts(history), *unjust_losses(history)):
         yield Violation("I7", job, text)
 
 
 def poison_bound(history: History) -> Iterator[Violation]:
-    """I8: no job begins more often than its budgets allow; none once it is over.
-
-    What a job loses because of a suspect beside it is paid by that one.
-    """
+    """I8: no job begins more often than its budgets allow; none once it is over."""
     kinds = {final.job: final for final in history.jobs}
     starts: Counter[int] = Counter()
-    paid: defaultdict[str, set[str]] = defaultdict(set)
     for record in history.records:
         if type(record) is Operated and record.what == "revive":
             starts[record.job] = 0
         elif type(record) is Settled and record.receipt == "accepted":
-            paid[record.holder].add(record.costs)
-            starts[record.job] -= record.costs == "nothing"
+            if record.costs == "nothing":
+                yield Violation("I8", record.job, f"nobody paid for {record.token}")
         elif type(record) is Started:
             starts[record.job] += 1
             final = kinds.get(record.job)
@@ -309,9 +306,8 @@ def poison_bound(history: History) -> Iterator[Violation]:
             )
             if starts[record.job] > most:
                 yield Violation("I8", record.job, f"began {starts[record.job]} times")
-    for run, costs in paid.items():
-        if "nothing" in costs and "a recovery" not in costs:
-            yield Violation("I8", 0, f"nobody paid for what was lost with {run}")
+    for job, text in long_killers(history):
+        yield Violation("I8", job, text)
 
 
 def liveness(history: History) -> Iterator[Violation]:

@@ -44,11 +44,32 @@ Finding = tuple[int, str]
 def unjust_verdicts(history: History) -> Iterator[Finding]:
     """Yield every settlement that is not what its attempt deserved."""
     ends = {record.token: record for record in history.of(Ended)}
-    begun = {record.token for record in history.of(Started)}
+    began_s = {record.token: record.at_s for record in history.of(Started)}
+    late = _past_their_limits(history, began_s)
     for settled in history.of(Settled):
         if settled.receipt == "accepted":
-            yield from _unjust(settled, ends.get(settled.token), settled.token in begun)
+            token = settled.token
+            found = _unjust(settled, ends.get(token), token in began_s)
+            if token not in late or settled.outcome != "timed_out":
+                yield from found
     yield from _wrong_sums(history)
+
+
+def _past_their_limits(history: History, began_s: Mapping[int, float]) -> set[int]:
+    """Return the attempts that ran for too long before a fence ended them.
+
+    Their supervisor may have been stopped between its verdict and its kill.
+    """
+    kinds = {final.job: final.kind for final in history.jobs}
+    late: set[int] = set()
+    for end in history.of(Ended):
+        budget = history.budgets.get(kinds.get(end.job, ""))
+        limit_s = budget and budget.timeout_s
+        if end.cause != "fence" or not limit_s:
+            continue
+        if end.at_s - began_s.get(end.token, end.at_s) >= limit_s:
+            late.add(end.token)
+    return late
 
 
 def _unjust(settled: Settled, end: Ended | None, begun: bool) -> Iterator[Finding]:

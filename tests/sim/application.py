@@ -14,6 +14,8 @@ from sim.plan import Plan
 MIB = 2**20
 LONGER = {"succeeded": 1, "canceled": 2, "dead": 3, "quarantined": 4}
 """How much longer jobs are kept than those that have succeeded, by state."""
+LONG_S = 900.0
+"""The time limit of jobs that may kill their host late."""
 
 
 def call_of(payload: bytes) -> str:
@@ -73,6 +75,9 @@ def report_of(plan: Plan) -> AppReport:
                 limits=Limits(heartbeat_timeout_s=3.0, soft_timeout_s=8.0),
                 policy=Policy(max_attempts=3, max_crashes=2),
             ),
+            HandlerSpec(
+                kind=f"{name}.long", pool=name, limits=Limits(timeout_s=LONG_S)
+            ),
         ]
     if plan.hooks:
         pool = plan.pools[0][0]
@@ -91,7 +96,7 @@ def budgets_of(report: AppReport, timeout_s: float) -> dict[str, Budgets]:
             max_crashes=spec.policy.max_crashes,
             max_lost=spec.policy.max_lost,
             never_again=spec.policy.rerun is Rerun.NEVER,
-            timeout_s=timeout_s,
+            timeout_s=spec.limits.timeout_s or timeout_s,
         )
         for spec in report.handlers
     }

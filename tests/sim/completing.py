@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from sim.host import Host, Tree
     from sim.world import World
 
+ENDED_AFTER_S = 0.1
+"""The server ends a transaction whose host sleeps, and with it the hold on its job."""
+
 
 class Completions:
     """The handlers' own transactions on the store."""
@@ -73,8 +76,11 @@ class Completions:
             s.name == tree.run.name and s.link.cut_until_s > world.kernel.now_s
             for s in world.supervisors
         )
-        del self._open[frame.id]
+        until_s = self._open.pop(frame.id)
         if is_cut and world.random.random() < 0.5:
+            return False
+        if world.kernel.now_s > until_s + ENDED_AFTER_S:
+            world.sometimes["a completion came too late for its transaction"] += 1
             return False
         row = self._database.jobs.get(frame.id)
         held = None if row is None else row.held

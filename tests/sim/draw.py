@@ -6,6 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
+from sim.killers import draw_killers
 from sim.plan import Fate, Fault, JobPlan, Plan
 
 # What attempts do, and how often.
@@ -73,6 +74,8 @@ FAULTS = {
     "load_fails": 1,
     "retire_hangs": 1,
 }
+KILLERS_SHARE = 0.04
+"""Of the scenarios: a job kills its host late, and nothing else goes wrong."""
 BURST_AFTER = 4
 """With more jobs, every other one comes at the same moment."""
 QUICK_S = 0.0004
@@ -99,6 +102,8 @@ LASTING_S = {
 def draw(seed: int) -> Plan:
     """Return the scenario of a seed."""
     r = Random(seed)
+    if r.random() < KILLERS_SHARE:
+        return draw_killers(r, seed)
     shared = r.random() < 0.5
     supervisors = r.choice((1, 1, 2, 2, 3)) if shared else r.choice((1, 1, 1, 2))
     pools = [("cpu", r.choice((1, 2, 3)), 0)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from history import Struck
 from jobpool.core.job import NewJob
 from jobpool.sandbox.frames import (
     Ask,
@@ -292,8 +293,21 @@ def _end_completed(tree: Tree, frame: RunJob) -> None:
         _done(tree, frame, completed=True, undone=not commits)
 
 
-def _kill_parent(tree: Tree, _frame: RunJob) -> None:
+def _kill_parent(tree: Tree, frame: RunJob) -> None:
+    _strike(tree, frame)
     tree.world.kill_supervisor_of(tree.run)
+
+
+def _kill_host(tree: Tree, frame: RunJob) -> None:
+    _strike(tree, frame)
+    tree.world.nemesis.switch_off(tree.run.host)
+
+
+def _strike(tree: Tree, frame: RunJob) -> None:
+    world, host = tree.world, tree.run.host.name
+    world.note(
+        Struck(at_s=world.kernel.now_s, job=frame.id, token=frame.token, host=host)
+    )
 
 
 def _kill_zygote(tree: Tree, frame: RunJob) -> None:
@@ -323,6 +337,7 @@ _FATES: Mapping[str, Callable[[Tree, RunJob], None]] = {
     "ask": _ask,
     "done_crash": _done_crash,
     "kill_parent": _kill_parent,
+    "kill_host": _kill_host,
     "kill_zygote": _kill_zygote,
     "complete": _complete,
     "complete_not": _complete,

@@ -229,7 +229,10 @@ class Nemesis:
 
     def reboot(self, fault: Fault) -> None:
         """A host is switched off and on."""
-        host = self._host(fault)
+        self.switch_off(self._host(fault))
+
+    def switch_off(self, host: Host) -> None:
+        """Let everything on a host end at once; its life after that is another one."""
         for supervisor in self._world.supervisors:
             if supervisor.host is host:
                 self._kernel.kill(supervisor.process)

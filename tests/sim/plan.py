@@ -32,6 +32,7 @@ FateName = Literal[
     "ask",
     "done_crash",
     "kill_parent",
+    "kill_host",
     "kill_zygote",
     "soft",
     "flood",

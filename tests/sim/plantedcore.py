@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from jobpool.core.policy import Rerun
 from jobpool.core.suspicion import LOSSES
 from jobpool.sandbox import verdict
 from jobpool.sandbox.identity import Alive, DeadRun
-from jobpool.supervisor import attempts
+from jobpool.supervisor import attempts, losses, probation, reclaim
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.fencing import Fencing
@@ -32,23 +31,17 @@ from sim.planting import Change, breaks, nothing
 from sim.zygotes import SimZygotes
 
 replace = msgspec.structs.replace
-reclaim = import_module("jobpool.supervisor.reclaim")
 
 
 @breaks(Promise.NO_OVERLAP)
 def reclaim_the_living() -> list[Change]:
     right = reclaim.Reclaimer._consider
 
-    def wrong(self: Any, run: Any) -> None:
-        host = self._root.host
-        found = host.runs.get(run.id)
-        if found is not None and isinstance(
-            host.prove_dead(run.id, same_boot=True), Alive
-        ):
+    def wrong(self: Any, run: Any, proof: Any) -> None:
+        found = self._root.host.runs.get(run.id)
+        if found is not None and isinstance(proof, Alive):
             proof = DeadRun(running_tokens=frozenset(found.marks))
-            self._store.chore(lambda store: self._reclaim(store, run, proof))
-            return
-        right(self, run)
+        right(self, run, proof)
 
     return [(Reclaimer, "_consider", wrong)]
 
@@ -227,12 +220,31 @@ def marks_are_not_read() -> list[Change]:
 
 @breaks(Promise.INNOCENCE)
 def everything_was_running() -> list[Change]:
-    right = reclaim._verdict
+    right = losses.settle_all
 
-    def wrong(lease: Any, _running: Any, registry: Any, now_ms: int) -> Any:
-        return right(lease, None, registry, now_ms)
+    def wrong(*args: Any, **named: Any) -> Any:
+        return right(*args, **{**named, "running": None})
 
-    return [(reclaim, "_verdict", wrong)]
+    return [(losses, "settle_all", wrong)]
+
+
+@breaks(Promise.BOUNDED_PATHS)
+def a_probation_never_grows() -> list[Change]:
+    return [
+        (probation, "probation_s", lambda _lease, first_s: first_s),
+        (probation, "is_past_clearing", lambda _lease, _first_s: False),
+    ]
+
+
+@breaks(Promise.INNOCENCE)
+def who_was_not_alone_pays() -> list[Change]:
+    right = losses.standing_of
+
+    def wrong(lease: Any, *, alone: bool) -> Any:
+        del alone
+        return right(lease, alone=True)
+
+    return [(losses, "standing_of", wrong)]
 
 
 @breaks(Promise.LATE_OVERLAP)
@@ -289,7 +301,7 @@ def lost_is_not_counted() -> list[Change]:
         }
         for death, row in LOSSES.items()
     }
-    return [(reclaim, "LOSSES", free)]
+    return [(losses, "LOSSES", free)]
 
 
 @breaks(Promise.BOUNDED_PATHS)

@@ -32,7 +32,9 @@ RARE = (
     "stopped when granted",
     "stopped when settling",
     "a last word crossed with the kill",
+    "said job_cleared",
     "said job_quarantined",
+    "said job_suspected",
     "said lease_fenced",
     "said lease_regained",
     "said memory_awaited",
@@ -49,6 +51,7 @@ RARE = (
     "a lease was handed back",
     "a lost answer was looked into",
     "a lost attempt was proven",
+    "a job paid for the death of its host",
     "a job was lost until it was quarantined",
     "a job was interrupted",
     "a canceled job had run",
@@ -113,5 +116,7 @@ def _of_loss(end: Settled) -> Iterator[str]:
         yield "a lease was taken over after its expiry"
     if not end.presumed:
         yield "a lost attempt was proven"
+    if end.costs == "a recovery":
+        yield "a job paid for the death of its host"
     if end.state == "quarantined":
         yield "a job was lost until it was quarantined"

@@ -62,7 +62,7 @@ class World:
         self.kernel = Kernel(plan.seed * 7 + 1, events_max)
         self.random = random.Random(plan.seed * 7 + 2)
         self.sometimes = self.kernel.sometimes
-        self.history = History(shared=plan.shared, ordered=True)
+        self.history = History(shared=plan.shared, ordered=True, calm=not plan.faults)
         self.database = SimDatabase(f"seed {plan.seed}")
         self.server_clock = StoreClock(self.kernel)
         self.hosts = [Host(self, f"host{i}") for i in range(plan.hosts)]

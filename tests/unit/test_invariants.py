@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from deaths import STRIKES_MAX
 from history import (
     Budgets,
     Called,
@@ -17,11 +18,13 @@ from history import (
     History,
     Operated,
     Record,
+    RunBegan,
     RunEnded,
     Settled,
     Started,
+    Struck,
 )
-from invariants import CHECKED_BY, violations
+from invariants import CHECKED_BY, Violation, violations
 
 
 def called(**fields: Any) -> Called:
@@ -62,12 +65,23 @@ def broken(
     *records: Record, jobs: tuple[FinalJob, ...] = (final(),), **facts: Any
 ) -> set[str]:
     """Return which promises a history breaks."""
+    return {found.rule for found in _found(records, jobs, facts)}
+
+
+def told(*records: Record, jobs: tuple[FinalJob, ...] = ()) -> str:
+    """Return what is wrong with a history, in words."""
+    return "; ".join(found.text for found in _found(records, jobs, {}))
+
+
+def _found(
+    records: tuple[Record, ...], jobs: tuple[FinalJob, ...], facts: dict[str, Any]
+) -> list[Violation]:
     history = History(
         **({"shared": False, "budgets": {"k": BUDGETS}} | facts),
         records=list(records),
         jobs=list(jobs),
     )
-    return {found.rule for found in violations(history)}
+    return violations(history)
 
 
 def test_a_good_life_breaks_nothing() -> None:
@@ -108,17 +122,60 @@ def test_a_broken_promise_is_named(
     assert rule in broken(*records, jobs=jobs)
 
 
-def test_a_suspect_pays_for_what_is_lost_beside_it() -> None:
-    """I8: its neighbour may begin once more for each time; somebody has to pay."""
-    lost = {"outcome": "lost", "state": "pending", "by": "b", "holder": "a"}
-    free = [
-        one
-        for n in range(25)
-        for one in (started(n), settled(n, **lost, costs="nothing"))
-    ]
-    paid = settled(99, **lost, costs="a recovery", job=2)
-    assert "I8" in broken(called(), *free)
-    assert "I8" not in broken(called(), *free, paid)
+LOST = {"outcome": "lost", "state": "pending", "by": "b"}
+DIES = RunEnded(at_s=3.0, run="a", how="killed")
+STRIKES = Struck(at_s=3.0, job=1, token=1, host="h")
+
+
+def test_who_ran_for_too_long_has_timed_out_whatever_ended_it() -> None:
+    """I7: a supervisor may be stopped between its verdict and its kill."""
+    late = settled(outcome="timed_out", state="pending")
+    for at_s, is_just in ((11.9, False), (12.0, True)):
+        fenced = ended(cause="fence", at_s=at_s)
+        text = told(*GOOD[:3], fenced, late, jobs=(final(),))
+        assert ("ended by fence" not in text) == is_just
+
+
+def test_every_loss_is_paid_for() -> None:
+    """I8: by somebody."""
+    assert "I8" in broken(*GOOD[:3], settled(costs="nothing", **LOST))
+    assert "I8" not in broken(*GOOD[:3], settled(**LOST))
+
+
+def test_a_recovery_is_for_who_was_alone() -> None:
+    """I7: with the supervisor that died, and with all that died there that moment."""
+    begins = RunBegan(at_s=0.0, run="a", host="h")
+    other = RunBegan(at_s=0.0, run="c", host="h")
+    pays = settled(costs="a recovery", holder="a", **LOST)
+    beside = started(2, job=2)
+    elsewhere = started(2, job=2, run="c")
+    too = RunEnded(at_s=3.0, run="c", how="killed")
+    paid = "paid for a death beside [2]"
+    assert paid not in told(begins, started(), DIES, pays)
+    assert paid in told(begins, started(), beside, DIES, pays)
+    assert paid not in told(begins, started(), beside, ended(2, job=2), DIES, pays)
+    assert paid not in told(begins, other, started(), elsewhere, DIES, pays)
+    assert paid in told(begins, other, started(), elsewhere, DIES, too, pays)
+
+
+def test_nobody_pays_for_anothers_strike() -> None:
+    """I7: neither a recovery, nor with quarantine; its own interruptions may end it."""
+    begins = RunBegan(at_s=0.0, run="a", host="h")
+    before = (begins, started(), started(2, job=2), STRIKES, DIES)
+    pays = settled(2, job=2, costs="a recovery", holder="a", **LOST)
+    assert "paid for a strike of job 1" in told(*before, pays)
+    aside = settled(2, job=2, holder="a", **(LOST | {"state": "quarantined"}))
+    assert "what others had done" in told(*before, aside)
+    itself = settled(1, job=1, holder="a", **(LOST | {"state": "quarantined"}))
+    assert "what others had done" not in told(*before, itself)
+
+
+def test_who_strikes_is_set_aside_before_long() -> None:
+    """I8: where nothing else goes wrong."""
+    many = [STRIKES] * (STRIKES_MAX + 1)
+    assert "I8" in broken(*many, calm=True)
+    assert "I8" not in broken(*many)
+    assert "I8" not in broken(*many[1:], calm=True)
 
 
 def test_what_lives_keeps_its_lease() -> None:
