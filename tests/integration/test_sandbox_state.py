@@ -79,6 +79,7 @@ def test_what_cannot_be_undone_is_named(rig, child, what, named):
     [
         ("priority", "changed its priority from"),
         ("descriptors", "70 descriptors more"),
+        ("audit_hook", "could not be put back into its first state: RuntimeError"),
     ],
 )
 def test_what_was_changed_for_good_is_named(rig, child, what, named):

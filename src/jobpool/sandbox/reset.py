@@ -14,6 +14,7 @@ import faulthandler
 import locale
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -81,6 +82,7 @@ class Baseline:
             left behind that cannot be undone, ``""`` when that is nothing.
         """
         replaced = self._traits.mend()
+        sys.audit("jobpool.reset")  # who raises at every event raises at ours: here
         self._restore_signals()
         surprises = [
             replaced,

@@ -117,7 +117,7 @@ class Children:
 
     def forked(self, number: int, pid: int) -> None:
         """The zygote has made the child: record it, then let it go."""
-        process = self._forking.pop(number)
+        process = self._no_longer_forking(number)
         try:
             process.attach(pid)
             self._run.write_slot(number, pid, process.start_time)
@@ -173,10 +173,15 @@ class Children:
 
     def fork_failed(self, number: int, message: str) -> None:
         """The zygote could not make the child."""
-        process = self._forking.pop(number, None)
-        if process is not None:
-            process.close()
+        if number in self._forking:
+            self._no_longer_forking(number).close()
             self._reactor.feed(m.ForkRefused(number, message))
+
+    def _no_longer_forking(self, number: int) -> ChildProcess:
+        """Whose pid is known now holds up nobody's burial any more."""
+        if self._dead:
+            self._sweep_s = self._reactor.now_s()
+        return self._forking.pop(number)
 
     def assign(self, number: int, frames: Sequence[RunJob]) -> None:
         """Send jobs and their tickets."""

@@ -78,7 +78,9 @@ class Pool:
         self.zygote_failures = 0
         self.zygote_retry_s: float | None = None
         self.fork_retry_s = 0.0
-        """No child is made before then; 0: no failure is to be waited out."""
+        """No child is made before then; 0: nothing is to be waited out."""
+        self.gives_way_s: float | None = None
+        """Since when its next child waits for deaths at hand."""
         self.fork_failures = 0
         self.drain_until_s: float | None = None
         self.idle_since_s: float | None = None

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from jobpool.core import events as ev
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.attempts import STUCK_S, Attempts
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.scaler import PoolView, wanted_size
-from jobpool.supervisor.slot import SlotState
+from jobpool.supervisor.slot import Slot, SlotState
 from jobpool.supervisor.starts import Starts
+
+GIVE_WAY_S = 0.005
+"""A child whose limit is so near, or that was killed about so long ago, goes first: to
+make another one takes the cores that the kill needs, and while one is being made nobody
+can say that nothing is left of a dead one's tree."""
+GIVE_WAY_S_MAX = 0.02
 
 
 class Sizing:
@@ -38,15 +44,31 @@ class Sizing:
         """Ask for the children that the pool should have and has not."""
         if not pool.zygote_up or self._desk.ending:
             return
-        if self._desk.now_s < pool.fork_retry_s:
+        if self._desk.now_s < pool.fork_retry_s and pool.gives_way_s is None:
             return
         missing = pool.size + pool.spare - pool.children
+        if missing > 0 and self._gives_way(pool):
+            return
         for slot in pool.slots:
             if missing <= 0:
                 return
             if slot.state is SlotState.EMPTY:
                 self._starts.fork(slot)
                 missing -= 1
+
+    def _gives_way(self, pool: Pool) -> bool:
+        """Say whether a pool's next child waits a little for deaths at hand."""
+        now_s = self._desk.now_s
+        slots = (slot for each in self._pools.values() for slot in each.slots)
+        since_s = now_s if pool.gives_way_s is None else pool.gives_way_s
+        if now_s >= since_s + GIVE_WAY_S_MAX or not any(
+            _is_dying(slot, now_s) for slot in slots
+        ):
+            pool.gives_way_s = None
+            return False
+        pool.gives_way_s, pool.fork_retry_s = since_s, now_s + GIVE_WAY_S
+        self._desk.wake_at(pool.fork_retry_s)
+        return True
 
     def host_seen(self, event: m.HostSeen) -> None:
         """Let pools with a range grow or shrink."""
@@ -89,3 +111,12 @@ class Sizing:
         for slot in reversed(pool.slots):
             if slot.state is SlotState.IDLE and self.has_surplus(pool):
                 self._attempts.retire(slot)
+
+
+def _is_dying(slot: Slot, now_s: float) -> bool:
+    """Say whether a slot's child is about to be killed, or has just been."""
+    if slot.state is SlotState.BUSY:
+        return slot.queue[0].dumped and slot.deadline_s <= now_s + GIVE_WAY_S
+    if slot.state is SlotState.KILLED:
+        return slot.deadline_s > now_s + STUCK_S - 2 * GIVE_WAY_S
+    return slot.state is SlotState.DUMPING

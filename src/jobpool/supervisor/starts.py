@@ -125,7 +125,7 @@ class Starts:
         pool.fork_failures += 1
         pause_s = RETRY_FIRST_S * 2 ** min(pool.fork_failures - 1, 10)
         pause_s = min(pause_s, RETRY_LAST_S)
-        pool.fork_retry_s = desk.now_s + pause_s
+        pool.fork_retry_s, pool.gives_way_s = desk.now_s + pause_s, None
         desk.wake_at(pool.fork_retry_s)
         desk.say(notices.child_not_started(desk.now_ms, slot.name, message, pause_s))
         self._freed(slot)

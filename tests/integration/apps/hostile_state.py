@@ -145,6 +145,12 @@ def change_for_good(what):
     elif what == "descriptors":
         for _ in range(70):
             os.dup(0)
+    elif what == "audit_hook":
+        sys.addaudithook(_refuse)
+
+
+def _refuse(event, _arguments):
+    raise RuntimeError(event)
 
 
 def arm_fault_handler(seconds):
