@@ -175,6 +175,7 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     never_again: bool = False
     """At most once: dead when an end is unknown."""
     timeout_s: float | None = None
+    heartbeat_timeout_s: float | None = None
 
 
 class FinalJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,26 +49,30 @@ def unjust_verdicts(history: History) -> Iterator[Finding]:
     for settled in history.of(Settled):
         if settled.receipt == "accepted":
             token = settled.token
-            found = _unjust(settled, ends.get(token), token in began_s)
-            if token not in late or settled.outcome != "timed_out":
-                yield from found
+            if (token, settled.outcome) not in late:
+                yield from _unjust(settled, ends.get(token), token in began_s)
     yield from _wrong_sums(history)
 
 
-def _past_their_limits(history: History, began_s: Mapping[int, float]) -> set[int]:
-    """Return the attempts that ran for too long before a fence ended them.
+def _past_their_limits(
+    history: History, began_s: Mapping[int, float]
+) -> set[tuple[int, str]]:
+    """Return the attempts that a fence ended past a limit of theirs, with its outcome.
 
     Their supervisor may have been stopped between its verdict and its kill.
     """
     kinds = {final.job: final.kind for final in history.jobs}
-    late: set[int] = set()
+    late: set[tuple[int, str]] = set()
     for end in history.of(Ended):
         budget = history.budgets.get(kinds.get(end.job, ""))
-        limit_s = budget and budget.timeout_s
-        if end.cause != "fence" or not limit_s:
+        if end.cause != "fence" or budget is None:
             continue
-        if end.at_s - began_s.get(end.token, end.at_s) >= limit_s:
-            late.add(end.token)
+        ran_s = end.at_s - began_s.get(end.token, end.at_s)
+        limits_s = {
+            "timed_out": budget.timeout_s,
+            "stalled": budget.heartbeat_timeout_s,
+        }
+        late |= {(end.token, o) for o, s in limits_s.items() if s and ran_s >= s}
     return late
 
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,6 +97,29 @@ def test_an_old_directory_is_cleaned_when_it_is_used(
     assert path.lstat().st_mode == before.st_mode
 
 
+def test_another_directory_of_the_same_ctime_is_not_trusted(
+    scratch, tmp_path, monkeypatch
+):
+    """One that was made at the same tick can be put in its place."""
+    settle(scratch, monkeypatch)
+    path = Path(scratch.path)
+    trusted = path.lstat()
+    path.rename(tmp_path / "elsewhere")
+    path.mkdir(0o700)
+    (path / "left").touch()
+    own = path.lstat()
+    twin = SimpleNamespace(
+        st_dev=own.st_dev,
+        st_ino=own.st_ino,
+        st_mode=own.st_mode,
+        st_ctime_ns=trusted.st_ctime_ns,
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", lambda _path: twin)
+        scratch.clean()
+    assert list(path.iterdir()) == []
+
+
 @pytest.mark.parametrize("after_trial_ns", [7, 10**9])
 def test_a_poor_ctime_is_never_trusted(scratch, monkeypatch, after_trial_ns):
     """Some file systems say the same for ever, some keep whole seconds."""
@@ -104,7 +128,9 @@ def test_a_poor_ctime_is_never_trusted(scratch, monkeypatch, after_trial_ns):
 
     class Shown:
         def __init__(self, path):
-            self.st_mode = lstat(path).st_mode
+            real = lstat(path)
+            self.st_dev, self.st_ino = real.st_dev, real.st_ino
+            self.st_mode = real.st_mode
             self.st_ctime_ns = shown_ns[-1]
 
     def try_out(path, mode):

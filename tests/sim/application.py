@@ -97,6 +97,7 @@ def budgets_of(report: AppReport, timeout_s: float) -> dict[str, Budgets]:
             max_lost=spec.policy.max_lost,
             never_again=spec.policy.rerun is Rerun.NEVER,
             timeout_s=spec.limits.timeout_s or timeout_s,
+            heartbeat_timeout_s=spec.limits.heartbeat_timeout_s,
         )
         for spec in report.handlers
     }

@@ -58,7 +58,13 @@ def final(**fields: Any) -> FinalJob:
 
 
 GOOD: tuple[Record, ...] = (called(), granted(), started(), ended(), settled())
-BUDGETS = Budgets(max_attempts=2, max_crashes=2, max_lost=2, timeout_s=10.0)
+BUDGETS = Budgets(
+    max_attempts=2,
+    max_crashes=2,
+    max_lost=2,
+    timeout_s=10.0,
+    heartbeat_timeout_s=5.0,
+)
 
 
 def broken(
@@ -127,10 +133,13 @@ DIES = RunEnded(at_s=3.0, run="a", how="killed")
 STRIKES = Struck(at_s=3.0, job=1, token=1, host="h")
 
 
-def test_who_ran_for_too_long_has_timed_out_whatever_ended_it() -> None:
+@pytest.mark.parametrize(("outcome", "past_s"), [("timed_out", 12.0), ("stalled", 7.0)])
+def test_who_ran_past_a_limit_may_be_told_so_whatever_ended_it(
+    outcome: str, past_s: float
+) -> None:
     """I7: a supervisor may be stopped between its verdict and its kill."""
-    late = settled(outcome="timed_out", state="pending")
-    for at_s, is_just in ((11.9, False), (12.0, True)):
+    late = settled(outcome=outcome, state="pending")
+    for at_s, is_just in ((past_s - 0.1, False), (past_s, True)):
         fenced = ended(cause="fence", at_s=at_s)
         text = told(*GOOD[:3], fenced, late, jobs=(final(),))
         assert ("ended by fence" not in text) == is_just

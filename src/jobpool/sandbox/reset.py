@@ -67,7 +67,7 @@ class Baseline:
         self._handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
         self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
         self._locale = _setlocale(locale.LC_ALL, None)
-        self._timezone = time.tzname
+        self._timezone = _timezone()
         self._interpreter = Interpreter()
         self._traits = Traits()
         self._thread_count = _thread._count()  # noqa: SLF001 - the cheap one
@@ -127,7 +127,7 @@ class Baseline:
             os.environ = self._environ  # noqa: B003 - putting the real one back
         if os.environ._data != self._variables:  # type: ignore[attr-defined]  # noqa: SLF001 - see __init__
             self._restore_environ()
-        if time.tzname != self._timezone:
+        if _timezone() != self._timezone:
             time.tzset()  # by the variable that has been put back
         if _setlocale(locale.LC_ALL, None) != self._locale:
             locale.setlocale(locale.LC_ALL, os.fsdecode(self._locale))
@@ -187,6 +187,11 @@ def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:
             return True
         time.sleep(_GRACE_STEP_S)
     return False
+
+
+def _timezone() -> tuple[object, ...]:
+    """Return the process's time zone: several share their names."""
+    return time.tzname, time.timezone, time.altzone
 
 
 def _listed(names: list[str]) -> str:

@@ -28,6 +28,9 @@ _OWN_DIRECTORY = stat.S_IFDIR | _MODE
 TICK_S = 0.02
 """Longer than one of a file system that keeps fractions of a second."""
 _SECOND_NS = 1_000_000_000
+_Seen = tuple[int, int, int]
+"""A directory's device, inode and ctime: another one may have the same ctime."""
+_NOTHING: _Seen = (0, 0, -1)
 
 
 def scratch_path(tmp_root: str, slot_name: str) -> Path:
@@ -46,10 +49,10 @@ class Scratch:
     def __init__(self, path: Path, *, is_home: bool = False) -> None:
         self._first = self._path = str(path)
         self._is_home = is_home
-        self._seen_ns, self._seen_s = 0, 0.0
-        """Its ctime when it was found empty, and since when (monotonic)."""
-        self._empty_ns = -1
-        """While it has this ctime, it is empty, ours and nobody else's."""
+        self._seen, self._seen_s = _NOTHING, 0.0
+        """What it was when it was found empty, and since when (monotonic)."""
+        self._empty = _NOTHING
+        """While it is this directory with this ctime, it is empty, and only ours."""
         self._tells: bool | None = None
         """Whether its ctime tells what comes and goes; None: not tried so far."""
         try:
@@ -88,12 +91,13 @@ class Scratch:
         """
         try:
             status = os.lstat(self._path)
-            if status.st_ctime_ns == self._empty_ns:
+            now = status.st_dev, status.st_ino, status.st_ctime_ns
+            if now == self._empty:
                 return False
             # Not a link to somewhere, and not open to others.
             mode = status.st_mode & ~stat.S_ISGID
             if mode == _OWN_DIRECTORY and not os.listdir(self._path):  # noqa: PTH208 - five times faster
-                self._found_empty(status.st_ctime_ns)
+                self._found_empty(now)
                 return False
         except OSError:  # the handler has removed it
             pass
@@ -102,16 +106,16 @@ class Scratch:
         self._move_in()
         return self._path != before
 
-    def _found_empty(self, ctime_ns: int) -> None:
+    def _found_empty(self, now: _Seen) -> None:
         """Trust a ctime that was there a tick ago: the next change shows another."""
-        now_s = time.monotonic()
-        if ctime_ns != self._seen_ns:
-            self._seen_ns, self._seen_s = ctime_ns, now_s
+        now_s, ctime_ns = time.monotonic(), now[-1]
+        if now != self._seen:
+            self._seen, self._seen_s = now, now_s
         elif now_s > self._seen_s + TICK_S and ctime_ns % _SECOND_NS:
             if self._tells is None:
                 self._tells = self._try_ctime(ctime_ns)
             elif self._tells:
-                self._empty_ns = ctime_ns
+                self._empty = now
 
     def _try_ctime(self, before_ns: int) -> bool:
         """Say whether something that comes and goes leaves another ctime."""

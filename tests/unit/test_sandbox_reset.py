@@ -1,0 +1,29 @@
+"""What a handler changed is seen, also where it looks the same."""
+
+import time
+
+import pytest
+
+from jobpool.sandbox import reset
+
+
+@pytest.fixture
+def zone(monkeypatch):
+    """Make a time zone the process's own for a while."""
+
+    def be(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield be
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_time_zones_of_one_name_are_told_apart(zone):
+    """Mexico's and China's are both CST, fourteen hours from each other."""
+    zone("CST6")
+    here, names = reset._timezone(), time.tzname
+    zone("CST-8")
+    assert time.tzname == names
+    assert reset._timezone() != here
