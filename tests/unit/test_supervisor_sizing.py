@@ -64,3 +64,21 @@ def test_a_limit_that_is_far_holds_up_nobody():
     world = two_that_hang(0.5)
     world.died(0, signal=signal.SIGKILL)
     assert forks(world) == [0]
+
+
+def test_many_deaths_in_a_row_hold_up_nobody_for_ever():
+    """One pool's kills do not keep the others without children."""
+    world = World(
+        pool(size=12, limits=PoolLimits(timeout_s=LIMIT_S, memory_bytes=512 * MIB))
+    )
+    world.up()
+    for _ in range(12):
+        world.job()
+        world.ring()
+        world.wait(APART_S)
+    world.took(m.Fork)
+    world.wait(LIMIT_S - 12 * APART_S)
+    world.died(0, signal=signal.SIGKILL)
+    assert forks(world) == []
+    world.wait(GIVE_WAY_S_MAX + GIVE_WAY_S)
+    assert forks(world) == [0]

@@ -16,6 +16,7 @@ GIVE_WAY_S = 0.005
 make another one takes the cores that the kill needs, and while one is being made nobody
 can say that nothing is left of a dead one's tree."""
 GIVE_WAY_S_MAX = 0.02
+"""However many deaths follow each other."""
 
 
 class Sizing:
