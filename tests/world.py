@@ -7,6 +7,7 @@ are accepted. Tests script what children do.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from jobpool.core.events import Event
 from jobpool.core.handler import AppReport, HandlerSpec
@@ -95,6 +96,7 @@ class World:
         self._held_grant: m.Granted | None = None
         self.deaf_forks = False
         self.deaf_children = False
+        """They neither end when asked to nor begin what they are sent."""
         self._tokens = 0
         self._do(self.machine.start(self.now_s, 0))
 
@@ -142,6 +144,11 @@ class World:
         """The child of a slot ends its running attempt."""
         frame = done_of(self.machine.slots[slot].queue[0], error=error, **fields)
         self.step(m.FramesArrived(slot, [frame]))
+
+    def recalled(self, slot: int, jobs: Iterable[Assigned] = ()) -> None:
+        """A recall brings these jobs back, and no other that the child was sent."""
+        seqs = tuple(job.seq for job in jobs)
+        self.step(m.Recalled(slot, seqs, self.machine.slots[slot].seq))
 
     def died(
         self,
@@ -192,17 +199,27 @@ class World:
                     self.sent.setdefault(slot, []).extend(frames)
                 case m.Send(slot=slot, frame=Retire()) if not self.deaf_children:
                     self.died(slot, code=0)
+                case m.Recall(slot=slot):
+                    self._recall(slot)
                 case m.Settle(settlement=settlement):
-                    self.settled.append(settlement)
-                    self._take_back(settlement)
-                    if not self.hold_settled:
-                        self.step(m.Settled(1))
+                    self._settle(settlement)
                 case m.Observe(event=event):
                     self.said.append(event)
                 case m.Finish():
                     self.finish = command
                 case _:
                     pass
+
+    def _recall(self, slot: int) -> None:
+        """Who was sent one job has begun it; tests say what comes back of several."""
+        if len(self.machine.slots[slot].queue) == 1 and not self.deaf_children:
+            self.recalled(slot)
+
+    def _settle(self, settlement: Settlement) -> None:
+        self.settled.append(settlement)
+        self._take_back(settlement)
+        if not self.hold_settled:
+            self.step(m.Settled(1))
 
     def _take_back(self, settlement: Settlement) -> None:
         if self.takes_back and settlement.outcome is None:

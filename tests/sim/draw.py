@@ -25,6 +25,7 @@ FATES = {
     "garbage": 1,
     "flood": 1,
     "twice": 1,
+    "forge": 1,
     "daemon": 2,
     "daemon_crash": 2,
     "beat": 3,

@@ -26,6 +26,8 @@ from sim.plan import Fate
 Send = Callable[["FromChild | str"], None]
 SEGV, KILLED = 11, 9
 BEAT_S = 1.0
+RESTLESS_S = 6.0
+"""The watch is certain after so long that a child without a job does not rest."""
 OPEN_S = 1.0
 """A handler's own transaction is open for at most so long, or for no time at all."""
 
@@ -86,7 +88,7 @@ def _take(tree: Tree) -> None:
 
 def retire(tree: Tree) -> None:
     """End when there is nothing to do, unless it does not listen."""
-    if tree.world.chance("retire hangs"):
+    if tree.is_deaf or tree.world.chance("retire hangs"):
         tree.world.sometimes["a child did not retire"] += 1
         return
     if tree.running is None:
@@ -206,6 +208,18 @@ def _flood(tree: Tree, frame: RunJob) -> None:
 
 def _twice(tree: Tree, frame: RunJob) -> None:
     tree.send(_done(tree, frame))
+
+
+def _forge(tree: Tree, frame: RunJob) -> None:
+    """The handler reports its own end, and goes on: it begins nothing more."""
+    _done(tree, frame, go_on=False)
+    tree.is_deaf = True
+
+    def seen() -> None:
+        tree.send("restless")
+        later(tree, RESTLESS_S, seen)
+
+    later(tree, RESTLESS_S, seen)
 
 
 def _daemon(tree: Tree, frame: RunJob) -> None:
@@ -331,6 +345,7 @@ _FATES: Mapping[str, Callable[[Tree, RunJob], None]] = {
     "garbage": _garbage,
     "flood": _flood,
     "twice": _twice,
+    "forge": _forge,
     "daemon": _daemon,
     "daemon_crash": _daemon_crash,
     "beat": _beat,

@@ -70,6 +70,8 @@ class Tree:
         self.alive = True
         self.is_idle = False
         """It is set up, and waits for a ticket."""
+        self.is_deaf = False
+        """A handler of its own goes on after its end: it hears of nothing."""
         self.exit_code: int | None = None
         self.signal: int | None = None
         self.frames: deque[RunJob] = deque()

@@ -26,6 +26,7 @@ FateName = Literal[
     "lie",
     "garbage",
     "twice",
+    "forge",
     "daemon",
     "daemon_crash",
     "beat",

@@ -15,6 +15,7 @@ from jobpool.core import events as ev
 from jobpool.sandbox.frames import Done, FromChild, Retire, RunJob
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.slot import Slot
 from sim import fates
 from sim.host import Host, HostClock, RunDir, Tree
@@ -204,16 +205,17 @@ class SimChildren:
         if tree is not None and isinstance(frame, Retire):
             fates.retire(tree)
 
-    def begin_watch(self, order: m.Watch) -> None:
+    def begin_watch(self, order: wm.Watch) -> None:
         """See `Children.begin_watch`."""
         if self._process(order.slot) is not None:
             self.watch.seqs[order.slot] = order.seq
 
-    def recall(self, number: int) -> None:
+    def recall(self, number: int, last_seq: int) -> None:
         """See `Children.recall`."""
         self._kernel.step(self._reactor.process)
         tree = self._process(number)
-        self._reactor.feed(m.Recalled(number, _take_tickets(tree) if tree else ()))
+        seqs = _take_tickets(tree) if tree else ()
+        self._reactor.feed(m.Recalled(number, seqs, last_seq))
 
     def soft_timeout(self, number: int) -> None:
         """See `Children.soft_timeout`."""
@@ -276,7 +278,11 @@ class SimChildren:
             if frame.startswith("over memory"):
                 seq = int(frame.rpartition(" ")[2])
                 if self.watch.seqs.get(number) == seq:
-                    self._reactor.feed(m.OverMemory(number, seq, 2**30))
+                    self._reactor.feed(wm.OverMemory(number, seq, 2**30))
+                return
+            if frame == "restless":
+                if number not in self.watch.seqs:
+                    self._reactor.feed(wm.Restless(number, "does not rest"))
                 return
             self._reactor.feed(m.FrameBroken(number, frame))
             return

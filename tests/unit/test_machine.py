@@ -14,11 +14,12 @@ from jobpool.core.limits import PoolLimits
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.errors import AppError, ConfigError, JobpoolBug
-from jobpool.sandbox.frames import Ask, Beat, Raised, Ready, Retire, StartFailed
+from jobpool.sandbox.frames import Ask, Beat, Raised, Ready, StartFailed
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.attempts import RETIRE_LATE_S
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.reloading import reload_problem
+from jobpool.supervisor.resting import RETIRE_LATE_S
 from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
 from world import MIB, World, done_of, pool
 
@@ -113,7 +114,7 @@ def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:
     assert len(slot.queue) == 5
     world.wait(0.06)
     assert [c.slot for c in world.took(m.Recall)] == [0]
-    world.step(m.Recalled(0, tuple(job.seq for job in list(slot.queue)[1:])))
+    world.recalled(0, list(slot.queue)[1:])
     assert [job.lease.id for job in slot.queue] == [jobs[0].id]
     settled = len(world.settled)
     world.wait(1.0)
@@ -131,7 +132,7 @@ def test_a_recall_that_comes_back_empty_is_not_repeated_at_once() -> None:
     world.ring()
     world.wait(0.06)
     assert len(world.took(m.Recall)) == 1
-    world.step(m.Recalled(0, ()))
+    world.recalled(0)
     world.step(m.Tick())
     assert not world.took(m.Recall)
     assert world.machine.next_deadline_s() > world.now_s
@@ -206,8 +207,8 @@ def test_a_child_that_begins_nothing_is_replaced() -> None:
         if not world.took(m.Recall):
             break
         slot = world.machine.slots[0]
-        world.step(m.Recalled(0, tuple(job.seq for job in slot.queue)))
-    assert [c.frame for c in world.took(m.Send) if isinstance(c.frame, Retire)]
+        world.recalled(0, slot.queue)
+    assert world.took(m.Kill)
     assert {s.outcome for s in world.settled[settled:]} <= {None}
 
 
@@ -261,9 +262,9 @@ def test_memory_is_confirmed_by_the_outcome() -> None:
     world.job()
     world.ring()
     seq = world.machine.slots[0].queue[0].seq
-    world.step(m.OverMemory(0, seq - 1, 600 * MIB))
+    world.step(wm.OverMemory(0, seq - 1, 600 * MIB))
     assert not world.took(m.Dump)
-    world.step(m.OverMemory(0, seq, 600 * MIB))
+    world.step(wm.OverMemory(0, seq, 600 * MIB))
     world.wait(0.01)
     assert world.took(m.Kill)
     world.died(0, signal=signal.SIGKILL)
@@ -675,7 +676,7 @@ def test_a_kill_is_for_one_attempt() -> None:
     """A job that began behind the one that is killed is interrupted, not blamed."""
     world, seqs = streaming_world()
     before = len(world.settled)
-    world.step(m.OverMemory(0, seqs[0], 600 * MIB))
+    world.step(wm.OverMemory(0, seqs[0], 600 * MIB))
     ended(world, 0, 0)
     world.died(0, signal=signal.SIGKILL, never_begun=tuple(seqs[2:]))
     assert [s.outcome for s in world.settled[before:]] == [
@@ -687,17 +688,17 @@ def test_a_kill_is_for_one_attempt() -> None:
 def test_a_kill_recalls_what_is_behind() -> None:
     """Once a kill is decided, the child shall begin nothing more."""
     world, seqs = streaming_world()
-    world.step(m.OverMemory(0, seqs[0], 600 * MIB))
+    world.step(wm.OverMemory(0, seqs[0], 600 * MIB))
     assert [c.slot for c in world.took(m.Recall)] == [0]
 
 
 def test_a_canceled_job_that_is_recalled_is_not_sent_again() -> None:
     """It goes back to the store, which knows that it is canceled."""
-    world, seqs = streaming_world()
+    world, _seqs = streaming_world()
     before = len(world.settled)
     behind = world.machine.slots[0].queue[2]
     world.step(m.CancelAsked((behind.lease.token,)))
-    world.step(m.Recalled(0, tuple(seqs[1:])))
+    world.recalled(0, list(world.machine.slots[0].queue)[1:])
     assert [s.id for s in world.settled[before:]] == [behind.lease.id]
     left = [job.lease.id for job in world.machine.slots[0].queue]
     assert behind.lease.id not in left

@@ -12,6 +12,7 @@ from jobpool.core.options import soft_size
 from jobpool.core.settings import MIB
 from jobpool.errors import ConfigError
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.watch import Watch
 from world import World
 
@@ -86,6 +87,7 @@ def test_pools_and_kinds_can_name_one():
 class Process:
     """A child whose memory is what the test says."""
 
+    job_pid: ClassVar[int] = 0
     rss: ClassVar[int] = 0
     confirmed: ClassVar[int | None] = None
     asked: ClassVar[list[int]] = []
@@ -120,7 +122,7 @@ def told():
 def watch(process, told):
     made = Watch(told.append)
     made.adopt(0, process, MIB)
-    made.begin(m.Watch(0, 7, HARD, SOFT), 0.0)
+    made.begin(wm.Watch(0, 7, HARD, SOFT), 0.0)
     return made
 
 
@@ -131,7 +133,7 @@ def test_the_next_look_goes_by_the_nearest_limit(watch, process, told):
     began = watch.next_s()
     process.rss = SOFT + MIB
     watch.look(began)
-    assert told == [m.OverMemory(0, 7, SOFT + MIB, soft=True)]
+    assert told == [wm.OverMemory(0, 7, SOFT + MIB, soft=True)]
     assert watch.next_s() - began == pytest.approx((HARD - SOFT - MIB) / (8 << 30))
 
 
@@ -158,7 +160,7 @@ def test_the_hard_limit_comes_first(watch, process, told):
     """Over both, only the one is told that ends it."""
     process.rss = HARD + 1
     watch.look(watch.next_s())
-    assert told == [m.OverMemory(0, 7, HARD + 1)]
+    assert told == [wm.OverMemory(0, 7, HARD + 1)]
 
 
 def running(declared):
@@ -179,7 +181,7 @@ def test_child_and_people_are_told():
     (frame,) = world.sent[0]
     assert frame.memory_soft_bytes == SOFT
     for _ in range(2):
-        world.step(m.OverMemory(0, seq, SOFT + MIB, soft=True))
+        world.step(wm.OverMemory(0, seq, SOFT + MIB, soft=True))
         assert world.took(m.SoftMemory) == [m.SoftMemory(0)]
         world.commands.clear()
     (event,) = [e for e in world.said if isinstance(e, MemorySoftPassed)]
@@ -194,6 +196,6 @@ def test_child_and_people_are_told():
 def test_what_was_seen_of_an_earlier_attempt_is_passed_over():
     """As with the hard limit."""
     world, seq = running(SOFT)
-    world.step(m.OverMemory(0, seq - 1, SOFT + MIB, soft=True))
+    world.step(wm.OverMemory(0, seq - 1, SOFT + MIB, soft=True))
     assert not world.took(m.SoftMemory)
     assert not [e for e in world.said if isinstance(e, MemorySoftPassed)]

@@ -166,7 +166,7 @@ def test_jobs_sent_ahead_are_given_back_and_never_begun(lapse: bool) -> None:
         renew(world, sent_ago_s=PUBLISHED_S - 0.51)
         world.wait(0.02)
     assert world.took(m.Recall)
-    world.step(m.Recalled(0, tuple(seqs[2:])))
+    world.recalled(0, list(world.machine.slots[0].queue)[2:])
     world.died(0, signal=signal.SIGKILL, never_begun=(seqs[1],))
     assert {s.token: s.outcome for s in world.settled} == {
         tokens[0]: Outcome.INTERRUPTED,

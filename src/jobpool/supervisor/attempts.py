@@ -17,10 +17,11 @@ from jobpool.core.job import JobState
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.frames import Ask, Beat, Done, Retire
+from jobpool.sandbox.frames import Ask, Beat, Done
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done
 from jobpool.supervisor import deaths, notices, orders
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import (
@@ -29,24 +30,23 @@ from jobpool.supervisor.moments import (
     SOFT_AGAIN_S,
     dump_at,
     next_moment,
+    recall_at,
     write_at,
 )
 from jobpool.supervisor.pool import AHEAD_MAX, Pool
-from jobpool.supervisor.slot import Assigned, Slot, SlotState
+from jobpool.supervisor.resting import STUCK_S, Resting
+from jobpool.supervisor.slot import Assigned, Slot, SlotState, empty
 from jobpool.supervisor.softmemory import SoftMemory
-from jobpool.supervisor.starts import empty
 
 T = TypeVar("T")
-IDLED_MAX = 20
-"""A child that begins nothing is sent so many jobs in vain, for 50 ms each."""
+IDLED_MAX_S = 1.0
+"""A child that has been sent jobs for so long, in a row, and began none is replaced."""
 DUMP_S = 0.003
 """A stack dump takes under 1 ms even with the GIL held in C; then the kill."""
 MEMORY_DUMP_S = 0.001
 ASKS_MAX = 8
 """A child asks one thing at a time; an exception may make it leave a few behind."""
-STUCK_S = 5.0
 STUCK_AGAIN_S = 60.0
-RETIRE_LATE_S = 10.0
 
 
 class Attempts:
@@ -55,7 +55,7 @@ class Attempts:
     Args:
         desk: shared with the rest of the core.
         pools: by name.
-        rest: called with a slot whose child waits for a job.
+        resting: has the children without a job.
         freed: called with a slot that needs another child.
     """
 
@@ -64,12 +64,12 @@ class Attempts:
         desk: Desk,
         pools: dict[str, Pool],
         *,
-        rest: Callable[[Slot], None],
+        resting: Resting,
         freed: Callable[[Slot], None],
     ) -> None:
         self._desk = desk
         self._pools = pools
-        self._rest_with = rest
+        self._resting = resting
         self._freed = freed
         self.claims = Claims(desk)
         self.soft_memory = SoftMemory(desk).passed
@@ -95,7 +95,7 @@ class Attempts:
             return False
         if slot.jobs + len(slot.queue) >= settings.recycle_jobs:
             return False
-        if slot.worn or self._desk.now_s >= self._old_at(slot):
+        if slot.worn or self._desk.now_s >= self._resting.old_at(slot):
             return False
         pool = self._pools[slot.pool]
         head = slot.queue[0]
@@ -103,19 +103,34 @@ class Attempts:
             return False
         return pool.tempo_of(kind).fast and pool.tempo_of(head.lease.kind).fast
 
-    def recalled(self, slot: Slot, seqs: frozenset[int]) -> list[Assigned]:
-        """Take jobs out of a slot's queue that its child can never begin."""
+    def recalled(
+        self, slot: Slot, seqs: frozenset[int], last_seq: int
+    ) -> list[Assigned]:
+        """Take jobs out of a slot's queue that its child can never begin.
+
+        Args:
+            slot: whose.
+            seqs: these came back.
+            last_seq: the last that the recall was for. What was sent before it, and
+                did not come back, has begun.
+        """
         slot.recalling = False
         back = [job for job in slot.queue if job.seq in seqs]
+        sent_s = slot.queue[0].started_s if slot.queue else None
         for job in back:
             slot.queue.remove(job)
             job.started_s = None
         if slot.state is SlotState.BUSY:
-            slot.idled = 0 if slot.queue else slot.idled + 1
             if slot.queue:
+                head = slot.queue[0]
+                head.begun = head.begun or head.seq <= last_seq
                 self._set_deadline(slot)
-            elif slot.idled >= IDLED_MAX:
-                self.retire(slot)  # somebody has stopped it, perhaps
+                return back
+            # It did not begin what it was sent: somebody has stopped it, or a handler
+            # that reported its own end goes on in it.
+            slot.idled_s += self._desk.now_s - (sent_s or self._desk.now_s)
+            if slot.idled_s >= IDLED_MAX_S:
+                self._resting.restless(slot, "has not begun what it was sent")
             else:
                 self._rest(slot)
         return back
@@ -139,7 +154,7 @@ class Attempts:
             reason = KillReason.RECYCLED if done.seq < job.seq else KillReason.PROTOCOL
             self.garbage(slot, "the end of an attempt that it does not run", reason)
             return
-        slot.jobs, slot.idled = slot.jobs + 1, 0
+        slot.jobs, slot.idled_s = slot.jobs + 1, 0.0
         slot.cpu_s += done.cpu_s
         if done.surprise:
             slot.dones[done.seq] = done
@@ -147,11 +162,11 @@ class Attempts:
             return
         slot.queue.popleft()
         self._end(slot, job, verdict_of_done(done, slot.name), done)
-        slot.worn = slot.worn or self._worn(slot, done.rss_bytes)
+        slot.worn = slot.worn or self._resting.is_worn(slot, done.rss_bytes)
         if slot.queue:
             self._begin(slot, slot.queue[0])
         elif slot.worn:
-            self.retire(slot)
+            self._retire(slot)
             self._freed(slot)
         else:
             self._rest(slot)
@@ -210,13 +225,12 @@ class Attempts:
         if job.soft_s <= now_s:
             job.soft_s = now_s + SOFT_AGAIN_S
             self._desk.out.append(m.SoftTimeout(slot.number))
-        behind = len(slot.queue) > 1 and not slot.recalling
-        if behind and slot.recall_s <= now_s:
+        if recall_at(slot) <= now_s:
             slot.recalling = True
             # It may come back empty: the child has begun them all, and only their
             # ends have not been read yet. So never again at once.
             slot.recall_s = now_s + RECALL_AFTER_S
-            self._desk.out.append(m.Recall(slot.number))
+            self._desk.out.append(m.Recall(slot.number, slot.seq))
         if not job.noted and began_s + NOTE_AFTER_S <= now_s:
             job.noted = True
             self._desk.out.append(m.NoteStart(job.lease.id, job.lease.token, slot.name))
@@ -250,7 +264,7 @@ class Attempts:
 
     def over_memory(self, slot: Slot, detail: object) -> None:
         """The tree is over its memory limit."""
-        over = _frame(detail, m.OverMemory)
+        over = _frame(detail, wm.OverMemory)
         if over.seq != slot.queue[0].seq:
             return  # it was looked at before the present attempt began
         limit, seen = slot.queue[0].limits.memory_bytes, over.rss_bytes
@@ -278,19 +292,13 @@ class Attempts:
         slot.killed = kill
         slot.killed_seq = slot.queue[0].seq if slot.queue else 0
         if len(slot.queue) > 1:
-            self._desk.out.append(m.Recall(slot.number))
+            self._desk.out.append(m.Recall(slot.number, slot.seq))
         if not dump:
-            self.kill_now(slot)
+            self._resting.kill_now(slot)
             return
         slot.state = SlotState.DUMPING
         self._desk.wake_slot_at(slot, self._desk.now_s + dump_s)
         self._desk.out.append(m.Dump(slot.number))
-
-    def kill_now(self, slot: Slot, _detail: object = None) -> None:
-        """Kill the tree."""
-        slot.state = SlotState.KILLED
-        self._desk.wake_slot_at(slot, self._desk.now_s + STUCK_S)
-        self._desk.out.append(m.Kill(slot.number))
 
     def stuck(self, slot: Slot, _detail: object) -> None:
         """The kernel does not let it die (disk sleep): its lease stays ours."""
@@ -308,7 +316,7 @@ class Attempts:
             killed_seq = jobs[0].seq
         cpu_before_s = slot.cpu_s
         slot.queue.clear()
-        self._desk.out.append(m.Unwatch(slot.number))
+        self._desk.out.append(wm.Unwatch(slot.number))
         empty(slot)
         never = frozenset(death.never_begun)
         for job in jobs:
@@ -340,29 +348,6 @@ class Attempts:
             self._pools[slot.pool].backlog.extendleft(reversed(jobs))
             self._desk.wake_at(self._desk.now_s)
 
-    def retire(self, slot: Slot, _detail: object = None) -> None:
-        """Ask a child without a job to end."""
-        slot.state = SlotState.RETIRING
-        self._desk.out.append(m.Unwatch(slot.number))
-        self._desk.out.append(m.Send(slot.number, Retire()))
-        self._desk.wake_slot_at(slot, self._desk.now_s + RETIRE_LATE_S)
-
-    def retire_late(self, slot: Slot, _detail: object) -> None:
-        """It does not end by itself."""
-        self.kill_now(slot)
-
-    def retired(self, slot: Slot, _detail: object) -> None:
-        """It has ended."""
-        empty(slot)
-        self._freed(slot)
-
-    def aged(self, slot: Slot, _detail: object) -> None:
-        """Its age may be over."""
-        if self._worn(slot, slot.base_rss_bytes):
-            self.retire(slot)
-        else:
-            self._desk.wake_slot_at(slot, self._old_at(slot))
-
     def impossible(self, slot: Slot, detail: object) -> None:
         """The table says that this cannot happen."""
         raise JobpoolBug(
@@ -371,20 +356,12 @@ class Attempts:
         )
 
     def _rest(self, slot: Slot) -> None:
-        self._desk.out.append(m.Unwatch(slot.number))
-        self._rest_with(slot)
+        self._desk.out.append(wm.Unwatch(slot.number))
+        self._resting.rest(slot)
 
-    def _old_at(self, slot: Slot) -> float:
-        return slot.born_s + self._pools[slot.pool].settings.recycle_age_s
-
-    def _worn(self, slot: Slot, rss_bytes: int) -> bool:
-        """Say whether a child has had its jobs, its time, or its memory."""
-        settings = self._pools[slot.pool].settings
-        return (
-            slot.jobs >= settings.recycle_jobs
-            or self._desk.now_s >= self._old_at(slot)
-            or rss_bytes - slot.base_rss_bytes >= settings.recycle_growth_bytes
-        )
+    def _retire(self, slot: Slot) -> None:
+        self._desk.out.append(wm.Unwatch(slot.number))
+        self._resting.retire(slot)
 
     def _set_deadline(self, slot: Slot) -> None:
         self._desk.wake_slot_at(slot, next_moment(slot, self._desk.now_s))

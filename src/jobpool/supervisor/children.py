@@ -29,13 +29,13 @@ from jobpool.sandbox.tree import sweep_orphans
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.hostoom import HostOom
 from jobpool.supervisor.reactor import Reactor
-from jobpool.supervisor.slot import Slot
+from jobpool.supervisor.slot import NEVER_S, Slot
 from jobpool.supervisor.watch import Watch
 from jobpool.supervisor.zygotes import Zygotes
 
-NEVER_S = float("inf")
 SWEEP_AGAIN_S = 0.005
 PATROL_EVERY_S = 1.0
 OUTPUT_TAIL_BYTES = 64 * 1024
@@ -206,18 +206,18 @@ class Children:
         if process.wants_write and not waited and number in self._processes:
             self._reactor.want_write(process, on=True)
 
-    def begin_watch(self, order: m.Watch) -> None:
+    def begin_watch(self, order: wm.Watch) -> None:
         """An attempt begins under a memory limit."""
         process = self._process(order.slot)
         if process is not None:
             process.bound_memory(order.memory_bytes)
             self.watch.begin(order, self._reactor.now_s())
 
-    def recall(self, number: int) -> None:
+    def recall(self, number: int, last_seq: int) -> None:
         """Take back what the child has not begun."""
         process = self._process(number)
         seqs = tuple(process.recall()) if process is not None else ()
-        self._reactor.feed(m.Recalled(number, seqs))
+        self._reactor.feed(m.Recalled(number, seqs, last_seq))
 
     def soft_timeout(self, number: int) -> None:
         """Raise the soft time limit in the child."""

@@ -15,10 +15,10 @@ from jobpool.core import events as ev
 from jobpool.core.settings import Settings
 from jobpool.errors import AppError, ConfigError, JobpoolError
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.resting import Resting
 from jobpool.supervisor.sizing import Sizing
 from jobpool.supervisor.slot import SlotState
 
@@ -34,7 +34,7 @@ class Loading:
         pools: by name.
         settings: the operator's.
         sizing: fills a pool once its zygote is up.
-        attempts: lets idle children go.
+        resting: lets idle children go.
         on_registry: called when the kinds are known, once all zygotes are up, and
             again whenever one has loaded the application anew.
     """
@@ -46,14 +46,14 @@ class Loading:
         settings: Settings,
         *,
         sizing: Sizing,
-        attempts: Attempts,
+        resting: Resting,
         on_registry: Callable[[Registry], None],
     ) -> None:
         self._desk = desk
         self._pools = pools
         self._settings = settings
         self._sizing = sizing
-        self._attempts = attempts
+        self._resting = resting
         self._on_registry = on_registry
         self._complete = False
         """All zygotes were up at once: the start is behind us."""
@@ -124,7 +124,7 @@ class Loading:
         for slot in pool.slots:
             slot.worn = slot.state is not SlotState.EMPTY
             if slot.state is SlotState.IDLE:
-                self._attempts.retire(slot)
+                self._resting.retire(slot)
         if size != pool.size:
             self._sizing.resize(pool, size, "the settings were reloaded")
 

@@ -12,6 +12,7 @@ from typing import Any
 from jobpool.core.events import Observer
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.children import Children
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.reactor import Reactor
@@ -78,10 +79,10 @@ class Loop:
             m.DropZygote: lambda c: zygotes.drop(c.pool),
             m.Fork: lambda c: children.fork(c.slot),
             m.Assign: lambda c: children.assign(c.slot, c.frames),
-            m.Watch: children.begin_watch,
-            m.Unwatch: lambda c: children.watch.rest(c.slot),
+            wm.Watch: children.begin_watch,
+            wm.Unwatch: lambda c: children.watch.rest(c.slot),
             m.Send: lambda c: children.send(c.slot, c.frame),
-            m.Recall: lambda c: children.recall(c.slot),
+            m.Recall: lambda c: children.recall(c.slot, c.last_seq),
             m.SoftTimeout: lambda c: children.soft_timeout(c.slot),
             m.SoftMemory: lambda c: children.soft_memory(c.slot),
             m.Dump: lambda c: children.dump(c.slot),

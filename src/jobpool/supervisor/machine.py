@@ -25,6 +25,7 @@ from jobpool.sandbox.frames import (
 )
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.desk import Desk
@@ -34,6 +35,7 @@ from jobpool.supervisor.loading import Loading
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.probation import Probation
 from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.resting import Resting
 from jobpool.supervisor.shutdown import Mode, Shutdown
 from jobpool.supervisor.sizing import Sizing
 from jobpool.supervisor.slot import (
@@ -84,29 +86,29 @@ class Machine:
             self.pools[pool.name] = pool
             self.slots += pool.slots
         self._desk = desk = Desk()
-        self._starts = Starts(self._desk, self.pools, self._freed)
-        self._attempts = Attempts(
-            self._desk, self.pools, rest=self._starts.rest, freed=self._freed
-        )
+        self._resting = resting = Resting(desk, self.pools, self._freed)
+        self._starts = Starts(desk, self.pools, rest=resting.rest, freed=self._freed)
+        self._attempts = Attempts(desk, self.pools, resting=resting, freed=self._freed)
         self._admission = Admission(desk, self.pools, settings.memory_budget_bytes)
         self._probation = Probation(
             desk, self.pools, self._admission, settings.probation_s
         )
         self._leasing = Leasing(
-            self._desk, self.pools, self._attempts, self._admission, self._probation
+            desk, self.pools, self._attempts, self._admission, self._probation
         )
-        self._fencing = Fencing(self._desk, self.pools, self._leasing)
-        self._sizing = Sizing(self._desk, self.pools, self._starts, self._attempts)
+        self._fencing = Fencing(desk, self.pools, self._leasing)
+        self._sizing = Sizing(desk, self.pools, self._starts, resting)
         self._loading = Loading(
-            self._desk,
+            desk,
             self.pools,
             settings,
             sizing=self._sizing,
-            attempts=self._attempts,
+            resting=resting,
             on_registry=on_registry,
         )
+        actors = (self._starts, self._attempts, resting)
         self._actions = {
-            name: getattr(self._starts, name, None) or getattr(self._attempts, name)
+            name: next(getattr(has, name) for has in actors if hasattr(has, name))
             for cells in ACTIONS.values()
             for name in cells.values()
             if name != IGNORE
@@ -125,9 +127,10 @@ class Machine:
             m.FramesArrived: self._frames_arrived,
             m.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
             m.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
-            m.OverMemory: lambda e: self._slot(
+            wm.OverMemory: lambda e: self._slot(
                 e.slot, SlotEvent.SOFT_MEMORY if e.soft else SlotEvent.OVER_MEMORY, e
             ),
+            wm.Restless: lambda e: self._slot(e.slot, SlotEvent.RESTLESS, e.said),
             m.Recalled: self._recalled,
             m.Granted: self._granted,
             m.GrantFailed: lambda _e: self._leasing.failed(),
@@ -226,7 +229,7 @@ class Machine:
         if slot.state is SlotState.IDLE:
             unwanted = slot.worn or self._sizing.has_surplus(pool)
             if self._desk.ending or unwanted:
-                self._attempts.retire(slot)
+                self._resting.retire(slot)
                 return
         else:
             self._sizing.fill(pool)
@@ -243,7 +246,7 @@ class Machine:
 
     def _recalled(self, event: m.Recalled) -> None:
         slot = self.slots[event.slot]
-        back = self._attempts.recalled(slot, frozenset(event.seqs))
+        back = self._attempts.recalled(slot, frozenset(event.seqs), event.last_seq)
         unwanted = [job for job in back if job.lease.token in self._canceling]
         self._canceling.difference_update(job.lease.token for job in unwanted)
         self._desk.hand_back(job.lease for job in unwanted)
@@ -268,7 +271,7 @@ class Machine:
                 self._handle(slot, SlotEvent.CANCEL)
             elif behind := tokens & {job.lease.token for job in slot.queue}:
                 self._canceling |= behind
-                self._desk.out.append(m.Recall(slot.number))
+                self._desk.out.append(m.Recall(slot.number, slot.seq))
 
     # -- the store's answers -------------------------------------------------------
 
@@ -326,11 +329,11 @@ class Machine:
         if self._shutdown.mode is Mode.STOPPING:
             self._handle(slot, SlotEvent.STOP, reason)
         elif slot.state is SlotState.IDLE:
-            self._attempts.retire(slot)
+            self._resting.retire(slot)
         elif slot.state is SlotState.BUSY:
             self._desk.out.append(m.Send(slot.number, Draining()))
             if len(slot.queue) > 1:
-                self._desk.out.append(m.Recall(slot.number))
+                self._desk.out.append(m.Recall(slot.number, slot.seq))
 
     def _maybe_finish(self) -> None:
         """End once every child is gone and every settlement is durable."""
@@ -345,12 +348,9 @@ class Machine:
                 return
         self._shutdown.finished = True
         held = desk.unsettled + self._leasing.waiting
+        code = 1 if held else 0
         desk.out.append(
-            m.Finish(
-                exit_code=1 if held else 0,
-                handed_back=desk.interrupted,
-                leases_held=held,
-            )
+            m.Finish(exit_code=code, handed_back=desk.interrupted, leases_held=held)
         )
 
     # -- deadlines -----------------------------------------------------------------

@@ -20,6 +20,7 @@ from jobpool.sandbox.frames import Answer, FromChild, RunJob, ToChild
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor import watchmessages as wm
 
 # -- events --------------------------------------------------------------------------
 
@@ -95,21 +96,13 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     fenced: bool = False  # its zygote may have killed it: its leases had run out
 
 
-class OverMemory(msgspec.Struct, frozen=True):
-    """A busy child's tree is over its memory limit, or the soft one, confirmed."""
-
-    slot: int
-    seq: int
-    """The attempt that was looked at."""
-    rss_bytes: int
-    soft: bool = False
-
-
 class Recalled(msgspec.Struct, frozen=True):
     """These sequence numbers were taken back before the child began them."""
 
     slot: int
     seqs: tuple[int, ...]
+    last_seq: int
+    """Of what the recall was for; what was sent later is not meant."""
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -203,7 +196,8 @@ SupervisorEvent = (
     | FramesArrived
     | FrameBroken
     | ChildExited
-    | OverMemory
+    | wm.OverMemory
+    | wm.Restless
     | Recalled
     | Granted
     | GrantFailed
@@ -263,21 +257,6 @@ class Assign(msgspec.Struct, frozen=True):
     frames: list[RunJob]
 
 
-class Watch(msgspec.Struct, frozen=True):
-    """An attempt begins: hold its child's tree to this memory limit."""
-
-    slot: int
-    seq: int
-    memory_bytes: int
-    memory_soft_bytes: int | None = None
-
-
-class Unwatch(msgspec.Struct, frozen=True):
-    """No attempt runs in the slot any more."""
-
-    slot: int
-
-
 class Send(msgspec.Struct, frozen=True):
     """Send a message to a child."""
 
@@ -289,6 +268,8 @@ class Recall(msgspec.Struct, frozen=True):
     """Take back what the child has not begun; `Recalled` follows at once."""
 
     slot: int
+    last_seq: int
+    """The last that it was sent."""
 
 
 class SoftTimeout(msgspec.Struct, frozen=True):
@@ -380,8 +361,8 @@ Command = (
     | DropZygote
     | Fork
     | Assign
-    | Watch
-    | Unwatch
+    | wm.Watch
+    | wm.Unwatch
     | Send
     | Recall
     | SoftTimeout

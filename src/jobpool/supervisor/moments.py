@@ -6,6 +6,9 @@ from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
 
 RECALL_AFTER_S = 0.05
 """Jobs sent ahead are taken back when the one before them takes so long."""
+DOUBT_AFTER_S = 0.5
+"""So long after it was sent, a child must have begun its first job: if it is not known
+to have, it is recalled. A child that speaks falsely could else keep it waiting."""
 NOTE_AFTER_S = 1.0
 """Attempts that last longer are noted in the store as started."""
 SOFT_AGAIN_S = 0.05
@@ -37,6 +40,18 @@ def dump_at(began_s: float, timeout_s: float) -> float:
     return began_s + timeout_s - min(DUMP_AHEAD_S, DUMP_AHEAD_SHARE * timeout_s)
 
 
+def recall_at(slot: Slot) -> float:
+    """Return when what the child has not begun is to be taken back."""
+    if slot.recalling:
+        return NEVER_S
+    if len(slot.queue) > 1:
+        return slot.recall_s
+    job = slot.queue[0]
+    if job.begun or job.started_s is None:
+        return NEVER_S
+    return max(job.started_s + DOUBT_AFTER_S, slot.recall_s)
+
+
 def next_moment(slot: Slot, now_s: float) -> float:
     """Return when a busy slot's running attempt next needs attention."""
     job = slot.queue[0]
@@ -48,7 +63,7 @@ def next_moment(slot: Slot, now_s: float) -> float:
         write_at(job),
         began_s + limits.timeout_s,
         NEVER_S if silent_s is None else job.beat_s + silent_s,
-        NEVER_S if len(slot.queue) < 2 or slot.recalling else slot.recall_s,  # noqa: PLR2004 - nothing waits behind it
+        recall_at(slot),
         NEVER_S if job.dumped else dump_at(began_s, limits.timeout_s),
         NEVER_S if job.noted else began_s + NOTE_AFTER_S,
     )

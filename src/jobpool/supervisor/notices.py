@@ -120,6 +120,16 @@ def protocol_broken(at_ms: int, slot_name: str, message: str) -> ev.Event:
     return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its child sent {message}")
 
 
+def child_restless(at_ms: int, slot_name: str, said: str) -> ev.Event:
+    """A child without a job does not rest; no job pays for that."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"{slot_name}: its child, which should wait for a job, {said}; it is "
+        "replaced. It was stopped, or works in a thread of native code, or a handler "
+        "has declared its own end and goes on",
+    )
+
+
 def idle_child_ended(at_ms: int, slot_name: str, how: str) -> ev.Event:
     """A child died between jobs; nobody is to blame."""
     return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its idle child ended ({how})")

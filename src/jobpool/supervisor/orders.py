@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobpool.sandbox.frames import RunJob
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.slot import Assigned, Slot
 
 
@@ -26,7 +26,7 @@ def run_job(job: Assigned) -> RunJob:
     )
 
 
-def watch(slot: Slot, job: Assigned) -> m.Watch:
+def watch(slot: Slot, job: Assigned) -> wm.Watch:
     """Return what the slot's child is held to while the attempt runs."""
     limits = job.limits
-    return m.Watch(slot.number, job.seq, limits.memory_bytes, limits.memory_soft_bytes)
+    return wm.Watch(slot.number, job.seq, limits.memory_bytes, limits.memory_soft_bytes)

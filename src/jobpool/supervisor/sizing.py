@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jobpool.core import events as ev
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.attempts import STUCK_S, Attempts
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.resting import STUCK_S, Resting
 from jobpool.supervisor.scaler import PoolView, wanted_size
 from jobpool.supervisor.slot import Slot, SlotState
 from jobpool.supervisor.starts import Starts
@@ -26,16 +26,16 @@ class Sizing:
         desk: shared with the rest of the core.
         pools: by name.
         starts: makes children.
-        attempts: lets them go.
+        resting: lets them go.
     """
 
     def __init__(
-        self, desk: Desk, pools: dict[str, Pool], starts: Starts, attempts: Attempts
+        self, desk: Desk, pools: dict[str, Pool], starts: Starts, resting: Resting
     ) -> None:
         self._desk = desk
         self._pools = pools
         self._starts = starts
-        self._attempts = attempts
+        self._resting = resting
 
     def has_surplus(self, pool: Pool) -> bool:
         """Say whether the pool has more children than it should."""
@@ -111,7 +111,7 @@ class Sizing:
         self.fill(pool)
         for slot in reversed(pool.slots):
             if slot.state is SlotState.IDLE and self.has_surplus(pool):
-                self._attempts.retire(slot)
+                self._resting.retire(slot)
 
 
 def _is_dying(slot: Slot, now_s: float) -> bool:

@@ -1,8 +1,8 @@
 """A slot: room for one child. Its states, and what each event means in each.
 
 `ACTIONS` is total over states and events. A cell names the method of
-`starts.Starts` or `attempts.Attempts` that handles it; `ignore` and `impossible` are
-cells like any other, so that a test can walk the whole table.
+`starts.Starts`, `attempts.Attempts` or `resting.Resting` that handles it; `ignore` and
+`impossible` are cells like any other, so that a test can walk the whole table.
 
     EMPTY -> FORKING -> STARTING -> IDLE <-> BUSY
                                      |        |
@@ -60,6 +60,8 @@ class SlotEvent(StrEnum):
     OVER_MEMORY = "over_memory"
     SOFT_MEMORY = "soft_memory"
     """Over its soft limit only."""
+    RESTLESS = "restless"
+    """Without a job, it does what no child at rest does."""
     CANCEL = "cancel"
     DEADLINE = "deadline"
     STOP = "stop"
@@ -79,6 +81,7 @@ _UNEXPECTED = {
     _E.EXITED: "impossible",
     _E.OVER_MEMORY: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
+    _E.RESTLESS: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
     _E.STOP: IGNORE,
@@ -95,6 +98,7 @@ _WITHOUT_CHILD = {
     **dict.fromkeys(_E, "impossible"),
     _E.OVER_MEMORY: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
+    _E.RESTLESS: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
     _E.STOP: IGNORE,
@@ -118,6 +122,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
     _S.IDLE: {
         **_UNEXPECTED,
         _E.EXITED: "died_idle",
+        _E.RESTLESS: "restless",
         _E.DEADLINE: "aged",
         _E.STOP: "retire",
     },
@@ -138,6 +143,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
     _S.RETIRING: {
         **_UNEXPECTED,
         _E.EXITED: "retired",
+        _E.RESTLESS: "restless",
         _E.DEADLINE: "retire_late",
         _E.STOP: "kill_now",
     },
@@ -160,6 +166,8 @@ class Assigned:
     """Monotonic time at which it became its child's first; None: still behind."""
     soft_s: float = NEVER_S
     """When the soft time limit is signalled, or signalled again."""
+    begun: bool = False
+    """Its ticket is known to be taken: a recall did not bring it back."""
     soft_memory_said: bool = False
     noted: bool = False
     dumped: bool = False
@@ -201,11 +209,22 @@ class Slot:
     start_error: str = ""
     asking: int = 0
     """Requests of the child's that are with the store."""
-    idled: int = 0
-    """Recalls in a row that brought everything back: it begins nothing."""
+    idled_s: float = 0.0
+    """How long it has been sent jobs, in a row, and has begun none of them."""
     recalling: bool = False
     """A recall is under way."""
     recall_s: float = NEVER_S
     """When what is behind the running attempt is recalled, or recalled again."""
     worn: bool = False
     """The child has had its share of jobs, time or memory: it is to be replaced."""
+
+
+def empty(slot: Slot) -> None:
+    """The slot has no child any more."""
+    slot.state = SlotState.EMPTY
+    slot.killed = None
+    slot.killed_seq = 0
+    slot.dones.clear()
+    slot.recalling = False
+    slot.asking = 0
+    slot.deadline_s = NEVER_S

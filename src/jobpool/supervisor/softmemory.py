@@ -5,6 +5,7 @@ from __future__ import annotations
 from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.errors import JobpoolBug
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.slot import Slot
 
@@ -21,7 +22,7 @@ class SoftMemory:
 
     def passed(self, slot: Slot, detail: object) -> None:
         """The tree of a busy slot's child is over the limit."""
-        if not isinstance(detail, m.OverMemory):
+        if not isinstance(detail, wm.OverMemory):
             raise JobpoolBug(f"SOFT_MEMORY came with {type(detail).__name__}")
         job = slot.queue[0]
         if detail.seq != job.seq:

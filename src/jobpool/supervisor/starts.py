@@ -13,7 +13,7 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
-from jobpool.supervisor.slot import NEVER_S, Slot, SlotState
+from jobpool.supervisor.slot import Slot, SlotState, empty
 
 FORK_LATE_S = 5.0
 START_LATE_S = 60.0
@@ -28,21 +28,29 @@ class Starts:
     Args:
         desk: shared with the rest of the core.
         pools: by name.
+        rest: called with a slot whose child waits for a job.
         freed: called with a slot that can take work, or needs another child.
     """
 
     def __init__(
-        self, desk: Desk, pools: dict[str, Pool], freed: Callable[[Slot], None]
+        self,
+        desk: Desk,
+        pools: dict[str, Pool],
+        *,
+        rest: Callable[[Slot], None],
+        freed: Callable[[Slot], None],
     ) -> None:
         self._desk = desk
         self._pools = pools
+        self._rest = rest
         self._freed = freed
 
     def fork(self, slot: Slot) -> None:
         """Ask for a child."""
         slot.state = SlotState.FORKING
         slot.child += 1
-        slot.jobs = slot.idled = 0
+        slot.jobs = 0
+        slot.idled_s = 0.0
         slot.worn = False
         slot.start_error = ""
         self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
@@ -77,7 +85,7 @@ class Starts:
         self._pools[slot.pool].fork_failures = 0
         if self._desk.ending:
             self._desk.out.append(m.Send(slot.number, Draining()))
-        self.rest(slot)
+        self._rest(slot)
 
     def start_failed(self, slot: Slot, message: object) -> None:
         """The child says why it could not set itself up; its exit follows."""
@@ -112,13 +120,6 @@ class Starts:
         self._desk.say(event)
         self._freed(slot)
 
-    def rest(self, slot: Slot) -> None:
-        """The slot's child waits for a job."""
-        slot.state = SlotState.IDLE
-        settings = self._pools[slot.pool].settings
-        self._desk.wake_slot_at(slot, slot.born_s + settings.recycle_age_s)
-        self._freed(slot)
-
     def _failed(self, slot: Slot, message: str) -> None:
         """Try again later, ever more rarely."""
         pool, desk = self._pools[slot.pool], self._desk
@@ -129,14 +130,3 @@ class Starts:
         desk.wake_at(pool.fork_retry_s)
         desk.say(notices.child_not_started(desk.now_ms, slot.name, message, pause_s))
         self._freed(slot)
-
-
-def empty(slot: Slot) -> None:
-    """The slot has no child any more."""
-    slot.state = SlotState.EMPTY
-    slot.killed = None
-    slot.killed_seq = 0
-    slot.dones.clear()
-    slot.recalling = False
-    slot.asking = 0
-    slot.deadline_s = NEVER_S

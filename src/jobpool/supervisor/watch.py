@@ -1,6 +1,8 @@
-"""Looks at the memory of busy children, the more often the nearer to their limit.
+"""Looks at the memory of children, the more often the nearer to their limit.
 
-Only slots that run an attempt are looked at. Resident memory is the trigger; before
+Only children that have run an attempt are looked at: while they run one, and more
+seldom while they say that they have none (`stillness`: whether that is so). Resident
+memory is the trigger; before
 a child is called over its limit, the figure is confirmed without what it merely
 shares or maps (`ChildProcess.confirm_over`). A soft limit is told now and again for as
 long as it is passed: the child may not have heard.
@@ -12,25 +14,31 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jobpool.core.quantity import show_size
 from jobpool.sandbox.meter import next_look_s
 from jobpool.sandbox.process import ChildProcess
-from jobpool.sandbox.procfs import EXHAUSTED
-from jobpool.supervisor import messages as m
+from jobpool.sandbox.procfs import EXHAUSTED, descendants_of, resident_bytes
+from jobpool.sandbox.stillness import Stillness
+from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
 BLIND_S = 0.1
 """When nothing can be seen, for want of descriptors, it is looked again after it."""
 
+REST_LOOK_S = 2.0
+"""A child at rest is looked at so often, all of them in one turn of the loop."""
 OUTPUT_KEEP_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
 class Watched:
-    """One busy slot."""
+    """One slot's child."""
 
     process: ChildProcess
-    limit_bytes: int
     output_max_bytes: int
+    stillness: Stillness
+    limit_bytes: int = 0
+    """The attempt's; at rest, still that of the last one."""
     soft_bytes: int | None = None
     soft_s: float = 0.0
     """When the soft limit may be told, or told again."""
@@ -40,18 +48,22 @@ class Watched:
     look_s: float = 0.0
     seq: int = 0
     """The attempt that is being watched."""
-    active: bool = True
+    active: bool = False
+    """It is looked at."""
+    resting: bool = False
+    """It says that it has no job."""
 
 
 class Watch:
     """The memory watch over all slots.
 
     Args:
-        over: told of a slot whose attempt is over a limit.
+        tell: told of a slot whose attempt is over a limit, or whose child does not
+            rest when it should.
     """
 
-    def __init__(self, over: Callable[[m.OverMemory], None]) -> None:
-        self._over = over
+    def __init__(self, tell: Callable[[wm.OverMemory | wm.Restless], None]) -> None:
+        self._tell = tell
         self._watched: dict[int, Watched] = {}
         self._looks: list[tuple[float, int]] = []
 
@@ -61,13 +73,14 @@ class Watch:
 
     def adopt(self, number: int, process: ChildProcess, output_max_bytes: int) -> None:
         """A slot has a new child."""
-        self._watched[number] = Watched(process, 0, output_max_bytes, active=False)
+        stillness = Stillness(process.job_pid)
+        self._watched[number] = Watched(process, output_max_bytes, stillness)
 
     def drop(self, number: int) -> None:
         """A slot's child is gone."""
         self._watched.pop(number, None)
 
-    def begin(self, order: m.Watch, now_s: float) -> None:
+    def begin(self, order: wm.Watch, now_s: float) -> None:
         """An attempt begins: hold it to its limits."""
         number = order.slot
         watched = self._watched[number]
@@ -78,16 +91,18 @@ class Watch:
         nearest = watched.soft_bytes or watched.limit_bytes
         look_s = now_s + next_look_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
+        watched.resting = False
         if not watched.active or look_s < watched.look_s:
             watched.active = True
             watched.look_s = look_s
             heapq.heappush(self._looks, (look_s, number))
 
     def rest(self, number: int) -> None:
-        """No attempt runs in the slot any more; its pending look lapses."""
+        """No attempt runs in the slot any more; its pending look goes to its rest."""
         watched = self._watched.get(number)
-        if watched is not None:
-            watched.active = False
+        if watched is not None and not watched.resting:
+            watched.resting = True
+            watched.stillness.begin()
 
     def peak_bytes(self, number: int) -> int:
         """Return the highest memory seen in the slot's present attempt."""
@@ -110,6 +125,9 @@ class Watch:
                 heapq.heappush(self._looks, (watched.look_s, number))
 
     def _look_at(self, number: int, watched: Watched, now_s: float) -> None:
+        if watched.resting:
+            self._look_at_rest(number, watched, now_s)
+            return
         process = watched.process
         rss = process.rss_bytes() + process.tree_rss_bytes()
         watched.peak_bytes = max(watched.peak_bytes, rss)
@@ -120,7 +138,7 @@ class Watch:
             confirmed = process.confirm_over(watched.limit_bytes)
             if confirmed > watched.limit_bytes:
                 watched.active = False
-                self._over(m.OverMemory(number, watched.seq, confirmed))
+                self._tell(wm.OverMemory(number, watched.seq, confirmed))
                 return
             rss = min(rss, watched.limit_bytes)
         nearest = watched.limit_bytes
@@ -129,6 +147,29 @@ class Watch:
         elif watched.soft_bytes is not None:
             self._look_at_soft(number, watched, watched.soft_bytes, now_s)
         watched.look_s = now_s + next_look_s(rss, nearest, grows=grows)
+        heapq.heappush(self._looks, (watched.look_s, number))
+
+    def _look_at_rest(self, number: int, watched: Watched, now_s: float) -> None:
+        """Look whether a child that says that it has no job does nothing."""
+        process = watched.process
+        below = descendants_of(process.job_pid)
+        rss = process.rss_bytes() + sum(map(resident_bytes, below))
+        grows = rss > watched.seen_bytes
+        watched.seen_bytes = rss
+        limit_bytes = watched.limit_bytes
+        said = watched.stillness.look(now_s, below)
+        if rss > limit_bytes:
+            confirmed = process.confirm_over(limit_bytes)
+            if confirmed > limit_bytes:
+                said = f"has {show_size(confirmed)}, {show_size(limit_bytes)} allowed"
+        if said:
+            watched.active = False
+            self._tell(wm.Restless(number, said))
+            return
+        if grows:
+            watched.look_s = now_s + next_look_s(min(rss, limit_bytes), limit_bytes)
+        else:
+            watched.look_s = (now_s // REST_LOOK_S + 1.0) * REST_LOOK_S
         heapq.heappush(self._looks, (watched.look_s, number))
 
     def _look_at_soft(
@@ -140,4 +181,4 @@ class Watch:
         watched.soft_s = now_s + SOFT_AGAIN_S
         confirmed = watched.process.confirm_over(soft_bytes)
         if confirmed > soft_bytes:
-            self._over(m.OverMemory(number, watched.seq, confirmed, soft=True))
+            self._tell(wm.OverMemory(number, watched.seq, confirmed, soft=True))

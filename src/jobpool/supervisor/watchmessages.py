@@ -1,0 +1,37 @@
+"""Events and commands of the watch over children; part of `messages`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OverMemory(msgspec.Struct, frozen=True):
+    """A busy child's tree is over its memory limit, or the soft one, confirmed."""
+
+    slot: int
+    seq: int
+    """The attempt that was looked at."""
+    rss_bytes: int
+    soft: bool = False
+
+
+class Restless(msgspec.Struct, frozen=True):
+    """A child without a job does what no child at rest does."""
+
+    slot: int
+    said: str
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """An attempt begins: hold its child's tree to this memory limit."""
+
+    slot: int
+    seq: int
+    memory_bytes: int
+    memory_soft_bytes: int | None = None
+
+
+class Unwatch(msgspec.Struct, frozen=True):
+    """No attempt runs in the slot any more: look whether its child rests."""
+
+    slot: int

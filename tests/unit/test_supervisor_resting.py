@@ -1,0 +1,110 @@
+"""Children that say that they have no job, and those that begin none."""
+
+from __future__ import annotations
+
+import signal
+
+from jobpool.core.outcome import Outcome
+from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor.slot import SlotState
+from world import MIB, World, pool
+
+
+def one_done() -> World:
+    """Return a world whose only child has ended one job."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.ring()
+    world.done(0)
+    world.commands.clear()
+    return world
+
+
+def test_a_job_that_is_not_begun_is_taken_back_and_runs_elsewhere() -> None:
+    """A handler that goes on after its own end keeps no other job waiting for long."""
+    world = World(pool("cpu", 2)).up()
+    world.deaf_children = True
+    job = world.job()
+    world.ring()
+    world.wait(0.6)
+    (recall,) = world.took(m.Recall)
+    assert isinstance(recall, m.Recall)
+    slot = world.machine.slots[recall.slot]
+    world.recalled(recall.slot, slot.queue)
+    assert world.settled == []
+    world.deaf_children = False
+    world.wait(0.6)
+    busy = [s.number for s in world.machine.slots if s.queue]
+    assert len(busy) == 1
+    world.done(busy[0])
+    assert [(s.id, s.outcome) for s in world.settled] == [(job.id, Outcome.SUCCEEDED)]
+
+
+def test_who_begins_nothing_twice_is_killed() -> None:
+    """It has no job, and so no job pays for that."""
+    world = one_done()
+    world.deaf_children = world.takes_back = True
+    job = world.job()
+    world.ring()
+    for _ in range(2):
+        world.wait(0.6)
+        world.recalled(0, world.machine.slots[0].queue)
+    assert world.took(m.Kill)
+    world.deaf_children = False
+    world.died(0, signal=signal.SIGKILL)
+    world.ring()
+    world.done(0)
+    assert {s.outcome for s in world.settled if s.id == job.id} == {
+        None,
+        Outcome.SUCCEEDED,
+    }
+
+
+def test_a_job_that_has_begun_is_asked_about_once() -> None:
+    """A ticket that is gone is proof: no further recall, however long it runs."""
+    world = one_done()
+    world.job()
+    world.ring()
+    world.wait(5.0)
+    assert len(world.took(m.Recall)) == 1
+
+
+def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
+    """A job that took the place of the one that was asked about is asked about, too."""
+    world = one_done()
+    world.deaf_children = True
+    world.job()
+    world.ring()
+    world.wait(0.6)
+    (recall,) = world.took(m.Recall)
+    assert isinstance(recall, m.Recall)
+    world.job()
+    world.done(0)
+    assert len(world.machine.slots[0].queue) == 1
+    world.step(m.Recalled(0, (), recall.last_seq))
+    world.wait(0.6)
+    assert len(world.took(m.Recall)) == 1
+
+
+def test_who_does_not_rest_is_replaced_and_nobody_pays() -> None:
+    """What goes on after its end is killed; its job stays settled as it was."""
+    world = one_done()
+    settled = len(world.settled)
+    world.step(wm.Restless(0, "uses 100% of a processor"))
+    assert world.machine.slots[0].state is SlotState.KILLED
+    assert world.took(m.Kill)
+    world.died(0, signal=signal.SIGKILL)
+    assert len(world.settled) == settled
+    assert world.machine.slots[0].state is SlotState.IDLE
+    assert any("should wait for a job" in str(e) for e in world.said)
+
+
+def test_a_late_word_of_the_watch_does_not_end_a_running_job() -> None:
+    """What was seen at rest says nothing of the job that has begun since."""
+    world = one_done()
+    world.job()
+    world.ring()
+    world.step(wm.Restless(0, f"has {600 * MIB}"))
+    assert world.machine.slots[0].state is SlotState.BUSY
+    assert not world.took(m.Kill)
