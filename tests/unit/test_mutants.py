@@ -20,6 +20,7 @@ def mutants():
         import mutants.change
         import mutants.python_changes
         import mutants.report
+        import mutants.selection
         import mutants.sql_changes
     finally:
         sys.path.remove(str(LIB))
@@ -118,6 +119,23 @@ def test_two_equal_lines_are_two_mutants(mutants):
     keys = [change.key for change in mutants.change.numbered(kinds)]
     assert len(set(keys)) == len(keys) == 2
     assert [change.key for change in mutants.change.numbered(moved)] == keys
+
+
+def test_another_clone_goes_on_where_one_has_stopped(mutants, tmp_path):
+    """A verdict is for what files say and are called, wherever they lie."""
+    hashes = []
+    for clone, file, text in (
+        ("one", "a.py", "x"),
+        ("two", "a.py", "x"),
+        ("three", "b.py", "x"),
+        ("four", "a.py", "y"),
+    ):
+        folder = tmp_path / clone / "src"
+        folder.mkdir(parents=True)
+        (folder / file).write_text(text)
+        hashes.append(mutants.selection.hash_of(tmp_path / clone, folder))
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
 
 
 def test_the_score_leaves_equivalents_out_and_says_how_sure_it_is(mutants):

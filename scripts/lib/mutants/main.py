@@ -176,7 +176,8 @@ class _Records:
 
     def __init__(self, tests_s: float) -> None:
         self._path = _WORK / "verdicts.jsonl"
-        self._stamp = f"{hash_of(_TOP / 'src/jobpool', _TOP / 'tests')} {tests_s}"
+        sources = hash_of(_TOP, _TOP / "src/jobpool", _TOP / "tests")
+        self._stamp = f"{sources} {tests_s}"
         self._hashes: dict[str, str] = {}
         self._known: dict[str, dict[str, Any]] = {}
         if self._path.exists():
@@ -215,7 +216,7 @@ class _Records:
             file.write(json.dumps(found) + "\n")
 
     def _hash_of(self, file: str) -> str:
-        return self._hashes.setdefault(file, hash_of(_TOP / file))
+        return self._hashes.setdefault(file, hash_of(_TOP, _TOP / file))
 
 
 class _Progress:

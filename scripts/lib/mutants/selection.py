@@ -34,14 +34,20 @@ _WATCHED_AT_ONCE = 30
 Seen = dict[str, Any]
 
 
-def hash_of(*paths: Path) -> str:
-    """Return one hash of files, and of all files in folders."""
+def hash_of(top: Path, *paths: Path) -> str:
+    """Return one hash of files, and of all files in folders.
+
+    Args:
+        top: names are taken from here on: another clone has the same hash.
+        paths: below it.
+    """
     found = hashlib.sha256()
     for path in paths:
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in files:
             if file.is_file() and "__pycache__" not in file.parts:
-                found.update(f"{file}\0".encode() + file.read_bytes() + b"\0")
+                name = file.relative_to(top).as_posix()
+                found.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 
 
@@ -146,12 +152,12 @@ def watched(
     top: Path, cache: Path, environment: Mapping[str, str], jobs: int
 ) -> list[Seen]:
     """Return what each test file's tests reach; watch those that are not known yet."""
-    source = hash_of(top / "src/jobpool", *(top / "tests").glob("*.py"))
+    source = hash_of(top, top / "src/jobpool", *sorted((top / "tests").glob("*.py")))
     known: dict[str, Seen] = {}
     if cache.exists():
         known = json.loads(cache.read_text(encoding="utf-8"))
     stamps = {
-        str(file.relative_to(top)): hash_of(file, *file.parent.glob("conftest.py"))
+        str(file.relative_to(top)): hash_of(top, file, *file.parent.glob("conftest.py"))
         + source
         for pattern in TESTS
         for file in sorted(top.glob(pattern))
