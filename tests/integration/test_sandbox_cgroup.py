@@ -32,7 +32,15 @@ if os.fork() == 0:
         os.execve(sys.executable, ["x", "-c", "import time; time.sleep(1000)"], {})
 os._exit(0)
 """
-"""A daemon that nothing but its cgroup leads to."""
+"""A daemon that nothing but its cgroup leads to: it is one once it is called x."""
+
+
+def called(pid):
+    """Return the first word of a process's command line; "": it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def may_divide():
@@ -146,7 +154,12 @@ def test_a_daemon_that_nothing_else_leads_to_ends_with_its_run(tmp_path):
     join_and_leave = f"open('{group.zygotes}/cgroup.procs', 'w').write('0')\n{LEAVER}"
     subprocess.run([sys.executable, "-c", join_and_leave], check=True)
     members = Group(group.zygotes).members
-    wait_until(lambda: len(members()) == 1, PATIENCE_S, "it is there, its parents gone")
+    # One alone is not enough: it may be the parent, which is yet to fork the daemon.
+    wait_until(
+        lambda: [called(pid) for pid in members()] == ["x"],
+        PATIENCE_S,
+        "it is there, its parents gone",
+    )
     (daemon,) = members()
     supervisor.kill()
     supervisor.wait()
