@@ -69,6 +69,8 @@ class Violation(NamedTuple):
     job: int
     """0: it is about no single one."""
     text: str
+    token: int = 0
+    """0: it is about no single attempt."""
 
 
 def violations(history: History) -> list[Violation]:
@@ -279,7 +281,9 @@ def _too_early(history: History) -> Iterator[Violation]:
 
 def innocence(history: History) -> Iterator[Violation]:
     """I7: every outcome is what its own attempt did; crashes are its own deaths."""
-    for job, text in (*unjust_verdicts(history), *unjust_losses(history)):
+    for found in unjust_verdicts(history):
+        yield Violation("I7", *found)
+    for job, text in unjust_losses(history):
         yield Violation("I7", job, text)
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import pwd
 import secrets
+import select
 import socket
 import subprocess
 import sys
@@ -29,6 +30,8 @@ OWNER = "jobpool_owner"
 FOLDER_OF_VERSION = {"16": "pginstall", "18": "pginstall18"}
 INITDB_S_MAX = 60
 CLOSE_S_MAX = 30
+COMMAND_S_MAX = 60.0
+"""Longer than the guardian itself waits for anything."""
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -196,7 +199,10 @@ class OwnServer(Server):
         with self._lock:
             self._guardian.stdin.write(line + "\n")
             self._guardian.stdin.flush()
-            answer = self._guardian.stdout.readline()
+            out = self._guardian.stdout
+            if not select.select([out], [], [], COMMAND_S_MAX)[0]:
+                raise TimeoutError(f"{line}: no answer in {COMMAND_S_MAX:g} s")
+            answer = out.readline()
         error = json.loads(answer).get("error") if answer else "the guardian has ended"
         if error:
             raise RuntimeError(f"{line}: {error}")

@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple
 
 STOP_S_MAX = 60.0
+KILL_S_MAX = 30.0
 
 
 class Pause(NamedTuple):
@@ -67,7 +68,7 @@ class Service:
         """Kill the supervisor without a word to it, whatever it does."""
         if self.pid is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(KILL_S_MAX)
             self._process = None
         self._paused_ms = None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from history import (
     Budgets,
@@ -38,7 +39,15 @@ ALLOWED: Mapping[str, frozenset[str]] = {
 """Which outcomes an attempt may be given, by what ended it."""
 GUILT: Mapping[str, str] = {"over_memory": "out_of_memory", "lied": "crashed"}
 """What else a supervisor may have killed it for."""
-Finding = tuple[int, str]
+
+
+class Finding(NamedTuple):
+    """What is unjust."""
+
+    job: int
+    text: str
+    token: int = 0
+    """0: it is about no single attempt."""
 
 
 def unjust_verdicts(history: History) -> Iterator[Finding]:
@@ -77,24 +86,25 @@ def _past_their_limits(
 
 
 def _unjust(settled: Settled, end: Ended | None, begun: bool) -> Iterator[Finding]:
-    job, outcome = settled.job, settled.outcome
+    job, token, outcome = settled.job, settled.token, settled.outcome
     if outcome is None:
         if begun and not settled.presumed:
-            yield job, f"{settled.token} had begun, and was handed back uncounted"
+            text = f"{token} had begun, and was handed back uncounted"
+            yield Finding(job, text, token)
         return
     if not begun:
         if not (outcome == "lost" and settled.presumed):
-            yield job, f"{settled.token} never began, and is {outcome}"
+            yield Finding(job, f"{token} never began, and is {outcome}", token)
         return
     if settled.by_itself:
         return  # whatever it does afterwards
     if end is None:
         if not (outcome == "lost" and settled.presumed):
-            yield job, f"{settled.token} still runs, and is {outcome}"
+            yield Finding(job, f"{token} still runs, and is {outcome}", token)
         return
     allowed = ALLOWED[end.cause] | {GUILT[g] for g in end.guilt if g in GUILT}
     if outcome not in allowed:
-        yield job, f"{settled.token} ended by {end.cause}, and is {outcome}"
+        yield Finding(job, f"{token} ended by {end.cause}, and is {outcome}", token)
 
 
 class Spent:
@@ -144,7 +154,8 @@ def _misjudged(
         wanted = "canceled"
     if record.state != wanted:
         how = f"{record.outcome} after {dict(spent.outcomes)}"
-        yield record.job, f"{how}: became {record.state}, expected {wanted}"
+        text = f"{how}: became {record.state}, expected {wanted}"
+        yield Finding(record.job, text)
 
 
 def _wanted_state(  # noqa: PLR0911 - one line per promise, in their order
@@ -184,9 +195,11 @@ def _miscounted(final: FinalJob, count: Counter[str], tried: int) -> Iterator[Fi
     losses = final.recoveries + final.interruptions - count["interrupted"]
     if not 0 <= losses <= count["lost"]:
         text = f"its row counts {losses} losses, {count['lost']} were settled"
-        yield final.job, text
+        yield Finding(final.job, text)
     for name, wanted in sums.items():
         if (seen := getattr(final, name)) != wanted:
-            yield final.job, f"its row counts {seen} {name}, {wanted} were settled"
+            text = f"its row counts {seen} {name}, {wanted} were settled"
+            yield Finding(final.job, text)
     if len(final.attempts) != tried:
-        yield final.job, f"{len(final.attempts)} attempts stored, {tried} settled"
+        text = f"{len(final.attempts)} attempts stored, {tried} settled"
+        yield Finding(final.job, text)

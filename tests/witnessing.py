@@ -2,6 +2,9 @@
 
 import threading
 
+FINISH_S_MAX = 120.0
+"""The work at hand may be a call to a store that is only just coming back."""
+
 
 class Witness(threading.Thread):
     """A thread that works until `finish`, which raises what it died of."""
@@ -23,8 +26,14 @@ class Witness(threading.Thread):
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Let the work at hand be done, and end."""
+        """Let the work at hand be done, and end.
+
+        Raises:
+            TimeoutError: it is not done, after far longer than it should take.
+        """
         self._ends.set()
-        self.join()
+        self.join(FINISH_S_MAX)
+        if self.is_alive():
+            raise TimeoutError(f"{self.name} still works after {FINISH_S_MAX:g} s")
         if self._error is not None:
             raise self._error

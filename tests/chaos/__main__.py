@@ -9,10 +9,13 @@ by side, nobody blamed for another's death, nothing left behind.
 
 import argparse
 import contextlib
+import faulthandler
 import os
 import subprocess
 import sys
 
+BEYOND_S_MAX = 600
+"""A run may take so much longer than it is told to: starts, ends and the check."""
 ALONE = "CHAOS_ALONE"
 INIT = 'mount -t tmpfs none /dev/shm; "$@"; exit $?'
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -28,7 +31,7 @@ def options_of(words):
     parser.add_argument("--calm", type=float, default=10.0, help="seconds, at first")
     parser.add_argument("--drain", type=float, default=120.0, help="seconds at most")
     parser.add_argument("--json", metavar="FILE", help="where the figures go, too")
-    parser.add_argument("--keep", action="store_true", help="keep logs and marks")
+    parser.add_argument("--keep", action="store_true", help="keep all accounts")
     return parser.parse_args(words)
 
 
@@ -56,6 +59,9 @@ def main(words):
     isolate()
     from chaos import figures, play
 
+    # The last resort: a run that hangs says where, and ends.
+    planned_s = 60 * options.minutes + options.calm + options.outage + options.drain
+    faulthandler.dump_traceback_later(planned_s + BEYOND_S_MAX, exit=True)
     values, told = play.play(
         play.Options(
             store=options.store,

@@ -20,6 +20,7 @@ LAPSING = frozenset(
     ("supervisor stopped beyond the TTL", "black hole", "outage", "store locked")
 )
 DEED_OF = {"crashed": "die", "timed_out": "hang"}
+HOGGING = frozenset(("hog", "burst"))
 DEATHS = ("child killed", "child stopped for good")
 POISON = frozenset(("segfault", "leave", "hog"))
 ATTEMPTS_MAX, CRASHES_MAX, LOST_MAX = 5, 3, 5
@@ -213,6 +214,24 @@ class Accounts:
             self.shared and self._was_kept_away(lease, after_s=LATELY_S)
         )
 
+    def may_burst(self, lease):
+        """Say whether a hog may have come to its backstop, and raised that itself.
+
+        Its supervisor ends it long before; one that is stopped meanwhile ends nobody.
+        """
+        one = self.attempts.get(lease.token)
+        return (
+            one is not None
+            and one.deed == "burst"
+            and any(
+                blow.sort.startswith("supervisor stopped")
+                and blow.run == lease.run
+                and blow.from_ns <= one.deed_ns
+                and blow.until_ns >= one.began_ns
+                for blow in self.blows
+            )
+        )
+
     def _handlers(self):
         """Yield what the handlers say, or could not say because their child died."""
         for lease in self.leases.values():
@@ -235,7 +254,7 @@ class Accounts:
                 job=lease.job,
                 token=lease.token,
                 cause=self._cause(lease, one),
-                guilt=("over_memory",) if one and one.deed == "hog" else (),
+                guilt=("over_memory",) if one and one.deed in HOGGING else (),
             )
 
     def _cause(self, lease, one):
@@ -247,6 +266,8 @@ class Accounts:
             return "supervisor"
         if lease.outcome == "interrupted" and self.may_be_interrupted(lease):
             return "fence"
+        if self.may_burst(lease):
+            return "done_failed"
         return {"stop": "done_ok", "raise": "done_failed", "die": "itself"}.get(
             one.deed, "supervisor"
         )

@@ -76,6 +76,9 @@ class Member(Service):
                 # jobs wait for hours.
                 JOBPOOL_BREAKER_AFTER="0",
                 TMPDIR=str(place.tmp),
+                # Started again it finds its modules compiled, as it would elsewhere.
+                PYTHONDONTWRITEBYTECODE="",
+                PYTHONPYCACHEPREFIX=str(place.directory / "compiled"),
                 **{MARKER: str(place.directory)},
             ),
         )

@@ -1,8 +1,7 @@
 """The figures of a chaos run: one page for a person, one document for a machine."""
 
-import statistics
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 
 from chaos.accounts import POISON
 
@@ -92,58 +91,6 @@ def bound(seen, tried):
     return 3 / tried if tried and not seen else None
 
 
-def recoveries(accounts, calm):
-    """Return how long it took to recover from blows struck in calm weather.
-
-    Args:
-        accounts: of the run.
-        calm: from when until when nothing else happened, in seconds.
-    """
-    lives = [life for life in accounts.lives if within(life.began_ns, calm)]
-    deaths = [
-        blow
-        for blow in accounts.blows
-        if blow.sort == "child killed" and within(blow.from_ns, calm)
-    ]
-    return {
-        "ms from a child's death to its slot's next job": spread(
-            _child_recoveries_ms(accounts, deaths)
-        ),
-        "ms from a supervisor's start to its first lease": spread(
-            _restart_recoveries_ms(accounts, lives)
-        ),
-    }
-
-
-def within(at_ns, span_s):
-    """Say whether something was in a span of time."""
-    return span_s[0] <= at_ns / 1e9 <= span_s[1]
-
-
-def _child_recoveries_ms(accounts, deaths):
-    begins = defaultdict(list)
-    for one in accounts.attempts.values():
-        lease = accounts.leases.get(one.token)
-        if lease is not None and lease.slot:
-            begins[lease.run, lease.slot].append(one.began_ns)
-    for times in begins.values():
-        times.sort()
-    for blow in deaths:
-        times = begins[blow.run, blow.slot]
-        place = bisect_right(times, blow.until_ns)
-        if place < len(times):
-            yield (times[place] - blow.until_ns) / 1e6
-
-
-def _restart_recoveries_ms(accounts, lives):
-    first = {}
-    for lease in accounts.leases.values():
-        first.setdefault(lease.run, lease.from_ms)
-    for life in lives:
-        if life.run in first:
-            yield first[life.run] - life.began_ns / 1e6
-
-
 def goodput(accounts, calm, outage):
     """Return the rate before an outage, and after how long 90 % of it was back.
 
@@ -171,16 +118,6 @@ def goodput(accounts, calm, outage):
     return before, None
 
 
-def spread(took_ms):
-    """Return count, middle, 99th percentile and maximum."""
-    took_ms = list(took_ms)
-    if len(took_ms) < 2:
-        return {"n": len(took_ms)}
-    ranks = statistics.quantiles(took_ms, n=100, method="inclusive")
-    named = {"p50": ranks[49], "p99": ranks[98], "max": max(took_ms)}
-    return {"n": len(took_ms)} | {name: round(ms, 1) for name, ms in named.items()}
-
-
 def document(accounts, found, run):
     """Return everything that is reported, as plain values."""
     rows, quarantined = zeros(accounts, found)
@@ -206,12 +143,20 @@ def page(values):
     for name, value in values.items():
         if name in {"zeros", "violations"}:
             continue
-        is_many = isinstance(value, dict)
-        words = [f"{key} {one}" for key, one in value.items()] if is_many else [value]
-        lines.append(f"{name}: {', '.join(map(str, words)) or 'none'}")
+        if isinstance(value, dict) and any(isinstance(v, dict) for v in value.values()):
+            lines.append(f"{name}:")
+            lines += [f"  {key}: {_words(one)}" for key, one in value.items()]
+        else:
+            lines.append(f"{name}: {_words(value)}")
     lines.append(f"{'':<34}{'seen':>6}{'trials':>9}{'95 % bound':>12}")
     for what, row in values["zeros"].items():
         limit = row["bound 95 %"]
         shown = "" if limit is None else f"{limit:.1e}"
         lines.append(f"{what:<34}{row['seen']:>6}{row['trials']:>9}{shown:>12}")
     return "\n".join(lines)
+
+
+def _words(value):
+    if not isinstance(value, dict):
+        return str(value or "none") if isinstance(value, list) else str(value)
+    return ", ".join(f"{key} {one}" for key, one in value.items()) or "none"

@@ -2,8 +2,9 @@
 
 A line of the marks is ``what job token attempt pid ns``: ``start`` first, ``tick``
 every 20 ms by whatever process of the attempt lives, then the deed, before it is done:
-``stop`` (it returns), ``raise``, ``die``, ``hang`` or ``hog``. No supervisor can take
-a line back, and none can write one.
+``stop`` (it returns), ``raise``, ``die``, ``hang``, ``hog``, or after that ``burst``
+(there was no more memory to be had, and it raises that). No supervisor can take a line
+back, and none can write one.
 """
 
 import ctypes
@@ -111,9 +112,15 @@ def hog(call, lasts_ms):
     mark("start")
     mark("hog")
     taken = []
-    while True:
-        taken.append(b"x" * HOG_STEP_BYTES)
-        time.sleep(0.002)
+    try:
+        while True:
+            taken.append(b"x" * HOG_STEP_BYTES)
+            time.sleep(0.002)
+    except MemoryError:
+        # Far beyond its limit, at the backstop: nobody has looked for long.
+        taken.clear()
+        mark("burst")
+        raise
 
 
 @jobs.job("io", kind="family", timeout="10s", retry=SOON)

@@ -5,8 +5,9 @@ witnesses themselves. Every finding is an `invariants.Violation`.
 """
 
 import json
+from collections import Counter
 
-from chaos.accounts import POISON
+from chaos.accounts import ATTEMPTS_MAX, CRASHES_MAX, POISON
 from chaos.nemesis import AT_STORE
 from invariants import Violation, violations
 
@@ -28,7 +29,17 @@ def findings(accounts):
         _canceled_stays_canceled,
     ):
         found += rule(accounts)
-    return found
+    return list(_once_each(found))
+
+
+def _once_each(found):
+    """Yield what breaks one rule by one attempt as one violation, whoever found it."""
+    told = {}
+    for number, violation in enumerate(found):
+        which = violation.token or -number
+        told.setdefault((violation.rule, violation.job, which), []).append(violation)
+    for same in told.values():
+        yield same[0]._replace(text="; ".join(violation.text for violation in same))
 
 
 def _marks_are_granted(accounts):
@@ -37,14 +48,14 @@ def _marks_are_granted(accounts):
         lease = accounts.leases.get(one.token)
         if lease is None or lease.job != one.job or token != one.token:
             text = f"token {one.token} ran, and was not granted to it"
-            yield Violation("I4", one.job, text)
+            yield Violation("I4", one.job, text, one.token)
             continue
         if one.starts != 1:
             text = f"token {one.token} began {one.starts} times"
-            yield Violation("I4", one.job, text)
+            yield Violation("I4", one.job, text, token)
         if one.attempt != lease.attempt:
             text = f"token {one.token} ran as attempt {one.attempt} of {lease.attempt}"
-            yield Violation("I4", one.job, text)
+            yield Violation("I4", one.job, text, token)
         late_ms = one.began_ns // 1_000_000 - lease.until_ms
         if late_ms > LATE_MS:
             text = f"token {one.token} began {late_ms} ms after its lease had ended"
@@ -88,8 +99,8 @@ def _ends_are_deserved(accounts):
                 why = "it did not hang"
             case "out_of_memory" if kind != "hog":
                 why = "it took no memory"
-            case "failed" if deed != "raise":
-                why = "it raised nothing"
+            case "failed" if deed != "raise" and not accounts.may_burst(lease):
+                why = "it raised nothing, or what its supervisor was there to prevent"
             case "stalled":
                 why = "it need not give signs of life"
             case "canceled" if not lease.was_canceled:
@@ -101,7 +112,8 @@ def _ends_are_deserved(accounts):
             case _:
                 continue
         text = f"token {lease.token} of kind {kind} ({lease.slot}, run {lease.run})"
-        yield Violation("I7", lease.job, f"{text} is {lease.outcome}, and {why}")
+        text += f" is {lease.outcome}, and {why}"
+        yield Violation("I7", lease.job, text, lease.token)
 
 
 def _may_be_lost(accounts, lease):
@@ -111,9 +123,21 @@ def _may_be_lost(accounts, lease):
 
 
 def _poison_is_found(accounts):
-    """I8: what always crashes ends in quarantine, what does not never by crashes."""
+    """I8: what always crashes ends in quarantine, what does not never by crashes.
+
+    What burst while nobody looked has failed: so often, and there are no attempts left
+    to crash in.
+    """
+    bursts = Counter(
+        lease.job
+        for lease in accounts.leases.values()
+        if lease.outcome == "failed" and accounts.may_burst(lease)
+    )
     for job in accounts.jobs:
-        if job.kind in POISON and job.state not in {"quarantined", "canceled"}:
+        right = {"quarantined", "canceled"}
+        if bursts[job.job] > ATTEMPTS_MAX - CRASHES_MAX:
+            right.add("dead")
+        if job.kind in POISON and job.state not in right:
             yield Violation("I8", job.job, f"poison, and it ended {job.state}")
 
 

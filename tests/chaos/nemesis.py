@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.crew import LEASE_TTL_S, send
-from chaos.places import wait_for
+from chaos.places import HARMED, LockedOut, wait_for
 from cutting_proxy import DOWN, UP
 
 PID_MAX = Path("/proc/sys/kernel/pid_max")
@@ -179,11 +179,11 @@ class Nemesis:
         when_s = time.monotonic() + seconds
         heapq.heappush(self._agenda, (when_s, next(self._numbers), act))
 
-    def _lasting(self, sort, what, seconds, mend, **where):
+    def _lasting(self, sort, what, seconds, mend, *, from_ns=None, **where):
         """Mend after a while; until then the same is not struck again so."""
         self._hits += 1
         self._struck.add(what)
-        from_ns = time.time_ns()
+        from_ns = from_ns or time.time_ns()
 
         def end():
             mend()
@@ -222,22 +222,27 @@ class Nemesis:
             self.note(sort, from_ns, run=child.run, slot=child.slot, pid=child.pid)
 
     def _a_zygote(self):
-        found = [zygote for member in self._crew for zygote in member.zygotes()]
-        return self._rng.choice(found) if found else (0, None)
+        found = [
+            (member.find_run(), *zygote)
+            for member in self._crew
+            for zygote in member.zygotes()
+        ]
+        return self._rng.choice(found) if found else (None, 0, None)
 
     def _kill_zygote(self, sort):
-        (pid, start_time), from_ns = self._a_zygote(), time.time_ns()
+        (run, pid, start_time), from_ns = self._a_zygote(), time.time_ns()
         if pid and send(pid, start_time, signal.SIGKILL):
-            self.note(sort, from_ns, pid=pid)
+            self.note(sort, from_ns, run=run, pid=pid)
 
     def _stop_zygote(self, sort):
-        pid, start_time = self._a_zygote()
+        run, pid, start_time = self._a_zygote()
         if pid and send(pid, start_time, signal.SIGSTOP):
             self._lasting(
                 sort,
                 pid,
                 self._rng.uniform(0.1, 1.0),
                 lambda: send(pid, start_time, signal.SIGCONT),
+                run=run,
                 pid=pid,
             )
 
@@ -263,13 +268,15 @@ class Nemesis:
             return
         beyond = self._rng.random() < 0.3
         seconds = LEASE_TTL_S + 3 if beyond else self._rng.uniform(0.1, 3)
+        run, from_ns = member.find_run(), time.time_ns()
         member.pause()
         self._lasting(
             f"{sort} beyond the TTL" if beyond else sort,
             member.name,
             seconds,
             member.resume,
-            run=member.find_run(),
+            from_ns=from_ns,
+            run=run,
             pid=member.pid,
         )
 
@@ -293,7 +300,7 @@ class Nemesis:
         member = self._a_member()
         if member is None or (sort, member.name) in self._struck:
             return
-        pid = member.pid
+        run, pid = member.find_run(), member.pid
         try:
             count = len(list(Path(f"/proc/{pid}/fd").iterdir()))
             before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
@@ -306,9 +313,8 @@ class Nemesis:
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
-        self._lasting(
-            sort, (sort, member.name), self._rng.uniform(0.3, 2), mend, pid=pid
-        )
+        lasts_s = self._rng.uniform(0.3, 2)
+        self._lasting(sort, (sort, member.name), lasts_s, mend, run=run, pid=pid)
 
     def _exhaust_pids(self, sort):
         if self._struck & {sort, "store"}:  # a server could not be started again
@@ -324,10 +330,17 @@ class Nemesis:
     def _lock(self, sort):
         if self._struck & {"store"}:
             return
-        stack = contextlib.ExitStack()
-        with contextlib.suppress(Exception):  # somebody else harms the store
+        stack, from_ns = contextlib.ExitStack(), time.time_ns()
+        try:
             stack.enter_context(self._place.locked())
-            self._lasting(sort, "store", self._rng.uniform(0.5, 4), stack.close)
+        except LockedOut:
+            # Others have waited behind it: that was a lock, too.
+            self.note(sort, from_ns)
+        except HARMED:
+            return
+        else:
+            lasts_s = self._rng.uniform(0.5, 4)
+            self._lasting(sort, "store", lasts_s, stack.close, from_ns=from_ns)
 
     def _fill_disk(self, sort):
         if self._struck & {"store"}:

@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+import psycopg
+
 from chaos import audit
 from cutting_proxy import CuttingProxy
 from postgres_server import OwnServer, query_of
@@ -22,10 +24,23 @@ SHM = Path("/dev/shm")
 MS_REMOUNT = ctypes.c_ulong(32)
 libc = ctypes.CDLL(None, use_errno=True)
 DISK_BYTES = 512 << 20
+COMMAND_S_MAX = 60
+LOCK_S_MAX = 1.0
+"""So long the nemesis waits for a lock at most: who holds it may be a supervisor that
+the nemesis itself has stopped, and nobody else continues."""
+OUTAGE_S_MAX = 20.0
+"""Instead, while nobody is harmed: who holds it lets go of it."""
+QUERY_S_MAX = 60
+HARMED = (sqlite3.OperationalError, psycopg.OperationalError)
+"""A store that is harmed already answers the nemesis itself so."""
 FINAL = (
     "id, kind, state, attempt, failures, crashes, interruptions, recoveries, "
     "max_attempts"
 )
+
+
+class LockedOut(Exception):
+    """Somebody held the lock for longer than is waited for it."""
 
 
 class Place:
@@ -62,11 +77,19 @@ class Place:
             stdout=subprocess.DEVNULL,
             env=environment(),
             cwd=self.directory,
+            timeout=COMMAND_S_MAX,
         )
 
     @contextlib.contextmanager
-    def locked(self):
-        """Hold a lock that no writer gets past."""
+    def locked(self, wait_s=LOCK_S_MAX):
+        """Hold a lock that no writer gets past.
+
+        Args:
+            wait_s: so long it may take until it is there.
+
+        Raises:
+            LockedOut: it was not to be had in time.
+        """
         raise NotImplementedError
 
     def close(self):
@@ -82,7 +105,9 @@ class SqlitePlace(Place):
         self.disk.mkdir()
         if is_alone:
             mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}"]
-            subprocess.run([*mount, "none", str(self.disk)], check=True)
+            subprocess.run(
+                [*mount, "none", str(self.disk)], check=True, timeout=COMMAND_S_MAX
+            )
         self.path = self.disk / "jobpool.db"
         self.url = f"sqlite:///{self.path}"
         self.run_root, self.runs = self.disk / "jobpool.db.run", "*"
@@ -114,11 +139,16 @@ class SqlitePlace(Place):
         return jobs, attempts, [] if word == "ok" else [f"integrity_check: {word}"]
 
     @contextlib.contextmanager
-    def locked(self):
+    def locked(self, wait_s=LOCK_S_MAX):
         with contextlib.closing(
-            sqlite3.connect(self.path, timeout=20, isolation_level=None)
+            sqlite3.connect(self.path, timeout=wait_s, isolation_level=None)
         ) as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                raise LockedOut from error
             yield
             connection.execute("ROLLBACK")
 
@@ -143,12 +173,14 @@ class SqlitePlace(Place):
     def break_store(self):
         """Let nobody write from here on; return what ends that."""
         stack = contextlib.ExitStack()
-        stack.enter_context(self.locked())
+        stack.enter_context(self.locked(OUTAGE_S_MAX))
         return stack.close
 
     def close(self):
         if self.is_alone:
-            subprocess.run(["umount", "-l", str(self.disk)], check=True)
+            subprocess.run(
+                ["umount", "-l", str(self.disk)], check=True, timeout=COMMAND_S_MAX
+            )
 
 
 class PostgresPlace(Place):
@@ -173,7 +205,9 @@ class PostgresPlace(Place):
 
     def observe(self):
         """Open a connection of somebody who looks on, past all proxies."""
-        return self.server.connect(connect_timeout=5)
+        return self.server.connect(
+            connect_timeout=5, options=f"-c statement_timeout={QUERY_S_MAX}s"
+        )
 
     def read_audit(self, connection, after):
         return connection.execute(
@@ -193,12 +227,16 @@ class PostgresPlace(Place):
         return jobs, attempts, []
 
     @contextlib.contextmanager
-    def locked(self):
+    def locked(self, wait_s=LOCK_S_MAX):
         with contextlib.closing(self.observe()) as connection:
+            connection.execute(f"SET lock_timeout = '{wait_s:g}s'")
             connection.execute("BEGIN")
-            connection.execute(
-                f"LOCK TABLE {self.schema}.jobs IN ACCESS EXCLUSIVE MODE"
-            )
+            try:
+                connection.execute(
+                    f"LOCK TABLE {self.schema}.jobs IN ACCESS EXCLUSIVE MODE"
+                )
+            except psycopg.errors.LockNotAvailable as error:
+                raise LockedOut from error
             yield
             connection.execute("ROLLBACK")
 

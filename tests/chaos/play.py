@@ -17,13 +17,13 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from chaos import figures
+from chaos import figures, recovery
 from chaos.accounts import Accounts, Final
 from chaos.audit import Auditor
 from chaos.crew import Member, cgroups_of, processes
 from chaos.justice import findings
 from chaos.nemesis import SETTLED_S, Nemesis
-from chaos.places import PLACES, leftovers, shm_entries, wait_for
+from chaos.places import COMMAND_S_MAX, PLACES, leftovers, shm_entries, wait_for
 from chaos.producing import Producer
 
 LEFT_S_MAX = 5.0
@@ -62,6 +62,9 @@ def play(options):
             f"/dev/shm/{name}" for name in shm_entries(options) - before
         ]
         found = findings(accounts)
+        if options.keep:
+            struck = [one._asdict() for one in (*accounts.blows, *accounts.lives)]
+            write(struck, directory / "struck.json")
         values = figures.document(accounts, found, run)
         return values, list(_told(accounts, found))
     finally:
@@ -125,7 +128,7 @@ class _Play:
             "commit": commit(),
             "storm s": round(storm_s, 1),
             "load average": os.getloadavg()[0],
-            **figures.recoveries(accounts, self._measured_s),
+            **recovery.recoveries(accounts, self._measured_s),
             "blows left out": self._nemesis.left_out,
             "drained in s": round(drained_s, 1),
             "supervisors that ended by themselves": dict(
@@ -238,6 +241,7 @@ def commit():
         capture_output=True,
         text=True,
         check=False,
+        timeout=COMMAND_S_MAX,
     )
     return done.stdout.strip() or "unknown"
 

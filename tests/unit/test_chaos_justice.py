@@ -255,6 +255,83 @@ def test_an_outcome_must_be_deserved(outcome):
     assert "I7" in broken(changes=replaced("changes", old, outcome=outcome))
 
 
+def hogs(*ends, stopped=(7000, 7950)):
+    """Return what changes when a hog, job 6, ends in these ways while nobody looks.
+
+    Args:
+        ends: its attempts' deeds and outcomes; the last one ends the job.
+        stopped: from when until when its supervisor was, in milliseconds.
+    """
+    changes, said, stored = [made(6, 6)], [], []
+    for number, (deed, outcome) in enumerate(ends, 1):
+        seq, token = 67 + 3 * number, 60 + number
+        is_last = number == len(ends)
+        state = LAST[outcome] if is_last else "pending"
+        changes += lives(seq, 6, token, "a", number, outcome=outcome, state=state)
+        changes += [] if is_last else [due(seq + 2, 6, number)]
+        said += marks(6, token, number, 100 * seq + 10, deed=deed)
+        stored.append((6, token, outcome))
+    crashes = sum(outcome == "out_of_memory" for _deed, outcome in ends)
+    job = final(
+        6, "hog", LAST[ends[-1][1]], len(ends), failures=len(ends), crashes=crashes
+    )
+    stop = Blow("supervisor stopped", stopped[0] * MS, stopped[1] * MS, "a", None, 55)
+    return {
+        "changes": rows("changes") + changes,
+        "marks": rows("marks") + said,
+        "jobs": [*rows("jobs"), job],
+        "stored_attempts": rows("stored_attempts") + stored,
+        "calls": [*rows("calls"), Call(600 * MS, "c6", "stored", 6, True)],
+        "blows": [*rows("blows"), stop],
+    }
+
+
+LAST = {"out_of_memory": "quarantined", "failed": "dead"}
+KILLED, BURST = ("hog", "out_of_memory"), ("burst", "failed")
+
+
+def test_a_hog_may_burst_while_its_supervisor_is_stopped():
+    """I7, I8: a failure and no crash, of which three leave no attempts to crash in."""
+    assert findings(good(**hogs(BURST, KILLED, KILLED, KILLED))) == []
+    often = hogs(BURST, BURST, BURST, KILLED, BURST, stopped=(7000, 8500))
+    assert findings(good(**often)) == []
+
+
+@pytest.mark.parametrize("stopped", [(6000, 6990), (7080, 8000)])
+def test_a_hog_bursts_under_no_supervisor_that_looks(stopped):
+    """I7: before or after it had been stopped, its limit was not enforced."""
+    changed = hogs(BURST, KILLED, KILLED, KILLED, stopped=stopped)
+    (one,) = findings(good(**changed))
+    assert (one.rule, one.job, one.token) == ("I7", 6, 61)
+
+
+def test_a_stop_of_another_supervisor_excuses_no_burst():
+    """I7: it was nobody's who looked after that hog."""
+    changed = hogs(BURST, KILLED, KILLED, KILLED)
+    changed["blows"][-1] = changed["blows"][-1]._replace(run="b")
+    assert broken(**changed) == {"I7"}
+
+
+def test_what_did_not_burst_has_not_failed_while_its_supervisor_was_stopped():
+    """I7: the handler's own word is wanted, not only the occasion."""
+    assert broken(**hogs(("hog", "failed"), KILLED, KILLED, KILLED)) == {"I7"}
+    assert broken(**hogs(("burst", "crashed"), KILLED, KILLED)) >= {"I7"}
+
+
+def test_a_hog_that_has_not_burst_often_enough_is_not_dead():
+    """I7, I8: with two failures there were three attempts left to crash in."""
+    changed = hogs(BURST, BURST, KILLED, KILLED, BURST, stopped=(7000, 7200))
+    assert broken(**changed) == {"I7", "I8"}
+
+
+def test_one_attempt_that_two_rules_find_wronged_is_one_violation():
+    """Else the figures say that more were penalised than there were attempts."""
+    changed = hogs(("hog", "failed"), KILLED, KILLED, KILLED)
+    (one,) = findings(good(**changed))
+    assert "it raised nothing" in one.text
+    assert "ended by supervisor, and is failed" in one.text
+
+
 def test_counters_follow_from_the_settlements():
     """I18, found with I7: a row must not say less than what happened."""
     old = rows("jobs")[1]
