@@ -18,6 +18,7 @@ from jobpool.sandbox.frames import Ask, Beat, Raised, Ready, StartFailed
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.reloading import reload_problem
 from jobpool.supervisor.resting import RETIRE_LATE_S
 from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
@@ -103,6 +104,30 @@ def test_the_ends_of_one_read_are_one_step() -> None:
         job.lease.token for job in queue
     ]
     assert world.machine.slots[0].state is SlotState.IDLE
+
+
+def test_of_many_attempts_that_end_at_once_only_the_last_is_watched() -> None:
+    """A batch of ends costs one look at the attempt that runs now, at its limits."""
+    world = fast_world()
+    for _ in range(5):
+        world.job()
+    world.ring()
+    slot = world.machine.slots[0]
+    queue = list(slot.queue)
+    world.took(wm.Watch)
+    world.step(m.FramesArrived(0, [done_of(job) for job in queue[:3]]))
+    assert [w.seq for w in world.took(wm.Watch)] == [queue[3].seq]
+    assert slot.queue[0].started_s == world.now_s
+    assert world.now_s < slot.deadline_s <= world.now_s + RECALL_AFTER_S
+
+
+def test_an_attempt_is_bounded_before_it_is_sent() -> None:
+    """What an idle child is to be held to is set before it can begin."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.ring()
+    kinds = [type(c) for c in world.commands if isinstance(c, wm.Watch | m.Assign)]
+    assert kinds == [wm.Watch, m.Assign]
 
 
 def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:

@@ -33,7 +33,7 @@ from jobpool.supervisor.moments import (
     recall_at,
     write_at,
 )
-from jobpool.supervisor.pool import AHEAD_MAX, Pool
+from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.resting import STUCK_S, Resting
 from jobpool.supervisor.slot import Assigned, Slot, SlotState, empty
 from jobpool.supervisor.softmemory import SoftMemory
@@ -71,6 +71,8 @@ class Attempts:
         self._pools = pools
         self._resting = resting
         self._freed = freed
+        self._begun: dict[int, Slot] = {}
+        """Slots in which an attempt has begun that is not attended yet."""
         self.claims = Claims(desk)
         self.soft_memory = SoftMemory(desk).passed
 
@@ -82,26 +84,10 @@ class Attempts:
         if len(slot.queue) == 1:
             slot.state = SlotState.BUSY
             self._begin(slot, job)
+            self.attend()  # its bounds are set before it can begin
         elif len(slot.queue) == 2:  # noqa: PLR2004 - now there is one to be recalled
             self._set_deadline(slot)
         self._desk.assign(slot, orders.run_job(job))
-
-    def can_send_ahead(self, slot: Slot, kind: str) -> bool:
-        """Say whether a busy slot may be sent one more job of this kind."""
-        if slot.state is not SlotState.BUSY or slot.killed or slot.recalling:
-            return False
-        settings = self._pools[slot.pool].settings
-        if len(slot.queue) > AHEAD_MAX:
-            return False
-        if slot.jobs + len(slot.queue) >= settings.recycle_jobs:
-            return False
-        if slot.worn or self._desk.now_s >= self._resting.old_at(slot):
-            return False
-        pool = self._pools[slot.pool]
-        head = slot.queue[0]
-        if head.started_s is None or self._desk.now_s - head.started_s > RECALL_AFTER_S:
-            return False
-        return pool.tempo_of(kind).fast and pool.tempo_of(head.lease.kind).fast
 
     def recalled(
         self, slot: Slot, seqs: frozenset[int], last_seq: int
@@ -142,8 +128,15 @@ class Attempts:
         slot.recall_s = job.started_s + RECALL_AFTER_S
         if job.limits.soft_timeout_s is not None:
             job.soft_s = job.started_s + job.limits.soft_timeout_s
-        self._desk.out.append(orders.watch(slot, job))
-        self._set_deadline(slot)
+        self._begun[slot.number] = slot
+
+    def attend(self) -> None:
+        """Watch over what has begun; of a child's many in one step, over the last."""
+        for slot in self._begun.values():
+            if slot.state is SlotState.BUSY:
+                self._desk.out.append(orders.watch(slot, slot.queue[0]))
+                self._set_deadline(slot)
+        self._begun.clear()
 
     def done(self, slot: Slot, frame: object) -> None:
         """The child reports the end of its attempt."""

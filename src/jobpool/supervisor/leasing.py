@@ -13,6 +13,7 @@ from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.admission import Admission
+from jobpool.supervisor.ahead import Ahead
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.desk import Desk
@@ -52,6 +53,7 @@ class Leasing:
         self._attempts = attempts
         self._admission = admission
         self._probation = probation
+        self._ahead = Ahead(desk, admission, attempts.assign)
         self.breaking = Breaking(desk)
         """Says of which kinds any may."""
         self.waiting = False
@@ -183,7 +185,7 @@ class Leasing:
             self._attempts.assign(slot, pool.backlog.popleft())
             self._probation.keep_time()
         if len(idle) <= room and not self._probation.is_closed:
-            self._send_ahead(pool)
+            self._ahead.send(pool)
 
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""
@@ -288,16 +290,3 @@ class Leasing:
         for job in held:
             pool.backlog.remove(job)
         self._desk.hand_back(job.lease for job in held)
-
-    def _send_ahead(self, pool: Pool) -> None:
-        """Spread what is left over the busy slots, the emptiest first."""
-        able = [slot for slot in pool.slots if slot.state is SlotState.BUSY]
-        while pool.backlog and able:
-            slot = min(able, key=lambda slot: len(slot.queue))
-            job = pool.backlog[0]
-            if self._attempts.can_send_ahead(
-                slot, job.lease.kind
-            ) and self._admission.admits_behind(job, slot):
-                self._attempts.assign(slot, pool.backlog.popleft())
-            else:
-                able.remove(slot)

@@ -166,7 +166,7 @@ class Machine:
         """Begin: ask for every pool's zygote."""
         self._set_time(now_s, now_ms)
         self._desk.out.extend(m.StartZygote(name) for name in self.pools)
-        return self._take()
+        return self._desk.take()
 
     def step(
         self, event: m.SupervisorEvent, now_s: float, now_ms: int
@@ -191,7 +191,7 @@ class Machine:
             self._deadlines()
         self._leasing.ask()
         self._maybe_finish()
-        return self._take()
+        return self._desk.take()
 
     def next_deadline_s(self) -> float:
         """Return the monotonic time at which a `Tick` is due."""
@@ -222,6 +222,7 @@ class Machine:
             elif isinstance(frame, StartFailed):
                 said = frame.message
             self._handle(slot, FRAME_EVENTS[type(frame)], said)
+        self._attempts.attend()
 
     def _freed(self, slot: Slot) -> None:
         """A slot can take a job, or needs a child."""
@@ -395,6 +396,3 @@ class Machine:
     def _set_time(self, now_s: float, now_ms: int) -> None:
         self._desk.now_s = now_s
         self._desk.now_ms = now_ms
-
-    def _take(self) -> list[m.Command]:
-        return self._desk.take()

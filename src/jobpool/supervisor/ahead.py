@@ -1,0 +1,68 @@
+"""What is sent ahead: fast jobs wait in their child, not for a message and its answer.
+
+A job that was sent ahead can be recalled until its child begins it; yet none is sent
+behind an attempt that already lasts, nor to a child that is about to be replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobpool.supervisor.admission import Admission
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.moments import RECALL_AFTER_S
+from jobpool.supervisor.pool import AHEAD_MAX, Pool
+from jobpool.supervisor.slot import Assigned, Slot, SlotState
+
+
+class Ahead:
+    """Sends a pool's backlog to slots that are busy.
+
+    Args:
+        desk: shared with the rest of the core.
+        admission: says whose memory suffices.
+        assign: takes a slot and its next job.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        admission: Admission,
+        assign: Callable[[Slot, Assigned], None],
+    ) -> None:
+        self._desk = desk
+        self._admission = admission
+        self._assign = assign
+
+    def send(self, pool: Pool) -> None:
+        """Spread the backlog over the busy slots, the emptiest first."""
+        until = {slot.number: self._until(pool, slot) for slot in pool.slots}
+        able = [slot for slot in pool.slots if len(slot.queue) < until[slot.number]]
+        while pool.backlog and able:
+            slot = min(able, key=_held)
+            job = pool.backlog[0]
+            if not pool.tempo_of(job.lease.kind).fast:
+                return
+            if self._admission.admits_behind(job, slot):
+                self._assign(slot, pool.backlog.popleft())
+                if len(slot.queue) < until[slot.number]:
+                    continue
+            able.remove(slot)
+
+    def _until(self, pool: Pool, slot: Slot) -> int:
+        """Return how many jobs a slot may hold by what is sent ahead; 0: nothing is."""
+        if slot.state is not SlotState.BUSY or slot.killed or slot.recalling:
+            return 0
+        settings, now_s = pool.settings, self._desk.now_s
+        if slot.worn or now_s >= slot.born_s + settings.recycle_age_s:
+            return 0
+        head = slot.queue[0]
+        if head.started_s is None or now_s - head.started_s > RECALL_AFTER_S:
+            return 0
+        if not pool.tempo_of(head.lease.kind).fast:
+            return 0
+        return min(1 + AHEAD_MAX, settings.recycle_jobs - slot.jobs)
+
+
+def _held(slot: Slot) -> int:
+    return len(slot.queue)
