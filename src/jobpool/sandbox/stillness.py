@@ -25,6 +25,8 @@ LOOK_AFTER_S = 1.0
 BUSY_SHARE = 0.5
 """More of a processor than any background thread of an application should need."""
 _WAITED_ON = 2
+_WORDS_OF_A_CALL = 9
+"""Its number, six arguments, stack pointer and program counter."""
 _WAITS: Mapping[str, tuple[int, ...]] = {
     "x86_64": (7, 219),
     "aarch64": (73, 128),
@@ -86,8 +88,8 @@ def waits_for_a_job(pid: int) -> bool:
         return True
     if calls is None or not words:
         return True
-    if words[0] == b"running":
-        return False
+    if len(words) < _WORDS_OF_A_CALL:
+        return False  # it runs, or was stopped outside of any call
     number, _array, count, timeout = (int(word, 0) for word in words[:4])
     endless = timeout in {0, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF}
     return number in calls and count == _WAITED_ON and endless
