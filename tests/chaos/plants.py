@@ -214,6 +214,18 @@ PLANTS = (
         ),
     ),
     Plant(
+        "a hog may take what it gets",
+        Promise.HARD_LIMITS,
+        frozenset(("I7",)),
+        (
+            Edit(
+                "supervisor/watch.py",
+                "            if confirmed > watched.limit_bytes:",
+                "            if confirmed > 100 * watched.limit_bytes:",
+            ),
+        ),
+    ),
+    Plant(
         "a child that somebody has killed was stopped by us",
         Promise.INNOCENCE,
         frozenset(("I7",)),
