@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from jobpool.sandbox.identity import (
     prove_dead,
     remove_run,
 )
+from jobpool.sandbox.marks import MARK_BYTES, open_marks
 from jobpool.sandbox.procfs import process_start_time, process_stat
 from jobpool.sandbox.rundirectory import HEADER_BYTES, read_header, read_slots
 from nesting import cleared, nest
@@ -216,10 +218,27 @@ def test_survivors_are_killed_first(tmp_path, supervise, word):
     assert stat_now is None or stat_now.state == "Z"
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        Path.unlink,
+        lambda mark: os.truncate(mark, 0),
+        lambda mark: os.truncate(mark, 2 * MARK_BYTES),
+    ],
+)
+def test_whoever_spoils_a_mark_hides_nothing(tmp_path, supervise, spoil):
+    """Of a run with a spoilt mark every job may have begun."""
+    supervise("recorded").kill()
+    spoil(tmp_path / "run" / "abc" / "mark.2")
+    dead = prove_dead(tmp_path / "run", "abc", wait_s=PATIENCE_S)
+    assert dead == DeadRun(running_tokens=None, killed=1)
+
+
 def test_a_recycled_pid_is_nobodys(tmp_path, supervise):
     """A pid on record that belongs to another process now is left alone."""
     with RunDirectory.create(tmp_path / "run", "abc") as run:
         run.write_slot(0, os.getppid(), 1)
+        os.close(open_marks(run.mark_path(0)))
         run.keep()
     change_header(run.path, start_time=1)
     assert prove_dead(tmp_path / "run", "abc") == DeadRun(

@@ -28,6 +28,18 @@ def killer(gate: str):
     time.sleep(1000)
 
 
+@jobs.job("cpu", kind="hider")
+def hider():
+    for fd in range(3, 64):
+        try:
+            if "/mark." in os.readlink(f"/proc/self/fd/{fd}"):
+                os.ftruncate(fd, 0)
+        except FileNotFoundError:
+            continue
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(1000)
+
+
 @jobs.job("cpu", kind="late")
 def late():
     time.sleep(1.5)
@@ -101,6 +113,33 @@ def test_innocents_beside_a_host_killer_do_not_pay(site):
 def test_a_job_that_kills_its_host_after_its_probation_is_found_out(site):
     """It is cleared once; then its probation is longer, and it is alone, and pays."""
     killer = site.add("late")
+    innocents = site.add_many("innocent", [{"gate": "end"}] * 2)
+    deaths = 0
+    while site.job(killer).state != "quarantined":
+        supervisor = site.launch(
+            *("--pools", "cpu=4", "--log-format", "json"),
+            env={"JOBPOOL_PROBATION": "1s"},
+        )
+        wait_until(
+            lambda s=supervisor: (
+                s.process.poll() is not None or site.job(killer).finished_at_ms
+            ),
+            PATIENCE_S,
+            "another death, or the killer's quarantine",
+        )
+        deaths += supervisor.process.poll() == -signal.SIGKILL
+        assert deaths <= 9
+    assert site.job(killer).recoveries == 5
+    site.open_gate("end")
+    for job in site.finish_all(innocents):
+        charged = (job.state, job.recoveries, job.crashes, job.failures)
+        assert charged == ("succeeded", 0, 0, 0)
+        assert job.interruptions <= deaths - 5
+
+
+def test_a_job_that_hides_that_it_runs_and_kills_its_host_is_found_out(site):
+    """Without its mark all that was leased may have begun: soon it is alone."""
+    killer = site.add("hider")
     innocents = site.add_many("innocent", [{"gate": "end"}] * 2)
     deaths = 0
     while site.job(killer).state != "quarantined":

@@ -108,3 +108,18 @@ def read_marks(path: Path) -> frozenset[int]:
     with path.open("rb") as file:
         page = file.read(MARK_BYTES).ljust(MARK_BYTES, b"\0")
     return frozenset(_PAGE.unpack_from(page)) - {0}
+
+
+def is_spoilt(path: Path) -> bool:
+    """Say whether the mark file of a slot with a child is not as our children leave it.
+
+    Its page was reserved before the child was made: whoever has cut, lengthened or
+    removed it meant to hide what ran.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        return path.stat().st_size != MARK_BYTES
+    except FileNotFoundError:
+        return True

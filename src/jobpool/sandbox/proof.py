@@ -8,7 +8,7 @@ looked for again: every child on record, and every process that carries the run'
 marker in the environment that it was started with, and, where the run had a cgroup,
 everything that is in it: that finds daemons which have left everything else behind.
 Only when these searches find nobody, the marks are read: nothing can change them any
-more.
+more. Where a handler has spoilt one, every job of the run may have begun.
 
 What cannot be proven stays as it is, with a reason that a person can act on.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from jobpool.sandbox.cgroup import Group, read_group
-from jobpool.sandbox.marks import read_marks
+from jobpool.sandbox.marks import is_spoilt, read_marks
 from jobpool.sandbox.procfs import (
     boot_id,
     command_name,
@@ -37,6 +37,7 @@ from jobpool.sandbox.procfs import (
 from jobpool.sandbox.rundirectory import (
     Header,
     held_runs,
+    occupied_marks,
     read_cgroup,
     read_header,
     read_slots,
@@ -200,6 +201,9 @@ def _kill(member: tuple[int, int]) -> None:
         os.close(pidfd)
 
 
-def _running_tokens(path: Path) -> frozenset[int]:
+def _running_tokens(path: Path) -> frozenset[int] | None:
+    """Return the attempts that had begun; None: all may have."""
+    if any(is_spoilt(mark) for mark in occupied_marks(path)):
+        return None
     tokens: frozenset[int] = frozenset()
     return tokens.union(*(read_marks(file) for file in path.glob("mark.*")))

@@ -34,6 +34,7 @@ from jobpool.sandbox.removal import remove_tree
 HEADER_BYTES = 4096
 TMP_PREFIX = "jobpool-"
 _RECORD = struct.Struct("<qQ")
+_MARK = "mark.{}"
 _held: set[tuple[int, str]] = set()
 """Pids and runs: a fork of this process holds none of its locks."""
 
@@ -125,7 +126,7 @@ class RunDirectory:
 
     def mark_path(self, slot: int) -> str:
         """Return the path of a slot's mark file."""
-        return str(self.path / f"mark.{slot}")
+        return str(self.path / _MARK.format(slot))
 
     def record_cgroup(self, path: str) -> None:
         """Put the run's cgroup on record, before it is made.
@@ -227,11 +228,21 @@ def read_header(path: Path) -> Header:
 
 def read_slots(path: Path) -> Iterator[tuple[int, int]]:
     """Yield pid and start time of every child on record."""
-    body = (path / "slots").read_bytes()[HEADER_BYTES:]
-    whole = len(body) - len(body) % _RECORD.size
-    for pid, start_time in _RECORD.iter_unpack(body[:whole]):
+    for pid, start_time in _records(path):
         if pid > 0:
             yield pid, start_time
+
+
+def occupied_marks(path: Path) -> list[Path]:
+    """Return the mark files of the slots that have a child on record."""
+    records = enumerate(_records(path))
+    return [path / _MARK.format(slot) for slot, (pid, _start) in records if pid > 0]
+
+
+def _records(path: Path) -> Iterator[tuple[int, int]]:
+    body = (path / "slots").read_bytes()[HEADER_BYTES:]
+    whole = len(body) - len(body) % _RECORD.size
+    return _RECORD.iter_unpack(body[:whole])
 
 
 def read_cgroup(path: Path) -> str:
