@@ -17,15 +17,16 @@ from types import MappingProxyType
 from typing import Any
 
 import psycopg
-from psycopg.rows import tuple_row
+from psycopg.pq.abc import PGresult
 
 from jobpool.store.methods.session import Query, Row
 from jobpool.store.postgres.address import DEFAULT_SCHEMA
 from jobpool.store.postgres.faults import explain
+from jobpool.store.postgres.wire import Wire
 from jobpool.store.queries import load_migrations, load_queries
 
 ServerLife = tuple[str, str]
-Cursor = psycopg.Cursor[Row]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BEGIN, _BEGUN, _SAVEPOINT = "begin", "begun", "savepoint"
 _BEGINNING = (_BEGIN, _BEGUN)
 _KEPT = frozenset({"insert_job", "look", "lease_candidates", "lease_jobs", "room_left"})
@@ -79,7 +80,7 @@ class Session:
         "_ahead",
         "_place",
         "_plans_anew",
-        "_queries",
+        "_wire",
         "connection",
         "has_written",
         "known_ms",
@@ -100,7 +101,7 @@ class Session:
         self.has_written = False
         self._plans_anew = False
         self._place = place
-        self._queries = queries_of(schema)
+        self._wire = Wire(connection, queries_of(schema))
 
     @property
     def place(self) -> str:
@@ -113,7 +114,7 @@ class Session:
         Raises:
             StoreError: it failed; the transaction, if one is open, has failed too.
         """
-        return _rows_of(self._execute((name, parameters))[0])
+        return self._wire.rows(self._execute((name, parameters))[0])
 
     def run(self, name: str, /, **parameters: Any) -> int:
         """Run a statement; return how many rows it changed.
@@ -121,7 +122,7 @@ class Session:
         Raises:
             StoreError: as `rows`.
         """
-        return self._execute((name, parameters))[0].rowcount
+        return self._execute((name, parameters))[0].command_tuples or 0
 
     def value(self, name: str, /, **parameters: Any) -> Any:
         """Run a query; return the first column of its first row, or None."""
@@ -144,7 +145,7 @@ class Session:
         Raises:
             StoreError: as `rows`.
         """
-        return [_rows_of(cursor) for cursor in self._execute(*queries)]
+        return [self._wire.rows(result) for result in self._execute(*queries)]
 
     def begin(self) -> None:
         """Begin a transaction, within bounds, with the next query."""
@@ -201,51 +202,39 @@ class Session:
         self.known_ms = None
         self.xid = ""
 
-    def _execute(self, *queries: Query) -> list[Cursor]:
+    def _execute(self, *queries: Query) -> list[PGresult]:
         """Run what goes ahead, and queries, in one round trip."""
-        ahead, self._ahead = self._ahead, []
+        ahead = self._ahead
         is_ours = bool(ahead) or self.known_ms is not None
-        self.has_written |= any(name not in _LOOKS for name, _ in queries)
-        if is_ours and not self._plans_anew:
-            self._plans_anew = any(
-                given and name not in _KEPT for name, given in queries
-            )
-            ahead += ["plan_anew"] * self._plans_anew
-        sent: list[Cursor] = []
-        try:
-            if not ahead and len(queries) == 1:
-                return [self._send(*queries[0], is_ours=is_ours)]
-            with self.connection.pipeline():
-                for name, parameters in (*((name, {}) for name in ahead), *queries):
-                    sent.append(self._send(name, parameters, is_ours=True))
-        except psycopg.Error as error:
-            raise explain(error, self._place) from error
-        finally:
-            if _BEGUN in ahead[: len(sent)]:
-                self._note_begun(sent[ahead.index(_BEGUN)])
-        return sent[len(ahead) :]
-
-    def _send(
-        self, name: str, parameters: Mapping[str, Any], *, is_ours: bool
-    ) -> Cursor:
-        cursor = self.connection.cursor(row_factory=tuple_row)
-        return cursor.execute(
-            self._queries[name].encode(),
-            parameters or None,
-            # Outside of a transaction of ours nothing keeps the planner from plans
-            # that suit a small table for ever: it is asked each time.
-            prepare=None if is_ours else False,
-            binary=True,
+        plans_anew = (
+            is_ours
+            and not self._plans_anew
+            and any(given and name not in _KEPT for name, given in queries)
         )
+        if plans_anew:
+            ahead = [*ahead, "plan_anew"]
+        wire = self._wire
+        try:
+            # Outside of a transaction of ours nothing keeps the planner from plans that
+            # suit a small table for ever: there nothing is prepared.
+            sent = [
+                wire.statement(name, given, may_be_kept=is_ours)
+                for name, given in (*((name, _NOTHING) for name in ahead), *queries)
+            ]
+            # Up to here nothing was sent, so what goes ahead has still to go.
+            self._ahead = []
+            self._plans_anew |= plans_anew
+            self.has_written |= any(name not in _LOOKS for name, _ in queries)
+            results, error = wire.ask(sent)
+        except psycopg.Error as failed:
+            raise explain(failed, self._place) from failed
+        if _BEGUN in ahead[: len(results)]:
+            self._note_begun(results[ahead.index(_BEGUN)])
+        if error is not None:
+            raise explain(error, self._place) from error
+        return results[len(ahead) :]
 
-    def _note_begun(self, cursor: Cursor) -> None:
-        """Take what was said of the new transaction, if anything was."""
-        for self.known_ms, self.xid, file, since, _ in _rows_of(cursor):
-            self.server_life = (file[_TIMELINE], since)
-
-
-def _rows_of(cursor: Cursor) -> list[Row]:
-    """Fetch what a query found; nothing, if it was not one that finds anything."""
-    result = cursor.pgresult  # cursor.description says it, too, in words that take long
-    with cursor:
-        return cursor.fetchall() if result and result.nfields else []
+    def _note_begun(self, result: PGresult) -> None:
+        """Take what was said of the new transaction."""
+        ((self.known_ms, self.xid, file, since, _),) = self._wire.rows(result)
+        self.server_life = (file[_TIMELINE], since)
