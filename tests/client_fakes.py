@@ -56,9 +56,10 @@ class FakeStore:
         self.error = None
         self.get_calls = 0
 
-    def enqueue(self, jobs, connection=None):
+    def enqueue(self, jobs, connection=None, *, rings=False):
         if self.error:
             raise self.error
+        self.rings += rings
         self.batches.append((len(jobs), connection))
         return [self._add(job) for job in jobs]
 

@@ -84,6 +84,12 @@ CALLS = {
         lambda near, _: near.count(Filter()) == 2,
         lambda made: [one.created for one in made] == [True, True],
     ),
+    "enqueue and ring": Call(
+        nothing,
+        lambda far, _: far.enqueue([new_job()], rings=True),
+        lambda near, _: near.count(Filter()) == 1,
+        lambda made: [one.created for one in made] == [True],
+    ),
     "lease": Call(
         lambda near: near.enqueue([new_job()] * 3),
         lambda far, _: lease(far),
@@ -165,7 +171,7 @@ CALLS = {
         lambda pruned: pruned == 1,
     ),
 }
-HEAVY = ("enqueue with a key", "lease", "settle")
+HEAVY = ("enqueue with a key", "enqueue and ring", "lease", "settle")
 """The calls that change jobs in each of the ways there are: in, out, and done."""
 
 

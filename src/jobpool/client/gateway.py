@@ -53,11 +53,10 @@ class Gateway:
         store = self._lazy.get()
         if connection is None:
             self.refuse_in_transaction("enqueue")
-            stored = store.enqueue(jobs)
-        else:
-            connection = connections.unwrap(connection)
-            stored = store.enqueue(jobs, connection)
-        if connection is None or not connections.has_transaction(connection):
+            return store.enqueue(jobs, rings=True)
+        connection = connections.unwrap(connection)
+        stored = store.enqueue(jobs, connection)
+        if not connections.has_transaction(connection):
             store.ring()  # else it is too early: nothing is committed yet
         return stored
 

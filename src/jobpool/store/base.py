@@ -77,13 +77,17 @@ class Store(Protocol):
 
     # -- producers ---------------------------------------------------------------
 
-    def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
+    def enqueue(
+        self, jobs: Sequence[NewJob], connection: Any = None, *, rings: bool = False
+    ) -> list[Enqueued]:
         """Store jobs, durably once this returns.
 
         Args:
             jobs: in order; ids grow in this order.
             connection: the caller's own DB-API connection to the same database; the
                 jobs then belong to its transaction, and commit or vanish with it.
+            rings: `ring` as well, once they are stored; neither for a caller's
+                connection nor for use within `transaction`.
 
         Raises:
             KeyConflict: a key is held by a job with other arguments or kind.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,7 +20,7 @@ from jobpool.store.memory.session import Session
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
 
 
-class Producing:
+class Producing(ABC):
     """The producers' part of the store."""
 
     _database: MemoryDatabase
@@ -27,7 +28,9 @@ class Producing:
     _clock: Clock
     _queue_depth_max: int
 
-    def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
+    def enqueue(
+        self, jobs: Sequence[NewJob], connection: Any = None, *, rings: bool = False
+    ) -> list[Enqueued]:
         """See `Store.enqueue`; there is no database that a connection could be to."""
         if connection is not None:
             raise self._no_connections()
@@ -45,7 +48,13 @@ class Producing:
                     f"{self._queue_depth_max:,}; {fresh:,} more were refused. Let "
                     "supervisors catch up, add some, or raise queue_depth_max"
                 )
+        if rings:
+            self.ring()
         return answers
+
+    @abstractmethod
+    def ring(self) -> None:
+        """See `Store.ring`."""
 
     def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:
         """See `Store.caller_transaction`; it is always refused."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from jobpool.core.job import TIME_MAX_MS, Enqueued, JobState, NewJob
@@ -32,13 +32,16 @@ class Producing(ABC):
     _database: Database
     _depth: Depth
 
-    def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
+    def enqueue(
+        self, jobs: Sequence[NewJob], connection: Any = None, *, rings: bool = False
+    ) -> list[Enqueued]:
         """See `Store.enqueue`."""
         if not jobs:
             return []
-        place = (
-            self._database.writing() if connection is None else self._joined(connection)
-        )
+        if connection is not None:
+            place = self._joined(connection)
+        else:
+            place = self._ringing() if rings else self._database.writing()
         with place as session:
             check_new_jobs(jobs, self._database.known_ms(session))
             return [
@@ -46,6 +49,17 @@ class Producing(ABC):
                 for chunk in chunks(jobs)
                 for answer in self._store_chunk(session, chunk)
             ]
+
+    @abstractmethod
+    def ring(self) -> None:
+        """See `Store.ring`."""
+
+    @contextmanager
+    def _ringing(self) -> Iterator[Session]:
+        """Use the connection in a transaction, and ring when it is over."""
+        with self._database.writing() as session:
+            yield session
+        self.ring()
 
     @abstractmethod
     def _joined(self, connection: Any) -> AbstractContextManager[Session]:

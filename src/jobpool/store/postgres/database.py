@@ -134,8 +134,11 @@ class Database:
                 raise
 
     @contextmanager
-    def writing(self) -> Iterator[Session]:
+    def writing(self, *, rings: bool = False) -> Iterator[Session]:
         """Use the connection in a transaction, our own or the one that is open.
+
+        Args:
+            rings: ring once something is committed; of no effect in an open one.
 
         Raises:
             StoreUnavailable: on leaving, the commit failed; nothing happened.
@@ -151,7 +154,7 @@ class Database:
                 session.begin()
                 self._owner = threading.get_ident()
                 yield session
-                self._commit(session)
+                self._commit(session, rings=rings)
             except BaseException as error:
                 self._judge(error)
                 self._roll_back(session)
@@ -192,14 +195,14 @@ class Database:
 
     # -- the end of a transaction ----------------------------------------------------
 
-    def _commit(self, session: Session) -> None:
+    def _commit(self, session: Session, *, rings: bool) -> None:
         if session is not self._session:
             raise StoreUnavailable(
                 f"the transaction on {session.place} was left behind by a fork; "
                 "nothing of it happened. Try all of it again"
             )
         try:
-            session.end("commit")
+            session.end("commit", rings=rings)
         except StoreError as error:
             if not session.has_written or _has_answered(session, error):
                 raise

@@ -183,15 +183,21 @@ class Session:
             self.run("rollback_to")
             self.run("release")
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, *, rings: bool = False) -> None:
         """Commit, or roll back, what has begun; there may be nothing to commit.
+
+        Args:
+            name: of the query.
+            rings: ring as well, if something is committed.
 
         Raises:
             StoreError: it failed.
         """
         has_begun = _BEGIN not in self._ahead
         self._ahead.clear()
-        if has_begun:
+        if has_begun and rings and self.has_written:
+            self._end_and_ring(name)
+        elif has_begun:
             self.run(name if self.has_written else "rollback")
 
     def forget(self) -> None:
@@ -233,6 +239,20 @@ class Session:
         if error is not None:
             raise explain(error, self._place) from error
         return results[len(ahead) :]
+
+    def _end_and_ring(self, name: str) -> None:
+        """Commit; and ring, in the same trip but after the transaction.
+
+        The ring is a hint: once the commit is known it may fail, supervisors poll.
+        """
+        statement = self._wire.statement
+        sent = [statement(one, _NOTHING, may_be_kept=True) for one in (name, "ring")]
+        try:
+            results, error = self._wire.ask(sent)
+        except psycopg.Error as failed:
+            raise explain(failed, self._place) from failed
+        if error is not None and not results:
+            raise explain(error, self._place) from error
 
     def _note_begun(self, result: PGresult) -> None:
         """Take what was said of the new transaction."""

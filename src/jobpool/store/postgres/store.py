@@ -144,6 +144,13 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         except StoreError:
             return  # Supervisors poll.
 
+    @contextmanager
+    def _ringing(self) -> Iterator[Session]:
+        """See `Producing._ringing`: the ring goes out with the commit."""
+        rings = not self._server.is_writing and self._rings.take(time.monotonic())
+        with self._server.writing(rings=rings) as session:
+            yield session
+
     def hear(self, timeout_s: float) -> bool:
         """See `SharedStore.hear`."""
         with self._server.reading() as session:

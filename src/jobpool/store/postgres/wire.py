@@ -37,6 +37,10 @@ Shape = tuple[str, tuple[int, ...]]
 """A query's name, and the types of what it is given: they may differ in how they go."""
 
 
+_Prepared = tuple[Shape, bytes]
+"""Which statement, and under which name."""
+
+
 class Statement(NamedTuple):
     """What is to be sent."""
 
@@ -106,20 +110,27 @@ class Wire:
     def ask(self, statements: Sequence[Statement]) -> Answers:
         """Send statements, and wait for all answers.
 
-        Raises:
-            psycopg.Error: the connection was lost; it is closed.
+        Returns:
+            What came back. An error without an SQLSTATE is the connection's, which is
+            closed then: what was not answered may have been done all the same.
         """
         pgconn = self._connection.pgconn
+        lost: psycopg.Error | None = None
+        found: list[PGresult] = []
+        order: list[_Prepared | None] = []
         try:
             pgconn.enter_pipeline_mode()
-            preparing = self._send(pgconn, statements)
+            order = self._send(pgconn, statements)
             pgconn.pipeline_sync()
-            found = self._connection.wait(_answers(pgconn))
+            self._connection.wait(_answers(pgconn, found))
             pgconn.exit_pipeline_mode()
+        except psycopg.Error as error:
+            self._connection.close()
+            lost = error
         except BaseException:
             self._connection.close()
             raise
-        return self._sorted(found, preparing)
+        return self._sorted(found, order, lost)
 
     def rows(self, result: PGresult) -> list[Row]:
         """Return what a query found; nothing, if it was not one that finds anything."""
@@ -130,14 +141,14 @@ class Wire:
 
     def _send(
         self, pgconn: PGconn, statements: Sequence[Statement]
-    ) -> list[tuple[Shape, bytes] | None]:
+    ) -> list[_Prepared | None]:
         """Hand statements over.
 
         Returns:
             For each answer to come which statement it says is prepared, and its name;
             None: it is a statement's own.
         """
-        order: list[tuple[Shape, bytes] | None] = []
+        order: list[_Prepared | None] = []
         new: dict[Shape, bytes] = {}
         for text, shape, values, formats, may_be_kept in statements:
             kept = self._kept.get(shape) or new.get(shape) if may_be_kept else None
@@ -167,7 +178,10 @@ class Wire:
         return b"jobpool_%d" % self._named
 
     def _sorted(
-        self, found: list[PGresult], order: list[tuple[Shape, bytes] | None]
+        self,
+        found: list[PGresult],
+        order: list[_Prepared | None],
+        lost: psycopg.Error | None,
     ) -> Answers:
         results: list[PGresult] = []
         for result, prepared in zip(found, order, strict=False):
@@ -179,23 +193,24 @@ class Wire:
                 shape, name = prepared
                 self._kept[shape] = name
                 self._come.pop(shape, None)
-        if len(found) < len(order):
-            raise psycopg.OperationalError("the server has not answered everything")
-        return Answers(results, None)
+        return Answers(results, lost)
 
 
 _FINE = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 
 
-def _answers(pgconn: PGconn) -> PQGen[list[PGresult]]:
-    """Send what was handed over; collect all answers."""
+def _answers(pgconn: PGconn, found: list[PGresult]) -> PQGen[None]:
+    """Send what was handed over; collect all answers.
+
+    Raises:
+        psycopg.Error: the connection was lost.
+    """
     yield from send(pgconn)
-    found: list[PGresult] = []
     while results := (yield from fetch_many(pgconn)):
         if results[0].status == ExecStatus.PIPELINE_SYNC:
-            break
+            return
         found += results
-    return found
+    raise psycopg.OperationalError("the connection was closed before all was answered")
 
 
 @cache
