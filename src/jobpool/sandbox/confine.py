@@ -27,6 +27,7 @@ from typing import Any
 from multiprocess import context as multiprocess_context
 from multiprocess import process as multiprocess_process
 
+from jobpool.sandbox.bounds import signed
 from jobpool.sandbox.meter import backstop_bytes
 from jobpool.sandbox.procfs import data_bytes
 
@@ -92,7 +93,7 @@ def set_limits(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
         _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = data_bytes() + backstop_bytes(memory_bytes)
+        wanted = signed(data_bytes() + backstop_bytes(memory_bytes))
         if hard == resource.RLIM_INFINITY or wanted < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
 

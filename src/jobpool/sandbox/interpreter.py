@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import logging
 import socket
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+from jobpool.sandbox.arithmetic import Arithmetic
 
 # How many digits a number in text may have: not in the first of 3.11.
 _digits: Callable[[], int] = getattr(sys, "get_int_max_str_digits", int)
@@ -20,6 +23,9 @@ class Interpreter:
     def __init__(self) -> None:
         self._settings = _settings()
         self._trace, self._profile = sys.gettrace(), sys.getprofile()
+        self._threads_trace = threading.gettrace()
+        self._threads_profile = threading.getprofile()
+        self._arithmetic = Arithmetic()
         self._path = list(sys.path)
         self._warnings = list(warnings.filters)
 
@@ -30,6 +36,11 @@ class Interpreter:
             sys.settrace(self._trace)
         if sys.getprofile() is not self._profile:
             sys.setprofile(self._profile)
+        if threading.gettrace() is not self._threads_trace:
+            threading.settrace(self._threads_trace)
+        if threading.getprofile() is not self._threads_profile:
+            threading.setprofile(self._threads_profile)
+        self._arithmetic.restore()
         if _settings() != self._settings:
             self._put_back()
         if sys.path != self._path:
@@ -39,13 +50,16 @@ class Interpreter:
             warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001 - it caches
 
     def _put_back(self) -> None:
-        hooks, recursion, digits, switch_s, timeout_s, collector = self._settings
+        hooks, recursion, digits, switch_s, timeout_s, silenced, collector = (
+            self._settings
+        )
         sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
         sys.setrecursionlimit(recursion)
         if _digits() != digits:
             sys.set_int_max_str_digits(digits)
         sys.setswitchinterval(switch_s)
         socket.setdefaulttimeout(timeout_s)
+        logging.disable(silenced)
         is_enabled, thresholds, debug = collector
         (gc.enable if is_enabled else gc.disable)()
         gc.set_threshold(*thresholds)
@@ -60,5 +74,6 @@ def _settings() -> tuple[Any, ...]:
         _digits(),
         sys.getswitchinterval(),
         socket.getdefaulttimeout(),
+        logging.root.manager.disable,
         (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
     )

@@ -14,6 +14,7 @@ at all is found out by trying.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
@@ -24,6 +25,9 @@ from pathlib import Path
 from jobpool.sandbox.removal import remove_tree
 
 _MODE = 0o700
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+_FIXED = 0x10 | 0x20
+"""FS_IMMUTABLE_FL and FS_APPEND_FL of ioctl_iflags(2), which only root can set."""
 _OWN_DIRECTORY = stat.S_IFDIR | _MODE
 TICK_S = 0.02
 """Longer than one of a file system that keeps fractions of a second."""
@@ -97,9 +101,11 @@ class Scratch:
             # Not a link to somewhere, and not open to others.
             mode = status.st_mode & ~stat.S_ISGID
             if mode == _OWN_DIRECTORY and not os.listdir(self._path):  # noqa: PTH208 - five times faster
+                if os.geteuid() == 0:
+                    _unfix(self._path)
                 self._found_empty(now)
                 return False
-        except OSError:  # the handler has removed it
+        except OSError:  # the handler has removed it, or fixed it for good
             pass
         before = self._path
         self._renew()
@@ -144,3 +150,23 @@ class Scratch:
         except OSError as exc:
             told = f"jobpool: no temporary directory can be made: {exc}"
             print(told, file=sys.stderr)  # noqa: T201 - into the attempt's output
+
+
+def _unfix(path: str) -> None:
+    """Let files come and go again in a directory.
+
+    Raises:
+        OSError: it may not be done.
+    """
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            kept = fcntl.ioctl(directory, _GET_FLAGS, bytes(4))
+        except OSError:
+            return  # a file system that has no such flags
+        flags = int.from_bytes(kept, sys.byteorder)
+        if flags & _FIXED:
+            free = (flags & ~_FIXED).to_bytes(4, sys.byteorder)
+            fcntl.ioctl(directory, _SET_FLAGS, free)
+    finally:
+        os.close(directory)

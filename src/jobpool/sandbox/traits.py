@@ -23,11 +23,13 @@ from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
+from jobpool.sandbox.bounds import is_signed
+
 _DESCRIPTORS_MORE_MAX = 64
 """Some growth is caches that fill; more is a leak."""
 _PR_GET_DUMPABLE, _PR_GET_TIMERSLACK, _PR_GET_CHILD_SUBREAPER = 3, 30, 37
 _LIMITS = (
-    # Not that of the data: the supervisor itself moves it.
+    # Not that of the data, which has a look of its own: the supervisor moves it.
     resource.RLIMIT_AS,
     resource.RLIMIT_CPU,
     resource.RLIMIT_FSIZE,
@@ -83,11 +85,14 @@ class Traits:
         self._looks = [one.look for one in self._foundations]
         self._intact = [look() for look in self._looks]
         self._finders = list(sys.meta_path)
+        self._modules = len(sys.modules)
         self._priority = os.getpriority(os.PRIO_PROCESS, 0)
-        self._descriptors = _open_descriptors()
+        self._fds = os.open("/proc/self/fd", os.O_RDONLY | os.O_CLOEXEC)
+        self._data = resource.getrlimit(resource.RLIMIT_DATA)
         self._adopts = ctypes.c_int()
         self._adopts_ref = ctypes.byref(self._adopts)
         self._before = [look() for look in _LOOKS]
+        self._descriptors = self._open_descriptors()
 
     def mend(self) -> str:
         """Put back what our own code needs to go on; name it. First of all."""
@@ -105,10 +110,14 @@ class Traits:
         now = [look() for look in _LOOKS]
         if now != self._before:
             found += self._changed(now)
+        if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
+            if data[1] != self._data[1] or not is_signed(data[0]):
+                found.append("it changed its limit of data")
+            self._data = data
         priority = os.getpriority(os.PRIO_PROCESS, 0)
         if priority != self._priority:
             found.append(f"it changed its priority from {self._priority} to {priority}")
-        more = _open_descriptors() - self._descriptors
+        more = self._open_descriptors() - self._descriptors
         if more > _DESCRIPTORS_MORE_MAX:
             found.append(f"its process has {more} descriptors more than at first")
         _prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref)
@@ -116,6 +125,9 @@ class Traits:
             found.append("it let its left-over processes escape")
         if sys.meta_path != self._finders and not self._finds_modules():
             found.append("it took away what finds modules")
+        if (modules := len(sys.modules)) < self._modules:
+            found.append("it took away modules")
+        self._modules = modules
         return "; ".join(found)
 
     def _changed(self, now: list[Any]) -> Iterable[str]:
@@ -127,6 +139,10 @@ class Traits:
             )
             if one != before
         )
+
+    def _open_descriptors(self) -> int:
+        """Return how many descriptors are open; 0 before Linux 6.2."""
+        return os.fstat(self._fds).st_size
 
     def _finds_modules(self) -> bool:
         return all(finder in sys.meta_path for finder in self._finders)
@@ -159,8 +175,3 @@ class _Foundation:
         ]
         self._module.update(self._names)
         return [f"{self._module['__name__']}.{name}" for name in changed]
-
-
-def _open_descriptors() -> int:
-    """Return how many descriptors are open; 0 before Linux 6.2."""
-    return os.stat("/proc/self/fd").st_size  # noqa: PTH116 - twice as fast

@@ -41,7 +41,7 @@ from jobpool.core.app import Application
 from jobpool.core.handler import AppReport
 from jobpool.core.isolation import Enclosure
 from jobpool.errors import AppError
-from jobpool.sandbox import cgroup, seccomp
+from jobpool.sandbox import cgroup, deeds, foreign, seccomp
 from jobpool.sandbox.application import load_application
 from jobpool.sandbox.cgroupplace import NoCgroupError
 from jobpool.sandbox.channel import ClosedChannel
@@ -84,6 +84,8 @@ def zygote_main(control: socket.socket) -> NoReturn:
     """
     status = 1
     try:
+        foreign.know()
+        deeds.watch()
         zygote = Zygote(control)
         zygote.serve()
         status = 0

@@ -7,20 +7,26 @@ as if nobody had been there before.
 # Written as users write:
 # ruff: noqa: PLW0108, PTH101, PTH106, PTH109, PTH118, PTH123, PTH208, PTH211, SIM115, T201
 
+import array
 import asyncio
 import builtins
+import ctypes
 import decimal
 import faulthandler
+import fcntl
 import gc
 import inspect
 import json
 import locale
+import logging
 import os
 import random
 import resource
 import shutil
 import signal
 import socket
+import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -30,6 +36,8 @@ import warnings
 from beasts import Verdict, beast, jobs, libc
 
 PR_SET_DUMPABLE, PR_SET_TIMERSLACK = 4, 29
+CLONE_NEWNET = 0x40000000
+FS_IOC_SETFLAGS, IMMUTABLE, EXTENTS = 0x40086602, 0x10, 0x80000
 KEPT = []
 
 
@@ -59,11 +67,16 @@ def look():
         "traced": [sys.gettrace() is None, sys.getprofile() is None],
         "threads": threading.active_count(),
         "socket": socket.getdefaulttimeout(),
-        "decimal": decimal.getcontext().prec,
+        "decimal": [decimal.getcontext().prec, decimal.DefaultContext.prec],
+        "logging": logging.root.manager.disable,
+        "interfaces": sorted(name for _index, name in socket.if_nameindex()),
+        "programs_see": subprocess.run(
+            ["printenv", "LEFT"], stdout=subprocess.PIPE, text=True, check=False
+        ).stdout,
         "warnings": len(warnings.filters),
         "digits": getattr(sys, "get_int_max_str_digits", int)(),
         "meta_path": len(sys.meta_path),
-        "tmp": os.listdir(os.environ["TMPDIR"]),
+        "tmp": [os.listdir(_tmp()), len(os.listdir(tempfile.mkdtemp()))],
         "tempfile": tempfile.gettempdir() == os.environ["TMPDIR"],
         "stdin": sys.stdin.read(),
         "open": open(os.devnull).read(),
@@ -101,6 +114,23 @@ def _loud(event, _arguments):
     raise RuntimeError(event)
 
 
+def _deny_open(event, _arguments):
+    if event == "open":
+        raise PermissionError(event)
+
+
+def _die_soon():
+    """Let SIGALRM come in 20 ms, without a handler: that is nobody's own timer."""
+    timer = ctypes.c_void_p()
+    libc.timer_create(1, None, ctypes.byref(timer))
+    libc.timer_settime(timer, 0, struct.pack("llll", 0, 0, 0, 20_000_000), None)
+
+
+def _fix(path):
+    flags = array.array("i", [IMMUTABLE | EXTENTS])
+    fcntl.ioctl(os.open(path, os.O_RDONLY), FS_IOC_SETFLAGS, flags)
+
+
 def _tmp():
     return os.environ["TMPDIR"]
 
@@ -115,6 +145,7 @@ CHANGES = {
     "umask": lambda: os.umask(0o777),
     "environment": os.environ.clear,
     "environment_replaced": lambda: setattr(os, "environ", {}),
+    "environment_of_programs": lambda: os.putenv("LEFT", "1"),
     "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"),
     "timezone": lambda: (os.environ.update(TZ="Asia/Tokyo"), time.tzset()),
     "signal_handlers": lambda: [signal.signal(s, print) for s in (1, 2, 14, 15)],
@@ -128,6 +159,10 @@ CHANGES = {
     "timer": lambda: (
         signal.signal(signal.SIGALRM, lambda *_: 1 / 0),
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001),
+    ),
+    "kernel_timer": _die_soon,
+    "limit_of_data": lambda: resource.setrlimit(
+        resource.RLIMIT_DATA, (1 << 22, resource.getrlimit(resource.RLIMIT_DATA)[1])
     ),
     "limit_of_files": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)),
     "limit_of_file_size": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
@@ -153,6 +188,9 @@ CHANGES = {
     "fault_handler_later": lambda: faulthandler.dump_traceback_later(0.05, exit=True),
     "socket_timeout": lambda: socket.setdefaulttimeout(0.001),
     "decimal": lambda: setattr(decimal.getcontext(), "prec", 2),
+    "decimal_default": lambda: setattr(decimal.DefaultContext, "prec", 2),
+    "logging_off": lambda: logging.disable(logging.CRITICAL),
+    "network_namespace": lambda: libc.unshare(CLONE_NEWNET),
     "warnings": lambda: warnings.simplefilter("error"),
     "digits": lambda: sys.set_int_max_str_digits(700),
     "seed": lambda: random.seed(0),
@@ -174,6 +212,7 @@ CHANGES = {
     "removal": lambda: (_full(_tmp()), _replace(shutil, "rmtree")),
     "frames": lambda: _empty_frames(),
     "audit_hook": lambda: sys.addaudithook(_loud),
+    "audit_hook_on_open": lambda: sys.addaudithook(_deny_open),
     "streams_closed": lambda: (sys.stdout.close(), sys.stderr.close()),
     "streams_gone": lambda: (os.close(0), os.close(1), os.close(2)),
     "streams_replaced": lambda: (
@@ -185,6 +224,7 @@ CHANGES = {
     "scratch_forbidden": lambda: (_full(_tmp()), os.chmod(_tmp(), 0)),
     "scratch_link_to_root": lambda: os.symlink("/", _remove(_tmp())),
     "scratch_is_a_file": lambda: open(_remove(_tmp()), "w").close(),
+    "scratch_immutable": lambda: _fix(_tmp()),
     "scratch_full": lambda: _full(_tmp()),
     "descriptors": lambda: [os.dup(0) for _ in range(500)],
     "all_descriptors": lambda: _dup_until_it_fails(),
@@ -194,6 +234,7 @@ CHANGES = {
     ),
     "loop_left_open": lambda: KEPT.append(asyncio.new_event_loop()),
     "thread_hooks": lambda: threading.settrace(lambda *_: 1 / 0),
+    "thread_profile": lambda: threading.setprofile(lambda *_: 1 / 0),
     "exception_hooks": lambda: setattr(sys, "excepthook", None),
 }
 """Each thing that is changed, by the name of the beast that does it."""

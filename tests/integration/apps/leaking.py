@@ -1,0 +1,178 @@
+"""Handlers that change what is not seen at once, and one that tells what it finds."""
+
+import array
+import ctypes
+import decimal
+import fcntl
+import logging
+import os
+import platform
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from fake_application import FakeApplication
+
+app = FakeApplication()
+decimal.getcontext().prec = 20  # so that there is a context before all attempts
+KEPT = []
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS = 0x80086601, 0x40086602
+FIXED = {"immutable": 0x10, "append": 0x20}
+SECCOMP = {"x86_64": 317, "aarch64": 277}[platform.machine()]
+CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
+PR_SET_NO_NEW_PRIVS = 38
+
+
+@app.handler
+def state(_):
+    """Tell what an ordinary handler meets."""
+    wakeup = signal.set_wakeup_fd(-1)
+    with tempfile.TemporaryFile() as file:
+        file.write(b"x")
+    with tempfile.TemporaryDirectory() as made:
+        placed = str(Path(made).parent)
+    programs = subprocess.run(["env", "-0"], stdout=subprocess.PIPE, check=True)
+    return {
+        "wakeup": wakeup,
+        "traced": threading.gettrace() is not None,
+        "profiled": threading.getprofile() is not None,
+        "programs": sorted(programs.stdout.decode().split("\0")),
+        "logging": logging.root.manager.disable,
+        "third": str(decimal.Decimal(1) / 3),
+        "default": repr(decimal.DefaultContext),
+        "inherited": repr(decimal.Context()),
+        "placed": placed,
+    }
+
+
+@app.handler
+def change(what):
+    """Change one thing that is put back."""
+    CHANGES[what]()
+
+
+@app.handler
+def change_for_good(what):
+    """Change one thing that is not; tell why it could not be, if it could not."""
+    try:
+        FOR_GOOD[what]()
+    except OSError as error:
+        return os.strerror(error.errno)
+    return "done"
+
+
+@app.handler
+def is_watched(_):
+    """Tell whether this process is taken for one with foreign code in it."""
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get("self"), "_baseline"):
+        frame = frame.f_back
+    return frame.f_locals["self"]._baseline._foreign.is_here
+
+
+def _wake():
+    KEPT.append(socket.socketpair())
+    KEPT[-1][0].setblocking(False)
+    signal.set_wakeup_fd(KEPT[-1][0].fileno())
+
+
+def _fix(how):
+    place = os.open(os.environ["TMPDIR"], os.O_RDONLY)
+    flags = array.array("i", [0])
+    try:
+        fcntl.ioctl(place, FS_IOC_GETFLAGS, flags, True)
+        flags[0] |= FIXED[how]
+        fcntl.ioctl(place, FS_IOC_SETFLAGS, flags)
+    finally:
+        os.close(place)
+
+
+def _round():
+    for context in (decimal.DefaultContext, decimal.getcontext()):
+        context.prec = 2
+        context.rounding = decimal.ROUND_UP
+        context.traps[decimal.Inexact] = True
+
+
+def _clear():
+    ctypes.CDLL(None).clearenv()
+    os.putenv("ONLY", "1")
+
+
+CHANGES = {
+    "wakeup": _wake,
+    "thread_trace": lambda: threading.settrace(lambda *_: 1 / 0),
+    "thread_profile": lambda: threading.setprofile(lambda *_: 1 / 0),
+    "putenv": lambda: os.putenv("LEAKED", "1"),
+    "putenv_over": lambda: os.putenv("PATH", os.environ["PATH"] + ":/nowhere"),
+    "unsetenv": lambda: os.unsetenv("TMPDIR"),
+    "clearenv": _clear,
+    "logging": lambda: logging.disable(logging.CRITICAL),
+    "decimal": _round,
+    "immutable": lambda: _fix("immutable"),
+    "append": lambda: _fix("append"),
+}
+
+
+def _checked(answer):
+    if answer == -1:
+        raise OSError(ctypes.get_errno(), "refused")
+
+
+def _libc():
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _timer():
+    """Let SIGALRM come in a minute: it ends whoever runs then."""
+    libc, timer = _libc(), ctypes.c_void_p()
+    _checked(libc.timer_create(1, None, ctypes.byref(timer)))
+    minute = struct.pack("llll", 0, 0, 60, 0)
+    _checked(libc.timer_settime(timer, 0, minute, None))
+
+
+def _filter():
+    """Install a filter of system calls that lets all of them pass."""
+    allow = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000))
+    program = struct.pack("HxxxxxxP", 1, ctypes.addressof(allow))
+    libc = _libc()
+    _checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(libc.syscall(SECCOMP, 1, 0, program))
+
+
+def _lower_data():
+    _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (1 << 29, hard))
+
+
+def _lower_data_for_good():
+    soft, _hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = 1 << 40
+    soft = most if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, most))
+
+
+def _refuse_open(event, _arguments):
+    if event == "open":
+        raise PermissionError("no files")
+
+
+FOR_GOOD = {
+    "timer": _timer,
+    "filter": _filter,
+    "privileges": lambda: _checked(_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
+    "data": _lower_data,
+    "data_hard": _lower_data_for_good,
+    "modules": sys.modules.clear,
+    "one_module": lambda: sys.modules.pop("tempfile"),
+    "audit_hook": lambda: sys.addaudithook(_refuse_open),
+    "network": lambda: _checked(_libc().unshare(CLONE_NEWNET)),
+    "host_name": lambda: _checked(_libc().unshare(CLONE_NEWUTS)),
+    "python_unshare": lambda: os.unshare(0),
+}

@@ -1,0 +1,106 @@
+"""What a handler changes out of sight does not reach the next job of its child."""
+
+import json
+import os
+import re
+import resource
+
+import pytest
+
+from jobpool.core.settings import SandboxLevel
+from jobpool.sandbox.bounds import is_signed
+from sandbox_rig import Rig, lockdown_of
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory):
+    rig = Rig(tmp_path_factory.mktemp("run"), "leaking")
+    rig.loaded()
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def child(rig):
+    return rig.child(memory_backstop_bytes=2**30)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "wakeup",
+        "thread_trace",
+        "thread_profile",
+        "putenv",
+        "putenv_over",
+        "unsetenv",
+        "clearenv",
+        "logging",
+        "decimal",
+        "immutable",
+        "append",
+    ],
+)
+def test_what_can_be_put_back_is_put_back(rig, child, what):
+    """The next job of the same child finds all as it was, however often."""
+    before = rig.result(child, "state")
+    for _ in range(2):
+        done = rig.run(child, "change", what)
+        if not done.ok and what in ("immutable", "append"):
+            pytest.skip(f"not to be had here: {done.error.message}")
+        assert (done.ok, done.surprise) == (True, "")
+        assert rig.result(child, "state") == before
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("timer", "it left timers running"),
+        ("filter", "or filters its system calls"),
+        ("data", "it changed its limit of data"),
+        ("data_hard", "it changed its limit of data"),
+        ("modules", "it took away modules"),
+        ("one_module", "it took away modules"),
+        ("audit_hook", "it called sys.addaudithook|PermissionError: no files"),
+        ("network", "it left a namespace"),
+        ("host_name", "it left a namespace"),
+        ("python_unshare", "it called os.unshare"),
+    ],
+)
+def test_what_cannot_be_put_back_is_named(rig, child, what, named):
+    """The child is replaced then; the job itself is what it was."""
+    if what == "python_unshare" and not hasattr(os, "unshare"):
+        pytest.skip("os.unshare came with Python 3.12")
+    done = rig.run(child, "change_for_good", what)
+    assert done.ok
+    if (why := json.loads(done.result)) != "done":
+        pytest.skip(f"not to be had here: {why}")
+    assert re.search(named, done.surprise)
+
+
+def test_lost_privileges_are_named(rig):
+    """Where children keep the right to gain some."""
+    child = rig.child(lockdown=lockdown_of(sandbox=SandboxLevel.OFF))
+    done = rig.run(child, "change_for_good", "privileges")
+    assert "it changed its rights" in done.surprise
+
+
+def test_a_bound_that_the_supervisor_moves_is_no_leak(rig, child):
+    """It does so while an attempt runs; what a handler sets after that is one."""
+    child.bound_memory(2**29)
+    soft, _hard = resource.prlimit(child.pid, resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY:
+        pytest.skip("the supervisor may not bound another user's process here")
+    assert is_signed(soft)
+    assert rig.run(child, "state").surprise == ""
+    child.bound_memory(2**28)
+    assert resource.prlimit(child.pid, resource.RLIMIT_DATA)[0] != soft
+    assert rig.run(child, "state").surprise == ""
+    assert rig.run(child, "change_for_good", "data").surprise
+
+
+def test_dear_looks_are_for_foreign_code(rig, child):
+    """Only once there is some are they made, whoever brought it."""
+    assert rig.result(child, "is_watched") is False
+    rig.run(child, "change", "clearenv")  # opens a library
+    assert rig.result(child, "is_watched") is True
