@@ -91,3 +91,16 @@ def test_a_moment_that_has_come_rings_once(reactor):
     began_s = reactor.now_s()
     reactor.wait(began_s + 0.2)
     assert reactor.now_s() - began_s >= 0.15
+
+
+def test_what_gathers_is_seen_in_time(reactor):
+    """Letting things gather neither loses one nor makes a moment late."""
+    reading, writing = ready_pair()
+    seen = []
+    reactor.watch(reading, seen.append)
+    began_s = reactor.now_s()
+    reactor.wait(began_s + 0.01, gather_s=60.0)
+    assert 0.01 <= reactor.now_s() - began_s < 30.0
+    assert len(seen) == 1
+    for end in (reading, writing):
+        end.close()

@@ -82,7 +82,7 @@ class SimReactor:
         """See `Reactor.take`."""
         return self._fed.popleft()
 
-    def wait(self, until_s: float) -> None:
+    def wait(self, until_s: float, _gather_s: float = 0.0) -> None:
         """See `Reactor.wait`; a turn in which nothing is ready takes some time."""
         if not self._ready:
             left_s = max(TURN_S, until_s - self.now_s())

@@ -2,17 +2,25 @@
 
 A job that was sent ahead can be recalled until its child begins it; yet none is sent
 behind an attempt that already lasts, nor to a child that is about to be replaced.
+
+While all children have enough to do, what they send is worth letting gather: a turn of
+the loop that takes many ends costs little more than one that takes a single one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.pool import AHEAD_MAX, Pool
 from jobpool.supervisor.slot import Assigned, Slot, SlotState
+
+ATTEMPT_LEAST_S = 0.00004
+"""No attempt, its child's reset included, was seen to take less."""
+ENOUGH = 4
+"""Who has fewer jobs behind the running one is answered at once."""
 
 
 class Ahead:
@@ -62,6 +70,27 @@ class Ahead:
         if not pool.tempo_of(head.lease.kind).fast:
             return 0
         return min(1 + AHEAD_MAX, settings.recycle_jobs - slot.jobs)
+
+
+def patience_s(pools: Iterable[Pool]) -> float:
+    """Return for how long no child needs us; 0: one may need us now.
+
+    Each that is busy has more to do for so long; none is on its way, on its way out,
+    or waits for an answer, and none is without a job that its pool may soon have.
+    """
+    ahead = 0
+    for pool in pools:
+        busy = [slot for slot in pool.slots if slot.queue]
+        others = (slot.state for slot in pool.slots if not slot.queue)
+        waits = (SlotState.EMPTY,) if busy else (SlotState.EMPTY, SlotState.IDLE)
+        if any(state not in waits for state in others):
+            return 0.0
+        for slot in busy:
+            behind = len(slot.queue) - 1
+            if slot.state is not SlotState.BUSY or slot.asking or behind < ENOUGH:
+                return 0.0
+            ahead = min(ahead or behind, behind)
+    return ahead * ATTEMPT_LEAST_S
 
 
 def _held(slot: Slot) -> int:

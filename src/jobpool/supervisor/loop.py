@@ -13,6 +13,7 @@ from jobpool.core.events import Observer
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor.ahead import patience_s
 from jobpool.supervisor.children import Children
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.reactor import Reactor
@@ -111,7 +112,10 @@ class Loop:
             zygotes.next_s(),
             self._alive_s,
         )
-        self._reactor.wait(now_s if len(self._reactor) else until_s)
+        if len(self._reactor):
+            self._reactor.wait(now_s)
+        else:
+            self._reactor.wait(until_s, patience_s(machine.pools.values()))
         now_s = self._reactor.now_s()
         if now_s >= self._alive_s:
             self._alive_s = self._alive(now_s)

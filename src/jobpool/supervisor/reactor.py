@@ -13,6 +13,7 @@ from __future__ import annotations
 import selectors
 import signal
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -107,8 +108,15 @@ class Reactor:
         """
         return self._fed.popleft()
 
-    def wait(self, until_s: float) -> None:
-        """Wait for something to become ready, or for a moment to come."""
+    def wait(self, until_s: float, gather_s: float = 0.0) -> None:
+        """Wait for something to become ready, or for a moment to come.
+
+        Args:
+            until_s: that moment.
+            gather_s: nothing is looked at sooner, so that more of it is ready.
+        """
+        if gather_s and (gather_s := min(gather_s, until_s - self.now_s())) > 0.0:
+            time.sleep(gather_s)
         timeout_s = None
         if until_s != float("inf"):
             timeout_s = max(0.0, until_s - self.now_s())

@@ -1,0 +1,80 @@
+"""What is sent ahead, and for how long no child needs an answer, without processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobpool.sandbox.frames import Ask
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.ahead import ATTEMPT_LEAST_S, ENOUGH, patience_s
+from jobpool.supervisor.pool import AHEAD_MAX
+from world import World, done_of, pool
+
+
+def hasty(*, slots: int = 1, jobs: int = 200) -> World:
+    """Return a world whose slots have all been sent fast jobs ahead."""
+    world = World(pool("cpu", slots), pool("io", 1)).up()
+    for _ in range(16):
+        world.job()
+        world.ring()
+        world.done(0)
+    for _ in range(jobs):
+        world.job()
+    world.ring()
+    return world
+
+
+def patience(world: World) -> float:
+    """Return for how long no child of this world needs an answer."""
+    return patience_s(world.machine.pools.values())
+
+
+def test_children_that_have_enough_to_do_need_nobody() -> None:
+    """So long as the one with the least has work, their ends may gather unread."""
+    world = hasty(slots=2)
+    assert patience(world) == pytest.approx(AHEAD_MAX * ATTEMPT_LEAST_S)
+
+
+def test_the_child_with_the_least_to_do_is_the_measure() -> None:
+    """It would stand still first."""
+    world = hasty(slots=2, jobs=2 + 2 * AHEAD_MAX)
+    queue = list(world.machine.slots[1].queue)
+    world.step(m.FramesArrived(1, [done_of(job) for job in queue[:5]]))
+    behind = AHEAD_MAX - 5
+    assert behind > ENOUGH
+    assert patience(world) == pytest.approx(behind * ATTEMPT_LEAST_S)
+
+
+def test_a_child_that_will_soon_have_nothing_is_answered_at_once() -> None:
+    """The last few jobs of a queue are no time to wait."""
+    assert patience(hasty(jobs=ENOUGH)) == 0.0
+
+
+def test_who_waits_for_an_answer_is_not_kept_waiting() -> None:
+    """A handler that enqueues stands still until it has its answer."""
+    world = hasty()
+    token = world.machine.slots[0].queue[0].lease.token
+    world.step(m.FramesArrived(0, [Ask(1, token, [])]))
+    assert patience(world) == 0.0
+
+
+def test_an_idle_slot_of_a_busy_pool_may_have_a_job_soon() -> None:
+    """What its pool has asked for may be there; of another pool nothing is due."""
+    world = hasty(slots=2, jobs=2 + 2 * AHEAD_MAX)
+    queue = list(world.machine.slots[1].queue)
+    world.step(m.FramesArrived(1, [done_of(job) for job in queue]))
+    assert not world.machine.slots[1].queue
+    assert patience(world) == 0.0
+
+
+def test_a_child_that_dies_is_looked_after_at_once() -> None:
+    """Nothing gathers while one is being killed, or made."""
+    world = hasty(slots=2)
+    token = world.machine.slots[0].queue[0].lease.token
+    world.step(m.CancelAsked((token,)))
+    assert patience(world) == 0.0
+
+
+def test_idle_pools_wait_without_a_break() -> None:
+    """Where nothing runs, whatever comes first is seen first."""
+    assert patience(World(pool("cpu", 2), pool("io", 1)).up()) == 0.0
