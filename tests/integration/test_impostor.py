@@ -55,9 +55,12 @@ def work():
 
 def grow():
     kept = []
-    while True:
-        kept.append(b"x" * (1 << 20))
-        time.sleep(0.005)
+    try:
+        while True:
+            kept.append(b"x" * (1 << 20))
+            time.sleep(0.005)
+    except MemoryError:
+        time.sleep(600)
 
 
 def fork():

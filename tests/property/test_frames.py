@@ -4,6 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobpool.sandbox.frames import (
+    FRAME_MAX_BYTES,
+    READ_BYTES,
+    READ_MAX_BYTES,
     Ask,
     Beat,
     Decoder,
@@ -61,6 +64,23 @@ def test_any_cutting_gives_the_same_messages(messages, cuts):
         at, turn = at + size, turn + 1
     assert got == [message for message, _frame in pairs]
     assert len(decoder._buffer) == 0
+
+
+@given(st.integers(0, FRAME_MAX_BYTES), st.integers(0, 3 * READ_MAX_BYTES))
+def test_a_read_is_small_but_for_what_a_large_message_misses(length, there):
+    """A flood of tiny messages comes in small reads; a large one in few."""
+    decoder = Decoder(FromChild)
+    stream = length.to_bytes(4, "little") + bytes(min(there, max(0, length - 1)))
+    assert list(decoder.feed(stream[:3])) == []
+    assert decoder.wanted_bytes == READ_BYTES
+    if length == 0:
+        return
+    assert list(decoder.feed(stream[3:])) == []
+    missing = 4 + length - len(stream)
+    wanted = decoder.wanted_bytes
+    assert READ_BYTES <= wanted <= READ_MAX_BYTES
+    assert wanted <= max(READ_BYTES, missing)
+    assert wanted >= min(missing, READ_MAX_BYTES)
 
 
 @given(st.binary(max_size=300))

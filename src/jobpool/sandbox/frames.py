@@ -20,6 +20,9 @@ from jobpool.core.settings import QUEUE_DEPTH_MAX
 
 FRAME_MAX_BYTES = 16 * 2**20
 """Longer than any honest message: two capped payloads, output and tracebacks."""
+READ_BYTES = 32 * 1024
+"""Some 1,500 of the smallest messages: a few milliseconds of work."""
+READ_MAX_BYTES = 256 * 1024
 _HEADER = struct.Struct("<I")
 _HEADER_BYTES = _HEADER.size
 
@@ -249,6 +252,19 @@ class Decoder:
     def __init__(self, expected: Any) -> None:
         self._decoder = msgspec.msgpack.Decoder(expected)
         self._buffer = bytearray()
+
+    @property
+    def wanted_bytes(self) -> int:
+        """How much is to be read at once.
+
+        Little, so that whoever floods us with tiny messages does not hold up others
+        for long; but of a large one that has begun, all that is missing.
+        """
+        if len(self._buffer) < _HEADER_BYTES:
+            return READ_BYTES
+        length: int = _HEADER.unpack_from(self._buffer)[0]
+        missing_bytes = _HEADER_BYTES + length - len(self._buffer)
+        return min(max(READ_BYTES, missing_bytes), READ_MAX_BYTES)
 
     def feed(self, data: bytes) -> Iterator[Any]:
         """Take bytes and yield each complete message.

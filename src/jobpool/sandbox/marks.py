@@ -41,6 +41,8 @@ def open_marks(path: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o600)
     try:
+        if os.fstat(fd).st_size > MARK_BYTES:  # a handler before has let it grow
+            os.ftruncate(fd, MARK_BYTES)
         os.posix_fallocate(fd, 0, MARK_BYTES)
     except OSError:
         os.close(fd)
@@ -110,7 +112,7 @@ def read_marks(path: Path) -> frozenset[int]:
     return frozenset(_PAGE.unpack_from(page)) - {0}
 
 
-def is_spoilt(path: Path) -> bool:
+def is_spoilt(path: str | Path) -> bool:
     """Say whether the mark file of a slot with a child is not as our children leave it.
 
     Its page was reserved before the child was made: whoever has cut, lengthened or
@@ -120,6 +122,6 @@ def is_spoilt(path: Path) -> bool:
         OSError: it cannot be looked at.
     """
     try:
-        return path.stat().st_size != MARK_BYTES
-    except FileNotFoundError:
+        return os.stat(path).st_size != MARK_BYTES  # noqa: PTH116 - it is looked at often
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return True

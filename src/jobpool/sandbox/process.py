@@ -62,7 +62,7 @@ class ChildProcess:
         lockdown: what the child is going to do to itself.
 
     Attributes:
-        lockdown: as given.
+        lockdown, mark_path: as given.
         pid: 0 until `attach`; of its init, if it is enclosed.
         job_pid: 0 until `attach`; of the process that runs jobs.
         pidfd: -1 until `attach`; readable when the child has ended.
@@ -83,7 +83,7 @@ class ChildProcess:
     ) -> None:
         self.slot = slot
         self.slot_name = slot_name
-        self.lockdown = lockdown
+        self.lockdown, self.mark_path = lockdown, mark_path
         self.pid = self.job_pid = 0
         self.pidfd = self._job_pidfd = -1
         self._relay_read = self._relay_write = -1
@@ -277,14 +277,14 @@ class ChildProcess:
                 return
             del self._out[:sent]
 
-    def receive(self, max_bytes: int = 1 << 18) -> list[FromChild] | None:
+    def receive(self) -> list[FromChild] | None:
         """Return the messages that have arrived; None: there will be no more.
 
         Raises:
             FrameError: the child sent what no child of ours sends.
         """
         try:
-            data = self._socket.recv(max_bytes)
+            data = self._socket.recv(self._decoder.wanted_bytes)
         except BlockingIOError:
             return []
         except OSError:

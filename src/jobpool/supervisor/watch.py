@@ -5,7 +5,8 @@ seldom while they say that they have none (`stillness`: whether that is so). Res
 memory is the trigger; before
 a child is called over its limit, the figure is confirmed without what it merely
 shares or maps (`ChildProcess.confirm_over`). A soft limit is told now and again for as
-long as it is passed: the child may not have heard.
+long as it is passed: the child may not have heard. On the way the mark file is looked
+at: who spoils it would hide that it runs, or fill the disk.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobpool.core.quantity import show_size
+from jobpool.sandbox.marks import is_spoilt
 from jobpool.sandbox.meter import next_look_s
 from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.procfs import EXHAUSTED, descendants_of, resident_bytes
 from jobpool.sandbox.stillness import Stillness
+from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
@@ -58,11 +61,11 @@ class Watch:
     """The memory watch over all slots.
 
     Args:
-        tell: told of a slot whose attempt is over a limit, or whose child does not
-            rest when it should.
+        tell: told of a slot whose attempt is over a limit or spoils its mark, or whose
+            child does not rest when it should.
     """
 
-    def __init__(self, tell: Callable[[wm.OverMemory | wm.Restless], None]) -> None:
+    def __init__(self, tell: Callable[[m.SupervisorEvent], None]) -> None:
         self._tell = tell
         self._watched: dict[int, Watched] = {}
         self._looks: list[tuple[float, int]] = []
@@ -134,6 +137,10 @@ class Watch:
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
         process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
+        if is_spoilt(process.mark_path):
+            watched.active = False
+            self._tell(m.FrameBroken(number, "its mark file back, spoilt"))
+            return
         if rss > watched.limit_bytes:
             confirmed = process.confirm_over(watched.limit_bytes)
             if confirmed > watched.limit_bytes:
