@@ -127,9 +127,26 @@ def test_nobody_waits_behind_who_goes_on(tmp_path):
         assert supervisor.stop() == 0
 
 
-def test_ordinary_children_rest(tmp_path):
-    """Nobody is called an impostor who waits, however long."""
-    with Site(tmp_path / "site", APP) as site:
+PATCHED = """
+class Elsewhere:
+    def __init__(self):
+        self.epoll = select.epoll()
+
+    def register(self, fd, mask):
+        self.epoll.register(fd, mask)
+
+    def poll(self, timeout=None):
+        return self.epoll.poll(timeout)
+
+
+select.poll = Elsewhere
+"""
+
+
+@pytest.mark.parametrize("also", ["", PATCHED], ids=["plain", "patched"])
+def test_ordinary_children_rest(tmp_path, also):
+    """Nobody is called an impostor who waits, however long and however patched."""
+    with Site(tmp_path / "site", APP + also) as site:
         supervisor = site.start("cpu=2,io=2")
         for n in range(8):
             kind, pool = ("canary", "cpu") if n % 2 else ("other", "io")

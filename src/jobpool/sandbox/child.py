@@ -16,10 +16,10 @@ from __future__ import annotations
 import contextvars
 import os
 import resource
-import socket
 import sys
 import time
 import traceback
+from socket import socket
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
@@ -97,7 +97,7 @@ def _live(fds: ChildFds, inherited: Inheritance) -> int:
     confine.close_fds(inherited.ours)
     os.setsid()
     confine.redirect(fds.output)
-    link = Link(socket.socket(fileno=fds.socket), fds.ticket)
+    link = Link(socket(fileno=fds.socket), fds.ticket)
     go = link.wait_for_go()
     if go is None:
         return 0  # the supervisor died before it knew us

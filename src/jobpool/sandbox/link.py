@@ -11,6 +11,10 @@ A frame must be sent or taken whole: a signal handler of the user's that raises 
 the middle would tear the stream. Signals are therefore blocked meanwhile, but never
 while waiting.
 
+What waits is bound here by name, before any application is imported: some replace
+`select.poll` and the like for the whole process, and ours must stay what the supervisor
+looks for (`stillness`).
+
 A process that a handler forks inherits these descriptors; it drops them at once and
 must never speak in the child's name.
 """
@@ -18,13 +22,13 @@ must never speak in the child's name.
 from __future__ import annotations
 
 import os
-import select
 import signal
-import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from select import POLLIN, poll
+from socket import MSG_DONTWAIT, socket
 from typing import Any
 
 from jobpool.errors import JobpoolBug
@@ -73,7 +77,7 @@ class Link:
         ended: the supervisor is gone.
     """
 
-    def __init__(self, connection: socket.socket, ticket_fd: int) -> None:
+    def __init__(self, connection: socket, ticket_fd: int) -> None:
         self.lock = threading.RLock()
         self.draining = False
         self.retiring = False
@@ -85,11 +89,11 @@ class Link:
         self._jobs: deque[RunJob] = deque()
         self._answers: dict[int, Answer] = {}
         self._decoder = Decoder(ToChild)
-        self._poll = select.poll()
-        self._poll.register(connection, select.POLLIN)
-        self._poll.register(ticket_fd, select.POLLIN)
-        self._incoming = select.poll()
-        self._incoming.register(connection, select.POLLIN)
+        self._poll = poll()
+        self._poll.register(connection, POLLIN)
+        self._poll.register(ticket_fd, POLLIN)
+        self._incoming = poll()
+        self._incoming.register(connection, POLLIN)
 
     def abandon(self) -> None:
         """Drop both ends: this process is a copy that the handler forked."""
@@ -135,7 +139,7 @@ class Link:
     def take_in(self, *, wait: bool = False) -> None:
         """Receive and sort what the supervisor has sent."""
         try:
-            data = self._socket.recv(_RECEIVE_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+            data = self._socket.recv(_RECEIVE_BYTES, 0 if wait else MSG_DONTWAIT)
         except BlockingIOError:
             return
         except ConnectionError:
