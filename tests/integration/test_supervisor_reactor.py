@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from jobpool.core.clock import SystemClock
-from jobpool.supervisor.reactor import Reactor
+from jobpool.supervisor.reactor import SOON_S, Reactor
 
 
 @pytest.fixture
@@ -104,3 +104,18 @@ def test_what_gathers_is_seen_in_time(reactor):
     assert len(seen) == 1
     for end in (reading, writing):
         end.close()
+
+
+def test_what_is_to_be_done_soon_is_done_once_and_not_at_once(reactor):
+    """Asked for again meanwhile, it is still one call; nobody else ends the wait."""
+    done = []
+    began_s = reactor.now_s()
+    for number in range(3):
+        reactor.soon(lambda number=number: done.append((number, reactor.now_s())))
+    reactor.wait(float("inf"))
+    ((number, at_s),) = done
+    assert number == 0
+    assert at_s >= began_s + SOON_S
+    reactor.soon(done.clear)
+    reactor.wait(float("inf"))
+    assert done == []

@@ -25,6 +25,8 @@ from jobpool.supervisor.messages import SupervisorEvent
 
 FINE_S = 0.1
 """Moments nearer than this are kept to more finely than the selector does."""
+SOON_S = 0.005
+"""Long enough for the lease of a job that was rung for."""
 Ready = Callable[[int], None]
 """Called with the selector's event mask."""
 
@@ -43,6 +45,7 @@ class Reactor:
         self._selector = selectors.DefaultSelector()
         self._posted: deque[SupervisorEvent | ev.Event] = deque()
         self._fed: deque[SupervisorEvent] = deque()
+        self._later: tuple[float, Callable[[], None]] | None = None
         self._wake_in, self._wake_out = socket.socketpair()
         self._signals_in, self._signals_out = socket.socketpair()
         for end in (
@@ -108,6 +111,14 @@ class Reactor:
         """
         return self._fed.popleft()
 
+    def soon(self, action: Callable[[], None]) -> None:
+        """Call *action* in the loop, `SOON_S` from now; only one can be waiting.
+
+        For what wakes other threads, which would be in the way of the store's now.
+        """
+        if self._later is None:
+            self._later = self.now_s() + SOON_S, action
+
     def wait(self, until_s: float, gather_s: float = 0.0) -> None:
         """Wait for something to become ready, or for a moment to come.
 
@@ -115,6 +126,8 @@ class Reactor:
             until_s: that moment.
             gather_s: nothing is looked at sooner, so that more of it is ready.
         """
+        if self._later is not None:
+            until_s = min(until_s, self._later[0])
         if gather_s and (gather_s := min(gather_s, until_s - self.now_s())) > 0.0:
             time.sleep(gather_s)
         timeout_s = None
@@ -129,6 +142,9 @@ class Reactor:
             now = watched.get(key.fd)
             if now is not None and now.data is key.data:
                 key.data(mask)
+        if self._later is not None and self.now_s() >= self._later[0]:
+            (_, action), self._later = self._later, None
+            action()
 
     # -- signals -------------------------------------------------------------------
 

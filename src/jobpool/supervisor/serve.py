@@ -350,7 +350,7 @@ class _Supervisor:
     def _rung(self, wake_fd: int) -> None:
         os.read(wake_fd, 65536)
         self._reactor.feed(m.Rung())
-        self._housekeeping.look_for_cancels()
+        self._reactor.soon(self._housekeeping.look_for_cancels)
 
     def _heard(self) -> None:
         """Somebody rang a store that several hosts share; called by the pulse."""
