@@ -1,8 +1,10 @@
 """Round trips on a PostgreSQL connection: what is prepared, and what an end means."""
 
+import contextlib
+
 import pytest
 
-from jobpool.errors import StoreRefused, StoreUnavailable
+from jobpool.errors import JobpoolBug, StoreError, StoreRefused, StoreUnavailable
 from jobpool.store.postgres import wire as wires
 from jobpool.store.records import Filter
 from storing import begin_run, new_job
@@ -127,11 +129,34 @@ def test_a_value_that_cannot_be_said_undoes_its_own_step_only(store):
 
 def test_a_failure_leaves_what_came_before_it_known(store):
     """The transaction has begun, so that there is something to roll back."""
-    with store._server.writing() as session:
-        with pytest.raises(StoreRefused):
-            session.rows("outcome_of", xid="no number")
-        assert session.known_ms is not None
-        assert session.xid
+    known = []
+
+    def fail():
+        with store._server.writing() as session:
+            try:
+                session.rows("outcome_of", xid="no number")
+            finally:
+                known.extend((session.known_ms, session.xid))
+
+    pytest.raises(StoreRefused, fail)
+    assert all(known)
+    store.enqueue([new_job()])
+    assert store.count(Filter()) == 1
+
+
+@pytest.mark.parametrize("rings", [False, True])
+def test_no_commit_is_believed_that_was_a_rollback(store, rings):
+    """A server answers so, without an error, when a failure before went unnoticed."""
+
+    def overlook():
+        with store._server.writing(rings=rings) as session:
+            assert session.value("counter", name="store_id")
+            with contextlib.suppress(StoreError):
+                session.run("outcome_of", xid="no number")
+
+    with pytest.raises(JobpoolBug, match="nothing of it is stored"):
+        overlook()
+    assert store.count(Filter()) == 0
     store.enqueue([new_job()])
     assert store.count(Filter()) == 1
 

@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 from psycopg.pq.abc import PGresult
 
+from jobpool.errors import JobpoolBug
 from jobpool.store.methods.session import Query, Row
 from jobpool.store.postgres.address import DEFAULT_SCHEMA
 from jobpool.store.postgres.faults import explain
@@ -29,6 +30,7 @@ ServerLife = tuple[str, str]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BEGIN, _BEGUN, _SAVEPOINT = "begin", "begun", "savepoint"
 _BEGINNING = (_BEGIN, _BEGUN)
+_COMMITTED = b"COMMIT"
 _KEPT = frozenset({"insert_job", "look", "lease_candidates", "lease_jobs", "room_left"})
 """Their plans are kept. A transaction with any other query that is given something
 plans all such queries anew from there on."""
@@ -192,13 +194,16 @@ class Session:
 
         Raises:
             StoreError: it failed.
+            JobpoolBug: a statement of the transaction had failed, and nobody had
+                noticed; it was rolled back.
         """
         has_begun = _BEGIN not in self._ahead
         self._ahead.clear()
         if has_begun and rings and self.has_written:
             self._end_and_ring(name)
         elif has_begun:
-            self.run(name if self.has_written else "rollback")
+            name = name if self.has_written else "rollback"
+            self._require_committed(name, self._execute((name, _NOTHING))[0])
 
     def forget(self) -> None:
         """No transaction is open any more."""
@@ -253,6 +258,19 @@ class Session:
             raise explain(failed, self._place) from failed
         if error is not None and not results:
             raise explain(error, self._place) from error
+        self._require_committed(name, results[0])
+
+    def _require_committed(self, name: str, result: PGresult) -> None:
+        """Believe no COMMIT that the server has answered with ROLLBACK.
+
+        It does so, and calls it a success, when a statement of the transaction failed.
+        """
+        if name == "commit" and result.command_status != _COMMITTED:
+            raise JobpoolBug(
+                f"a transaction on {self._place} was committed after a statement of it "
+                "had failed; the server has rolled it back: nothing of it is stored. "
+                "Please report this"
+            )
 
     def _note_begun(self, result: PGresult) -> None:
         """Take what was said of the new transaction."""
