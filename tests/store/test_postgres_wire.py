@@ -138,7 +138,8 @@ def test_a_failure_leaves_what_came_before_it_known(store):
             finally:
                 known.extend((session.known_ms, session.xid))
 
-    pytest.raises(StoreRefused, fail)
+    with pytest.raises(StoreRefused):
+        fail()
     assert all(known)
     store.enqueue([new_job()])
     assert store.count(Filter()) == 1
