@@ -9,7 +9,7 @@ import pytest
 
 from jobpool.core.settings import SandboxLevel
 from jobpool.sandbox.bounds import is_signed
-from sandbox_rig import Rig, lockdown_of
+from sandbox_rig import Rig, lockdown_of, missing
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,7 @@ def test_what_can_be_put_back_is_put_back(rig, child, what):
     ("what", "named"),
     [
         ("timer", "it left timers running"),
+        ("timer_by_pythonapi", "it left timers running"),
         ("filter", "or filters its system calls"),
         ("data", "it changed its limit of data"),
         ("data_hard", "it changed its limit of data"),
@@ -76,6 +77,16 @@ def test_what_cannot_be_put_back_is_named(rig, child, what, named):
     if (why := json.loads(done.result)) != "done":
         pytest.skip(f"not to be had here: {why}")
     assert re.search(named, done.surprise)
+
+
+@pytest.mark.parametrize("level", [SandboxLevel.OFF, SandboxLevel.STRICT])
+def test_foreign_code_of_a_child_without_rights_is_looked_at_as_well(rig, level):
+    """What takes rights to change in Python is seen where code in C has come."""
+    if level is SandboxLevel.STRICT and (why := missing()):
+        pytest.skip(f"not to be had here: {why}")
+    child = rig.child(lockdown=lockdown_of(sandbox=level))
+    done = rig.run(child, "change_for_good", "undumpable")
+    assert done.surprise == "it changed how it is scheduled"
 
 
 def test_lost_privileges_are_named(rig):

@@ -152,7 +152,7 @@ def test_a_directory_that_the_application_has_opened_leads_nowhere(rig, child):
 
 def test_what_it_leaves_beside_its_directory_replaces_it(rig):
     """The next job neither reads it nor misses the room; its own is emptied."""
-    for kind in ("file", "memory", "segment"):
+    for kind in ("file", "memory", "segment", "queue", "semaphores"):
         child = rig.child(lockdown=strict())
         assert rig.run(child, "write_text", f"{view.OWN}/x").surprise == ""
         left = rig.run(child, "leave", kind).surprise

@@ -40,6 +40,7 @@ class AttemptChannel:
         link: the child's way to its supervisor.
         claim: names the attempt.
         checkpoint_max_bytes: a longer checkpoint is refused.
+        pid: the child, the only process that may speak.
 
     Attributes:
         completed: `complete` has written; the transaction may be open still.
@@ -57,7 +58,7 @@ class AttemptChannel:
     )
 
     def __init__(
-        self, link: Link, claim: running.Claim, checkpoint_max_bytes: int
+        self, link: Link, claim: running.Claim, checkpoint_max_bytes: int, pid: int
     ) -> None:
         self.completed = False
         self._completing = False
@@ -65,7 +66,7 @@ class AttemptChannel:
         self._claim = claim
         self._token: int | None = claim.token
         self._checkpoint_max = checkpoint_max_bytes
-        self._pid = os.getpid()
+        self._pid = pid
         self._beat_s = 0.0
 
     def close(self) -> None:

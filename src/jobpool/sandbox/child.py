@@ -201,7 +201,7 @@ class Child:
 
     def _attempt(self, application: Application, job: RunJob) -> Done:
         channel = AttemptChannel(
-            self._link, self._claim(job), self._go.checkpoint_max_bytes
+            self._link, self._claim(job), self._go.checkpoint_max_bytes, self._pid
         )
         begun_s = time.perf_counter()
         result, error = self._handle(application, job, channel)

@@ -37,7 +37,8 @@ _namespace_of: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)[
 """A module's own dictionary, also where a lazy one would import itself when asked."""
 _known_names: set[str] = set()
 _opened: list[object] = []
-"""A mark for each library that ctypes was told to open: it may be closed again."""
+"""A mark for each library that ctypes was told to open (it may be closed again), and
+for each function of the one that it opens itself."""
 
 
 def know() -> None:
@@ -50,6 +51,15 @@ def know() -> None:
         return open_library(*args)
 
     ctypes._dlopen = noting  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    ctypes.pythonapi.__class__ = _NotingApi
+
+
+class _NotingApi(ctypes.PyDLL):
+    """Python's own C interface: whoever has it has the whole C library."""
+
+    def __getitem__(self, name: Any) -> Any:
+        _opened.append(None)
+        return super().__getitem__(name)
 
 
 class Foreign:

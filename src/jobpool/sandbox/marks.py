@@ -74,10 +74,11 @@ class Marks:
         A failure is not told here, where the job would be blamed for it: `renew` meets
         it again. Until then the attempt counts as not begun if all is killed at once.
         """
-        MARK.pack_into(self._page, self._at, token)
+        at, mark = self._at, MARK.pack(token)
+        self._page[at : at + MARK.size] = mark
         with contextlib.suppress(OSError):
-            os.pwrite(self._fd, self._page[self._at : self._at + MARK.size], self._at)
-        self._at = (self._at + MARK.size) % MARK_BYTES
+            os.pwrite(self._fd, mark, at)
+        self._at = (at + MARK.size) % MARK_BYTES
 
     def renew(self) -> str:
         """Undo what a handler did to the file.

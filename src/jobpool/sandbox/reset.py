@@ -89,12 +89,13 @@ class Baseline:
         replaced = self._traits.mend()
         sys.audit("jobpool.reset")  # who raises at every event raises at ours: here
         self._restore_signals()
+        foreign = self._foreign.changes()  # first: it sees whether there is such code
         surprises = [
             replaced,
             self._left_threads(),
             self._left_processes(),
-            self._traits.changes(),
-            self._foreign.changes(),
+            self._traits.changes(by_foreign_code=self._foreign.is_here),
+            foreign,
             self._done_for_good(),
         ]
         self._interpreter.restore()

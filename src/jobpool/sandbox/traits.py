@@ -2,7 +2,8 @@
 
 The supervisor replaces a child whose traits have changed. Some could be put back,
 but who has changed its user, say, may have left more behind than is known here. Runs
-between attempts: all checks together cost some 25 µs.
+between attempts, so what nobody here can have changed is not looked at: whoever has
+no rights keeps its user, and Python alone makes no prctl(2).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
+from jobpool.sandbox import procfs
 from jobpool.sandbox.bounds import is_signed
 
 _DESCRIPTORS_MORE_MAX = 64
@@ -55,6 +57,8 @@ _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
 )
 """What everybody's code stands on, ours as well: all of a module, or these names."""
 _prctl = ctypes.CDLL(None).prctl  # once: each child would pay for it
+_RIGHTS = b"\nCapPrm:"
+"""Of /proc/self/status: the capabilities that the process has or may take."""
 
 
 def _root() -> tuple[int, int]:
@@ -63,18 +67,20 @@ def _root() -> tuple[int, int]:
 
 
 _WATCHED: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("its user or groups", os.getresuid),
-    ("its user or groups", os.getresgid),
-    ("its user or groups", os.getgroups),
     *(("its limits", partial(resource.getrlimit, limit)) for limit in _LIMITS),
-    ("its root directory", _root),
     ("the cores that it runs on", partial(os.sched_getaffinity, 0)),
     ("how it is scheduled", partial(os.sched_getscheduler, 0)),
     ("how it is scheduled", partial(_prctl, _PR_GET_TIMERSLACK)),
-    ("how it is scheduled", partial(_prctl, _PR_GET_DUMPABLE)),
 )
 """What is asked of the kernel: each a single quick call."""
-_LOOKS = tuple(look for _what, look in _WATCHED)
+_WATCHED_WITH_RIGHTS: tuple[tuple[str, Callable[[], Any]], ...] = (
+    ("its user or groups", os.getresuid),
+    ("its user or groups", os.getresgid),
+    ("its user or groups", os.getgroups),
+    ("its root directory", _root),
+    ("how it is scheduled", partial(_prctl, _PR_GET_DUMPABLE)),
+)
+"""What takes a capability to change, another user to be, or code that is not Python."""
 
 
 class Traits:
@@ -82,8 +88,7 @@ class Traits:
 
     def __init__(self) -> None:
         self._foundations = [_Foundation(*one) for one in _FOUNDATIONS]
-        self._looks = [one.look for one in self._foundations]
-        self._intact = [look() for look in self._looks]
+        self._intact = [(one.look, one.look()) for one in self._foundations]
         self._finders = list(sys.meta_path)
         self._modules = len(sys.modules)
         self._priority = os.getpriority(os.PRIO_PROCESS, 0)
@@ -91,25 +96,34 @@ class Traits:
         self._data = resource.getrlimit(resource.RLIMIT_DATA)
         self._adopts = ctypes.c_int()
         self._adopts_ref = ctypes.byref(self._adopts)
-        self._before = [look() for look in _LOOKS]
+        self._has_rights = _has_rights()
+        self._ordinary = _Watch(_WATCHED)
+        self._privileged = _Watch(_WATCHED_WITH_RIGHTS)
         self._descriptors = self._open_descriptors()
 
     def mend(self) -> str:
         """Put back what our own code needs to go on; name it. First of all."""
         try:
-            if [look() for look in self._looks] == self._intact:
+            for look, intact in self._intact:
+                if look() != intact:
+                    break
+            else:
                 return ""
         except KeyError:
             pass  # a name is gone; it is put back below
         replaced = [name for one in self._foundations for name in one.mend()]
         return f"it replaced {', '.join(replaced[:5])}" if replaced else ""
 
-    def changes(self) -> str:
-        """Name what only the kernel or the handler could undo."""
+    def changes(self, *, by_foreign_code: bool) -> str:
+        """Name what only the kernel or the handler could undo.
+
+        Args:
+            by_foreign_code: code that is not Python's own may have done anything.
+        """
         found: list[str] = []
-        now = [look() for look in _LOOKS]
-        if now != self._before:
-            found += self._changed(now)
+        if by_foreign_code or self._has_rights:
+            found += self._privileged.changes()
+        found += self._ordinary.changes()
         if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
             if data[1] != self._data[1] or not is_signed(data[0]):
                 found.append("it changed its limit of data")
@@ -120,25 +134,18 @@ class Traits:
         more = self._open_descriptors() - self._descriptors
         if more > _DESCRIPTORS_MORE_MAX:
             found.append(f"its process has {more} descriptors more than at first")
-        _prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref)
-        if not self._adopts.value:
+        if by_foreign_code and not self._adopts_orphans():
             found.append("it let its left-over processes escape")
         if sys.meta_path != self._finders and not self._finds_modules():
             found.append("it took away what finds modules")
         if (modules := len(sys.modules)) < self._modules:
             found.append("it took away modules")
         self._modules = modules
-        return "; ".join(found)
+        return "; ".join(dict.fromkeys(found))
 
-    def _changed(self, now: list[Any]) -> Iterable[str]:
-        """Name each trait once that is not as it was."""
-        return dict.fromkeys(
-            f"it changed {what}"
-            for (what, _look), one, before in zip(
-                _WATCHED, now, self._before, strict=True
-            )
-            if one != before
-        )
+    def _adopts_orphans(self) -> bool:
+        _prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref)
+        return bool(self._adopts.value)
 
     def _open_descriptors(self) -> int:
         """Return how many descriptors are open; 0 before Linux 6.2."""
@@ -146,6 +153,31 @@ class Traits:
 
     def _finds_modules(self) -> bool:
         return all(finder in sys.meta_path for finder in self._finders)
+
+
+class _Watch:
+    """Answers of the kernel as they are now, to be compared with later ones."""
+
+    def __init__(self, watched: tuple[tuple[str, Callable[[], Any]], ...]) -> None:
+        self._names, self._looks = zip(*watched, strict=True)
+        self._before = [look() for look in self._looks]
+
+    def changes(self) -> Iterable[str]:
+        """Name each trait that is not as it was."""
+        now = [look() for look in self._looks]
+        if now == self._before:
+            return ()
+        answers = zip(self._names, now, self._before, strict=True)
+        return [f"it changed {what}" for what, one, before in answers if one != before]
+
+
+def _has_rights() -> bool:
+    """Say whether this process has capabilities, or several users to choose from."""
+    if len({*os.getresuid()}) > 1 or len({*os.getresgid()}) > 1:
+        return True
+    _before, _name, rest = procfs.read("/proc/self/status").partition(_RIGHTS)
+    permitted = rest.split(None, 1)[:1]
+    return not permitted or int(permitted[0], 16) != 0  # not told: it may have some
 
 
 class _Foundation:

@@ -99,8 +99,14 @@ def look_through_descriptors(_):
 @app.handler
 def leave(kind):
     """Leave something for the next job."""
-    if kind == "segment":
-        assert ctypes.CDLL(None).shmget(1, 10, 0o1600) >= 0
+    libc = ctypes.CDLL(None)
+    made = {
+        "segment": lambda: libc.shmget(1, 10, 0o1600),
+        "queue": lambda: libc.msgget(1, 0o1600),
+        "semaphores": lambda: libc.semget(1, 2, 0o1600),
+    }
+    if kind in made:
+        assert made[kind]() >= 0
         return
     where = {"file": view.OWN + "/../left", "memory": "/dev/shm/left"}[kind]
     Path(where).write_text("secret")
