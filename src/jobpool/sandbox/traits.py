@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
 from types import ModuleType
@@ -98,7 +98,7 @@ class Traits:
         self._adopts_ref = ctypes.byref(self._adopts)
         self._has_rights = _has_rights()
         self._ordinary = _Watch(_WATCHED)
-        self._privileged = _Watch(_WATCHED_WITH_RIGHTS)
+        self._all = _Watch(_WATCHED_WITH_RIGHTS + _WATCHED)
         self._descriptors = self._open_descriptors()
 
     def mend(self) -> str:
@@ -120,10 +120,8 @@ class Traits:
         Args:
             by_foreign_code: code that is not Python's own may have done anything.
         """
-        found: list[str] = []
-        if by_foreign_code or self._has_rights:
-            found += self._privileged.changes()
-        found += self._ordinary.changes()
+        watch = self._all if by_foreign_code or self._has_rights else self._ordinary
+        found = watch.changes()
         if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
             if data[1] != self._data[1] or not is_signed(data[0]):
                 found.append("it changed its limit of data")
@@ -141,7 +139,7 @@ class Traits:
         if (modules := len(sys.modules)) < self._modules:
             found.append("it took away modules")
         self._modules = modules
-        return "; ".join(dict.fromkeys(found))
+        return "; ".join(found)
 
     def _adopts_orphans(self) -> bool:
         _prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref)
@@ -162,13 +160,14 @@ class _Watch:
         self._names, self._looks = zip(*watched, strict=True)
         self._before = [look() for look in self._looks]
 
-    def changes(self) -> Iterable[str]:
-        """Name each trait that is not as it was."""
+    def changes(self) -> list[str]:
+        """Name each trait once that is not as it was."""
         now = [look() for look in self._looks]
         if now == self._before:
-            return ()
+            return []
         answers = zip(self._names, now, self._before, strict=True)
-        return [f"it changed {what}" for what, one, before in answers if one != before]
+        changed = (what for what, one, before in answers if one != before)
+        return [f"it changed {what}" for what in dict.fromkeys(changed)]
 
 
 def _has_rights() -> bool:
