@@ -1,6 +1,7 @@
 """`jobpool check`: the application is really loaded, elsewhere, and nothing starts."""
 
 import os
+import signal
 
 import pytest
 
@@ -88,6 +89,24 @@ def test_check_shows_why_an_application_does_not_load(folder):
     assert result.exit_code == 3
     assert "RuntimeError: boom" in result.stderr
     assert "Traceback" in result.stderr
+
+
+def test_check_sees_the_end_of_a_process_whose_copy_lives_on(folder):
+    """An import that forks, and ends, is told at once and not after app_timeout."""
+    (folder / "jobs.py").write_text(
+        "import os, time\n"
+        "copy = os.fork()\n"
+        "if copy:\n"
+        "    open('copy', 'w').write(str(copy))\n"
+        "    os._exit(5)\n"
+        "time.sleep(600)\n"
+    )
+    try:
+        result = run("check")
+    finally:
+        os.kill(int((folder / "copy").read_text()), signal.SIGKILL)
+    assert result.exit_code == 3
+    assert "ended by itself" in result.stderr
 
 
 def test_check_refuses_a_store_that_cannot_be_used(folder):

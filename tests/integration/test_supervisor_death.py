@@ -196,6 +196,95 @@ def test_a_zygotes_death_harms_no_job(site):
     assert site.job(job_id).attempt == 1
 
 
+DAEMON = """
+daemon = os.fork()
+if daemon == 0:
+    os.setsid()
+    time.sleep(600)
+    os._exit(0)
+(HERE / "daemon").write_text(str(daemon))
+"""
+DEADLY_FORK = """
+really_fork, zygote = os.fork, os.getpid()
+
+
+def fork():
+    # The zygote ends once its child, which holds all sockets, is made; the first time.
+    pid = really_fork()
+    if pid == 0:
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                os.dup(int(name))
+            except OSError:
+                pass
+    elif os.getpid() == zygote and not (HERE / "died").exists():
+        (HERE / "died").touch()
+        time.sleep(0.2)
+        os.kill(zygote, signal.SIGKILL)
+    return pid
+
+
+os.fork = fork
+"""
+STRICT_CLOSE = """
+really_close = os.close
+
+
+def close(fd):
+    if fd < 0:
+        raise ValueError(f"no descriptor: {fd}")
+    really_close(fd)
+
+
+os.close = close
+"""
+
+
+def extend(site, text):
+    """Add to the application, before anything of it has been loaded."""
+    path = site.folder / "jobs.py"
+    path.write_text(path.read_text() + text)
+
+
+def test_a_zygotes_death_is_seen_whoever_holds_its_socket(site):
+    """A daemon of the application keeps its socket open, and its death no secret."""
+    extend(site, DAEMON)
+    supervisor = site.start("cpu=1")
+    assert site.result(site.add("pid")) > 0
+    daemon = int((site.folder / "daemon").read_text())
+    (zygote,) = site.zygotes(supervisor)
+    os.kill(zygote, signal.SIGKILL)
+    supervisor.wait_event("zygote_failed", LATE_S)
+    child = site.result(site.add("pid"))
+    os.kill(child, signal.SIGKILL)
+    assert site.result(site.add("pid")) != child
+    wait_until(lambda: not is_alive(daemon), LATE_S, "the daemon's end")
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait_exit(LATE_S) == 0
+
+
+def test_a_zygote_may_die_between_a_fork_and_its_announcement(site):
+    """The child that nobody has heard of ends, and the slot gets another one."""
+    extend(site, DEADLY_FORK)
+    supervisor = site.start("cpu=1")
+    supervisor.wait_event("zygote_failed", LATE_S)
+    assert site.result(site.add("pid")) > 0
+    wait_until(  # zygote, child, and what multiprocess keeps
+        lambda: len(site.processes()) <= 3, LATE_S, "the unannounced child's end"
+    )
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait_exit(LATE_S) == 0
+    site.wait_nobody(LATE_S)
+
+
+def test_an_application_may_close_descriptors_in_its_own_way(site):
+    """An os.close that refuses what is no descriptor never meets one of ours."""
+    extend(site, STRICT_CLOSE)
+    supervisor = site.start("cpu=1")
+    assert site.result(site.add("pid")) > 0
+    assert supervisor.events("zygote_failed") == []
+
+
 def test_a_childs_death_is_its_jobs_crash_only(site):
     """Killed from outside without our doing: one job pays, its neighbour does not."""
     site.start("cpu=2")

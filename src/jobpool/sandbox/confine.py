@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from os import close  # before an application can replace it
 from types import FrameType
 from typing import Any
 
@@ -40,7 +41,7 @@ def close_fds(fds: Iterable[int]) -> None:
     """Close descriptors by number; one that is closed already is no matter."""
     for fd in fds:
         with contextlib.suppress(OSError):
-            os.close(fd)
+            close(fd)
 
 
 def bury_sockets(fds: Iterable[int]) -> None:

@@ -5,6 +5,9 @@ A child that is to be enclosed has an init between the two: the middle process m
 namespaces and forks the init, which forks the child and stays (`enclosure`). Each
 process that forks tells the zygote through one pipe: a pid, or an error's number. The
 zygote waits for all of them, and reaps the middle process, before it answers.
+
+What an application may have replaced (by gevent's, say) is not used, but for the fork
+itself: whoever replaces that one puts its own state right in the copy.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ import errno
 import os
 import struct
 from collections.abc import Callable
+from os import close, waitpid
 from typing import NoReturn
 
 from jobpool.core.isolation import Enclosure
-from jobpool.sandbox.confine import close_fds
 from jobpool.sandbox.enclosure import be_init, make_namespaces
 
 _WORD = struct.Struct("<i")
@@ -51,18 +54,18 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
             os._exit(_EXIT_FAILED)
 
     is_enclosed = enclosure is not Enclosure.NONE
-    pipe = os.pipe()
-    write_end = pipe[1]
+    read_end, write_end = pipe = os.pipe()
     try:
-        middle = os.fork()
-        if middle == 0:
-            _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
-        os.close(write_end)
-        write_end = -1
-        pid = _read_pid(pipe[0], words=1 + is_enclosed)
-        os.waitpid(middle, 0)  # before the supervisor hears of the child
+        try:
+            middle = os.fork()
+            if middle == 0:
+                _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
+        finally:
+            close(write_end)
+        pid = _read_pid(read_end, words=1 + is_enclosed)
+        waitpid(middle, 0)  # before the supervisor hears of the child
     finally:
-        close_fds((pipe[0], write_end))
+        close(read_end)
     if pid < 0:
         raise OSError(-pid, os.strerror(-pid))
     return pid

@@ -9,9 +9,11 @@ Three things are arranged around that start and undone right after it:
 - signals are blocked, so that a terminal's Ctrl-C does not hit the zygote before it
   has a session of its own.
 
-The zygote's end is seen on its socket and on a pidfd. Only a limited number of
-requests are on their way at once: the descriptors beside them are counted against
-this process while they travel.
+The zygote's end is seen on its socket and on a pidfd, whichever is first: its socket
+does not end while a process that it has forked holds it, and that may be for ever (a
+daemon of the application's). Who waits for the zygote waits for both, with one
+descriptor. Only a limited number of requests are on their way at once: the
+descriptors beside them are counted against this process while they travel.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -77,10 +80,19 @@ class Zygote:
     def __init__(self, pool: str, process: Any, control: socket.socket) -> None:
         self.pool = pool
         self.pid: int = process.pid
-        self.sentinel = os.pidfd_open(self.pid)
-        self.start_time = process_start_time(self.pid) or 0
         self._process = process
         self._socket = control
+        self._either = select.epoll()
+        self._end = select.poll()
+        self.sentinel = os.pidfd_open(self.pid)
+        try:
+            for one in (control.fileno(), self.sentinel):
+                self._either.register(one, select.EPOLLIN)
+        except OSError:
+            os.close(self.sentinel)
+            raise
+        self._end.register(self.sentinel, select.POLLIN)
+        self.start_time = process_start_time(self.pid) or 0
         self._decoder = Decoder(FromZygote)
         self._waiting: deque[tuple[Fork, list[int]]] = deque()
         self._in_flight = 0
@@ -141,8 +153,8 @@ class Zygote:
         return zygote
 
     def fileno(self) -> int:
-        """Return the socket to wait on for `receive`."""
-        return self._socket.fileno()
+        """Return what to wait on for `receive`: its words, or its end."""
+        return self._either.fileno()
 
     def fork(
         self, slot: int, fds: Sequence[int], enclosure: Enclosure = Enclosure.NONE
@@ -171,11 +183,12 @@ class Zygote:
 
     def receive(self) -> list[FromZygote] | None:
         """Return what the zygote has said; None: it is gone, or talks nonsense."""
+        has_ended = bool(self._end.poll(0))  # before: its last words are in there then
         try:
             data = self._socket.recv(_RECEIVE_BYTES)
             messages = list(self._decoder.feed(data))
         except BlockingIOError:
-            return []
+            return None if has_ended else []
         except OSError:
             return None
         except FrameError:
@@ -212,6 +225,7 @@ class Zygote:
         if self.sentinel < 0:
             return
         atexit.unregister(self.close)
+        self._either.close()
         self._socket.close()
         os.close(self.sentinel)
         self.sentinel = -1

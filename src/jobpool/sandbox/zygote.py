@@ -10,7 +10,8 @@ matter, and both were seen to fail otherwise:
    earlier, the child may not be the supervisor's yet.
 2. The child does nothing that is tied to its parent before the supervisor's `Go`.
 
-How it forks is said in `forking`.
+How it forks is said in `forking`. What waits or closes is bound here by name, before
+the application is imported, which may replace it for the whole process (`link`).
 
 When the supervisor dies, the zygote reads the end of its socket and kills the trees
 of all its children; likewise when it is stopped for longer than their leases hold
@@ -25,13 +26,13 @@ import contextlib
 import errno
 import gc
 import os
-import select
 import signal
 import socket
 import stat
 import sys
 import traceback
 from collections.abc import Iterable
+from select import POLLIN, poll, select
 from typing import Any, NoReturn
 
 from multiprocess import parent_process, resource_tracker
@@ -145,7 +146,7 @@ class Zygote:
                 self._end_children()
                 self._forget_dead()
             wait_s = min(max(left_s, FENCE_LOOK_MIN_S), FENCE_LOOK_MAX_S)
-            if select.select([self._control], (), (), wait_s)[0]:
+            if select([self._control], (), (), wait_s)[0]:
                 return
 
     def _receive(self) -> tuple[bytes, list[int]]:
@@ -325,10 +326,10 @@ class Zygote:
                     os.close(self._children.pop(pid))
 
     def _forget_dead(self) -> None:
-        poll = select.poll()
+        look = poll()
         for pidfd in self._children.values():
-            poll.register(pidfd, select.POLLIN)
-        dead = {fd for fd, _events in poll.poll(0)}
+            look.register(pidfd, POLLIN)
+        dead = {fd for fd, _events in look.poll(0)}
         for pid, pidfd in list(self._children.items()):
             if pidfd in dead:
                 os.close(self._children.pop(pid))
