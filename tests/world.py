@@ -97,6 +97,8 @@ class World:
         self.deaf_forks = False
         self.deaf_children = False
         """They neither end when asked to nor begin what they are sent."""
+        self.marked: set[int] | None = None
+        """What the marks of every slot say; None: nothing can be told."""
         self._tokens = 0
         self._do(self.machine.start(self.now_s, 0))
 
@@ -148,7 +150,8 @@ class World:
     def recalled(self, slot: int, jobs: Iterable[Assigned] = ()) -> None:
         """A recall brings these jobs back, and no other that the child was sent."""
         seqs = tuple(job.seq for job in jobs)
-        self.step(m.Recalled(slot, seqs, self.machine.slots[slot].seq))
+        marked = None if self.marked is None else frozenset(self.marked)
+        self.step(m.Recalled(slot, seqs, self.machine.slots[slot].seq, marked))
 
     def died(
         self,
@@ -158,6 +161,7 @@ class World:
         code: int | None = None,
         never_begun: tuple[int, ...] = (),
         host_oom: bool = False,
+        marked: frozenset[int] | None = None,
     ) -> None:
         """The child of a slot is gone."""
         self.step(
@@ -166,6 +170,7 @@ class World:
                 exit=Exit(exit_code=code, signal=signal),
                 never_begun=never_begun,
                 host_oom=host_oom,
+                marked=marked,
             )
         )
 

@@ -22,6 +22,8 @@ PROOFS = {
         "integration/test_sandbox_deaths.py::test_kill_takes_the_whole_tree",
         "integration/test_impostor.py::test_who_goes_on_after_its_own_end_is_found",
         "integration/test_impostor.py::test_nobody_waits_behind_who_goes_on",
+        "integration/test_thief.py::test_nobody_pays_for_stolen_tickets",
+        "integration/test_thief.py::test_nobody_pays_for_a_spoilt_mark",
         "integration/test_cli_reading.py::test_nothing_that_a_job_says_reaches_the_terminal_raw",
         "property/test_frames.py::test_arbitrary_bytes_only_ever_raise_frame_error",
         "property/test_hostile_input.py::test_a_damaged_stream_only_ever_raises_frame_error",

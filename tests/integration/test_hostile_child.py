@@ -22,7 +22,7 @@ from jobpool.supervisor.attempts import ASKS_MAX
 from supervising import Site
 
 APP = """
-import contextlib, random
+import random
 from jobpool.core.job import NewJob
 from jobpool.sandbox.frames import Ask, Beat, Done, encode
 
@@ -74,11 +74,6 @@ def lie(how):
         say(b"\\xff\\xff\\xff\\xff" + bytes(1000))
     elif how == "garbage":
         say(random.Random(7).randbytes(4096))
-    elif how in ("a cut mark", "a grown mark"):
-        for fd in range(3, 64):
-            with contextlib.suppress(OSError):
-                if "/mark." in os.readlink(f"/proc/self/fd/{fd}"):
-                    os.ftruncate(fd, 0 if how == "a cut mark" else 1 << 40)
     elif how == "a flood of requests":
         say(encode(Ask(1, own, [NewJob(kind="x", pool="cpu", payload=b"{}")])) * 1000)
     time.sleep(20)
@@ -107,8 +102,6 @@ LIES = [
     "half a frame",
     "four gigabytes",
     "garbage",
-    "a cut mark",
-    "a grown mark",
     "a flood of requests",
 ]
 

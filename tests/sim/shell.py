@@ -215,7 +215,8 @@ class SimChildren:
         self._kernel.step(self._reactor.process)
         tree = self._process(number)
         seqs = _take_tickets(tree) if tree else ()
-        self._reactor.feed(m.Recalled(number, seqs, last_seq))
+        marks = frozenset(self.run.marks)
+        self._reactor.feed(m.Recalled(number, seqs, last_seq, marks))
 
     def soft_timeout(self, number: int) -> None:
         """See `Children.soft_timeout`."""
@@ -328,6 +329,7 @@ class SimChildren:
                 slot=number,
                 exit=Exit(exit_code=tree.exit_code, signal=tree.signal),
                 never_begun=never_begun,
+                marked=frozenset(self.run.marks),
                 host_oom=host_oom,
                 fenced=tree.signal == 9 and self._zygotes.fenced(),
             )

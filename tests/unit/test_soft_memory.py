@@ -12,7 +12,6 @@ from jobpool.core.options import soft_size
 from jobpool.core.settings import MIB
 from jobpool.errors import ConfigError
 from jobpool.supervisor import messages as m
-from jobpool.supervisor import watch as watching
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.watch import Watch
 from world import World
@@ -89,7 +88,7 @@ class Process:
     """A child whose memory is what the test says."""
 
     job_pid: ClassVar[int] = 0
-    mark_path: ClassVar[str] = ""
+    mark_path: ClassVar[str] = "/nowhere"
     rss: ClassVar[int] = 0
     confirmed: ClassVar[int | None] = None
     asked: ClassVar[list[int]] = []
@@ -109,8 +108,7 @@ class Process:
 
 
 @pytest.fixture
-def process(monkeypatch):
-    monkeypatch.setattr(watching, "is_spoilt", lambda _path: False)
+def process():
     made = Process()
     made.asked = []
     return made

@@ -29,6 +29,7 @@ class Child:
     fds_for_child = ()
     start_time = 1
     job_pid = 0
+    mark_path = "/nowhere"
 
     def __init__(self, number, slot_name, _mark, lockdown):
         self.number, self.slot_name, self.lockdown = number, slot_name, lockdown

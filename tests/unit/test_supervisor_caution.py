@@ -121,7 +121,8 @@ def crash_all(world: World) -> None:
     """Let every running attempt take its child along."""
     for slot in world.machine.slots:
         if slot.queue:
-            world.died(slot.number, signal=11)
+            behind = tuple(job.seq for job in list(slot.queue)[1:])
+            world.died(slot.number, signal=11, never_begun=behind)
 
 
 def test_a_kind_that_crashes_in_a_row_is_held_and_others_go_on(world: World) -> None:

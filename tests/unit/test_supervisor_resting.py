@@ -8,7 +8,7 @@ from jobpool.core.outcome import Outcome
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.slot import SlotState
-from world import MIB, World, pool
+from world import MIB, World, done_of, pool
 
 
 def one_done() -> World:
@@ -85,6 +85,111 @@ def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
     world.step(m.Recalled(0, (), recall.last_seq))
     world.wait(0.6)
     assert len(world.took(m.Recall)) == 1
+
+
+def streaming() -> World:
+    """Return a world whose only child has four jobs, the first of which has begun."""
+    world = World(pool("cpu", 1)).up()
+    for _ in range(16):
+        world.job()
+        world.ring()
+        world.done(0)
+    for _ in range(4):
+        world.job()
+    world.ring()
+    assert len(world.machine.slots[0].queue) == 4
+    world.settled.clear()
+    return world
+
+
+def outcomes(world: World) -> list[Outcome | None]:
+    """Return how the attempts ended that have ended since, in order."""
+    return [settlement.outcome for settlement in world.settled]
+
+
+def test_who_takes_the_tickets_of_others_and_dies_pays_alone() -> None:
+    """A child begins nothing before it has reported: what is behind left no mark."""
+    world = streaming()
+    tokens = [job.lease.token for job in world.machine.slots[0].queue]
+    world.died(0, signal=signal.SIGKILL, marked=frozenset(tokens[:1]))
+    assert outcomes(world) == [Outcome.CRASHED]
+    assert len(world.machine.slots[0].queue) == 3
+
+
+def test_forged_marks_cost_those_behind_an_interruption_at_most() -> None:
+    """Whether they had begun cannot be told then; nobody but the first is charged."""
+    for marked in (None, frozenset(range(100))):
+        world = streaming()
+        world.died(0, signal=signal.SIGKILL, marked=marked)
+        assert outcomes(world) == [Outcome.CRASHED, *[Outcome.INTERRUPTED] * 3]
+        assert not any(s.charge.crash or s.charge.failure for s in world.settled[1:])
+
+
+def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
+    """The first was done before it died, the second had begun: only that is told."""
+    world = streaming()
+    queue = list(world.machine.slots[0].queue)
+    world.step(wm.OverMemory(0, queue[0].seq, 600 * MIB))
+    world.step(m.FramesArrived(0, [done_of(queue[0])]))
+    tokens = frozenset(job.lease.token for job in queue[:2])
+    world.died(0, signal=signal.SIGKILL, marked=tokens)
+    assert outcomes(world) == [Outcome.SUCCEEDED, Outcome.INTERRUPTED]
+    assert len(world.machine.slots[0].queue) == 2
+
+
+def test_a_last_word_counts_for_who_runs_only() -> None:
+    """A handler that is being killed reports no end of those behind it."""
+    world = streaming()
+    queue = list(world.machine.slots[0].queue)
+    world.step(wm.OverMemory(0, queue[0].seq, 600 * MIB))
+    world.step(m.FramesArrived(0, [done_of(queue[1])]))
+    tokens = frozenset(job.lease.token for job in queue)
+    world.died(0, signal=signal.SIGKILL, marked=tokens)
+    assert outcomes(world) == [Outcome.OUT_OF_MEMORY, *[Outcome.INTERRUPTED] * 3]
+
+
+def test_an_end_out_of_turn_charges_nobody() -> None:
+    """Somebody has taken the ticket of the one that is said to run."""
+    world = streaming()
+    queue = list(world.machine.slots[0].queue)
+    world.step(m.FramesArrived(0, [done_of(queue[0]), done_of(queue[2])]))
+    assert world.took(m.Kill)
+    marked = frozenset({queue[0].lease.token, queue[2].lease.token})
+    world.died(0, signal=signal.SIGKILL, marked=marked)
+    assert outcomes(world) == [
+        Outcome.SUCCEEDED,
+        Outcome.INTERRUPTED,
+        Outcome.INTERRUPTED,
+    ]
+    assert not any(s.charge.crash or s.charge.failure for s in world.settled)
+
+
+def test_who_was_robbed_of_its_ticket_waits_for_a_second_and_pays_nothing() -> None:
+    """Without ticket and without mark at two looks: its child is ended, unblamed."""
+    world = one_done()
+    world.marked = set()
+    job = world.job()
+    world.ring()
+    world.wait(0.7)
+    assert not world.took(m.Kill), "it may be about to write its mark"
+    world.wait(0.7)
+    assert world.took(m.Kill)
+    world.settled.clear()
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert [(s.id, s.outcome) for s in world.settled] == [(job.id, Outcome.INTERRUPTED)]
+
+
+def test_who_has_left_its_mark_has_begun() -> None:
+    """However late the mark came."""
+    world = one_done()
+    world.marked = set()
+    job = world.job()
+    world.ring()
+    world.wait(0.7)
+    world.marked.add(job.token)
+    world.wait(5.0)
+    assert not world.took(m.Kill)
+    assert len(world.took(m.Recall)) == 2
 
 
 def test_who_does_not_rest_is_replaced_and_nobody_pays() -> None:

@@ -1,9 +1,9 @@
 """The mark file of a slot: which attempts its children have really begun.
 
 One page of 8-byte words, written by the child, that outlives every process: a ring of
-the tokens of the last 512 attempts that began in the slot. It is read only when a
-supervisor and its children have died at once, to tell the leased jobs that had begun
-from those that had not.
+the tokens of the last 512 attempts that began in the slot. When a supervisor and its
+children have died at once, it tells the leased jobs that had begun from those that had
+not; and while they live, whether a ticket that is gone was taken for its job.
 
 A word is never cleared when its attempt ends: the store may not know the end yet,
 and an attempt that was finished but not settled has begun all the same. Tokens are
@@ -22,11 +22,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import struct
 from pathlib import Path
 
+from jobpool.sandbox.procfs import EXHAUSTED
+from jobpool.sandbox.removal import remove_tree
+
 MARK = struct.Struct("<Q")
 MARK_BYTES = 4096
+_LOOK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHANGE = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAGE = struct.Struct(f"<{MARK_BYTES // MARK.size}Q")
 
 
@@ -38,10 +44,12 @@ def open_marks(path: str) -> int:
     Raises:
         OSError: it could not be made; on a full disk it is left empty.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    fd = os.open(path, flags, 0o600)
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):  # a handler's doing
+            remove_tree(path)
+    fd = os.open(path, _CHANGE | os.O_CREAT, 0o600)
     try:
-        if os.fstat(fd).st_size > MARK_BYTES:  # a handler before has let it grow
+        if os.fstat(fd).st_size > MARK_BYTES:  # and has let it grow
             os.ftruncate(fd, MARK_BYTES)
         os.posix_fallocate(fd, 0, MARK_BYTES)
     except OSError:
@@ -102,27 +110,49 @@ class Marks:
         return ""
 
 
-def read_marks(path: Path) -> frozenset[int]:
-    """Return all tokens in a mark file, however long a handler has made it.
+def read_marks(path: str | Path) -> frozenset[int] | None:
+    """Return all tokens in a mark file; None: somebody has spoilt it.
+
+    Its page was reserved before the child was made: whoever has cut, lengthened,
+    replaced or removed it may have meant to hide what ran. Nothing here waits, whatever
+    stands in its place.
 
     Raises:
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as file:
-        page = file.read(MARK_BYTES).ljust(MARK_BYTES, b"\0")
-    return frozenset(_PAGE.unpack_from(page)) - {0}
-
-
-def is_spoilt(path: str | Path) -> bool:
-    """Say whether the mark file of a slot with a child is not as our children leave it.
-
-    Its page was reserved before the child was made: whoever has cut, lengthened or
-    removed it meant to hide what ran.
-
-    Raises:
-        OSError: it cannot be looked at.
+        OSError: it cannot be looked at, for want of descriptors.
     """
     try:
-        return os.stat(path).st_size != MARK_BYTES  # noqa: PTH116 - it is looked at often
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return True
+        fd = os.open(path, _LOOK)
+    except OSError as exc:
+        if exc.errno in EXHAUSTED:
+            raise
+        return None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != MARK_BYTES:
+            return None
+        return frozenset(_PAGE.unpack(os.pread(fd, MARK_BYTES, 0))) - {0}
+    finally:
+        os.close(fd)
+
+
+def look_at_marks(path: str | Path) -> frozenset[int] | None:
+    """Do as `read_marks`; None also when there is no descriptor to look with."""
+    try:
+        return read_marks(path)
+    except OSError:
+        return None
+
+
+def trim_marks(path: str | Path) -> None:
+    """Give back what a handler has put behind the page: it could fill a disk so."""
+    try:
+        if os.lstat(path).st_size <= MARK_BYTES:  # as ever
+            return
+        fd = os.open(path, _CHANGE)
+    except OSError:
+        return  # somebody has removed or replaced it: there is nothing to give back
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.ftruncate(fd, MARK_BYTES)
+    finally:
+        os.close(fd)

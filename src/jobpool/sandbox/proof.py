@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from jobpool.sandbox.cgroup import Group, read_group
-from jobpool.sandbox.marks import is_spoilt, read_marks
+from jobpool.sandbox.marks import read_marks
 from jobpool.sandbox.procfs import (
     boot_id,
     command_name,
@@ -203,7 +203,12 @@ def _kill(member: tuple[int, int]) -> None:
 
 def _running_tokens(path: Path) -> frozenset[int] | None:
     """Return the attempts that had begun; None: all may have."""
-    if any(is_spoilt(mark) for mark in occupied_marks(path)):
-        return None
-    tokens: frozenset[int] = frozenset()
-    return tokens.union(*(read_marks(file) for file in path.glob("mark.*")))
+    occupied = set(occupied_marks(path))
+    tokens: set[int] = set()
+    for mark in occupied.union(path.glob("mark.*")):
+        found = read_marks(mark)
+        if found is not None:
+            tokens |= found
+        elif mark in occupied:
+            return None
+    return frozenset(tokens)

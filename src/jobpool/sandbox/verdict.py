@@ -31,6 +31,8 @@ class KillReason(StrEnum):
     """We end: a stop, a drain that ran out of time, a lost lease."""
     RECYCLED = "recycled"
     """It left something behind after its attempt had ended."""
+    BESIDE = "beside"
+    """Its child ended by the doing of the attempt before it."""
     PROTOCOL = "protocol"
     """It sent what no child of ours sends."""
 
@@ -95,6 +97,7 @@ OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
     KillReason.CANCELED: Outcome.CANCELED,
     KillReason.STOPPED: Outcome.INTERRUPTED,
     KillReason.RECYCLED: Outcome.INTERRUPTED,
+    KillReason.BESIDE: Outcome.INTERRUPTED,
     KillReason.PROTOCOL: Outcome.CRASHED,
 }
 
@@ -242,6 +245,8 @@ def reason_of_kill(kill: Kill) -> str:
             text = "killed because jobpool stopped"
         case KillReason.RECYCLED:
             text = "killed with what it left behind"
+        case KillReason.BESIDE:
+            text = "killed with the attempt before it, in the same child"
         case KillReason.PROTOCOL:
             text = "killed because it sent what no child of jobpool sends"
     return f"{text}: {kill.detail}" if kill.detail else text

@@ -3,7 +3,9 @@
 Theory of operation. A slot's queue holds what its child was sent. Only the first
 can be running: a child begins a job by taking its ticket, in order, and reports
 its end before it takes the next. So when a child dies, the first of its queue
-pays, unless its ticket was never taken; the others go back uncounted. A kill is
+pays, unless its ticket was never taken; the others go back uncounted. A handler can
+take tickets as well: whoever else's is gone had begun only if it has left its mark,
+and is interrupted then, never charged (`deaths.never_began`). A kill is
 decided once (`Slot.killed`) and judged only when the whole tree is gone, so that
 no attempt is settled while a process of it may live.
 """
@@ -25,6 +27,7 @@ from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import (
+    DOUBT_AFTER_S,
     NOTE_AFTER_S,
     RECALL_AFTER_S,
     SOFT_AGAIN_S,
@@ -89,28 +92,17 @@ class Attempts:
             self._set_deadline(slot)
         self._desk.assign(slot, orders.run_job(job))
 
-    def recalled(
-        self, slot: Slot, seqs: frozenset[int], last_seq: int
-    ) -> list[Assigned]:
-        """Take jobs out of a slot's queue that its child can never begin.
-
-        Args:
-            slot: whose.
-            seqs: these came back.
-            last_seq: the last that the recall was for. What was sent before it, and
-                did not come back, has begun.
-        """
+    def recalled(self, slot: Slot, event: m.Recalled) -> list[Assigned]:
+        """Take jobs out of a slot's queue that its child can never begin."""
         slot.recalling = False
-        back = [job for job in slot.queue if job.seq in seqs]
+        back = [job for job in slot.queue if job.seq in event.seqs]
         sent_s = slot.queue[0].started_s if slot.queue else None
         for job in back:
             slot.queue.remove(job)
             job.started_s = None
         if slot.state is SlotState.BUSY:
             if slot.queue:
-                head = slot.queue[0]
-                head.begun = head.begun or head.seq <= last_seq
-                self._set_deadline(slot)
+                self._prove(slot, event)
                 return back
             # It did not begin what it was sent: somebody has stopped it, or a handler
             # that reported its own end goes on in it.
@@ -120,6 +112,25 @@ class Attempts:
             else:
                 self._rest(slot)
         return back
+
+    def _prove(self, slot: Slot, event: m.Recalled) -> None:
+        """See whether the first of a slot has begun, if the recall was for it.
+
+        Its child takes the ticket and then writes the mark. Who is seen twice without
+        either was robbed of its ticket by a handler before it: its child is ended.
+        """
+        head = slot.queue[0]
+        if not head.begun and head.seq <= event.last_seq:
+            if event.marked is None or head.lease.token in event.marked:
+                head.begun = True
+            elif head.doubted:
+                robbed = "its ticket was taken, and it was never begun"
+                self._kill(slot, Kill(KillReason.RECYCLED, robbed), dump=False)
+                return
+            else:
+                head.doubted = True
+                slot.recall_s = self._desk.now_s + DOUBT_AFTER_S
+        self._set_deadline(slot)
 
     # -- an attempt's life ---------------------------------------------------------
 
@@ -143,8 +154,11 @@ class Attempts:
         done = _frame(frame, Done)
         job = slot.queue[0]
         if done.token != job.lease.token or done.seq != job.seq:
-            # Once more of an earlier attempt: whoever runs now is not to blame.
-            reason = KillReason.RECYCLED if done.seq < job.seq else KillReason.PROTOCOL
+            # Of an earlier attempt once more, or of a later one of this child without
+            # those before it: whoever is said to run now is not to blame.
+            known = (one.seq for one in slot.queue if one.lease.token == done.token)
+            is_ours = done.seq < job.seq or done.seq in known
+            reason = KillReason.RECYCLED if is_ours else KillReason.PROTOCOL
             self.garbage(slot, "the end of an attempt that it does not run", reason)
             return
         slot.jobs, slot.idled_s = slot.jobs + 1, 0.0
@@ -167,9 +181,9 @@ class Attempts:
     def late_done(self, slot: Slot, frame: object) -> None:
         """A last word after the kill was decided still counts if it is valid."""
         done = _frame(frame, Done)
-        for job in slot.queue:
-            if (done.seq, done.token) == (job.seq, job.lease.token):
-                slot.dones.setdefault(done.seq, done)
+        runs = next((job for job in slot.queue if job.seq not in slot.dones), None)
+        if runs and (done.seq, done.token) == (runs.seq, runs.lease.token):
+            slot.dones[done.seq] = done
 
     def beat(self, slot: Slot, frame: object) -> None:
         """The handler says that it is alive."""
@@ -311,15 +325,16 @@ class Attempts:
         slot.queue.clear()
         self._desk.out.append(wm.Unwatch(slot.number))
         empty(slot)
-        never = frozenset(death.never_begun)
+        back = deaths.never_began(death, jobs, frozenset(dones))
+        first = next((job.seq for job in jobs if job.seq not in dones), 0)
+        blamed = first if killed is None else killed_seq
         for job in jobs:
-            if job.seq in never:
+            if job.seq in back:
                 continue
-            kill = killed
-            if killed is not None and job.seq != killed_seq:
+            kill, done = killed, dones.get(job.seq)
+            if job.seq != blamed and (killed is not None or done is None):
                 # It had begun before its ticket could be recalled: not its fault.
-                kill = Kill(KillReason.STOPPED, "with the attempt before it")
-            done = dones.get(job.seq)
+                kill = Kill(KillReason.BESIDE)
             ending = deaths.judge(
                 death,
                 done,
@@ -330,7 +345,7 @@ class Attempts:
                 stopping=self._desk.ending,
             )
             self._end(slot, job, ending, done)
-        self._return(slot, [job for job in jobs if job.seq in never])
+        self._return(slot, [job for job in jobs if job.seq in back])
         self._freed(slot)
 
     def _return(self, slot: Slot, jobs: list[Assigned]) -> None:

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 
 from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
-from jobpool.core.settings import PoolSettings, SandboxLevel
+from jobpool.core.settings import PoolSettings
 from jobpool.core.storeurl import files_of, without_password
 from jobpool.sandbox.frames import FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
+from jobpool.sandbox.marks import look_at_marks
 from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.screening import screened
@@ -30,6 +31,7 @@ from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices
 from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor.enclosing import enclose
 from jobpool.supervisor.hostoom import HostOom
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.slot import NEVER_S, Slot
@@ -102,7 +104,7 @@ class Children:
                 self._lockdown(self._pool(slot)),
             )
         except OSError as exc:
-            self._reactor.feed(m.ForkRefused(number, f"no descriptors for it: {exc}"))
+            self._refused(number, exc)
             return
         try:
             self._zygotes.fork(
@@ -114,6 +116,15 @@ class Children:
             return
         process.close_child_ends()
         self._forking[number] = process
+
+    def _refused(self, number: int, exc: OSError) -> None:
+        """A child's files or descriptors cannot be had; some not at all any more."""
+        self._reactor.feed(m.ForkRefused(number, f"no file for it: {exc}"))
+        if isinstance(exc, FileNotFoundError):
+            path = self._run.path
+            self._reactor.feed(
+                m.Drain(f"somebody has removed its run directory {path}")
+            )
 
     def forked(self, number: int, pid: int) -> None:
         """The zygote has made the child: record it, then let it go."""
@@ -131,7 +142,9 @@ class Children:
         settings = self._zygotes.settings
         pool = self._pool(slot)
         self._processes[number] = process
-        self._enclose(process, pool)
+        at_ms = self._reactor.clock.utc_ms()
+        for event in enclose(process, pool, self._group, at_ms):
+            self._reactor.tell(event)
         process.send(
             Go(
                 slot_name=slot.name,
@@ -151,25 +164,7 @@ class Children:
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
         self.watch.adopt(number, process, pool.output_max_bytes)
         self._reactor.feed(m.ChildForked(number))
-        at_ms = self._reactor.clock.utc_ms()
         self._reactor.tell(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
-
-    def _enclose(self, process: ChildProcess, pool: PoolSettings) -> None:
-        """Give a child a cgroup of its own, if the run has one that it is good for."""
-        group = self._group
-        if group is None or not group.is_per_child or pool.sandbox is SandboxLevel.OFF:
-            return
-        name = f"{process.slot_name}.{process.pid}"
-        try:
-            process.group = group.child(
-                name, pool.limits.memory_bytes, pool.max_processes
-            )
-        except OSError as exc:
-            # It waits for nothing: an operator who asked for the bound is told each
-            # time, and the other measures hold.
-            self._reactor.tell(
-                notices.not_enclosed(self._reactor.clock.utc_ms(), pool.name, exc)
-            )
 
     def fork_failed(self, number: int, message: str) -> None:
         """The zygote could not make the child."""
@@ -217,7 +212,8 @@ class Children:
         """Take back what the child has not begun."""
         process = self._process(number)
         seqs = tuple(process.recall()) if process is not None else ()
-        self._reactor.feed(m.Recalled(number, seqs, last_seq))
+        marked = look_at_marks(process.mark_path) if process is not None else None
+        self._reactor.feed(m.Recalled(number, seqs, last_seq, marked))
 
     def soft_timeout(self, number: int) -> None:
         """Raise the soft time limit in the child."""
@@ -380,6 +376,7 @@ class Children:
                 slot=number,
                 exit=ended,
                 never_begun=never_begun,
+                marked=look_at_marks(process.mark_path),
                 peak_rss_bytes=peak,
                 output=process.output_tail(OUTPUT_TAIL_BYTES),
                 stack=process.stack_text(),

@@ -247,7 +247,7 @@ class Machine:
 
     def _recalled(self, event: m.Recalled) -> None:
         slot = self.slots[event.slot]
-        back = self._attempts.recalled(slot, frozenset(event.seqs), event.last_seq)
+        back = self._attempts.recalled(slot, event)
         unwanted = [job for job in back if job.lease.token in self._canceling]
         self._canceling.difference_update(job.lease.token for job in unwanted)
         self._desk.hand_back(job.lease for job in unwanted)

@@ -87,6 +87,8 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     never_begun: Sequence[int] = ()
     """Sequence numbers that it never began: their tickets were left in the pipe, or
     they were sent after its death. It may grow until the event is handled."""
+    marked: frozenset[int] | None = None
+    """As of `Recalled`."""
     peak_rss_bytes: int = 0
     output: bytes = b""
     stack: str = ""
@@ -103,6 +105,8 @@ class Recalled(msgspec.Struct, frozen=True):
     seqs: tuple[int, ...]
     last_seq: int
     """Of what the recall was for; what was sent later is not meant."""
+    marked: frozenset[int] | None = None
+    """Tokens that the slot's marks name as begun; None: that cannot be told."""
 
 
 class Granted(msgspec.Struct, frozen=True):

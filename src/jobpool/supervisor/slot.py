@@ -168,6 +168,8 @@ class Assigned:
     """When the soft time limit is signalled, or signalled again."""
     begun: bool = False
     """Its ticket is known to be taken: a recall did not bring it back."""
+    doubted: bool = False
+    """It was seen without its ticket and without its mark, once."""
     soft_memory_said: bool = False
     noted: bool = False
     dumped: bool = False

@@ -5,8 +5,8 @@ seldom while they say that they have none (`stillness`: whether that is so). Res
 memory is the trigger; before
 a child is called over its limit, the figure is confirmed without what it merely
 shares or maps (`ChildProcess.confirm_over`). A soft limit is told now and again for as
-long as it is passed: the child may not have heard. On the way the mark file is looked
-at: who spoils it would hide that it runs, or fill the disk.
+long as it is passed: the child may not have heard. On the way the mark file is cut to
+its size: a handler could fill the disk with it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobpool.core.quantity import show_size
-from jobpool.sandbox.marks import is_spoilt
+from jobpool.sandbox.marks import trim_marks
 from jobpool.sandbox.meter import next_look_s
 from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.procfs import EXHAUSTED, descendants_of, resident_bytes
 from jobpool.sandbox.stillness import Stillness
-from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
@@ -61,11 +60,11 @@ class Watch:
     """The memory watch over all slots.
 
     Args:
-        tell: told of a slot whose attempt is over a limit or spoils its mark, or whose
-            child does not rest when it should.
+        tell: told of a slot whose attempt is over a limit, or whose child does not
+            rest when it should.
     """
 
-    def __init__(self, tell: Callable[[m.SupervisorEvent], None]) -> None:
+    def __init__(self, tell: Callable[[wm.OverMemory | wm.Restless], None]) -> None:
         self._tell = tell
         self._watched: dict[int, Watched] = {}
         self._looks: list[tuple[float, int]] = []
@@ -137,10 +136,7 @@ class Watch:
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
         process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
-        if is_spoilt(process.mark_path):
-            watched.active = False
-            self._tell(m.FrameBroken(number, "its mark file back, spoilt"))
-            return
+        trim_marks(process.mark_path)
         if rss > watched.limit_bytes:
             confirmed = process.confirm_over(watched.limit_bytes)
             if confirmed > watched.limit_bytes:
