@@ -66,6 +66,7 @@ def test_what_can_be_put_back_is_put_back(rig, child, what):
         ("network", "it left a namespace"),
         ("host_name", "it left a namespace"),
         ("python_unshare", "it called os.unshare"),
+        ("hidden_thread", "it left threads running: hidden"),
     ],
 )
 def test_what_cannot_be_put_back_is_named(rig, child, what, named):

@@ -38,6 +38,7 @@ GRACE_S = 0.02
 """For a thread or process that is ending anyway."""
 _GRACE_STEP_S = 0.001
 _NAMED_MAX = 5
+_count_threads = _thread._count  # noqa: SLF001 - the cheap one; before a handler has it
 _libc = ctypes.CDLL(None)
 _waitpid = _libc.waitpid  # having no children is no exception here
 _setlocale = _libc.setlocale
@@ -75,7 +76,7 @@ class Baseline:
         self._foreign = Foreign()
         self._traits = Traits()  # last: what we open ourselves is nobody's leak
         self._deeds = deeds.count()
-        self._thread_count = _thread._count()  # noqa: SLF001 - the cheap one
+        self._thread_count = _count_threads()
         self._threads = set(threading.enumerate())
         self._children = set(children_of(os.getpid()))
 
@@ -152,11 +153,9 @@ class Baseline:
         return f"it called {deeds.done_since(self._deeds)}"
 
     def _left_threads(self) -> str:
-        if _thread._count() <= self._thread_count:  # noqa: SLF001 - the cheap one
+        if _count_threads() <= self._thread_count:
             return ""
-        if not _still_there_after_grace(
-            lambda: _thread._count() > self._thread_count  # noqa: SLF001 - as above
-        ):
+        if not _still_there_after_grace(lambda: _count_threads() > self._thread_count):
             return ""
         left = set(threading.enumerate()) - self._threads
         names = _listed(sorted(thread.name for thread in left)) or "without a name"

@@ -5,8 +5,10 @@ seldom while they say that they have none (`stillness`: whether that is so). Res
 memory is the trigger; before
 a child is called over its limit, the figure is confirmed without what it merely
 shares or maps (`ChildProcess.confirm_over`). A soft limit is told now and again for as
-long as it is passed: the child may not have heard. On the way the mark file is cut to
-its size: a handler could fill the disk with it.
+long as it is passed: the child may not have heard. What grows with the number of a
+child's threads and processes is measured the more seldom the longer it takes: none of
+them may take the supervisor from the others. On the way the mark file is cut to its
+size: a handler could fill the disk with it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import thread_time
 
 from jobpool.core.quantity import show_size
 from jobpool.sandbox.marks import trim_marks
@@ -30,6 +33,10 @@ BLIND_S = 0.1
 REST_LOOK_S = 2.0
 """A child at rest is looked at so often, all of them in one turn of the loop."""
 OUTPUT_KEEP_BYTES = 64 * 1024
+DEAR_S = 0.005
+"""A measurement that takes longer (a tree of hundreds of threads) is dear: the next one
+comes after `DEAR_FACTOR` times as long."""
+DEAR_FACTOR = 10
 
 
 @dataclass(slots=True)
@@ -47,6 +54,12 @@ class Watched:
     peak_bytes: int = 0
     seen_bytes: int = 0
     """At the last look."""
+    tree_bytes: int = 0
+    """Of what is below the child, when that was last measured."""
+    tree_s: float = 0.0
+    """Not before this, that is measured again."""
+    confirm_s: float = 0.0
+    """Not before this, the hard limit is confirmed again."""
     look_s: float = 0.0
     seq: int = 0
     """The attempt that is being watched."""
@@ -89,7 +102,7 @@ class Watch:
         watched.seq = order.seq
         watched.limit_bytes = order.memory_bytes
         watched.soft_bytes = order.memory_soft_bytes
-        watched.soft_s = now_s
+        watched.soft_s = watched.tree_s = watched.confirm_s = now_s
         nearest = watched.soft_bytes or watched.limit_bytes
         look_s = now_s + next_look_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
@@ -131,19 +144,25 @@ class Watch:
             self._look_at_rest(number, watched, now_s)
             return
         process = watched.process
-        rss = process.rss_bytes() + process.tree_rss_bytes()
+        if now_s >= watched.tree_s:
+            began_s = thread_time()
+            watched.tree_bytes = process.tree_rss_bytes()
+            watched.tree_s = _again_s(now_s, began_s)
+        rss = process.rss_bytes() + watched.tree_bytes
         watched.peak_bytes = max(watched.peak_bytes, rss)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
         process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
         trim_marks(process.mark_path)
-        if rss > watched.limit_bytes:
+        if rss > watched.limit_bytes and now_s >= watched.confirm_s:
+            began_s = thread_time()
             confirmed = process.confirm_over(watched.limit_bytes)
+            watched.confirm_s = _again_s(now_s, began_s)
             if confirmed > watched.limit_bytes:
                 watched.active = False
                 self._tell(wm.OverMemory(number, watched.seq, confirmed))
                 return
-            rss = min(rss, watched.limit_bytes)
+        rss = min(rss, watched.limit_bytes)
         nearest = watched.limit_bytes
         if watched.soft_bytes is not None and rss <= watched.soft_bytes:
             nearest = watched.soft_bytes
@@ -155,6 +174,7 @@ class Watch:
     def _look_at_rest(self, number: int, watched: Watched, now_s: float) -> None:
         """Look whether a child that says that it has no job does nothing."""
         process = watched.process
+        began_s = thread_time()
         below = descendants_of(process.job_pid)
         rss = process.rss_bytes() + sum(map(resident_bytes, below))
         grows = rss > watched.seen_bytes
@@ -170,7 +190,8 @@ class Watch:
             self._tell(wm.Restless(number, said))
             return
         if grows:
-            watched.look_s = now_s + next_look_s(min(rss, limit_bytes), limit_bytes)
+            next_s = now_s + next_look_s(min(rss, limit_bytes), limit_bytes)
+            watched.look_s = max(next_s, _again_s(now_s, began_s))
         else:
             watched.look_s = (now_s // REST_LOOK_S + 1.0) * REST_LOOK_S
         heapq.heappush(self._looks, (watched.look_s, number))
@@ -181,7 +202,21 @@ class Watch:
         """Tell that the soft limit is passed, if it is; seldom: confirming costs."""
         if now_s < watched.soft_s:
             return
-        watched.soft_s = now_s + SOFT_AGAIN_S
+        began_s = thread_time()
         confirmed = watched.process.confirm_over(soft_bytes)
+        watched.soft_s = max(now_s + SOFT_AGAIN_S, _again_s(now_s, began_s))
         if confirmed > soft_bytes:
             self._tell(wm.OverMemory(number, watched.seq, confirmed, soft=True))
+
+
+def _again_s(now_s: float, began_s: float) -> float:
+    """Return when to measure again what has been measured just now.
+
+    By processor time: that others kept the processor made nothing dear.
+
+    Args:
+        now_s: monotonic time.
+        began_s: this thread's processor time when it began.
+    """
+    took_s = thread_time() - began_s
+    return now_s + DEAR_FACTOR * took_s if took_s > DEAR_S else now_s

@@ -1,5 +1,6 @@
 """Handlers that change what is not seen at once, and one that tells what it finds."""
 
+import _thread
 import array
 import ctypes
 import decimal
@@ -163,7 +164,13 @@ def _refuse_open(event, _arguments):
         raise PermissionError("no files")
 
 
+def _hide_a_thread():
+    _thread._count = lambda: 0
+    threading.Thread(target=threading.Event().wait, name="hidden", daemon=True).start()
+
+
 FOR_GOOD = {
+    "hidden_thread": _hide_a_thread,
     "timer": _timer,
     "timer_by_pythonapi": lambda: _timer(ctypes.pythonapi),
     "filter": _filter,
