@@ -22,6 +22,7 @@ from jobpool.sandbox.fence import LATELY_S
 from jobpool.store.base import Store
 from jobpool.supervisor import housekeeping, pace, pulse, reclaim
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.entry import Entry
 from jobpool.supervisor.housekeeping import Housekeeping
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.pulse import Pulse
@@ -196,7 +197,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             lockdown=None,
             controls=Controls(),
         )
-        self._is_open = False
+        self._entry = Entry(self._own)
         self._pulse = SimPulse(
             name,
             world.settings.lease_ttl_s,

@@ -40,6 +40,7 @@ from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.awaiting import open_patiently
 from jobpool.supervisor.children import Children
+from jobpool.supervisor.entry import Entry
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.housekeeping import Housekeeping
 from jobpool.supervisor.isolating import Isolation
@@ -152,8 +153,7 @@ class _Supervisor:
             clock,
         )
         self._isolation = Isolation()
-        self._is_open = False
-        """The run is open in the store: its directory must outlive it."""
+        self._entry = Entry(self._own)
         self._pulse = Pulse(
             self._own.id,
             settings.lease_ttl_s,
@@ -246,7 +246,7 @@ class _Supervisor:
             zygotes.close()
             children.close()
             self._store.close(CLOSE_S)
-            if self._is_open:
+            if self._entry.may_be_open:
                 directory.keep()
         if error := finish.error or self._store.refusal:
             raise error
@@ -279,9 +279,8 @@ class _Supervisor:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
-            store.begin_run(self._own, registry.records(), lease_s)
+            begins = self._entry.begin(store, registry.records(), lease_s)
             seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
-            begins, self._is_open = not self._is_open, True
             if not begins:
                 return (seen, m.Entered())
             # Not before: a renewal of a run that could not be entered yet says that
@@ -328,7 +327,7 @@ class _Supervisor:
     def _leave(self, finish: m.Finish) -> None:
         """End the run in the store and say how it went."""
         if finish.leases_held == 0:
-            self._store.chore(self._end_run)
+            self._store.chore(self._entry.end)
         self._observer.observe(
             ev.SupervisorStopped(
                 at_ms=self._clock.utc_ms(),
@@ -338,12 +337,6 @@ class _Supervisor:
                 leases_held=finish.leases_held,
             )
         )
-
-    def _end_run(self, store: Store) -> Sequence[ev.Event]:
-        store.end_run(self._own.id)
-        self._is_open = False
-        store.ring()
-        return ()
 
     # -- hints and signals ---------------------------------------------------------
 

@@ -1,0 +1,56 @@
+"""The run's entry in the store, and whether there may be one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobpool.errors import OutcomeUnknown, StoreError
+from jobpool.store.base import Store
+from jobpool.store.records import KindRecord, Run
+
+
+class Entry:
+    """This supervisor's run in the store.
+
+    Written in the store thread, read in the loop's once that has ended or was given up.
+
+    Args:
+        run: this supervisor's own.
+
+    Attributes:
+        may_be_open: the store may say that the run is open: its directory, by which
+            others prove it dead, must outlive it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.may_be_open = False
+        self._run = run
+        self._has_begun = False
+
+    def begin(self, store: Store, kinds: Sequence[KindRecord], lease_s: float) -> bool:
+        """Enter the run, or what it says of itself anew.
+
+        Returns:
+            Whether it is the first time.
+
+        Raises:
+            StoreError: as of `Store.begin_run`.
+        """
+        # While nobody has answered it may be open: the supervisor can end meanwhile.
+        before, self.may_be_open = self.may_be_open, True
+        try:
+            store.begin_run(self._run, kinds, lease_s)
+        except OutcomeUnknown:
+            raise
+        except StoreError:
+            self.may_be_open = before
+            raise
+        is_first, self._has_begun = not self._has_begun, True
+        return is_first
+
+    def end(self, store: Store) -> tuple[()]:
+        """End the run, and tell others."""
+        store.end_run(self._run.id)
+        self.may_be_open = False
+        store.ring()
+        return ()

@@ -1,0 +1,77 @@
+"""Whether a run may be open in the store: then its directory must outlive it."""
+
+import pytest
+
+from jobpool.errors import OutcomeUnknown, StoreUnavailable
+from jobpool.supervisor.entry import Entry
+
+
+class Store:
+    """A store that answers as the test says."""
+
+    def __init__(self, entry=None, error=None):
+        self.entry, self.error = entry, error
+        self.seen = []
+
+    def begin_run(self, run, _kinds, _ttl_s):
+        self.seen.append((run.id, self.entry.may_be_open))
+        if self.error:
+            raise self.error
+
+    def end_run(self, run_id):
+        self.seen.append(run_id)
+        if self.error:
+            raise self.error
+
+    def ring(self):
+        self.seen.append("ring")
+
+
+class Run:
+    id = "abc"
+
+
+@pytest.fixture
+def entry():
+    return Entry(Run())
+
+
+def test_while_nobody_has_answered_it_may_be_open(entry):
+    """The supervisor can end before the answer comes."""
+    store = Store(entry)
+    assert not entry.may_be_open
+    assert entry.begin(store, [], 60.0)
+    assert store.seen == [("abc", True)]
+    assert entry.may_be_open
+
+
+def test_a_refused_entry_leaves_things_as_they_were(entry):
+    """Nothing happened: there is no run to be proven dead."""
+    with pytest.raises(StoreUnavailable):
+        entry.begin(Store(entry, StoreUnavailable("away")), [], 60.0)
+    assert not entry.may_be_open
+    assert entry.begin(Store(entry), [], 60.0)
+    with pytest.raises(StoreUnavailable):
+        entry.begin(Store(entry, StoreUnavailable("away")), [], 60.0)
+    assert entry.may_be_open
+
+
+def test_an_unknown_outcome_may_be_open_and_the_next_is_still_the_first(entry):
+    """What begins with the run begins once the store has taken it."""
+    with pytest.raises(OutcomeUnknown):
+        entry.begin(Store(entry, OutcomeUnknown("who knows")), [], 60.0)
+    assert entry.may_be_open
+    assert entry.begin(Store(entry), [], 60.0)
+    assert not entry.begin(Store(entry), [], 60.0)
+
+
+def test_it_is_open_until_its_end_is_written(entry):
+    """An end that failed leaves it open."""
+    entry.begin(Store(entry), [], 60.0)
+    with pytest.raises(StoreUnavailable):
+        entry.end(Store(entry, StoreUnavailable("away")))
+    assert entry.may_be_open
+    store = Store(entry)
+    entry.end(store)
+    assert store.seen == ["abc", "ring"]
+    assert not entry.may_be_open
