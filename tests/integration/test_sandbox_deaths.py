@@ -71,9 +71,15 @@ def test_stacks_of_a_fatal_signal_are_kept(rig):
     assert "in null_dereference" in child.stack_text()
 
 
-def test_stacks_of_a_stuck_c_call_can_be_had(rig):
-    """A handler that sits in C and holds the interpreter still gives its stack."""
+@pytest.mark.parametrize("before", [None, "take_usr2"])
+def test_stacks_of_a_stuck_c_call_can_be_had(rig, before):
+    """A handler that sits in C and holds the interpreter still gives its stack.
+
+    Also when the attempt before it in its child has put a handler of its own there.
+    """
     child = rig.child()
+    if before:
+        assert rig.run(child, before).ok
     rig.start(child, "hold_interpreter")
     wait_until(
         lambda: (

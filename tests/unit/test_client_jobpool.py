@@ -15,6 +15,7 @@ from jobpool import (
     JobPool,
     JobUnsuccessful,
     KeyConflict,
+    StoreError,
     StoreUnavailable,
     UnknownKind,
     UsageError,
@@ -225,6 +226,15 @@ def test_a_result_that_does_not_fit_comes_plain(store, add):
     job = add.enqueue(1)
     store.put(job.id, JobState.SUCCEEDED, result=b'{"sum":2}')
     assert job.result(timeout=0) == {"sum": 2}
+
+
+@pytest.mark.parametrize("result", [b"{", b"\xff", b"", b"[" * 100_000])
+def test_a_result_that_is_no_json_is_a_clear_error(store, add, result):
+    """A child that was taken over, or a hand in the database, has written it."""
+    job = add.enqueue(1)
+    store.put(job.id, JobState.SUCCEEDED, result=result)
+    with pytest.raises(StoreError, match="is not JSON"):
+        job.result(timeout=0)
 
 
 @pytest.mark.parametrize("result", [None, b"null"])

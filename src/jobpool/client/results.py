@@ -12,7 +12,7 @@ import msgspec
 from jobpool.client.annotations import annotations_of
 from jobpool.client.strict_json import NotJson, encode, from_plain
 from jobpool.core.quantity import show_size
-from jobpool.errors import ConfigError
+from jobpool.errors import ConfigError, StoreError
 
 
 class Results:
@@ -40,9 +40,12 @@ class Results:
         """Return a stored result, as its annotation says where it fits that.
 
         An older handler's result may not fit: it is then returned as plain JSON.
+
+        Raises:
+            StoreError: as `decode_plain`.
         """
         if encoded is not None and self._decoder is not None:
-            with contextlib.suppress(msgspec.ValidationError):
+            with contextlib.suppress(msgspec.DecodeError):
                 return self._decoder.decode(encoded)
         return decode_plain(encoded)
 
@@ -75,5 +78,18 @@ def encode_result(value: Any, kind: str, max_bytes: int) -> bytes:
 
 
 def decode_plain(encoded: bytes | None) -> Any:
-    """Return a stored result as plain JSON values; None if there is none."""
-    return None if encoded is None else msgspec.json.decode(encoded)
+    """Return a stored result as plain JSON values; None if there is none.
+
+    Raises:
+        StoreError: it is no JSON; the job stays as it is.
+    """
+    if encoded is None:
+        return None
+    try:
+        return msgspec.json.decode(encoded)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise StoreError(
+            f"the stored result of {len(encoded):,} bytes is not JSON ({exc}), so no "
+            "child of jobpool's has written it as its handler's result: somebody spoke "
+            "in its name, or wrote to the database. Run the job again to have one"
+        ) from exc

@@ -67,6 +67,7 @@ class Baseline:
         os.umask(self._umask)
         self._environment = Environment()
         self._handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
+        self._on_usr2 = _signal.getsignal(signal.SIGUSR2)
         self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
         self._wakeup_fd = _signal.set_wakeup_fd(-1)
         _signal.set_wakeup_fd(self._wakeup_fd)
@@ -124,6 +125,11 @@ class Baseline:
             for signum, handler in zip(_SIGNALS, self._handlers, strict=True):
                 if handler is not None:
                     _signal.signal(signum, handler)
+        if _signal.getsignal(signal.SIGUSR2) is not self._on_usr2:
+            # Ours is C code of which Python does not know: it must be put in anew.
+            _signal.signal(signal.SIGUSR2, self._on_usr2)
+            faulthandler.unregister(signal.SIGUSR2)
+            confine.write_stacks_to(self._stack_fd)
         _signal.set_wakeup_fd(self._wakeup_fd)
         faulthandler.cancel_dump_traceback_later()  # it may end the process
         if not faulthandler.is_enabled():
