@@ -112,34 +112,17 @@ def test_innocents_beside_a_host_killer_do_not_pay(site):
 
 def test_a_job_that_kills_its_host_after_its_probation_is_found_out(site):
     """It is cleared once; then its probation is longer, and it is alone, and pays."""
-    killer = site.add("late")
-    innocents = site.add_many("innocent", [{"gate": "end"}] * 2)
-    deaths = 0
-    while site.job(killer).state != "quarantined":
-        supervisor = site.launch(
-            *("--pools", "cpu=4", "--log-format", "json"),
-            env={"JOBPOOL_PROBATION": "1s"},
-        )
-        wait_until(
-            lambda s=supervisor: (
-                s.process.poll() is not None or site.job(killer).finished_at_ms
-            ),
-            PATIENCE_S,
-            "another death, or the killer's quarantine",
-        )
-        deaths += supervisor.process.poll() == -signal.SIGKILL
-        assert deaths <= 9
-    assert site.job(killer).recoveries == 5
-    site.open_gate("end")
-    for job in site.finish_all(innocents):
-        charged = (job.state, job.recoveries, job.crashes, job.failures)
-        assert charged == ("succeeded", 0, 0, 0)
-        assert job.interruptions <= deaths - 5
+    require_found_out(site, "late")
 
 
 def test_a_job_that_hides_that_it_runs_and_kills_its_host_is_found_out(site):
     """Without its mark all that was leased may have begun: soon it is alone."""
-    killer = site.add("hider")
+    require_found_out(site, "hider")
+
+
+def require_found_out(site, kind):
+    """Let a killer of hosts run beside innocents until it alone is set aside."""
+    killer = site.add(kind)
     innocents = site.add_many("innocent", [{"gate": "end"}] * 2)
     deaths = 0
     while site.job(killer).state != "quarantined":

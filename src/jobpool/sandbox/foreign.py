@@ -1,7 +1,7 @@
 """Notices what only code that is not Python's own can have changed for good.
 
 A POSIX timer, a filter of system calls, lost rights, another namespace: no handler
-gets there without ctypes, cffi or an extension module. To look costs 10 µs (40 as
+gets there without ctypes, cffi or an extension module. To look costs 10 µs (more as
 root), so it is done only where there is such code beyond what was there before the
 application: then after every attempt, for nobody knows what a C function does.
 """

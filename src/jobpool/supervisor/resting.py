@@ -3,8 +3,8 @@
 Theory of operation. That a child has no job is what the child itself has said, and a
 handler that speaks in its name can say so while it goes on. So a child at rest is
 looked at from outside like a busy one (`watch`): what grows beyond the memory of its
-pool, works, or does not wait where our children wait, is killed. It has no job then,
-and so nobody is to blame. Who is sent a job and does not begin it is found by its
+last attempt, works, or does not wait where our children wait, is killed. It has no job
+then, and so nobody is to blame. Who is sent a job and does not begin it is found by its
 ticket (`Attempts.recalled`).
 """
 
