@@ -236,10 +236,15 @@ class Accounts:
         """Yield what the handlers say, or could not say because their child died."""
         for lease in self.leases.values():
             one = self.attempts.get(lease.token)
-            if one is None and lease.blow is None:
+            if one:
+                began_ns, last_ns = one.began_ns, one.last_ns
+            elif lease.blow:
+                began_ns = last_ns = lease.blow.from_ns
+            elif lease.outcome == "canceled" and lease.was_canceled:
+                # Its child had begun, and was killed before the handler's first line.
+                began_ns, last_ns = lease.from_ms * MS_NS, lease.until_ms * MS_NS
+            else:
                 continue
-            began_ns = one.began_ns if one else lease.blow.from_ns
-            last_ns = one.last_ns if one else lease.blow.from_ns
             yield h.Started(
                 at_s=began_ns / 1e9,
                 run=lease.run,

@@ -382,3 +382,17 @@ def test_every_field_is_looked_at():
     """A witness whose word is ignored would make the check weaker unseen."""
     fields = {field.name for field in dataclasses.fields(Accounts) if field.init}
     assert fields >= {"changes", "marks", "blows", "calls", "lives", "jobs"}
+
+
+@pytest.mark.parametrize(("asked", "rules"), [(1, set()), (0, {"I7"})])
+def test_a_child_may_be_killed_for_a_cancel_before_its_handlers_first_line(
+    asked, rules
+):
+    """I7: it had begun all the same; without the wish for it nobody may say so."""
+    grant, end = lives(50, 5, 55, "a", 1, outcome="canceled", state="canceled")
+    changed = {
+        "changes": [*rows("changes")[:-1], grant, end._replace(old_cancel=asked)],
+        "jobs": replaced("jobs", rows("jobs")[-1], attempt=1),
+        "stored_attempts": [*rows("stored_attempts"), (5, 55, "canceled")],
+    }
+    assert broken(**changed) == rules
