@@ -80,6 +80,8 @@ class World:
             self.settings, pid=1, on_registry=self._registry, burst=burst
         )
         self.now_s = 100.0
+        self.slept_s = 0.0
+        """How long its host has slept; `now_s` stood still then."""
         self.queue: dict[str, deque[Lease]] = {
             p.name: deque() for p in self.settings.pools
         }
@@ -189,7 +191,8 @@ class World:
 
     def step(self, event: m.SupervisorEvent) -> None:
         """Take one event, and answer what follows from it."""
-        self._do(self.machine.step(event, self.now_s, round(self.now_s * 1000)))
+        now_ms = round(self.now_s * 1000)
+        self._do(self.machine.step(event, self.now_s, now_ms, self.slept_s))
 
     def _do(self, commands: list[m.Command]) -> None:
         for command in commands:

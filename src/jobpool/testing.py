@@ -204,6 +204,10 @@ class FakeClock:
         """Return seconds that only ever grow."""
         return self._monotonic_s
 
+    def boottime_s(self) -> float:
+        """Return the same: this machine never sleeps."""
+        return self._monotonic_s
+
     def advance(self, duration: DurationLike) -> None:
         """Let time pass, on both clocks."""
         passed_s = duration_s(duration, "duration")

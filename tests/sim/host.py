@@ -41,7 +41,7 @@ class HostClock:
         return 1000.0 + self._kernel.now_s - self.slept_s
 
     def boottime_s(self) -> float:
-        """Return seconds that pass while the host sleeps, too."""
+        """See `core.clock.Clock`."""
         return 1000.0 + self._kernel.now_s
 
 

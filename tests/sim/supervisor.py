@@ -205,7 +205,6 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             post=self._reactor.post,
             rung=self._heard,
             clock=host.clock,
-            elapsed=host.clock.boottime_s,
         )
         for part in (self._store, self._pulse):
             part.adopt(kernel, self.process)

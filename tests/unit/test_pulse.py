@@ -70,7 +70,7 @@ class Clocks:
     def monotonic_s(self) -> float:
         return time.monotonic() + self.passed_s
 
-    def elapsed_s(self) -> float:
+    def boottime_s(self) -> float:
         return self.monotonic_s() + self.slept_s
 
 
@@ -90,7 +90,6 @@ class Rig:
             post=self.posted.append,
             rung=self._ring,
             clock=self.clocks,
-            elapsed=self.clocks.elapsed_s,
         )
 
     def _open(self) -> FakeStore:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""macOS' monotonic clock goes on by itself."""
+
 
 class Clock(Protocol):
     """Where time comes from; simulations and tests bring their own."""
@@ -14,7 +17,14 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Return seconds that only ever grow; for durations and deadlines."""
+        """Return seconds that only ever grow; for durations and deadlines.
+
+        They stand still while the machine is suspended.
+        """
+        ...
+
+    def boottime_s(self) -> float:
+        """Return seconds that also pass while the machine is suspended."""
         ...
 
 
@@ -28,3 +38,15 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Return seconds of CLOCK_MONOTONIC."""
         return time.monotonic()
+
+    def boottime_s(self) -> float:
+        """Return seconds of CLOCK_BOOTTIME."""
+        return boottime_s()
+
+
+def boottime_s() -> float:
+    """Return seconds since boot, those included that the machine was suspended.
+
+    Every process of a machine reads the same.
+    """
+    return time.clock_gettime(_BOOTTIME)

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import os
 import struct
-import time
+
+from jobpool.core.clock import boottime_s
 
 LATELY_S = 5.0
 """A child that a zygote has ended is buried by then."""
 _MOMENT = struct.Struct("=d")
-
-
-def boottime_s() -> float:
-    """Return seconds since boot, those included that the machine was suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Fence:

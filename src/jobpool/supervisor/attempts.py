@@ -252,7 +252,8 @@ class Attempts:
         desk, lease = self._desk, job.lease
         if ending.outcome is not Outcome.SUCCEEDED:
             desk.write_progress(job)
-        now_ms = lease.leased_at_ms + round((desk.now_s - job.leased_s) * 1000)
+        held_s = desk.now_s - job.leased_s + desk.slept_s - job.slept_s
+        now_ms = lease.leased_at_ms + round(held_s * 1000)
         settlement = account(lease, job.policy, ending, now_ms=now_ms)
         claimed = done is not None and done.completed
         if claimed:

@@ -25,6 +25,8 @@ class Desk:
         """The kinds, once a zygote has reported them."""
         self.now_s = 0.0
         """Monotonic time of the present step."""
+        self.slept_s = 0.0
+        """How long this host had slept until then."""
         self.now_ms = 0
         """Wall clock of the present step; only for what people read."""
         self.earliest_s = NEVER_S

@@ -265,6 +265,7 @@ class Leasing:
             policy=desk.registry.policy(lease.kind),
             limits=desk.registry.limits(lease),
             leased_s=desk.now_s,
+            slept_s=desk.slept_s,
             epoch=desk.epoch,
         )
         backlog = self._pools[lease.pool].backlog

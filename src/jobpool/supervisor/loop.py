@@ -134,7 +134,9 @@ class Loop:
         clock, step, reactor = self._reactor.clock, self._machine.step, self._reactor
         try:
             for _ in range(len(reactor)):
-                self._do(step(reactor.take(), clock.monotonic_s(), clock.utc_ms()))
+                event, now_s = reactor.take(), clock.monotonic_s()
+                slept_s = clock.boottime_s() - now_s
+                self._do(step(event, now_s, clock.utc_ms(), slept_s))
         finally:  # whatever happens here, an end that is known is to be written
             if self._for_store:
                 self._store.leave(self._for_store)

@@ -169,7 +169,7 @@ class Machine:
         return self._desk.take()
 
     def step(
-        self, event: m.SupervisorEvent, now_s: float, now_ms: int
+        self, event: m.SupervisorEvent, now_s: float, now_ms: int, slept_s: float = 0.0
     ) -> list[m.Command]:
         """Take one event.
 
@@ -177,11 +177,12 @@ class Machine:
             event: what happened.
             now_s: monotonic time; never before that of an earlier step.
             now_ms: wall clock; only for what people read.
+            slept_s: how long this host has slept, which `now_s` leaves out.
 
         Returns:
             What is to be done, in order.
         """
-        self._set_time(now_s, now_ms)
+        self._set_time(now_s, now_ms, slept_s)
         if self._fencing.is_due and not isinstance(event, m.Renewed):
             self._fence(self._fencing.close(), UNRENEWED)
         self._handlers[type(event)](event)
@@ -393,6 +394,6 @@ class Machine:
 
     # -- small parts ---------------------------------------------------------------
 
-    def _set_time(self, now_s: float, now_ms: int) -> None:
-        self._desk.now_s = now_s
+    def _set_time(self, now_s: float, now_ms: int, slept_s: float = 0.0) -> None:
+        self._desk.now_s, self._desk.slept_s = now_s, slept_s
         self._desk.now_ms = now_ms

@@ -25,7 +25,6 @@ from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.quantity import show_duration
 from jobpool.errors import StoreError, StoreRefused
-from jobpool.sandbox.fence import boottime_s
 from jobpool.store.base import SharedStore, Store, is_shared
 from jobpool.store.records import Renewal
 from jobpool.supervisor import messages as m
@@ -41,7 +40,6 @@ SUSPENDED_S = 0.1
 OUTAGE_SHARE = 0.5
 """Without a renewal for this share of the TTL, others may soon not have any either."""
 CLOSE_S = 2.0
-Elapsed = Callable[[], float]
 
 
 class Pulse(threading.Thread):
@@ -53,8 +51,7 @@ class Pulse(threading.Thread):
         opener: opens the store, in this thread.
         post: takes events for the loop; callable from any thread.
         rung: called when somebody has rung; callable from any thread.
-        clock: the monotonic clock, and the times of events.
-        elapsed: seconds that also pass while the machine is suspended.
+        clock: all three clocks.
     """
 
     def __init__(
@@ -66,7 +63,6 @@ class Pulse(threading.Thread):
         post: Callable[[m.SupervisorEvent | ev.Event], None],
         rung: Callable[[], None],
         clock: Clock,
-        elapsed: Elapsed = boottime_s,
     ) -> None:
         super().__init__(name="jobpool-pulse", daemon=True)
         self.ttl_s = ttl_s
@@ -75,7 +71,6 @@ class Pulse(threading.Thread):
         self._post = post
         self._rung = rung
         self._clock = clock
-        self._elapsed = elapsed
         self.move_fence: Callable[[float], None] = _nowhere
         """Told, as a time since boot, until when zygotes may let their children run."""
         self._closing = threading.Event()
@@ -111,7 +106,8 @@ class Pulse(threading.Thread):
         No renewal of ours may be late, and since our last outage one whole TTL must
         have passed, in which the living have renewed. Callable from any thread.
         """
-        renewed_s, steady_s, now_s = self._renewed_s, self._steady_s, self._elapsed()
+        renewed_s, steady_s = self._renewed_s, self._steady_s
+        now_s = self._clock.boottime_s()
         if renewed_s is None or now_s - renewed_s > OUTAGE_SHARE * self.ttl_s:
             return False
         return steady_s is None or now_s - steady_s >= self.ttl_s
@@ -171,7 +167,7 @@ class Pulse(threading.Thread):
     def _renew(self, store: SharedStore) -> bool:
         """Renew; False: there is nothing to renew any more."""
         ttl_s = published_ttl_s(self.ttl_s)
-        sent_s, began_s = self._clock.monotonic_s(), self._elapsed()
+        sent_s, began_s = self._clock.monotonic_s(), self._clock.boottime_s()
         if sent_s + ttl_s < self._until_s:
             # The TTL was lowered. Even if no answer comes, it may hold from now on.
             self._until_s = sent_s + ttl_s
@@ -180,9 +176,9 @@ class Pulse(threading.Thread):
         if renewal is Renewal.LAPSED:
             # Perhaps the server's clock has jumped: then nobody's lease holds. The loop
             # is told first: whatever it is granted from now on, it hears of later.
-            self._steady_s = self._elapsed()
+            self._steady_s = self._clock.boottime_s()
             self._post(m.Lapsed())
-            sent_s, began_s = self._clock.monotonic_s(), self._elapsed()
+            sent_s, began_s = self._clock.monotonic_s(), self._clock.boottime_s()
             renewal = store.renew(self._run_id, ttl_s, anew=True)
         if self._closing.is_set():
             return False
@@ -201,7 +197,7 @@ class Pulse(threading.Thread):
         return True
 
     def _note_success(self) -> None:
-        now_s = self._elapsed()
+        now_s = self._clock.boottime_s()
         before_s = self._renewed_s
         if before_s is not None and now_s - before_s > OUTAGE_SHARE * self.ttl_s:
             self._steady_s = now_s
@@ -227,10 +223,10 @@ class Pulse(threading.Thread):
     def _publish(self) -> None:
         left_s = self._until_s - self._clock.monotonic_s()
         ahead_s = margin_s(published_ttl_s(self.ttl_s)) / 2
-        self.move_fence(self._elapsed() + left_s - ahead_s)
+        self.move_fence(self._clock.boottime_s() + left_s - ahead_s)
 
     def _skew(self) -> float:
-        return self._elapsed() - self._clock.monotonic_s()
+        return self._clock.boottime_s() - self._clock.monotonic_s()
 
     def _failed(self, error: StoreError) -> None:
         """Say it when it lasts; try again soon, but not all hosts at once."""

@@ -159,6 +159,8 @@ class Assigned:
     limits: Effective
     leased_s: float
     """Monotonic time of the grant."""
+    slept_s: float = 0.0
+    """How long this host had slept until then."""
     epoch: int = 0
     """The desk's, when it was asked for."""
     seq: int = 0
