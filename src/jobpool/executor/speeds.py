@@ -6,8 +6,8 @@ from collections import OrderedDict
 
 from jobpool.executor.tray import CALLS_MAX
 
-BUNDLE_S = 0.002
-"""A bundle is made to take so long: short enough for its children to be sent ahead."""
+BUNDLE_S = 0.006
+"""A bundle is made to take so long: what each costs the host is little beside it."""
 QUICK_S = 0.0005
 """Calls that take longer on the average travel by themselves."""
 OVERHEAD_S = 0.00003
