@@ -68,3 +68,6 @@ if ! is_set_up; then
   is_set_up || set_up
   exec 9>&-
 fi
+# Where PYTHONDONTWRITEBYTECODE is set, each of the thousands of processes to come would
+# compile all of jobpool again, which is half of what a supervisor's start costs.
+"$venv/bin/python" -m compileall -qq src tests scripts/lib || true # its user complains
