@@ -69,8 +69,6 @@ class Leasing(Cautioning):
             if suspect is not None:
                 pool = suspect.new.pool
                 wanted = {} if alone else {**wanted, pool: wanted[pool] - 1}
-                granted = self._grant(suspect, run_id, now_ms)
-                leases.append(_replace(granted, suspect=True))
             for pool, limit in wanted.items():
                 for row in islice(self._best(pool, kinds.get(pool, ())), max(0, limit)):
                     if row.is_late(now_ms):
@@ -78,6 +76,9 @@ class Leasing(Cautioning):
                         is_short = True
                     else:
                         leases.append(self._grant(row, run_id, now_ms))
+            if suspect is not None:  # the last token: it begins after the others
+                granted = self._grant(suspect, run_id, now_ms)
+                leases.append(_replace(granted, suspect=True))
             first = self._database.jobs.pending.first()
         due_ms = None if first is None else time_of(first)
         if is_short:

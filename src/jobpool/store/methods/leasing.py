@@ -114,7 +114,9 @@ class Leasing(ABC):
             candidates, is_short = _candidates(
                 session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
             )
-            leases = self._grant(session, run_id, [*turn.rows, *candidates], now_ms)
+            # Tokens tell who began last (`suspect_candidate`): beside others a suspect
+            # waits until they have run for a while.
+            leases = self._grant(session, run_id, [*candidates, *turn.rows], now_ms)
             if is_short:
                 due_ms = now_ms
         chosen = {row.id for row in turn.rows}
