@@ -131,6 +131,25 @@ class World:
         self.leases[lease.id] = lease
         return lease
 
+    def fast(self) -> World:
+        """Let one job after another end in the first slot, until their kind is fast."""
+        for _ in range(16):
+            self.job()
+            self.ring()
+            self.done(0)
+        assert self.machine.pools["cpu"].tempo.fast
+        return self
+
+    def stream(self) -> World:
+        """Let the first child have four jobs at once, and nothing be settled yet."""
+        self.fast()
+        for _ in range(4):
+            self.job()
+        self.ring()
+        assert len(self.machine.slots[0].queue) == 4
+        self.settled.clear()
+        return self
+
     def ring(self) -> None:
         """Say that there are jobs."""
         self.step(m.Rung())

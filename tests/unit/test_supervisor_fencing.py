@@ -137,25 +137,10 @@ def test_a_grant_that_was_asked_for_before_the_fence_is_given_back() -> None:
     assert 0 not in world.sent
 
 
-def fast_world() -> World:
-    """Return a shared world whose one child was sent four jobs."""
-    world = shared_world(pool("cpu", 1))
-    for _ in range(16):
-        world.job()
-        world.ring()
-        world.done(0)
-    for _ in range(4):
-        world.job()
-    world.ring()
-    assert len(world.machine.slots[0].queue) == 4
-    world.settled.clear()
-    return world
-
-
 @pytest.mark.parametrize("lapse", [False, True])
 def test_jobs_sent_ahead_are_given_back_and_never_begun(lapse: bool) -> None:
     """What a fenced child had not begun goes to the store, not to another child."""
-    world = fast_world()
+    world = shared_world(pool("cpu", 1)).stream()
     seqs = [job.seq for job in world.machine.slots[0].queue]
     tokens = [job.lease.token for job in world.machine.slots[0].queue]
     sent = len(world.sent[0])

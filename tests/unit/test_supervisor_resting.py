@@ -87,21 +87,6 @@ def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
     assert len(world.took(m.Recall)) == 1
 
 
-def streaming() -> World:
-    """Return a world whose only child has four jobs, the first of which has begun."""
-    world = World(pool("cpu", 1)).up()
-    for _ in range(16):
-        world.job()
-        world.ring()
-        world.done(0)
-    for _ in range(4):
-        world.job()
-    world.ring()
-    assert len(world.machine.slots[0].queue) == 4
-    world.settled.clear()
-    return world
-
-
 def outcomes(world: World) -> list[Outcome | None]:
     """Return how the attempts ended that have ended since, in order."""
     return [settlement.outcome for settlement in world.settled]
@@ -109,7 +94,7 @@ def outcomes(world: World) -> list[Outcome | None]:
 
 def test_who_takes_the_tickets_of_others_and_dies_pays_alone() -> None:
     """A child begins nothing before it has reported: what is behind left no mark."""
-    world = streaming()
+    world = World(pool("cpu", 1)).up().stream()
     tokens = [job.lease.token for job in world.machine.slots[0].queue]
     world.died(0, signal=signal.SIGKILL, marked=frozenset(tokens[:1]))
     assert outcomes(world) == [Outcome.CRASHED]
@@ -119,7 +104,7 @@ def test_who_takes_the_tickets_of_others_and_dies_pays_alone() -> None:
 def test_forged_marks_cost_those_behind_an_interruption_at_most() -> None:
     """Whether they had begun cannot be told then; nobody but the first is charged."""
     for marked in (None, frozenset(range(100))):
-        world = streaming()
+        world = World(pool("cpu", 1)).up().stream()
         world.died(0, signal=signal.SIGKILL, marked=marked)
         assert outcomes(world) == [Outcome.CRASHED, *[Outcome.INTERRUPTED] * 3]
         assert not any(s.charge.crash or s.charge.failure for s in world.settled[1:])
@@ -127,7 +112,7 @@ def test_forged_marks_cost_those_behind_an_interruption_at_most() -> None:
 
 def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
     """The first was done before it died, the second had begun: only that is told."""
-    world = streaming()
+    world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
     world.step(wm.OverMemory(0, queue[0].seq, 600 * MIB))
     world.step(m.FramesArrived(0, [done_of(queue[0])]))
@@ -139,7 +124,7 @@ def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
 
 def test_a_last_word_counts_for_who_runs_only() -> None:
     """A handler that is being killed reports no end of those behind it."""
-    world = streaming()
+    world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
     world.step(wm.OverMemory(0, queue[0].seq, 600 * MIB))
     world.step(m.FramesArrived(0, [done_of(queue[1])]))
@@ -150,7 +135,7 @@ def test_a_last_word_counts_for_who_runs_only() -> None:
 
 def test_an_end_out_of_turn_charges_nobody() -> None:
     """Somebody has taken the ticket of the one that is said to run."""
-    world = streaming()
+    world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
     world.step(m.FramesArrived(0, [done_of(queue[0]), done_of(queue[2])]))
     assert world.took(m.Kill)
