@@ -114,3 +114,14 @@ def pool_with(store, **kwargs):
     jobs = JobPool(**kwargs)
     jobs._gateway._lazy._store = store
     return jobs
+
+
+def adder(jobs):
+    """Register a handler that adds."""
+
+    @jobs.job("cpu", kind="add", aliases=["plus"])
+    def add(a: int, b: int = 1) -> int:
+        """Add."""
+        return a + b
+
+    return add

@@ -3,12 +3,14 @@
 import inspect
 import itertools
 import sqlite3
+from pathlib import Path
 
 import pytest
 
 from jobpool.core.settings import QUEUE_DEPTH_MAX
 from jobpool.store import open_store
 from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.sqlite import writers
 from postgres_server import server
 from storing import ManualClock, begin_run
 
@@ -51,6 +53,11 @@ def new_store_url(request, tmp_path):
     yield make
     for url in made:
         server().drop(url)
+
+
+@pytest.fixture
+def lock_file(database_path):
+    return Path(f"{database_path}{writers.SUFFIX}")
 
 
 @pytest.fixture
