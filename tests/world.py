@@ -23,6 +23,8 @@ from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.slot import Assigned
 
 MIB = 2**20
+EVERYBODY = frozenset(range(10_000))
+"""More tokens than any test here gives out."""
 
 
 def pool(name: str = "cpu", size: int = 2, **fields: object) -> PoolSettings:
@@ -182,9 +184,9 @@ class World:
         code: int | None = None,
         never_begun: tuple[int, ...] = (),
         host_oom: bool = False,
-        marked: frozenset[int] | None = None,
+        marked: frozenset[int] | None = EVERYBODY,
     ) -> None:
-        """The child of a slot is gone."""
+        """The child of a slot is gone; who was sent to it has left its mark."""
         self.step(
             m.ChildExited(
                 slot=slot,

@@ -214,13 +214,13 @@ def test_stdin_is_empty(first_look):
 
 
 def test_a_child_has_only_its_own_descriptors(site, first_look):
-    """No database, no lock, no other child's channel, nothing of the supervisor's."""
+    """No database, no lock, no other child's channels, nothing of the supervisor's."""
     names = list(first_look["fds"].values())
     assert [
         name for name in names if "jobpool.db" in name and "mark." not in name
     ] == []
     assert len([name for name in names if "mark." in name]) <= 1
-    assert len([name for name in names if name.startswith("socket:")]) == 1
+    assert len([name for name in names if name.startswith("socket:")]) == 2
     assert len(names) <= 13, names
 
 

@@ -21,6 +21,19 @@ def canary():
     time.sleep(0.01)
 
 
+KEPT = []
+
+
+@jobs.job("cpu", kind="keeps", memory="512MiB", max_attempts=1)
+def keeps():
+    KEPT.append(use(110))
+
+
+@jobs.job("cpu", kind="modest", memory="100MiB", max_attempts=1)
+def modest():
+    time.sleep(0.3)
+
+
 @jobs.job("cpu", kind="busy", timeout="0.3s", max_attempts=1)
 def busy():
     while True:
@@ -291,6 +304,17 @@ def test_neighbours_of_killed_jobs_lose_nothing(site):
     for job in site.finish_all(canaries):
         assert (job.state, job.attempt) == ("succeeded", 1)
         assert (job.failures, job.crashes, job.interruptions) == (0, 0, 0)
+
+
+def test_nobody_pays_for_memory_that_others_have_left(tmp_path):
+    """A job begins in a child that has room for it."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1")
+        site.finish(site.add("keeps"))
+        job = site.finish(site.add("modest"))
+        assert (job.state, job.attempt, job.reason) == ("succeeded", 1, None)
+        assert (job.failures, job.crashes, job.interruptions) == (0, 0, 0)
+        assert supervisor.stop() == 0
 
 
 def test_nothing_is_left_running(site):

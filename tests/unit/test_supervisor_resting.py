@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from jobpool.core.outcome import Outcome
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
-from jobpool.supervisor.slot import SlotState
+from jobpool.supervisor.slot import Assigned, SlotState
 from world import MIB, World, done_of, pool
 
 
@@ -101,13 +103,68 @@ def test_who_takes_the_tickets_of_others_and_dies_pays_alone() -> None:
     assert len(world.machine.slots[0].queue) == 3
 
 
-def test_forged_marks_cost_those_behind_an_interruption_at_most() -> None:
+@pytest.mark.parametrize(
+    ("marked", "first"),
+    [(None, Outcome.INTERRUPTED), (frozenset(range(100)), Outcome.CRASHED)],
+)
+def test_spoilt_and_forged_marks_cost_others_an_interruption_at_most(
+    marked: frozenset[int] | None, first: Outcome
+) -> None:
     """Whether they had begun cannot be told then; nobody but the first is charged."""
-    for marked in (None, frozenset(range(100))):
-        world = World(pool("cpu", 1)).up().stream()
-        world.died(0, signal=signal.SIGKILL, marked=marked)
-        assert outcomes(world) == [Outcome.CRASHED, *[Outcome.INTERRUPTED] * 3]
-        assert not any(s.charge.crash or s.charge.failure for s in world.settled[1:])
+    world = World(pool("cpu", 1)).up().stream()
+    world.died(0, signal=signal.SIGKILL, marked=marked)
+    assert outcomes(world) == [first, *[Outcome.INTERRUPTED] * 3]
+    assert not any(s.charge.crash or s.charge.failure for s in world.settled[1:])
+
+
+def unmarked() -> tuple[World, Assigned]:
+    """Return a world whose child runs, it seems, a second job that has no mark."""
+    world = one_done()
+    world.marked = set()
+    world.job()
+    world.ring()
+    world.settled.clear()
+    return world, world.machine.slots[0].queue[0]
+
+
+def test_who_has_no_mark_pays_for_no_death() -> None:
+    """Whoever was before it in its child may have taken its ticket, and died so."""
+    world, _job = unmarked()
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert outcomes(world) == [Outcome.INTERRUPTED]
+    assert "no mark says that it had begun" in str(world.settled[0].evidence.reason)
+
+
+def test_nor_does_it_pay_for_a_limit() -> None:
+    """Memory that another one took under its name is not its own."""
+    world, job = unmarked()
+    world.step(wm.OverMemory(0, job.seq, 600 * MIB))
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert outcomes(world) == [Outcome.INTERRUPTED]
+
+
+def test_who_is_canceled_is_canceled_with_a_mark_and_without() -> None:
+    """It costs nothing anyway."""
+    world, job = unmarked()
+    world.step(m.CancelAsked((job.lease.token,)))
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert outcomes(world) == [Outcome.CANCELED]
+
+
+def test_the_first_of_a_child_pays_whatever_it_does_to_its_mark() -> None:
+    """Nobody else was there to take its ticket."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.ring()
+    world.died(0, signal=signal.SIGKILL, marked=None)
+    assert outcomes(world) == [Outcome.CRASHED]
+
+
+def test_who_runs_while_all_marks_are_wiped_out_runs_on() -> None:
+    """As a handler of another slot can: the mark of the one before is missing, too."""
+    world, _job = unmarked()
+    world.wait(5.0)
+    assert not world.took(m.Kill)
 
 
 def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
@@ -152,7 +209,7 @@ def test_an_end_out_of_turn_charges_nobody() -> None:
 def test_who_was_robbed_of_its_ticket_waits_for_a_second_and_pays_nothing() -> None:
     """Without ticket and without mark at two looks: its child is ended, unblamed."""
     world = one_done()
-    world.marked = set()
+    world.marked = {world.settled[0].token}
     job = world.job()
     world.ring()
     world.wait(0.7)
@@ -167,7 +224,7 @@ def test_who_was_robbed_of_its_ticket_waits_for_a_second_and_pays_nothing() -> N
 def test_who_has_left_its_mark_has_begun() -> None:
     """However late the mark came."""
     world = one_done()
-    world.marked = set()
+    world.marked = {world.settled[0].token}
     job = world.job()
     world.ring()
     world.wait(0.7)

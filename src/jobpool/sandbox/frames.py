@@ -50,7 +50,7 @@ class Load(msgspec.Struct, tag="load", array_like=True):
 class Fork(msgspec.Struct, tag="fork", array_like=True):
     """Fork a child; its descriptors travel beside this message.
 
-    In order: its socket, its ticket pipe's read end, its mark file, its output
+    In order: its socket, its end of the tickets' way, its mark file, its output
     memfd, its stack memfd; the relay of its init, if it is enclosed.
     """
 

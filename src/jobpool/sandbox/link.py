@@ -1,11 +1,11 @@
-"""A child's ends of the socket and of the ticket pipe.
+"""A child's ends of the socket and of the tickets' way.
 
 Theory of operation. The supervisor may send jobs ahead. A job may begin only when
-this side has read its ticket, eight bytes with its sequence number, from a pipe
+this side has read its ticket, eight bytes with its sequence number, from a socket
 that the supervisor can read as well: whoever reads a ticket has it alone, so that
 the supervisor can recall what has not begun, and knows exactly what had begun when
-the child dies. Both read without blocking (they share one open pipe), in multiples
-of eight bytes, and so never half a ticket.
+the child dies. Nobody on this side can put one there. Both read without blocking
+(they share one end), in multiples of eight bytes, and so never half a ticket.
 
 A frame must be sent or taken whole: a signal handler of the user's that raises in
 the middle would tear the stream. Signals are therefore blocked meanwhile, but never
@@ -124,7 +124,7 @@ class Link:
             ticket = self._take_ticket()
             if ticket is not None:
                 return self._job(ticket)
-            if not self.ended:  # the ticket pipe tells it as well
+            if not self.ended:  # the tickets' end tells it as well
                 self._wait_for_work()
         return None
 

@@ -10,8 +10,10 @@ it the job's process, which is what is signalled, measured and killed. The init'
 the end of all that was in its namespaces; how the job's process ended, it has left in
 the relay.
 
-The supervisor keeps a reading end of the ticket pipe: what it reads there (`recall`),
-the child can never begin; what is left there when the child is dead never began.
+The supervisor keeps the child's end of the tickets' way as well: what it reads there
+(`recall`), the child can never begin; what is left there when the child is dead never
+began. It is a pair of sockets, for a pipe could be opened anew for writing (by /proc):
+a handler would put its ticket back, and never have begun.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from jobpool.sandbox.tree import kill_tree, send_signal
 from jobpool.sandbox.verdict import Exit
 
 TICKETS_AT_ONCE = 512
-"""So many tickets are written atomically (PIPE_BUF)."""
+"""So many tickets go or stay as one: their socket takes a page as a whole."""
 HURRY_NICE = -10
 """Of a child that is to die: as the loop's own (`supervisor.priority`)."""
 _TICKETS_READ_BYTES = 64 * 1024
@@ -98,18 +100,11 @@ class ChildProcess:
             self._socket, self._child_socket = socket.socketpair()
             undo.callback(self._socket.close)
             undo.callback(self._child_socket.close)
-            self._ticket_read, self._ticket_write = os.pipe2(
-                os.O_CLOEXEC | os.O_NONBLOCK
-            )
-            undo.callback(os.close, self._ticket_read)
-            undo.callback(os.close, self._ticket_write)
-            # A description of our own: flags such as O_NONBLOCK belong to it, and
-            # what a child does to its descriptor must never make us wait.
-            self._ticket_recall = os.open(
-                f"/proc/self/fd/{self._ticket_read}",
-                os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC,
-            )
-            undo.callback(os.close, self._ticket_recall)
+            self._tickets, self._child_tickets = socket.socketpair()
+            undo.callback(self._tickets.close)
+            undo.callback(self._child_tickets.close)
+            self._child_tickets.shutdown(socket.SHUT_WR)
+            self._child_tickets.setblocking(False)
             self._output = create_capture(f"jobpool output of {slot_name}")
             undo.callback(os.close, self._output)
             self._stack = create_capture(f"jobpool stacks of {slot_name}")
@@ -136,7 +131,7 @@ class ChildProcess:
         """The child's descriptors, in the order of `Fork`."""
         return (
             self._child_socket.fileno(),
-            self._ticket_read,
+            self._child_tickets.fileno(),
             self._mark,
             self._output,
             self._stack,
@@ -146,10 +141,10 @@ class ChildProcess:
     def close_child_ends(self) -> None:
         """Close what only the child needs, once the zygote was asked."""
         self._child_socket.close()
-        for fd in (self._mark, self._ticket_read, self._relay_write):
+        for fd in (self._mark, self._relay_write):
             if fd >= 0:
                 os.close(fd)
-        self._mark = self._ticket_read = self._relay_write = -1
+        self._mark = self._relay_write = -1
 
     def attach(self, pid: int) -> None:
         """Bind the handle to the process that the zygote has forked.
@@ -223,10 +218,9 @@ class ChildProcess:
     def close(self) -> None:
         """Close every descriptor; the process, if it lives, sees its socket end."""
         self.close_child_ends()
-        self._socket.close()
+        for end in (self._socket, self._tickets, self._child_tickets):
+            end.close()
         for fd in (
-            self._ticket_recall,
-            self._ticket_write,
             self._output,
             self._stack,
             self._statm,
@@ -237,8 +231,7 @@ class ChildProcess:
             if fd >= 0:
                 os.close(fd)
         self._relay_read = self._job_pidfd = -1
-        self._ticket_recall = self._ticket_write = self._output = self._stack = -1
-        self._statm = self.pidfd = -1
+        self._output = self._stack = self._statm = self.pidfd = -1
         if self.group:
             self.group.remove()
 
@@ -297,21 +290,26 @@ class ChildProcess:
         """Allow the child to begin these jobs, which were sent before, in order.
 
         Raises:
-            BlockingIOError: thousands of tickets are out already.
+            OSError: hundreds are out already, or a handler has shut their way.
         """
         tickets = [seq.to_bytes(TICKET_BYTES, "little") for seq in seqs]
         for first in range(0, len(tickets), TICKETS_AT_ONCE):
             part = tickets[first : first + TICKETS_AT_ONCE]
-            os.write(self._ticket_write, b"".join(part))
+            self._tickets.send(b"".join(part), socket.MSG_DONTWAIT)
 
     def recall(self) -> list[int]:
         """Take back every job that has not begun; it never will in this child."""
         seqs: list[int] = []
         while True:
             try:
-                tickets = os.read(self._ticket_recall, _TICKETS_READ_BYTES)
+                # Whatever the child has done to the flags of its end: never waited for.
+                tickets = self._child_tickets.recv(
+                    _TICKETS_READ_BYTES, socket.MSG_DONTWAIT
+                )
             except BlockingIOError:
                 return seqs
+            if not tickets:
+                return seqs  # a handler has shut it
             seqs += (
                 int.from_bytes(tickets[at : at + TICKET_BYTES], "little")
                 for at in range(0, len(tickets), TICKET_BYTES)

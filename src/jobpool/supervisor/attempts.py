@@ -5,7 +5,8 @@ can be running: a child begins a job by taking its ticket, in order, and reports
 its end before it takes the next. So when a child dies, the first of its queue
 pays, unless its ticket was never taken; the others go back uncounted. A handler can
 take tickets as well: whoever else's is gone had begun only if it has left its mark,
-and is interrupted then, never charged (`deaths.never_began`). A kill is
+and is interrupted then, never charged (`deaths.never_began`); and so is the first, if
+it has left none and was not the first in its child (`deaths.of_the_blamed`). A kill is
 decided once (`Slot.killed`) and judged only when the whole tree is gone, so that
 no attempt is settled while a process of it may live.
 """
@@ -18,6 +19,7 @@ from typing import TypeVar
 from jobpool.core.job import JobState
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
+from jobpool.core.quantity import show_size
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Ask, Beat, Done
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done
@@ -26,6 +28,7 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.leftovers import is_cramped
 from jobpool.supervisor.moments import (
     DOUBT_AFTER_S,
     NOTE_AFTER_S,
@@ -72,7 +75,7 @@ class Attempts:
     ) -> None:
         self._desk = desk
         self._pools = pools
-        self._resting = resting
+        self.resting = resting
         self._freed = freed
         self._begun: dict[int, Slot] = {}
         """Slots in which an attempt has begun that is not attended yet."""
@@ -108,7 +111,7 @@ class Attempts:
             # that reported its own end goes on in it.
             slot.idled_s += self._desk.now_s - (sent_s or self._desk.now_s)
             if slot.idled_s >= IDLED_MAX_S:
-                self._resting.restless(slot, "has not begun what it was sent")
+                self.resting.restless(slot, "has not begun what it was sent")
             else:
                 self._rest(slot)
         return back
@@ -121,11 +124,12 @@ class Attempts:
         """
         head = slot.queue[0]
         if not head.begun and head.seq <= event.last_seq:
-            if event.marked is None or head.lease.token in event.marked:
+            token = head.lease.token
+            if deaths.may_have_begun(token, event.marked, slot.ended_token):
                 head.begun = True
             elif head.doubted:
                 robbed = "its ticket was taken, and it was never begun"
-                self._kill(slot, Kill(KillReason.RECYCLED, robbed), dump=False)
+                self._kill(slot, Kill(KillReason.BESIDE, robbed), dump=False)
                 return
             else:
                 head.doubted = True
@@ -161,15 +165,17 @@ class Attempts:
             reason = KillReason.RECYCLED if is_ours else KillReason.PROTOCOL
             self.garbage(slot, "the end of an attempt that it does not run", reason)
             return
-        slot.jobs, slot.idled_s = slot.jobs + 1, 0.0
+        slot.jobs, slot.idled_s, slot.ended_token = slot.jobs + 1, 0.0, done.token
         slot.cpu_s += done.cpu_s
+        slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
+        slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
         if done.surprise:
             slot.dones[done.seq] = done
             self._kill(slot, Kill(KillReason.RECYCLED, done.surprise), dump=False)
             return
         slot.queue.popleft()
         self._end(slot, job, verdict_of_done(done, slot.name), done)
-        slot.worn = slot.worn or self._resting.is_worn(slot, done.rss_bytes)
+        slot.worn = slot.worn or self.resting.is_worn(slot, done.rss_bytes)
         if slot.queue:
             self._begin(slot, slot.queue[0])
         elif slot.worn:
@@ -277,6 +283,9 @@ class Attempts:
             return  # it was looked at before the present attempt began
         limit, seen = slot.queue[0].limits.memory_bytes, over.rss_bytes
         kill = Kill(KillReason.MEMORY, limit=limit, seen=seen)
+        if is_cramped(slot, limit):
+            left = f"which had left {show_size(slot.left_bytes)} of {show_size(limit)}"
+            kill = Kill(KillReason.BESIDE, left)
         self._kill(slot, kill, dump_s=MEMORY_DUMP_S)
 
     def cancel(self, slot: Slot, _detail: object) -> None:
@@ -302,7 +311,7 @@ class Attempts:
         if len(slot.queue) > 1:
             self._desk.out.append(m.Recall(slot.number, slot.seq))
         if not dump:
-            self._resting.kill_now(slot)
+            self.resting.kill_now(slot)
             return
         slot.state = SlotState.DUMPING
         self._desk.wake_slot_at(slot, self._desk.now_s + dump_s)
@@ -322,7 +331,7 @@ class Attempts:
         if killed is None and death.fenced and jobs:
             killed = Kill(KillReason.STOPPED, "its lease had run out")
             killed_seq = jobs[0].seq
-        cpu_before_s = slot.cpu_s
+        cpu_before_s, before = slot.cpu_s, slot.ended_token
         slot.queue.clear()
         self._desk.out.append(wm.Unwatch(slot.number))
         empty(slot)
@@ -336,6 +345,9 @@ class Attempts:
             if job.seq != blamed and (killed is not None or done is None):
                 # It had begun before its ticket could be recalled: not its fault.
                 kill = Kill(KillReason.BESIDE)
+            elif done is None:
+                token = job.lease.token
+                kill = deaths.of_the_blamed(killed, token, death.marked, before)
             ending = deaths.judge(
                 death,
                 done,
@@ -366,11 +378,11 @@ class Attempts:
 
     def _rest(self, slot: Slot) -> None:
         self._desk.out.append(wm.Unwatch(slot.number))
-        self._resting.rest(slot)
+        self.resting.rest(slot)
 
     def _retire(self, slot: Slot) -> None:
         self._desk.out.append(wm.Unwatch(slot.number))
-        self._resting.retire(slot)
+        self.resting.retire(slot)
 
     def _set_deadline(self, slot: Slot) -> None:
         self._desk.wake_slot_at(slot, next_moment(slot, self._desk.now_s))

@@ -271,7 +271,7 @@ class Children:
 
         The machine learns of a death in its turn; what it does to the slot until
         then must come to nothing. A job that is sent to a dead child leaves its
-        ticket in the pipe; one that is sent to a buried child is added to those that
+        ticket behind; one that is sent to a buried child is added to those that
         the event of the death says never began.
         """
         process = self._processes.get(number)

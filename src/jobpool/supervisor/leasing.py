@@ -17,9 +17,10 @@ from jobpool.supervisor.ahead import Ahead
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.leftovers import first_with_room
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.probation import Probation
-from jobpool.supervisor.slot import NEVER_S, Assigned, SlotState
+from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
 
 SENDABLE_MAX_BYTES = 12 * 2**20
 """Well below the longest frame."""
@@ -27,6 +28,7 @@ HOLD_S = 1.0
 """A leased job that no slot takes for so long is handed back."""
 MEMORY_HOLD_S = 30.0
 """One that waits for memory, after so long: perhaps another host has it."""
+_ON_THE_WAY = (SlotState.RETIRING, SlotState.FORKING, SlotState.STARTING)
 
 
 class Leasing:
@@ -179,13 +181,25 @@ class Leasing:
             return
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
-        for slot in idle[:room]:
+        are_all_used = len(idle) <= room
+        while room > 0 and idle:
             if not pool.backlog or not self._probation.admits(pool.backlog[0]):
                 return
+            slot = first_with_room(idle, pool.backlog[0].limits.memory_bytes)
+            if slot is None:
+                self._make_room(pool, idle[0])
+                return
+            idle.remove(slot)
+            room -= 1
             self._attempts.assign(slot, pool.backlog.popleft())
             self._probation.keep_time()
-        if len(idle) <= room and not self._probation.is_closed:
+        if are_all_used and not self._probation.is_closed:
             self._ahead.send(pool)
+
+    def _make_room(self, pool: Pool, slot: Slot) -> None:
+        """Replace a child for a job that fits into none; one at a time."""
+        if all(one.state not in _ON_THE_WAY for one in pool.slots):
+            self._attempts.resting.retire(slot)
 
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""

@@ -85,7 +85,7 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     slot: int
     exit: Exit
     never_begun: Sequence[int] = ()
-    """Sequence numbers that it never began: their tickets were left in the pipe, or
+    """Sequence numbers that it never began: nobody took their tickets, or
     they were sent after its death. It may grow until the event is handled."""
     marked: frozenset[int] | None = None
     """As of `Recalled`."""

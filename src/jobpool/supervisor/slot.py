@@ -198,10 +198,16 @@ class Slot:
     """Counts the children that the slot has had; names the present one."""
     born_s: float = 0.0
     base_rss_bytes: int = 0
+    left_bytes: int = 0
+    """What its attempts so far have left of memory, as it says itself."""
+    allowed_bytes: int = 0
+    """The highest memory limit among them."""
     jobs: int = 0
     cpu_s: float = 0.0
     """What the child's attempts that have ended used of the CPU."""
     seq: int = 0
+    ended_token: int = 0
+    """Of the last attempt that has ended in the child; 0: none has."""
     queue: deque[Assigned] = field(default_factory=deque)
     """What was sent to the child; the first is running, the rest is sent ahead."""
     killed: Kill | None = None

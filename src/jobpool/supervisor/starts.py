@@ -80,7 +80,7 @@ class Starts:
         if not isinstance(frame, Ready):
             raise JobpoolBug(f"READY came with {type(frame).__name__}; please report")
         slot.base_rss_bytes = frame.rss_bytes
-        slot.seq = 0
+        slot.seq = slot.ended_token = slot.left_bytes = slot.allowed_bytes = 0
         slot.cpu_s = 0.0
         self._pools[slot.pool].fork_failures = 0
         if self._desk.ending:
