@@ -4,6 +4,7 @@ It is believed, for a child speaks by the same bytes; but it does not outlast it
 for long, and nobody else waits for it or pays.
 """
 
+import os
 import time
 
 import pytest
@@ -73,7 +74,10 @@ def fork():
 def impostor(how: str):
     witness()
     report_own_end()
-    if how == "sleeps":
+    if how == "hides and sleeps":
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+        time.sleep(600)
+    elif how == "sleeps":
         time.sleep(600)
     elif how == "works":
         work()
@@ -88,6 +92,9 @@ def impostor(how: str):
 """
 SEEN = {
     "sleeps": "does not wait for one",
+    "hides and sleeps": "hides what it does"
+    if os.geteuid()
+    else "does not wait for one",  # from root nothing can be hidden
     "works": "",  # whichever is seen first
     "imitates and works": "of a processor",
     "imitates and grows": "MiB allowed",

@@ -38,6 +38,26 @@ def test_who_was_stopped_outside_of_any_call_does_not_rest(busy):
         assert said[-1] == "does not wait for one"
 
 
+@pytest.mark.parametrize("first", ["shown", "hidden"])
+def test_who_hides_what_was_shown_does_not_rest(monkeypatch, first):
+    """Where the machine or the application hid it from the first, it says nothing."""
+    hidden = first == "hidden"
+
+    def read(_path):
+        if hidden:
+            raise PermissionError
+        return b""
+
+    monkeypatch.setattr(procfs, "read", read)
+    at_rest = Stillness(os.getpid())
+    at_rest.learn()
+    hidden = True
+    at_rest.learn()
+    at_rest.begin()
+    said = [at_rest.look(n * LOOK_AFTER_S, ()) for n in range(1, DOUBTS_MAX + 1)]
+    assert said[-1] == ("hides what it does" if first == "shown" else "")
+
+
 @pytest.mark.parametrize(
     ("shown", "rests"),
     [

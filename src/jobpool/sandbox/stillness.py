@@ -7,7 +7,9 @@ passes while any of its threads or processes works.
 
 Not seen: a thread of native code that does little, while the main thread imitates the
 wait. On a kernel or machine that does not show the call of another process
-(/proc/PID/syscall), only processor time is looked at.
+(/proc/PID/syscall), only processor time is looked at. A process can hide it from other
+ordinary processes (PR_SET_DUMPABLE): who does so after its first attempt has begun,
+when no handler had run in it, does not rest.
 """
 
 from __future__ import annotations
@@ -46,6 +48,12 @@ class Stillness:
         self._pid = pid
         self._doubts = 0
         self._cpu_s = self._looked_s = 0.0
+        self._was_shown: bool | None = None
+
+    def learn(self) -> None:
+        """An attempt is about to begin: note whether the first one finds it shown."""
+        if self._was_shown is None:
+            self._was_shown = waits_for_a_job(self._pid) is not None
 
     def begin(self) -> None:
         """The child says that its attempt is over."""
@@ -69,21 +77,27 @@ class Stillness:
         cpu_s = sum(map(_cpu_s, (self._pid, *below)))
         used_s = cpu_s - self._cpu_s if self._looked_s else 0.0
         self._looked_s, self._cpu_s = now_s, cpu_s
-        said = "" if waits_for_a_job(self._pid) else "does not wait for one"
+        said, waits = "", waits_for_a_job(self._pid)
+        if waits is None and self._was_shown:
+            said = "hides what it does"
+        elif waits is False:
+            said = "does not wait for one"
         if used_s > BUSY_SHARE * passed_s:
             said = f"uses {used_s / passed_s:.0%} of a processor"
         self._doubts = self._doubts + 1 if said else 0
         return said if self._doubts >= DOUBTS_MAX else ""
 
 
-def waits_for_a_job(pid: int) -> bool:
+def waits_for_a_job(pid: int) -> bool | None:
     """Say whether a process's main thread waits where children of ours wait.
 
-    True also where that cannot be seen.
+    True also where that cannot be told; None: this process may not see it.
     """
     calls = _WAITS.get(platform.machine())
     try:
         words = procfs.read(f"/proc/{pid}/syscall").split()
+    except PermissionError:
+        return None
     except OSError:
         return True
     if calls is None or not words:

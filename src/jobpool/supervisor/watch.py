@@ -99,6 +99,7 @@ class Watch:
         """An attempt begins: hold it to its limits."""
         number = order.slot
         watched = self._watched[number]
+        watched.stillness.learn()
         watched.seq = order.seq
         watched.limit_bytes = order.memory_bytes
         watched.soft_bytes = order.memory_soft_bytes
