@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 
 import pytest
 
@@ -60,6 +61,8 @@ def test_what_can_be_put_back_is_put_back(rig, child, what):
         ("filter", "or filters its system calls"),
         ("data", "it changed its limit of data"),
         ("data_hard", "it changed its limit of data"),
+        ("files", "it changed its limits"),
+        ("groups", "it changed its user or groups"),
         ("modules", "it took away modules"),
         ("one_module", "it took away modules"),
         ("audit_hook", "it called sys.addaudithook|PermissionError: no files"),
@@ -95,6 +98,16 @@ def test_lost_privileges_are_named(rig):
     child = rig.child(lockdown=lockdown_of(sandbox=SandboxLevel.OFF))
     done = rig.run(child, "change_for_good", "privileges")
     assert "it changed its rights" in done.surprise
+
+
+def test_what_a_program_sets_for_its_handler_is_named(rig):
+    """Where nothing forbids it to: there are looks after programs, too."""
+    if shutil.which("prlimit") is None:
+        pytest.skip("there is no such program here")
+    child = rig.child(lockdown=lockdown_of(sandbox=SandboxLevel.OFF))
+    assert rig.run(child, "state").surprise == ""
+    done = rig.run(child, "change_for_good", "files_by_a_program")
+    assert done.surprise == "it changed its limits"
 
 
 def test_a_bound_that_the_supervisor_moves_is_no_leak(rig, child):

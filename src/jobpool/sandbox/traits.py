@@ -2,8 +2,8 @@
 
 The supervisor replaces a child whose traits have changed. Some could be put back,
 but who has changed its user, say, may have left more behind than is known here. Runs
-between attempts, so what nobody here can have changed is not looked at: whoever has
-no rights keeps its user, and Python alone makes no prctl(2).
+between attempts, so what nobody can have changed is not looked at: Python alone makes
+no prctl(2), and comes by `deeds` when it sets a limit or a user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
-from jobpool.sandbox import procfs
+from jobpool.sandbox import deeds
 from jobpool.sandbox.bounds import is_signed
 
 _DESCRIPTORS_MORE_MAX = 64
@@ -57,8 +57,6 @@ _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
 )
 """What everybody's code stands on, ours as well: all of a module, or these names."""
 _prctl = ctypes.CDLL(None).prctl  # once: each child would pay for it
-_RIGHTS = b"\nCapPrm:"
-"""Of /proc/self/status: the capabilities that the process has or may take."""
 
 
 def _root() -> tuple[int, int]:
@@ -67,20 +65,20 @@ def _root() -> tuple[int, int]:
 
 
 _WATCHED: tuple[tuple[str, Callable[[], Any]], ...] = (
-    *(("its limits", partial(resource.getrlimit, limit)) for limit in _LIMITS),
     ("the cores that it runs on", partial(os.sched_getaffinity, 0)),
     ("how it is scheduled", partial(os.sched_getscheduler, 0)),
     ("how it is scheduled", partial(_prctl, _PR_GET_TIMERSLACK)),
 )
-"""What is asked of the kernel: each a single quick call."""
-_WATCHED_WITH_RIGHTS: tuple[tuple[str, Callable[[], Any]], ...] = (
+"""What is asked of the kernel: each a single quick call. Neighbours may change it."""
+_WATCHED_AFTER_DEEDS: tuple[tuple[str, Callable[[], Any]], ...] = (
+    *(("its limits", partial(resource.getrlimit, limit)) for limit in _LIMITS),
     ("its user or groups", os.getresuid),
     ("its user or groups", os.getresgid),
     ("its user or groups", os.getgroups),
     ("its root directory", _root),
     ("how it is scheduled", partial(_prctl, _PR_GET_DUMPABLE)),
 )
-"""What takes a capability to change, another user to be, or code that is not Python."""
+"""What takes a call that is noted, or code that is not Python, to change."""
 
 
 class Traits:
@@ -96,9 +94,8 @@ class Traits:
         self._data = resource.getrlimit(resource.RLIMIT_DATA)
         self._adopts = ctypes.c_int()
         self._adopts_ref = ctypes.byref(self._adopts)
-        self._has_rights = _has_rights()
-        self._ordinary = _Watch(_WATCHED)
-        self._all = _Watch(_WATCHED_WITH_RIGHTS + _WATCHED)
+        self._watched = _Watch(_WATCHED)
+        self._watched_after_deeds = _Watch(_WATCHED_AFTER_DEEDS)
         self._descriptors = self._open_descriptors()
 
     def mend(self) -> str:
@@ -120,12 +117,13 @@ class Traits:
         Args:
             by_foreign_code: code that is not Python's own may have done anything.
         """
-        watch = self._all if by_foreign_code or self._has_rights else self._ordinary
-        found = watch.changes()
-        if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
-            if data[1] != self._data[1] or not is_signed(data[0]):
-                found.append("it changed its limit of data")
-            self._data = data
+        found = self._watched.changes()
+        if deeds.take_seen() or by_foreign_code:
+            found += self._watched_after_deeds.changes()
+            if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
+                if data[1] != self._data[1] or not is_signed(data[0]):
+                    found.append("it changed its limit of data")
+                self._data = data
         priority = os.getpriority(os.PRIO_PROCESS, 0)
         if priority != self._priority:
             found.append(f"it changed its priority from {self._priority} to {priority}")
@@ -168,15 +166,6 @@ class _Watch:
         answers = zip(self._names, now, self._before, strict=True)
         changed = (what for what, one, before in answers if one != before)
         return [f"it changed {what}" for what in dict.fromkeys(changed)]
-
-
-def _has_rights() -> bool:
-    """Say whether this process has capabilities, or several users to choose from."""
-    if len({*os.getresuid()}) > 1 or len({*os.getresgid()}) > 1:
-        return True
-    _before, _name, rest = procfs.read("/proc/self/status").partition(_RIGHTS)
-    permitted = rest.split(None, 1)[:1]
-    return not permitted or int(permitted[0], 16) != 0  # not told: it may have some
 
 
 class _Foundation:

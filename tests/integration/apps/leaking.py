@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import platform
+import posix
 import resource
 import signal
 import socket
@@ -159,6 +160,15 @@ def _lower_data_for_good():
     resource.setrlimit(resource.RLIMIT_DATA, (soft, most))
 
 
+def _few_files(*, by_a_program=False):
+    """Lower the limit of open files."""
+    if by_a_program:
+        command = ["prlimit", f"--pid={os.getpid()}", "--nofile=99:99"]
+        subprocess.run(command, check=True)
+    else:
+        resource.prlimit(0, resource.RLIMIT_NOFILE, (99, 99))
+
+
 def _refuse_open(event, _arguments):
     if event == "open":
         raise PermissionError("no files")
@@ -178,6 +188,9 @@ FOR_GOOD = {
     "undumpable": lambda: _checked(_libc().prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)),
     "data": _lower_data,
     "data_hard": _lower_data_for_good,
+    "files": _few_files,
+    "files_by_a_program": lambda: _few_files(by_a_program=True),
+    "groups": lambda: posix.setgroups([12345]),
     "modules": sys.modules.clear,
     "one_module": lambda: sys.modules.pop("tempfile"),
     "audit_hook": lambda: sys.addaudithook(_refuse_open),
