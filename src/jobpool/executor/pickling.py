@@ -29,6 +29,8 @@ from jobpool.executor.enums import add_methods, make_enum, members_of, methods_o
 PROTOCOL = 5
 _QUICK, _SLOW, _STRAYS = b"q", b"s", b"m"
 _LOCAL = "<locals>"
+_PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
+"""Most results: nothing in them is to be looked for."""
 
 
 class _ByValue(Exception):
@@ -47,11 +49,14 @@ class RemoteTraceback(Exception):
 
 
 class _Quick(pickle.Pickler):
-    """The C pickler; refuses ``__main__``, notes modules that are not on the path."""
+    """The C pickler; refuses ``__main__``, notes modules that are not on the path.
 
-    def __init__(self, file: io.BytesIO, strays: dict[str, str]) -> None:
-        super().__init__(file, PROTOCOL)
-        self._strays = strays
+    Attributes:
+        strays: the files of these modules; to be set. Every call of the caller's makes
+            a pickler, and would pay for a constructor.
+    """
+
+    strays: dict[str, str]
 
     def reducer_override(self, obj: Any) -> Any:
         """Look at functions and classes; they are pickled as always."""
@@ -60,7 +65,7 @@ class _Quick(pickle.Pickler):
             if module == "__main__":
                 raise _ByValue
             if file := _stray_file(module):
-                self._strays[module] = file
+                self.strays[module] = file
         return NotImplemented
 
 
@@ -161,10 +166,15 @@ def dumps(obj: Any, *, main_by_name: bool = False) -> bytes:
     Raises:
         pickle.PicklingError: neither can.
     """
-    file, strays = io.BytesIO(), dict[str, str]()
+    if type(obj) in _PLAIN:
+        return _QUICK + pickle.dumps(obj, PROTOCOL)
+    file = io.BytesIO()
     file.write(_QUICK)
+    pickler = _Quick(file, PROTOCOL)
+    strays: dict[str, str] = {}
+    pickler.strays = strays
     try:
-        _Quick(file, strays).dump(obj)
+        pickler.dump(obj)
     except Exception:  # noqa: BLE001 - dill may do better, and says why if not
         file, strays = io.BytesIO(), {}
         file.write(_SLOW)
