@@ -1,6 +1,7 @@
 """`jobpool alive` beside real supervisors, and what systemd hears of them."""
 
 import array
+import json
 import os
 import signal
 import socket
@@ -34,11 +35,11 @@ def held(gate):
 """
 
 
-def probe(folder, *flags, env=None):
-    """Run the probe as Kubernetes does; return its exit code and its one line."""
+def jobpool(folder, *words, env=None):
+    """Run a command as somebody does who is there; return what came of it."""
     own = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
     done = subprocess.run(
-        [sys.executable, "-m", "jobpool", "alive", *flags],
+        [sys.executable, "-m", "jobpool", *words],
         cwd=folder,
         env=own | (env or {}),
         capture_output=True,
@@ -47,8 +48,21 @@ def probe(folder, *flags, env=None):
         check=False,
     )
     assert done.stderr == "", done.stderr
+    return done
+
+
+def probe(folder, *flags, env=None):
+    """Run the probe as Kubernetes does; return its exit code and its one line."""
+    done = jobpool(folder, "alive", *flags, env=env)
     assert done.stdout.count("\n") == 1
     return done.returncode, done.stdout.strip()
+
+
+def status_of(folder, *flags):
+    """Return what an operator sees."""
+    done = jobpool(folder, "status", *flags)
+    assert done.returncode == 0
+    return done.stdout
 
 
 @pytest.fixture
@@ -79,6 +93,17 @@ def test_a_killed_supervisor_is_not_alive(site):
     supervisor = site.start("cpu=1")
     supervisor.kill()
     assert probe(site.folder)[0] == 1
+
+
+def test_status_tells_the_dead_from_the_living(site):
+    """Before its lease ends, which on SQLite it never does, and without a reclaim."""
+    supervisor = site.start("cpu=1")
+    assert "NOT ALIVE" not in status_of(site.folder)
+    supervisor.kill()
+    assert "NOT ALIVE: it has died; the next supervisor" in status_of(site.folder)
+    (found,) = json.loads(status_of(site.folder, "--json"))["supervisors"]
+    assert found["alive"] is False
+    assert [run.id for run in site.store.open_runs()] == [found["id"]]
 
 
 def test_where_there_never_was_one_there_is_none(tmp_path):

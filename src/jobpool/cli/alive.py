@@ -7,9 +7,7 @@ as long as it lives, and its sign of life (`lifesign`).
 
 from __future__ import annotations
 
-import fcntl
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,17 +18,14 @@ from jobpool.cli.exits import Exit
 from jobpool.cli.flags import store_flags
 from jobpool.cli.lifesign import Sign, Stage, read_sign
 from jobpool.cli.opening import own_sources
+from jobpool.cli.presence import holder
 from jobpool.core.clock import SystemClock
 from jobpool.core.config import store_of
 from jobpool.core.quantity import duration_s, show_duration
-from jobpool.sandbox.procfs import pid_namespace
-from jobpool.sandbox.rundirectory import read_header
 from jobpool.store.opening import run_root
 
 WITHIN = "30s"
 RUN_DIR_VARIABLE = "JOBPOOL_RUN_DIR"
-_FLOCK = struct.Struct("hhqqi")
-"""``struct flock`` as the C library lays it out: type, whence, start, length, pid."""
 _NOT_READY = {
     Stage.LOADING: "it is loading the application",
     Stage.ENDING: "it is ending and takes no more jobs",
@@ -56,7 +51,7 @@ def alive(*, within: str, ready: bool, store: str | None, config: str | None) ->
     within_s = duration_s(within, "--within")
     problem = "no supervisor runs here: nobody holds the lock of a run directory"
     for folder in _run_directories(store, config):
-        pid = _holder(folder)
+        pid = holder(folder)
         if pid is None:
             continue
         sign = _sign(folder)
@@ -95,24 +90,6 @@ def _below(root: Path) -> Iterator[Path]:
     for pattern in ("*/lock", "*/*/lock"):
         for lock in root.glob(pattern):
             yield lock.parent
-
-
-def _holder(folder: Path) -> int | None:
-    """Return the pid of the supervisor that lives in a run directory, if any does.
-
-    The lock is only looked at: to take it, even for a moment, could make a start or
-    a proof of death fail.
-    """
-    with suppress(OSError, ValueError):
-        header = read_header(folder)
-        if header.pid_namespace != pid_namespace():
-            return None  # of another container that shares the directory
-        with (folder / "lock").open("rb") as lock:
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            answer = fcntl.fcntl(lock, fcntl.F_GETLK, asked)
-        if _FLOCK.unpack(answer)[0] != fcntl.F_UNLCK:
-            return header.pid
-    return None
 
 
 def _sign(folder: Path) -> Sign | None:

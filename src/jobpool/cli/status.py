@@ -20,6 +20,7 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
+from jobpool.cli.presence import has_died
 from jobpool.cli.selecting import RETRYABLE
 from jobpool.core.breaker import BreakerState, Saved
 from jobpool.core.job import JobState
@@ -34,6 +35,8 @@ class _Status(msgspec.Struct, frozen=True):
 
     url: str
     runs: list[Run]
+    dead: frozenset[str]
+    """Those whose supervisor has died on this machine, and that are still open."""
     stats: list[StatRow]
     waiting: list[WaitingRow]
     paused: list[tuple[str, str]]
@@ -59,9 +62,11 @@ def status(
 
 
 def _look(store: Store, *, figures: bool) -> _Status:
+    runs = store.open_runs()
     return _Status(
         url=store.url,
-        runs=store.open_runs(),
+        runs=runs,
+        dead=frozenset(run.id for run in runs if has_died(store.run_root, run)),
         stats=store.stats(),
         waiting=store.waiting(),
         paused=store.paused(),
@@ -82,7 +87,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
                 "pid": run.pid,
                 "version": run.version,
                 "pools": dict(run.pools),
-                "alive": run.lease_until_ms > now,
+                "alive": not _why_dead(seen, run, now),
                 "heartbeat_age_s": (now - run.heartbeat_at_ms) / 1000,
                 "up_s": (now - run.started_at_ms) / 1000,
             }
@@ -105,6 +110,13 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
     return whole
 
 
+def _why_dead(seen: _Status, run: Run, now: int) -> str:
+    """Return what shows that a supervisor is not alive; "" when nothing does."""
+    if run.id in seen.dead:
+        return "it has died; the next supervisor to look takes its jobs back"
+    return "" if run.lease_until_ms > now else "its lease is over"
+
+
 def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
     """Count jobs by pool and state; a pool that runs is there even when empty."""
     empty = dict.fromkeys(_SHOWN_STATES, 0)
@@ -125,13 +137,12 @@ def _print(seen: _Status, *, figures: bool) -> None:
         print_line("no supervisor is running; start one: jobpool --pools cpu=4,io=16")
     for run in seen.runs:
         sizes = " ".join(f"{name}={text}" for name, text in run.pools.items())
-        late = "" if run.lease_until_ms > now else "NOT ALIVE: its lease is over"
         print_line(
             f"supervisor {run.pid} on {run.host}",
             sizes,
             f"heartbeat {ago(run.heartbeat_at_ms, now)}",
             f"up {seconds((now - run.started_at_ms) / 1000)}",
-            late,
+            f"NOT ALIVE: {why}" if (why := _why_dead(seen, run, now)) else "",
         )
     pools = _by_pool(seen)
     if pools:

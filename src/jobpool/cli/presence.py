@@ -1,0 +1,54 @@
+"""Whether a supervisor of this machine lives: its lock is looked at, nothing is done.
+
+To take the lock, even for a moment, could make a start or a proof of death fail.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from jobpool.sandbox.procfs import boot_id, pid_namespace
+from jobpool.sandbox.rundirectory import read_header
+from jobpool.store.records import Run
+
+_FLOCK = struct.Struct("hhqqi")
+"""``struct flock`` as the C library lays it out: type, whence, start, length, pid."""
+
+
+def holder(folder: Path) -> int | None:
+    """Return the pid of the supervisor that lives in a run directory, if any does."""
+    with suppress(OSError, ValueError):
+        header = read_header(folder)
+        if header.pid_namespace != pid_namespace():
+            return None  # of another container that shares the directory
+        if _is_locked(folder):
+            return header.pid
+    return None
+
+
+def has_died(root: Path, run: Run) -> bool:
+    """Say whether a run's supervisor is known to be dead.
+
+    False: it lives, or that cannot be seen from here. Only a supervisor can say that
+    nothing else of the run is left, and takes its jobs back then.
+
+    Args:
+        root: where the run directories of its store are on this machine.
+        run: an open one.
+    """
+    if (run.boot_id, run.pid_namespace) != (boot_id(), pid_namespace()):
+        return False
+    with suppress(OSError):
+        return not _is_locked(root / run.id)
+    return False
+
+
+def _is_locked(folder: Path) -> bool:
+    with (folder / "lock").open("rb") as lock:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(lock, fcntl.F_GETLK, asked)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
