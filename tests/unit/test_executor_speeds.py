@@ -26,6 +26,13 @@ def test_quick_calls_travel_together_and_slow_ones_do_not():
     assert fed(SLOW_S).together(1) == 1
 
 
+def test_calls_with_a_short_time_limit_make_short_bundles():
+    """None is so long that calls at its end find its time used up."""
+    speeds = fed(QUICK_S)
+    assert 1 < speeds.together(1, 0.002) < speeds.together(1)
+    assert speeds.together(1, 1.0) == speeds.together(1)
+
+
 def test_one_slow_call_ends_the_haste_for_a_while():
     """One of 20 ms does; quick ones make up for it."""
     speeds = fed(QUICK_S)

@@ -27,7 +27,7 @@ from jobpool.executor.application import BUNDLE_KIND, KIND, POOL
 from jobpool.executor.bundle import Bundle, budget_s
 from jobpool.executor.frames import Died, Setup, Task
 from jobpool.executor.hoststore import HostStore
-from jobpool.executor.speeds import Speeds
+from jobpool.executor.speeds import BUNDLE_S, Speeds
 from jobpool.executor.tray import CallEnd, HostTray
 from jobpool.sandbox.frames import Decoder, FrameError
 from jobpool.store.records import Filter
@@ -136,8 +136,10 @@ class Ledger:
                 yield [task]
         # All workers shall have something to do.
         most = -(-self._calls // (2 * self._setup.workers))
-        for (function, _, _), group in alike.items():
-            yield from _cut(group, min(most, self._speeds.together(function)))
+        for (function, timeout_s, _), group in alike.items():
+            within_s = BUNDLE_S if timeout_s is None else budget_s(timeout_s)
+            together = self._speeds.together(function, within_s)
+            yield from _cut(group, min(most, together))
 
     def _may_share(self, task: Task) -> bool:
         return (

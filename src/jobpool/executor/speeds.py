@@ -6,11 +6,11 @@ from collections import OrderedDict
 
 from jobpool.executor.tray import CALLS_MAX
 
-BUNDLE_S = 0.006
+BUNDLE_S = 0.015
 """A bundle is made to take so long: what each costs the host is little beside it."""
 QUICK_S = 0.0005
 """Calls that take longer on the average travel by themselves."""
-OVERHEAD_S = 0.00003
+OVERHEAD_S = 0.00004
 """What a call costs in a bundle beside its own time."""
 SAMPLES_MIN = 8
 FUNCTIONS_MAX = 256
@@ -39,9 +39,15 @@ class Speeds:
         self._means.pop(function, None)
         self._means[function] = _DEATH_S, 1
 
-    def together(self, function: int) -> int:
-        """Return how many of its calls may make a bundle; 1: none."""
+    def together(self, function: int, within_s: float = BUNDLE_S) -> int:
+        """Return how many of its calls may make a bundle; 1: none.
+
+        Args:
+            function: what they call.
+            within_s: all of them shall have begun by then.
+        """
         mean_s, count = self._means.get(function, (_DEATH_S, 0))
         if count < SAMPLES_MIN or mean_s > QUICK_S:
             return 1
-        return max(1, min(CALLS_MAX, int(BUNDLE_S / (mean_s + OVERHEAD_S))))
+        bundle_s = min(BUNDLE_S, within_s)
+        return max(1, min(CALLS_MAX, int(bundle_s / (mean_s + OVERHEAD_S))))

@@ -30,7 +30,7 @@ import msgspec
 
 from jobpool.sandbox.frames import Decoder, FrameError, encode
 
-CALLS_MAX = 128
+CALLS_MAX = 256
 """In one bundle. All their tickets fit into one atomic write."""
 _TICKET_BYTES = 8
 _ALL_TICKETS = struct.pack(f"<{CALLS_MAX}Q", *range(CALLS_MAX))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-RECENT_S = 0.03
+RECENT_S = 0.06
 """The host is given about as many calls as it ended in so long."""
 CALLS_MAX = 1024
 BYTES_MAX = 64 * 2**20
