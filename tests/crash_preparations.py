@@ -129,7 +129,7 @@ def dead_run(directory):
     leases = leased(directory)
     root = directory / "jobs.db.run"
     root.mkdir(mode=0o700)
-    kept = RunDirectory(_made(root / "run-1"), "run-1", _made(directory / "jobpool-t"))
+    kept = RunDirectory(_made(root / "run-1"), "run-1", directory / "jobpool-t")
     Path(kept.mark_path(0)).write_bytes(bytes(64))
     kept.open_wake()
     kept.close()

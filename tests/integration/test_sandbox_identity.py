@@ -333,3 +333,24 @@ def test_a_run_directory_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatc
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert [*(tmp_path / "run").iterdir(), *(tmp_path / "tmp").iterdir()] == []
+
+
+def test_whoever_is_killed_at_its_start_leaves_nothing_unrecorded(
+    tmp_path, monkeypatch
+):
+    """The temporary directory is named before it is made; no place is tried out."""
+    place, named, make = tmp_path / "tmp", [], Path.mkdir
+    make(place)
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.delattr(tempfile, "_get_default_tempdir")
+
+    def making(path, *arguments, **options):
+        if path.parent == place:
+            named.append(read_header(tmp_path / "run" / "abc").tmp_root)
+        make(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", making)
+    with RunDirectory.create(tmp_path / "run", "abc") as run:
+        assert [str(path) for path in place.iterdir()] == named == [str(run.tmp_root)]
+    assert list(place.iterdir()) == []

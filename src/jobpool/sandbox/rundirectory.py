@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,10 @@ from jobpool.sandbox.removal import remove_tree
 
 HEADER_BYTES = 4096
 TMP_PREFIX = "jobpool-"
+_TMP_RANDOM_BYTES = 4
+"""Few: names of sockets below it may have 107 bytes."""
+_TMP_VARIABLES = ("TMPDIR", "TEMP", "TMP")
+_TMP_PLACES = (Path("/tmp"), Path("/var/tmp"), Path("/usr/tmp"))  # noqa: S108 - Python's
 _RECORD = struct.Struct("<qQ")
 _MARK = "mark.{}"
 _held: set[tuple[int, str]] = set()
@@ -66,7 +71,7 @@ class RunDirectory:
     Args:
         path: the directory; must exist and be empty.
         run_id: the run.
-        tmp_root: an empty directory for the jobs' temporary files.
+        tmp_root: is made, for the jobs' temporary files, once it is on record.
 
     Attributes:
         path: the directory.
@@ -91,6 +96,7 @@ class RunDirectory:
             header = msgspec.json.encode(_header(run_id, tmp_root))
             os.pwrite(self._slots, header.ljust(HEADER_BYTES), 0)
             Path(path, "slots.new").rename(path / "slots")
+            tmp_root.mkdir(mode=0o700)
         except OSError:
             self.close()
             raise
@@ -107,14 +113,16 @@ class RunDirectory:
             ConfigError: the place cannot be used; nothing is left there.
         """
         path = Path(root, run_id)
-        tmp_root = None
+        name = f"{TMP_PREFIX}{secrets.token_hex(_TMP_RANDOM_BYTES)}"
         try:
             _make_root(path.parent)
             path.mkdir(mode=0o700)
-            tmp_root = Path(tempfile.mkdtemp(prefix=TMP_PREFIX))
-            return cls(path, run_id, tmp_root)
+            try:
+                return cls(path, run_id, _tmp_place() / name)
+            except OSError:
+                _unmake(path)
+                raise
         except OSError as exc:
-            _unmake(path, tmp_root)
             raise ConfigError(
                 f"cannot make the run directory {path}: {exc.strerror}; jobpool needs "
                 "to write beside its database and in the temporary directory"
@@ -204,15 +212,12 @@ class RunDirectory:
             self.remove()
 
 
-def _unmake(path: Path, tmp_root: Path | None) -> None:
+def _unmake(path: Path) -> None:
     """Remove what was begun, by names only: there may be no descriptor to look."""
-    if tmp_root is None:
-        return  # it was not ours to make, or is empty, and a later run tidies up
     with contextlib.suppress(OSError):  # what cannot be removed stays
         for name in ("lock", "slots.new", "slots"):
             (path / name).unlink(missing_ok=True)
         path.rmdir()
-        tmp_root.rmdir()
 
 
 def read_header(path: Path) -> Header:
@@ -275,6 +280,20 @@ def _header(run_id: str, tmp_root: Path) -> Header:
     if start_time is None:
         raise JobpoolBug("/proc does not know this process; please report this")
     return Header(run_id, pid, start_time, boot_id(), pid_namespace(), str(tmp_root))
+
+
+def _tmp_place() -> Path:
+    """Return the directory for temporary files, as `tempfile` would choose it.
+
+    That tries a place by writing a file, which stays if the process is killed there.
+    """
+    if tempfile.tempdir is not None:
+        return Path(os.fsdecode(tempfile.tempdir))
+    wanted = [os.environ[name] for name in _TMP_VARIABLES if os.environ.get(name)]
+    for place in (*map(Path, wanted), *_TMP_PLACES):
+        if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+            return place.absolute()
+    return Path.cwd()
 
 
 def _make_root(root: Path) -> None:

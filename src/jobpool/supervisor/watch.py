@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from time import thread_time
 
 from jobpool.core.quantity import show_size
+from jobpool.sandbox import spare
 from jobpool.sandbox.marks import trim_marks
 from jobpool.sandbox.meter import next_look_s
 from jobpool.sandbox.process import ChildProcess
@@ -28,7 +29,8 @@ from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
 BLIND_S = 0.1
-"""When nothing can be seen, for want of descriptors, it is looked again after it."""
+"""When nothing can be seen, for want of memory or of any descriptor on the whole host,
+it is looked again after it."""
 
 REST_LOOK_S = 2.0
 """A child at rest is looked at so often, all of them in one turn of the loop."""
@@ -88,6 +90,7 @@ class Watch:
 
     def adopt(self, number: int, process: ChildProcess, output_max_bytes: int) -> None:
         """A slot has a new child."""
+        spare.keep()
         stillness = Stillness(process.job_pid)
         self._watched[number] = Watched(process, output_max_bytes, stillness)
 

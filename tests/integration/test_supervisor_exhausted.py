@@ -1,0 +1,45 @@
+"""What still holds when a supervisor has used up its descriptors."""
+
+import contextlib
+import resource
+from pathlib import Path
+
+import pytest
+
+from supervising import Site
+
+APP = """
+@jobs.job("cpu", kind="hog", memory="100MiB", max_crashes=1)
+def hog(gate: str, forks: bool):
+    hold(gate)
+    if forks and os.fork():
+        os.wait()
+    kept = b"x" * (160 << 20)
+    time.sleep(1000)
+"""
+
+
+@contextlib.contextmanager
+def no_descriptors(pid):
+    """Leave a process the descriptors that it has, and not one more."""
+    numbers = [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    free = next(n for n in range(len(numbers) + 1) if n not in numbers)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_memory_is_limited_without_a_free_descriptor(tmp_path, forks):
+    """To see it takes some, which are kept back: also what a job's processes have."""
+    with Site(tmp_path, APP) as site:
+        supervisor = site.start("cpu=1")
+        job_id = site.add("hog", {"gate": "grow", "forks": forks})
+        site.wait_begun(job_id)
+        with no_descriptors(supervisor.pid):
+            site.open_gate("grow")
+            supervisor.wait_event("job_quarantined", id=job_id)
+        assert site.job(job_id).outcome == "out_of_memory"
