@@ -1,13 +1,16 @@
 """The host's book: what becomes of a bundle's calls, however its job ends."""
 
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from jobpool.core import running
 from jobpool.core.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.outcome import Outcome
+from jobpool.executor import bundle, speeds
 from jobpool.executor.application import BUNDLE_KIND, KIND
 from jobpool.executor.bundle import Bundle, make_calls
 from jobpool.executor.frames import Setup, Task
@@ -229,6 +232,25 @@ def test_what_waits_behind_a_slow_call_is_taken_back(rig):
         assert tray.take() is None
         tray.put(CallEnd(3, b"slow", b"", 1.0))
     assert rig.ended(job_id, Outcome.SUCCEEDED).results == [(13, b"slow")]
+
+
+@pytest.mark.parametrize("waited_s", [0.0, 5.0])
+def test_what_a_call_waited_for_a_core_is_not_its_own_time(rig, monkeypatch, waited_s):
+    """Else a busy machine would make all calls of a function travel by themselves."""
+    _job_id, told = rig.bundle(range(10, 12))
+    waits = iter((1.0, 1.0 + waited_s, 1.0 + 2 * waited_s))
+    monkeypatch.setattr(bundle, "_waited_s", lambda: next(waits))
+    monkeypatch.setattr(running._State, "restorer", lambda: (b"", True))
+
+    def call(_data):
+        time.sleep(2 * speeds.QUICK_S)
+        return b"done"
+
+    assert make_calls(msgspec.msgpack.encode(told), call) == b""
+    (together,) = rig.ledger._bundles.values()
+    took_s = [end.duration_s for end in together.tray.ends()]
+    assert len(took_s) == 2
+    assert all((one_s == 0.0) == (waited_s > 0.0) for one_s in took_s)
 
 
 def test_all_workers_have_something_to_do(rig):
