@@ -77,7 +77,8 @@ class Database:
             if not schema_version(session) and not create:
                 raise StoreRefused(
                     f"the database {self.path} holds no jobpool queue; start a "
-                    "supervisor or enqueue a job there first, or name the right file"
+                    "supervisor or let the application enqueue there first, or name "
+                    "the right file"
                 )
             migrate(session)
 

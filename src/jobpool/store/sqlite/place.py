@@ -113,8 +113,8 @@ def _prepare(path: str, *, create: bool, force_network: bool) -> None:
     except FileNotFoundError:
         if not create:
             raise StoreRefused(
-                f"there is no store {path}; start a supervisor or enqueue a job "
-                "there first, or name the right file (--store, JOBPOOL_STORE)"
+                f"there is no store {path}; start a supervisor or let the application "
+                "enqueue there first, or name the right file (--store, JOBPOOL_STORE)"
             ) from None
         _create(path)
 
