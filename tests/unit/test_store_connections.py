@@ -1,6 +1,7 @@
 """Callers' connections: what is below them, and what was begun is not left running."""
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from xml.dom.minidom import Document
@@ -86,7 +87,8 @@ class Wrapped(sqlite3.Connection):
 
 def test_a_connection_is_of_the_library_that_defines_it():
     """A caller's subclass is of its base's; of anything else the first name is told."""
-    assert library_of(Wrapped(":memory:")) == "sqlite3"
+    with contextlib.closing(Wrapped(":memory:")) as wrapped:
+        assert library_of(wrapped) == "sqlite3"
     assert library_of(Document()) == "xml"
     for base in (sa.Connection, orm.Session, psycopg.Connection, psycopg.AsyncCursor):
         mine = type("Mine", (base,), {})
@@ -119,15 +121,19 @@ class AsyncConnection:
 
 def test_an_asynchronous_connection_to_a_file_is_refused():
     """Only psycopg's can be shared; the remedy is the engine's URL."""
-    with pytest.raises(UsageError, match=r"the driver sqlite3 there; .*psycopg only"):
-        asyncio.run(call_async(AsyncConnection(sqlite3.connect(":memory:")), id))
+    with (
+        contextlib.closing(sqlite3.connect(":memory:")) as below,
+        pytest.raises(UsageError, match=r"the driver sqlite3 there; .*psycopg only"),
+    ):
+        asyncio.run(call_async(AsyncConnection(below), id))
 
 
 def test_what_must_be_awaited_is_told_so():
     """Where nobody awaits."""
     with pytest.raises(UsageError, match=r"AsyncConnection is asynchronous; use"):
         unwrap(AsyncConnection(None))
-    assert not is_async(sqlite3.connect(":memory:"))
+    with contextlib.closing(sqlite3.connect(":memory:")) as plain:
+        assert not is_async(plain)
     assert not is_async(type("AsyncConnection", (), {})())
 
 
