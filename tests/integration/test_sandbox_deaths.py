@@ -299,29 +299,6 @@ def test_closing_a_zygote_ends_its_children(rig):
     assert rig.exit(child).signal == signal.SIGKILL
 
 
-def test_memory_is_measured_of_one_and_of_a_tree(rig):
-    """RSS is seen at once; the confirmation counts shared pages once."""
-    one, two = rig.child(), rig.child()
-    idle = one.rss_bytes()
-    assert 0 < one.confirm_over(2**40) < idle
-    rig.start(one, "hold", 64)
-    rig.start(two, "hold_in_two", 64)
-    wait_until(
-        lambda: one.confirm_over(2**40) > 64 * 2**20, PATIENCE_S, "it holds 64 MiB"
-    )
-    assert one.tree_rss_bytes() == 0
-    wait_for_descendants(two, 1)
-    assert two.tree_rss_bytes() > 64 * 2**20
-    both = two.rss_bytes() + two.tree_rss_bytes()
-    assert both > 128 * 2**20
-    assert 64 * 2**20 < two.confirm_over(2**40) < 110 * 2**20
-    for child in (one, two):
-        child.kill_tree()
-        rig.exit(child)
-        assert child.rss_bytes() == 0
-        assert child.confirm_over(1) == 0
-
-
 def test_backstop_makes_huge_allocations_fail_at_once(rig):
     """Far beyond the limit an allocation is a MemoryError inside the handler."""
     child = rig.child(memory_backstop_bytes=32 * 2**20)

@@ -1,9 +1,12 @@
 """Time and memory limits, as seen from outside of a real supervisor."""
 
 import json
+import time
 
 import pytest
 
+from jobpool.core.job import NewJob
+from jobpool.supervisor.watch import REST_LOOK_S
 from supervising import PATIENCE_S, Site
 from waiting import wait_until
 
@@ -32,6 +35,32 @@ def keeps():
 @jobs.job("cpu", kind="modest", memory="100MiB", max_attempts=1)
 def modest():
     time.sleep(0.3)
+
+
+@jobs.job("cpu", kind="quick.big", memory="512MiB", max_attempts=1)
+def quick_big(keeps: bool):
+    if keeps:
+        KEPT.append(b"x" * (50 << 20))
+
+
+@jobs.job("cpu", kind="quick.small", memory="64MiB", max_attempts=1)
+def quick_small():
+    return len(KEPT)
+
+
+@jobs.job("cpu", kind="dear", memory="200MiB", timeout="60s", max_attempts=1)
+def dear():
+    stop = threading.Event()
+    threading.stack_size(65536)
+    for _ in range(2000):
+        threading.Thread(target=stop.wait, daemon=True).start()
+    for number in range(4):
+        if os.fork() == 0:
+            held = []
+            while True:
+                held.append(b"x" * (1 << 20))
+                (HERE / f"held.{number}").write_text(str(len(held)))
+    time.sleep(60)
 
 
 @jobs.job("cpu", kind="busy", timeout="0.3s", max_attempts=1)
@@ -314,6 +343,40 @@ def test_nobody_pays_for_memory_that_others_have_left(tmp_path):
         job = site.finish(site.add("modest"))
         assert (job.state, job.attempt, job.reason) == ("succeeded", 1, None)
         assert (job.failures, job.crashes, job.interruptions) == (0, 0, 0)
+        assert supervisor.stop() == 0
+
+
+def test_a_child_at_rest_is_not_blamed_for_what_a_bigger_job_has_left(tmp_path):
+    """A quick small job behind a big one ends before anybody has looked at it."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1")
+        site.finish_all(site.add_many("quick.big", [{"keeps": False}] * 80))
+        site.finish_all(site.add_many("quick.small", [None] * 80))
+        big = NewJob(kind="quick.big", pool="cpu", payload=b'{"keeps": true}')
+        small = NewJob(kind="quick.small", pool="cpu", payload=b"{}")
+        for _ in range(10):
+            made = site.store.enqueue([big, small])
+            site.store.ring()
+            ended = site.finish_all([one.id for one in made])
+            assert [job.state for job in ended] == ["succeeded"] * 2
+            if json.loads(ended[1].result):
+                break
+        else:
+            pytest.skip("this machine is too busy for jobs that are sent ahead")
+        until_s = time.monotonic() + 3 * REST_LOOK_S
+        wait_until(lambda: time.monotonic() > until_s, 60, "looks at rest")
+        assert supervisor.events("alarm") == []
+        assert supervisor.stop() == 0
+
+
+def test_evidence_is_no_less_than_what_its_processes_have_had(tmp_path):
+    """However many threads make looks at them dear."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1")
+        attempt = end_of(site, "dear")
+        held = sum(int(path.read_text() or 0) for path in site.folder.glob("held.*"))
+        assert attempt.outcome == "out_of_memory"
+        assert attempt.peak_rss_bytes >= held * MIB
         assert supervisor.stop() == 0
 
 

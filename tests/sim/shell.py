@@ -97,7 +97,7 @@ class _Watch:
     def __init__(self) -> None:
         self.seqs: dict[int, int] = {}
 
-    def rest(self, number: int) -> None:
+    def rest(self, number: int, _allowed_bytes: int = 0) -> None:
         """See `Watch.rest`."""
         self.seqs.pop(number, None)
 

@@ -12,6 +12,7 @@ from jobpool.core.options import soft_size
 from jobpool.core.settings import MIB
 from jobpool.errors import ConfigError
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watch as watching
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.watch import Watch
 from world import World
@@ -96,21 +97,26 @@ class Process:
     def rss_bytes(self):
         return self.rss
 
-    def tree_rss_bytes(self):
+    def look(self, _now_s, *, near=False):
         return 0
+
+    def forget_costs(self):
+        pass
 
     def trim_output(self, _keep, _over):
         return False
 
-    def confirm_over(self, limit):
+    def measure(self, limit, _now_s):
         self.asked.append(limit)
         return self.rss if self.confirmed is None else self.confirmed
 
 
 @pytest.fixture
-def process():
+def process(monkeypatch):
     made = Process()
     made.asked = []
+    monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
+    monkeypatch.setattr(watching, "Confirming", lambda _tree: made)
     return made
 
 

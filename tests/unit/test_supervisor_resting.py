@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from jobpool.core import events as ev
 from jobpool.core.outcome import Outcome
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
@@ -255,3 +256,17 @@ def test_a_late_word_of_the_watch_does_not_end_a_running_job() -> None:
     world.step(wm.Restless(0, f"has {600 * MIB}"))
     assert world.machine.slots[0].state is SlotState.BUSY
     assert not world.took(m.Kill)
+
+
+def test_who_came_to_rest_with_too_much_is_asked_to_end_without_a_word() -> None:
+    """It has done nothing since its job ended, and that has been settled."""
+    world = one_done()
+    settled, said = len(world.settled), len(world.said)
+    world.step(wm.Overfull(0))
+    assert (world.machine.slots[0].state, world.machine.slots[0].child) == (
+        SlotState.IDLE,
+        2,
+    )
+    assert not world.took(m.Kill)
+    assert len(world.settled) == settled
+    assert not any(isinstance(event, ev.Alarm) for event in world.said[said:])

@@ -5,45 +5,47 @@ import pytest
 from jobpool.core.settings import MIB
 from jobpool.supervisor import watch as watching
 from jobpool.supervisor import watchmessages as wm
-from jobpool.supervisor.watch import DEAR_FACTOR, DEAR_S, Watch
+from jobpool.supervisor.watch import GROWTH_BYTES, REST_LOOK_S, Watch
 
 LIMIT = 512 * MIB
+SMALL = 64 * MIB
 
 
 class Process:
-    """A child whose memory is what the test says, and what it takes to measure it."""
+    """A child whose memory, and that of its tree, is what the test says."""
 
     job_pid = 0
     mark_path = ""
+    root = 0
 
     def __init__(self):
-        self.own = self.below = 0
-        self.confirmed = 0
-        self.cost_s = self.spent_s = 0.0
-        self.walks = self.confirms = 0
+        self.own = self.known = self.confirmed = 0
+        self.below = []
+        self.nears = []
 
     def rss_bytes(self):
         return self.own
 
-    def tree_rss_bytes(self):
-        self.walks += 1
-        self.spent_s += self.cost_s
-        return self.below
-
-    def confirm_over(self, _limit):
-        self.confirms += 1
-        self.spent_s += self.cost_s
-        return self.confirmed
-
     def trim_output(self, _keep, _over):
         return False
+
+    def look(self, _now_s, *, near=False):
+        self.nears.append(near)
+        return self.known
+
+    def measure(self, _limit, _now_s):
+        return self.confirmed
+
+    def forget_costs(self):
+        pass
 
 
 @pytest.fixture
 def process(monkeypatch):
     made = Process()
     monkeypatch.setattr(watching, "trim_marks", lambda _path: None)
-    monkeypatch.setattr(watching, "thread_time", lambda: made.spent_s)
+    monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
+    monkeypatch.setattr(watching, "Confirming", lambda _tree: made)
     return made
 
 
@@ -60,40 +62,70 @@ def watch(process, told):
     return made
 
 
-def looks(watch, for_s):
-    """Look whenever it is time; return how often that was."""
-    count, until_s = 0, watch.next_s() + for_s
-    while watch.next_s() < until_s:
+def test_those_that_are_known_are_looked_at_whenever_their_child_is(watch, process):
+    """However seldom others are looked for: their memory is in every figure."""
+    process.own = LIMIT - 40 * MIB
+    for step in range(1, 20):
+        process.known = step * MIB
         watch.look(watch.next_s())
-        count += 1
-    return count
+        assert watch.peak_bytes(0) == process.own + process.known
+    assert process.nears == [False, *[True] * 18]
 
 
-def test_a_dear_tree_is_walked_the_more_seldom(watch, process, told):
-    """A handler of thousands of threads gets a tenth of the supervisor, not all."""
-    process.own, process.cost_s = LIMIT - MIB, 0.1
-    count = looks(watch, 10.0)
-    assert process.spent_s == pytest.approx(10.0 / DEAR_FACTOR, rel=0.1)
-    assert count > 1000  # its own memory is looked at as often as ever
+def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, told):
+    """Who is called over its limit grows until it is gone; it is told of once."""
     process.own = process.confirmed = LIMIT + 1
     watch.look(watch.next_s())
     assert told == [wm.OverMemory(0, 7, LIMIT + 1)]
+    process.known = LIMIT
+    for _ in range(5):
+        watch.look(watch.next_s())
+    assert watch.peak_bytes(0) == 2 * LIMIT + 1
+    assert len(told) == 1
 
 
-def test_an_ordinary_tree_is_walked_at_every_look(watch, process):
-    """What many threads cost is no reason to look less at few."""
-    process.own, process.cost_s = LIMIT - MIB, 0.9 * DEAR_S
-    assert process.walks == 0
-    assert looks(watch, 1.0) == process.walks > 100
+def test_who_is_called_over_its_limit_is_so_again_in_the_next_attempt(
+    watch, process, told
+):
+    """The word may have come when its attempt had ended."""
+    process.own = process.confirmed = LIMIT + 1
+    watch.look(watch.next_s())
+    watch.begin(wm.Watch(0, 8, LIMIT, None), 10.0)
+    watch.look(watch.next_s())
+    assert [over.seq for over in told] == [7, 8]
 
 
-def test_a_confirmation_that_is_dear_is_not_repeated_at_once(watch, process, told):
-    """Who merely shares or maps beyond its limit is not measured without a pause."""
-    process.own, process.cost_s = LIMIT + MIB, 0.1
-    looks(watch, 10.0)
-    assert process.confirms == pytest.approx(10.0 / (DEAR_FACTOR * 0.1), abs=1)
+def rest_with(watch, process, own):
+    """Let a small job end in a child that has had a big one, and look at it."""
+    process.own = process.confirmed = own
+    watch.begin(wm.Watch(0, 8, SMALL, None), 0.5)
+    watch.rest(0, LIMIT)
+    watch.look(watch.next_s())
+
+
+def test_what_a_big_job_has_left_is_no_fault_of_a_small_one_after_it(
+    watch, process, told
+):
+    """At rest the highest limit among its attempts is the child's."""
+    rest_with(watch, process, 2 * SMALL)
+    watch.look(watch.next_s() + REST_LOOK_S)
     assert told == []
-    process.cost_s = 0.0
-    looks(watch, 2.0)
-    confirms = process.confirms
-    assert looks(watch, 1.0) == process.confirms - confirms
+
+
+def test_who_comes_to_rest_with_too_much_is_replaced_without_a_word(
+    watch, process, told
+):
+    """Quick jobs end before they are looked at: nobody has done anything since."""
+    rest_with(watch, process, LIMIT + MIB)
+    assert told == [wm.Overfull(0)]
+
+
+def test_who_grows_at_rest_beyond_all_limits_does_not_rest(watch, process, told):
+    """No job runs that might grow: somebody has declared its own end."""
+    rest_with(watch, process, LIMIT - MIB)
+    assert told == []
+    process.own = process.confirmed = LIMIT + GROWTH_BYTES
+    watch.look(watch.next_s())
+    (said,) = told
+    assert isinstance(said, wm.Restless)
+    assert "528MiB, 512MiB allowed" in said.said

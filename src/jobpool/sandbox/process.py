@@ -29,7 +29,6 @@ from jobpool.core.isolation import Enclosure, Lockdown
 from jobpool.sandbox.bounds import bound_data
 from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
 from jobpool.sandbox.cgroup import ChildGroup
-from jobpool.sandbox.confirming import confirmed_bytes
 from jobpool.sandbox.enclosure import Ending, pin_job, read_ending
 from jobpool.sandbox.frames import Decoder, FromChild, encode
 from jobpool.sandbox.link import TICKET_BYTES
@@ -37,9 +36,7 @@ from jobpool.sandbox.marks import open_marks
 from jobpool.sandbox.procfs import (
     catches,
     descendants_in_words,
-    descendants_of,
     process_start_time,
-    resident_bytes,
     statm_bytes,
 )
 from jobpool.sandbox.tree import kill_tree, send_signal
@@ -325,14 +322,6 @@ class ChildProcess:
             return statm_bytes(os.pread(self._statm, _STATM_BYTES, 0))
         except ProcessLookupError:
             return 0
-
-    def tree_rss_bytes(self) -> int:
-        """Return the resident memory of its descendants together, without its own."""
-        return sum(resident_bytes(pid) for pid in descendants_of(self.job_pid))
-
-    def confirm_over(self, limit_bytes: int) -> int:
-        """Measure the tree without what it merely shares (`confirmed_bytes`)."""
-        return confirmed_bytes(self.job_pid, limit_bytes)
 
     def bound_memory(self, limit_bytes: int) -> None:
         """Set the kernel's bounds above a memory limit, if that changed.

@@ -25,6 +25,8 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _STATE, _PARENT, _START = 0, 1, 19
 """Places in /proc/PID/stat after the name: fields 3, 4 and 22 of proc(5)."""
 _STATM_RESIDENT, STATM_DATA = 1, 5
+_THREADS_MANY = 500
+"""Fewer are read one by one, without a look at how many processes there are."""
 _NAMED_MAX = 20
 """So many processes are named; a fork bomb has more."""
 
@@ -101,8 +103,8 @@ def catches(pid: int, signum: int) -> bool:
     return bool(caught) and bool(int(caught[0], 16) >> (signum - 1) & 1)
 
 
-def children_of(pid: int) -> list[int]:
-    """Return the children of a process, zombies included.
+def listed_children_of(pid: int) -> list[int]:
+    """Return the children of a process, zombies included, as its threads list them.
 
     Complete only while the process is stopped: a list that changes under the
     reader may miss some (proc(5), "children").
@@ -115,6 +117,27 @@ def children_of(pid: int) -> list[int]:
     for thread in threads:
         found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
     return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Return what `listed_children_of` does, soon also if there are many threads.
+
+    A handler could keep us reading for long: of who has more threads than there are
+    processes, those are asked for their parent.
+    """
+    try:
+        threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116 - as above
+    except _GONE:
+        return []
+    if threads < _THREADS_MANY or threads < len(others := process_numbers()):
+        return listed_children_of(pid)
+    stats = ((other, process_stat(other)) for other in others)
+    return [other for other, stat in stats if stat and stat.parent == pid]
+
+
+def process_numbers() -> set[int]:
+    """Return the numbers of all processes that this one may see."""
+    return {int(name) for name in _look(os.listdir, "/proc") if name.isdigit()}
 
 
 def descendants_of(pid: int) -> list[int]:
@@ -159,16 +182,10 @@ def statm_bytes(statm: bytes, field: int = _STATM_RESIDENT) -> int:
     return int(statm.split(None, field + 1)[field]) * page_bytes() if statm else 0
 
 
-def labeled_bytes(path: str, labels: tuple[bytes, ...]) -> int:
-    """Sum lines such as ``RssAnon:  12 kB``; 0 when the process is gone.
-
-    Raises:
-        PermissionError: the process does not let itself be read.
-    """
+def kib_bytes(text: bytes, labels: tuple[bytes, ...]) -> int:
+    """Sum the lines of a file of /proc that are such as ``RssAnon:  12 kB``."""
     return 1024 * sum(
-        int(line.split()[1])
-        for line in read(path).splitlines()
-        if line.startswith(labels)
+        int(line.split()[1]) for line in text.splitlines() if line.startswith(labels)
     )
 
 

@@ -23,7 +23,7 @@ from jobpool.sandbox import confine, deeds, leavings
 from jobpool.sandbox.environment import Environment
 from jobpool.sandbox.foreign import Foreign
 from jobpool.sandbox.interpreter import Interpreter
-from jobpool.sandbox.procfs import children_of, command_name
+from jobpool.sandbox.procfs import command_name, listed_children_of
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.streams import Streams
 from jobpool.sandbox.traits import Traits
@@ -79,7 +79,7 @@ class Baseline:
         self._deeds = deeds.count()
         self._thread_count = _count_threads()
         self._threads = set(threading.enumerate())
-        self._children = set(children_of(os.getpid()))
+        self._children = set(listed_children_of(os.getpid()))
 
     def restore(self) -> tuple[bytes, str]:
         """Return to the baseline.
@@ -170,7 +170,7 @@ class Baseline:
     def _left_processes(self) -> str:
         if not self._has_children() or not _still_there_after_grace(self._has_children):
             return ""
-        left = set(children_of(os.getpid())) - self._children
+        left = set(listed_children_of(os.getpid())) - self._children
         names = _listed([f"{command_name(pid)} (pid {pid})" for pid in sorted(left)])
         return f"it left processes running: {names}" if left else ""
 
@@ -187,7 +187,7 @@ class Baseline:
             return False
         if not self._children:
             return True
-        return not self._children.issuperset(children_of(os.getpid()))
+        return not self._children.issuperset(listed_children_of(os.getpid()))
 
 
 def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:

@@ -333,7 +333,7 @@ class Attempts:
             killed_seq = jobs[0].seq
         cpu_before_s, before = slot.cpu_s, slot.ended_token
         slot.queue.clear()
-        self._desk.out.append(wm.Unwatch(slot.number))
+        self._desk.out.append(wm.Unwatch(slot.number, slot.allowed_bytes))
         empty(slot)
         back = deaths.never_began(death, jobs, frozenset(dones))
         first = next((job.seq for job in jobs if job.seq not in dones), 0)
@@ -377,11 +377,11 @@ class Attempts:
         )
 
     def _rest(self, slot: Slot) -> None:
-        self._desk.out.append(wm.Unwatch(slot.number))
+        self._desk.out.append(wm.Unwatch(slot.number, slot.allowed_bytes))
         self.resting.rest(slot)
 
     def _retire(self, slot: Slot) -> None:
-        self._desk.out.append(wm.Unwatch(slot.number))
+        self._desk.out.append(wm.Unwatch(slot.number, slot.allowed_bytes))
         self.resting.retire(slot)
 
     def _set_deadline(self, slot: Slot) -> None:

@@ -81,7 +81,7 @@ class Loop:
             m.Fork: lambda c: children.fork(c.slot),
             m.Assign: lambda c: children.assign(c.slot, c.frames),
             wm.Watch: children.begin_watch,
-            wm.Unwatch: lambda c: children.watch.rest(c.slot),
+            wm.Unwatch: lambda c: children.watch.rest(c.slot, c.allowed_bytes),
             m.Send: lambda c: children.send(c.slot, c.frame),
             m.Recall: lambda c: children.recall(c.slot, c.last_seq),
             m.SoftTimeout: lambda c: children.soft_timeout(c.slot),

@@ -131,6 +131,7 @@ class Machine:
                 e.slot, SlotEvent.SOFT_MEMORY if e.soft else SlotEvent.OVER_MEMORY, e
             ),
             wm.Restless: lambda e: self._slot(e.slot, SlotEvent.RESTLESS, e.said),
+            wm.Overfull: lambda e: self._slot(e.slot, SlotEvent.OVERFULL),
             m.Recalled: self._recalled,
             m.Granted: self._granted,
             m.GrantFailed: lambda _e: self._leasing.failed(),

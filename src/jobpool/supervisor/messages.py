@@ -202,6 +202,7 @@ SupervisorEvent = (
     | ChildExited
     | wm.OverMemory
     | wm.Restless
+    | wm.Overfull
     | Recalled
     | Granted
     | GrantFailed

@@ -2,10 +2,11 @@
 
 Theory of operation. That a child has no job is what the child itself has said, and a
 handler that speaks in its name can say so while it goes on. So a child at rest is
-looked at from outside like a busy one (`watch`): what grows beyond the memory of its
-last attempt, works, or does not wait where our children wait, is killed. It has no job
-then, and so nobody is to blame. Who is sent a job and does not begin it is found by its
-ticket (`Attempts.recalled`).
+looked at from outside like a busy one (`watch`): what grows beyond the memory that its
+attempts might have, works, or does not wait where our children wait, is killed. It has
+no job then, and so nobody is to blame. Who had so much before it came to rest is asked
+to end, without a word: quick jobs end before they are looked at, and may leave it. Who
+is sent a job and does not begin it is found by its ticket (`Attempts.recalled`).
 """
 
 from __future__ import annotations

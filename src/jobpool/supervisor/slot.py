@@ -62,6 +62,8 @@ class SlotEvent(StrEnum):
     """Over its soft limit only."""
     RESTLESS = "restless"
     """Without a job, it does what no child at rest does."""
+    OVERFULL = "overfull"
+    """It came to rest with more memory than any of its attempts might have."""
     CANCEL = "cancel"
     DEADLINE = "deadline"
     STOP = "stop"
@@ -82,6 +84,7 @@ _UNEXPECTED = {
     _E.OVER_MEMORY: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
     _E.RESTLESS: IGNORE,
+    _E.OVERFULL: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
     _E.STOP: IGNORE,
@@ -99,6 +102,7 @@ _WITHOUT_CHILD = {
     _E.OVER_MEMORY: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
     _E.RESTLESS: IGNORE,
+    _E.OVERFULL: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
     _E.STOP: IGNORE,
@@ -123,6 +127,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
         **_UNEXPECTED,
         _E.EXITED: "died_idle",
         _E.RESTLESS: "restless",
+        _E.OVERFULL: "retire",
         _E.DEADLINE: "aged",
         _E.STOP: "retire",
     },

@@ -4,11 +4,15 @@ Only children that have run an attempt are looked at: while they run one, and mo
 seldom while they say that they have none (`stillness`: whether that is so). Resident
 memory is the trigger; before
 a child is called over its limit, the figure is confirmed without what it merely
-shares or maps (`ChildProcess.confirm_over`). A soft limit is told now and again for as
+shares or maps (`Confirming`). After that it is looked at until it is gone, for the
+evidence: even dying takes a while. A soft limit is told now and again for as
 long as it is passed: the child may not have heard. What grows with the number of a
 child's threads and processes is measured the more seldom the longer it takes: none of
 them may take the supervisor from the others. On the way the mark file is cut to its
 size: a handler could fill the disk with it.
+
+At rest the highest limit among a child's attempts counts: what one of them has left is
+no fault of the last one. And only what grows at rest is somebody's doing.
 """
 
 from __future__ import annotations
@@ -16,15 +20,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import thread_time
 
 from jobpool.core.quantity import show_size
 from jobpool.sandbox import spare
+from jobpool.sandbox.confirming import Confirming
 from jobpool.sandbox.marks import trim_marks
 from jobpool.sandbox.meter import next_look_s
 from jobpool.sandbox.process import ChildProcess
-from jobpool.sandbox.procfs import EXHAUSTED, descendants_of, resident_bytes
+from jobpool.sandbox.procfs import EXHAUSTED
 from jobpool.sandbox.stillness import Stillness
+from jobpool.sandbox.treememory import TreeMemory
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
@@ -35,10 +40,10 @@ it is looked again after it."""
 REST_LOOK_S = 2.0
 """A child at rest is looked at so often, all of them in one turn of the loop."""
 OUTPUT_KEEP_BYTES = 64 * 1024
-DEAR_S = 0.005
-"""A measurement that takes longer (a tree of hundreds of threads) is dear: the next one
-comes after `DEAR_FACTOR` times as long."""
-DEAR_FACTOR = 10
+GROWTH_BYTES = 16 * 2**20
+"""A child at rest may grow so much: its last attempt is being cleared away."""
+NEAR_SHARE = 0.5
+"""Who has so much of its limit is near it."""
 
 
 @dataclass(slots=True)
@@ -48,20 +53,18 @@ class Watched:
     process: ChildProcess
     output_max_bytes: int
     stillness: Stillness
+    tree: TreeMemory
+    confirming: Confirming
     limit_bytes: int = 0
-    """The attempt's; at rest, still that of the last one."""
+    """The attempt's; at rest, the highest among the child's."""
     soft_bytes: int | None = None
     soft_s: float = 0.0
     """When the soft limit may be told, or told again."""
     peak_bytes: int = 0
     seen_bytes: int = 0
     """At the last look."""
-    tree_bytes: int = 0
-    """Of what is below the child, when that was last measured."""
-    tree_s: float = 0.0
-    """Not before this, that is measured again."""
-    confirm_s: float = 0.0
-    """Not before this, the hard limit is confirmed again."""
+    rested_bytes: int = 0
+    """Of the child alone, when it came to rest."""
     look_s: float = 0.0
     seq: int = 0
     """The attempt that is being watched."""
@@ -69,6 +72,8 @@ class Watched:
     """It is looked at."""
     resting: bool = False
     """It says that it has no job."""
+    told: bool = False
+    """It has been called over its limit."""
 
 
 class Watch:
@@ -79,7 +84,9 @@ class Watch:
             rest when it should.
     """
 
-    def __init__(self, tell: Callable[[wm.OverMemory | wm.Restless], None]) -> None:
+    def __init__(
+        self, tell: Callable[[wm.OverMemory | wm.Restless | wm.Overfull], None]
+    ) -> None:
         self._tell = tell
         self._watched: dict[int, Watched] = {}
         self._looks: list[tuple[float, int]] = []
@@ -91,8 +98,10 @@ class Watch:
     def adopt(self, number: int, process: ChildProcess, output_max_bytes: int) -> None:
         """A slot has a new child."""
         spare.keep()
-        stillness = Stillness(process.job_pid)
-        self._watched[number] = Watched(process, output_max_bytes, stillness)
+        stillness, tree = Stillness(process.job_pid), TreeMemory(process.job_pid)
+        self._watched[number] = Watched(
+            process, output_max_bytes, stillness, tree, Confirming(tree)
+        )
 
     def drop(self, number: int) -> None:
         """A slot's child is gone."""
@@ -106,21 +115,25 @@ class Watch:
         watched.seq = order.seq
         watched.limit_bytes = order.memory_bytes
         watched.soft_bytes = order.memory_soft_bytes
-        watched.soft_s = watched.tree_s = watched.confirm_s = now_s
+        watched.soft_s = now_s
+        watched.tree.forget_costs()
+        watched.confirming.forget_costs()
         nearest = watched.soft_bytes or watched.limit_bytes
         look_s = now_s + next_look_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
-        watched.resting = False
+        watched.resting = watched.told = False
         if not watched.active or look_s < watched.look_s:
             watched.active = True
             watched.look_s = look_s
             heapq.heappush(self._looks, (look_s, number))
 
-    def rest(self, number: int) -> None:
+    def rest(self, number: int, allowed_bytes: int) -> None:
         """No attempt runs in the slot any more; its pending look goes to its rest."""
         watched = self._watched.get(number)
         if watched is not None and not watched.resting:
             watched.resting = True
+            watched.limit_bytes = max(watched.limit_bytes, allowed_bytes)
+            watched.rested_bytes = watched.process.rss_bytes()
             watched.stillness.begin()
 
     def peak_bytes(self, number: int) -> int:
@@ -147,55 +160,47 @@ class Watch:
         if watched.resting:
             self._look_at_rest(number, watched, now_s)
             return
-        process = watched.process
-        if now_s >= watched.tree_s:
-            began_s = thread_time()
-            watched.tree_bytes = process.tree_rss_bytes()
-            watched.tree_s = _again_s(now_s, began_s)
-        rss = process.rss_bytes() + watched.tree_bytes
+        process, limit_bytes = watched.process, watched.limit_bytes
+        near = watched.seen_bytes > NEAR_SHARE * limit_bytes
+        rss = process.rss_bytes() + watched.tree.look(now_s, near=near)
         watched.peak_bytes = max(watched.peak_bytes, rss)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
         process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
         trim_marks(process.mark_path)
-        if rss > watched.limit_bytes and now_s >= watched.confirm_s:
-            began_s = thread_time()
-            confirmed = process.confirm_over(watched.limit_bytes)
-            watched.confirm_s = _again_s(now_s, began_s)
-            if confirmed > watched.limit_bytes:
-                watched.active = False
+        if rss > limit_bytes and not watched.told:
+            confirmed = watched.confirming.measure(limit_bytes, now_s)
+            if confirmed > limit_bytes:
+                watched.told = True
                 self._tell(wm.OverMemory(number, watched.seq, confirmed))
-                return
-        rss = min(rss, watched.limit_bytes)
-        nearest = watched.limit_bytes
+        rss = min(rss, limit_bytes)
+        nearest = limit_bytes
         if watched.soft_bytes is not None and rss <= watched.soft_bytes:
             nearest = watched.soft_bytes
-        elif watched.soft_bytes is not None:
+        elif watched.soft_bytes is not None and not watched.told:
             self._look_at_soft(number, watched, watched.soft_bytes, now_s)
         watched.look_s = now_s + next_look_s(rss, nearest, grows=grows)
         heapq.heappush(self._looks, (watched.look_s, number))
 
     def _look_at_rest(self, number: int, watched: Watched, now_s: float) -> None:
         """Look whether a child that says that it has no job does nothing."""
-        process = watched.process
-        began_s = thread_time()
-        below = descendants_of(process.job_pid)
-        rss = process.rss_bytes() + sum(map(resident_bytes, below))
+        process, limit_bytes = watched.process, watched.limit_bytes
+        rss = process.rss_bytes() + watched.tree.look(now_s)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
-        limit_bytes = watched.limit_bytes
-        said = watched.stillness.look(now_s, below)
+        said = watched.stillness.look(now_s, watched.tree.below)
         if rss > limit_bytes:
-            confirmed = process.confirm_over(limit_bytes)
-            if confirmed > limit_bytes:
+            confirmed = watched.confirming.measure(limit_bytes, now_s)
+            if confirmed > limit_bytes and rss > watched.rested_bytes + GROWTH_BYTES:
                 said = f"has {show_size(confirmed)}, {show_size(limit_bytes)} allowed"
+            elif confirmed > limit_bytes:
+                self._tell(wm.Overfull(number))
         if said:
             watched.active = False
             self._tell(wm.Restless(number, said))
             return
         if grows:
-            next_s = now_s + next_look_s(min(rss, limit_bytes), limit_bytes)
-            watched.look_s = max(next_s, _again_s(now_s, began_s))
+            watched.look_s = now_s + next_look_s(min(rss, limit_bytes), limit_bytes)
         else:
             watched.look_s = (now_s // REST_LOOK_S + 1.0) * REST_LOOK_S
         heapq.heappush(self._looks, (watched.look_s, number))
@@ -206,21 +211,7 @@ class Watch:
         """Tell that the soft limit is passed, if it is; seldom: confirming costs."""
         if now_s < watched.soft_s:
             return
-        began_s = thread_time()
-        confirmed = watched.process.confirm_over(soft_bytes)
-        watched.soft_s = max(now_s + SOFT_AGAIN_S, _again_s(now_s, began_s))
+        confirmed = watched.confirming.measure(soft_bytes, now_s)
+        watched.soft_s = now_s + SOFT_AGAIN_S
         if confirmed > soft_bytes:
             self._tell(wm.OverMemory(number, watched.seq, confirmed, soft=True))
-
-
-def _again_s(now_s: float, began_s: float) -> float:
-    """Return when to measure again what has been measured just now.
-
-    By processor time: that others kept the processor made nothing dear.
-
-    Args:
-        now_s: monotonic time.
-        began_s: this thread's processor time when it began.
-    """
-    took_s = thread_time() - began_s
-    return now_s + DEAR_FACTOR * took_s if took_s > DEAR_S else now_s

@@ -22,6 +22,12 @@ class Restless(msgspec.Struct, frozen=True):
     said: str
 
 
+class Overfull(msgspec.Struct, frozen=True):
+    """A child came to rest with more memory than any of its attempts might have."""
+
+    slot: int
+
+
 class Watch(msgspec.Struct, frozen=True):
     """An attempt begins: hold its child's tree to this memory limit."""
 
@@ -35,3 +41,5 @@ class Unwatch(msgspec.Struct, frozen=True):
     """No attempt runs in the slot any more: look whether its child rests."""
 
     slot: int
+    allowed_bytes: int
+    """The highest memory limit among the attempts that have ended in it."""

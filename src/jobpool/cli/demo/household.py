@@ -23,7 +23,7 @@ import psutil
 
 from jobpool.cli.demo.leftovers import MARKER
 from jobpool.cli.demo.setting import LOG, store_url
-from jobpool.sandbox.procfs import labeled_bytes
+from jobpool.sandbox.procfs import kib_bytes, read
 from jobpool.sandbox.tree import prctl
 
 _PR_SET_PDEATHSIG = 1
@@ -152,4 +152,4 @@ def _drain_with_parent() -> None:
 
 def _peak(pid: int) -> int:
     """Return the most memory that a process ever had; 0 when it is gone."""
-    return labeled_bytes(f"/proc/{pid}/status", (b"VmHWM:",))
+    return kib_bytes(read(f"/proc/{pid}/status"), (b"VmHWM:",))
