@@ -220,8 +220,8 @@ PLANTS = (
         (
             Edit(
                 "supervisor/watch.py",
-                "            if confirmed > watched.limit_bytes:",
-                "            if confirmed > 100 * watched.limit_bytes:",
+                "            if confirmed > limit_bytes:\n                watched.told",
+                "            if confirmed > 100 * limit_bytes:\n                watched.told",
             ),
         ),
     ),

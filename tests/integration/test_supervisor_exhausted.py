@@ -42,4 +42,4 @@ def test_memory_is_limited_without_a_free_descriptor(tmp_path, forks):
         with no_descriptors(supervisor.pid):
             site.open_gate("grow")
             supervisor.wait_event("job_quarantined", id=job_id)
-        assert site.job(job_id).outcome == "out_of_memory"
+        assert site.finish(job_id).outcome == "out_of_memory"
