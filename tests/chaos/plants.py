@@ -221,7 +221,8 @@ PLANTS = (
             Edit(
                 "supervisor/watch.py",
                 "            if confirmed > limit_bytes:\n                watched.told",
-                "            if confirmed > 100 * limit_bytes:\n                watched.told",
+                "            if confirmed > 100 * limit_bytes:\n"
+                "                watched.told",
             ),
         ),
     ),
