@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-import uuid
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 import jobpool
 from executing import (
     GET_CHILD_SUBREAPER,
-    MARKER,
     PATIENCE_S,
     SET_CHILD_SUBREAPER,
     host_of,
@@ -22,14 +20,6 @@ from executing import (
     wait_nobody,
 )
 from supervising import children_of
-
-
-@pytest.fixture
-def marker(monkeypatch):
-    """Mark all processes that are started from here on."""
-    value = uuid.uuid4().hex
-    monkeypatch.setenv(MARKER, value)
-    return value
 
 
 @pytest.fixture

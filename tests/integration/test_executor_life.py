@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 
@@ -25,14 +24,6 @@ from executing import (
 from jobpool.executor import exchange
 from supervising import children_of
 from waiting import wait_until
-
-
-@pytest.fixture
-def marker(monkeypatch):
-    """Mark all processes that are started from here on."""
-    value = uuid.uuid4().hex
-    monkeypatch.setenv(MARKER, value)
-    return value
 
 
 def test_after_a_shutdown_nobody_is_left(marker):

@@ -1,0 +1,15 @@
+"""What several tests of real processes begin with."""
+
+import uuid
+
+import pytest
+
+from executing import MARKER
+
+
+@pytest.fixture
+def marker(monkeypatch):
+    """Mark all processes that are started from here on."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(MARKER, value)
+    return value
