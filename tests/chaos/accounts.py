@@ -19,7 +19,6 @@ MS_NS = 1_000_000
 LAPSING = frozenset(
     ("supervisor stopped beyond the TTL", "black hole", "outage", "store locked")
 )
-WITHOUT_MARKS = frozenset(("descriptors exhausted", "disk full"))
 DEED_OF = {"crashed": "die", "timed_out": "hang"}
 HOGGING = frozenset(("hog", "burst"))
 DEATHS = ("child killed", "child stopped for good")
@@ -211,22 +210,8 @@ class Accounts:
 
         For a while after a fence nobody can tell whose a SIGKILL was.
         """
-        return (
-            self.host_oom
-            or (self.shared and self._was_kept_away(lease, after_s=LATELY_S))
-            or self._was_poor(lease)
-        )
-
-    def _was_poor(self, lease):
-        """Say whether its mark may not have been written, or not be readable.
-
-        Who is not known to have begun does not pay for its child's death.
-        """
-        return any(
-            blow.sort in WITHOUT_MARKS
-            and blow.from_ns // MS_NS <= lease.until_ms
-            and blow.until_ns // MS_NS >= lease.from_ms
-            for blow in self.blows
+        return self.host_oom or (
+            self.shared and self._was_kept_away(lease, after_s=LATELY_S)
         )
 
     def may_burst(self, lease):
@@ -374,9 +359,7 @@ def explain_crashes(leases, attempts, blows):
     for lease in leases:
         one = attempts.get(lease.token)
         own = DEED_OF.get(lease.outcome)
-        # Killed before its mark was written it does not pay: perhaps it was robbed.
-        is_unmarked = lease.outcome == "interrupted" and one is None
-        if is_unmarked or (own is not None and (one is None or one.deed != own)):
+        if own is not None and (one is None or one.deed != own):
             unexplained[lease.run, lease.slot].append(lease)
     for blow in sorted(blows, key=lambda blow: blow.from_ns):
         if blow.sort in DEATHS:

@@ -105,9 +105,7 @@ def _ends_are_deserved(accounts):
                 why = "it need not give signs of life"
             case "canceled" if not lease.was_canceled:
                 why = "nobody asked for that"
-            case "interrupted" if not (
-                lease.blow or accounts.may_be_interrupted(lease)
-            ):
+            case "interrupted" if not accounts.may_be_interrupted(lease):
                 why = "nothing interrupted it"
             case "lost" if not _may_be_lost(accounts, lease):
                 why = "its supervisor lived"

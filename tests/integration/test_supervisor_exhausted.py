@@ -16,6 +16,17 @@ def hog(gate: str, forks: bool):
         os.wait()
     kept = b"x" * (160 << 20)
     time.sleep(1000)
+
+
+@jobs.job("cpu", kind="fine")
+def fine():
+    return 1
+
+
+@jobs.job("cpu", kind="crash", max_crashes=1)
+def crash(gate: str):
+    hold(gate)
+    segfault()
 """
 
 
@@ -43,3 +54,17 @@ def test_memory_is_limited_without_a_free_descriptor(tmp_path, forks):
             site.open_gate("grow")
             supervisor.wait_event("job_quarantined", id=job_id)
         assert site.finish(job_id).outcome == "out_of_memory"
+
+
+def test_a_crash_is_charged_without_a_free_descriptor(tmp_path):
+    """Its mark says that it had begun: it was not robbed by the one before it."""
+    with Site(tmp_path, APP) as site:
+        supervisor = site.start("cpu=1")
+        site.finish(site.add("fine"))
+        job_id = site.add("crash", {"gate": "crash"})
+        site.wait_begun(job_id)
+        with no_descriptors(supervisor.pid):
+            site.open_gate("crash")
+            supervisor.wait_event("job_quarantined", id=job_id)
+        job = site.finish(job_id)
+        assert (job.outcome, job.crashes, job.interruptions) == ("crashed", 1, 0)

@@ -26,6 +26,7 @@ import stat
 import struct
 from pathlib import Path
 
+from jobpool.sandbox import spare
 from jobpool.sandbox.procfs import EXHAUSTED
 from jobpool.sandbox.removal import remove_tree
 
@@ -121,11 +122,15 @@ def read_marks(path: str | Path) -> frozenset[int] | None:
         OSError: it cannot be looked at, for want of descriptors.
     """
     try:
-        fd = os.open(path, _LOOK)
+        return spare.look(_read, os.fspath(path))
     except OSError as exc:
         if exc.errno in EXHAUSTED:
             raise
         return None
+
+
+def _read(path: str) -> frozenset[int] | None:
+    fd = os.open(path, _LOOK)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size != MARK_BYTES:

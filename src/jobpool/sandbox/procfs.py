@@ -9,15 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from jobpool.core.printable import one_line
 from jobpool.core.quantity import show_size
 from jobpool.errors import JobpoolError
 from jobpool.sandbox import spare
 
-_Seen = TypeVar("_Seen")
 _READ_BYTES = 64 * 1024
 _GONE = (FileNotFoundError, ProcessLookupError)
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -111,7 +109,7 @@ def listed_children_of(pid: int) -> list[int]:
     """
     found: list[int] = []
     try:
-        threads = _look(os.listdir, f"/proc/{pid}/task")
+        threads = spare.look(os.listdir, f"/proc/{pid}/task")
     except _GONE:
         return found
     for thread in threads:
@@ -137,7 +135,7 @@ def children_of(pid: int) -> list[int]:
 
 def process_numbers() -> set[int]:
     """Return the numbers of all processes that this one may see."""
-    return {int(name) for name in _look(os.listdir, "/proc") if name.isdigit()}
+    return {int(name) for name in spare.look(os.listdir, "/proc") if name.isdigit()}
 
 
 def descendants_of(pid: int) -> list[int]:
@@ -207,7 +205,7 @@ def read(path: str) -> bytes:
         OSError: there is no descriptor to look with, not even one kept back.
     """
     try:
-        return _look(_read, path)
+        return spare.look(_read, path)
     except _GONE:
         return b""
 
@@ -221,16 +219,3 @@ def _read(path: str) -> bytes:
         return b"".join(chunks)
     finally:
         os.close(fd)
-
-
-def _look(how: Callable[[str], _Seen], path: str) -> _Seen:
-    """Look at something, if need be with a descriptor that was kept back."""
-    try:
-        return how(path)
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        with spare.lent() as is_lent:
-            if is_lent:
-                return how(path)
-        raise

@@ -9,9 +9,12 @@ looks again, needs one at a time.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+_Seen = TypeVar("_Seen")
 _KEPT = 2
 """One to read by; another thread may be quicker to take the first one."""
 _kept: list[int] = []
@@ -35,6 +38,27 @@ def lent() -> Iterator[bool]:
     finally:
         if found:
             keep()
+
+
+def look(how: Callable[[str], _Seen], path: str) -> _Seen:
+    """Look at something, if need be with a descriptor that was kept back.
+
+    Args:
+        how: opens *path*, and closes it again.
+        path: what to look at.
+
+    Raises:
+        OSError: as *how*; EMFILE when not even one that was kept back is left.
+    """
+    try:
+        return how(path)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        with lent() as is_lent:
+            if is_lent:
+                return how(path)
+        raise
 
 
 def _forget() -> None:
