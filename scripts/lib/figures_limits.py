@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from figures import MIB, Application, Ground, application, check, spread, supervisor
+from figures_bare import MANNERS, bare_kills
 
 HANGS = ("busy", "gil", "deaf", "stopped")
 HOGS = {
@@ -25,11 +26,14 @@ HOGS = {
 }
 OTHERS = 6
 """Processes that want a core each, beside the ones that are killed."""
+SLOTS = 2
+ROUNDS = 5
+"""Kinds take turns, so that an unquiet minute is unquiet for all of them."""
 
 
 def kill_lateness(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
     """How long after its hard limit an attempt was over, process tree and all."""
-    with application(ground) as app, supervisor(ground.directory, "cpu=2"):
+    with application(ground) as app, supervisor(ground.directory, f"cpu={SLOTS}"):
         return _lateness(app, options.kills, "")
 
 
@@ -39,23 +43,38 @@ def kill_lateness_busy(
     """The same beside processes that want more cores than there are."""
     with (
         application(ground) as app,
-        supervisor(ground.directory, "cpu=2"),
+        supervisor(ground.directory, f"cpu={SLOTS}"),
         busy(OTHERS),
     ):
         return _lateness(app, options.kills, f", {OTHERS} busy processes")
 
 
 def _lateness(app: Application, kills: int, beside: str) -> dict[str, object]:
-    found: dict[str, object] = {}
+    late: dict[str, list[float]] = {kind: [] for kind in HANGS}
+    bare: dict[str, list[float]] = {manner: [] for manner in MANNERS}
     app.warm()
-    for kind in HANGS:
-        app.enqueue(kind, kills)
-        rows = app.ended(kind, kills, timeout_s=30 + 2 * kills)
-        late = [1000 * (row["duration_s"] - app.LIMIT_S) for row in rows]
-        outcomes = {row["outcome"] for row in rows}
-        check(outcomes == {"timed_out"}, f"{kind}: {outcomes}")
-        found[f"kill lateness{beside}, {kind}: p50 / p99 / max ms"] = spread(late)
-    return found
+    for so_far in _rounds(kills):
+        for kind in HANGS:
+            app.enqueue(kind, so_far - len(late[kind]))
+            rows = app.ended(kind, so_far, timeout_s=30 + 2 * kills)
+            late[kind] = [1000 * (row["duration_s"] - app.LIMIT_S) for row in rows]
+            outcomes = {row["outcome"] for row in rows}
+            check(outcomes == {"timed_out"}, f"{kind}: {outcomes}")
+        for manner, found in bare.items():
+            more = bare_kills(manner, so_far - len(found), app.LIMIT_S, SLOTS)
+            found += [1000 * late_s for late_s in more]
+    return {
+        f"kill lateness{beside}, {what}: p50 / p99 / max ms": spread(values)
+        for what, values in [
+            *late.items(),
+            *((f"a bare {manner} process", found) for manner, found in bare.items()),
+        ]
+    }
+
+
+def _rounds(kills: int) -> list[int]:
+    """Return how many kills of a kind there are after each round."""
+    return [kills * done // ROUNDS for done in range(1, ROUNDS + 1)]
 
 
 def memory_overshoot(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
