@@ -5,8 +5,10 @@ protocol does. After each step all jobs of the store are compared with the model
 """
 
 import contextlib
+import os
 import tempfile
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -38,6 +40,15 @@ from store_model import (
 from storing import ManualClock, begin_run, new_job
 
 TTL_S = 60
+
+
+def depth(examples, steps):
+    """Return how many lives of a machine are tried, and how long they are.
+
+    The gate's figures, unless JOBPOOL_MODEL_EXAMPLES asks for a long run.
+    """
+    examples = int(os.environ.get("JOBPOOL_MODEL_EXAMPLES", examples))
+    return settings(max_examples=examples, stateful_step_count=steps)
 
 
 class StoreMachine(RuleBasedStateMachine):

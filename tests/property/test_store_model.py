@@ -2,15 +2,16 @@
 
 The rules are in ``store_machine``. Where both stores run side by side every answer of
 one is compared with the other's, and so is everything that people can see.
+More: ``JOBPOOL_MODEL_EXAMPLES=500 scripts/test tests/property/test_store_model.py
+--timeout 7200``.
 """
 
-from hypothesis import settings
 from hypothesis.stateful import invariant
 
 from jobpool.store import open_store
 from jobpool.store.records import Filter
 from postgres_server import server
-from store_machine import StoreMachine
+from store_machine import StoreMachine, depth
 from store_model import KINDS
 from store_twins import Names, Twins
 
@@ -66,8 +67,8 @@ class TwinMachine(StoreMachine):
 
 
 TestSqliteModel = SqliteMachine.TestCase
-TestSqliteModel.settings = settings(max_examples=80, stateful_step_count=50)
+TestSqliteModel.settings = depth(80, 50)
 TestPostgresModel = PostgresMachine.TestCase
-TestPostgresModel.settings = settings(max_examples=20, stateful_step_count=50)
+TestPostgresModel.settings = depth(20, 50)
 TestTwins = TwinMachine.TestCase
-TestTwins.settings = settings(max_examples=15, stateful_step_count=40)
+TestTwins.settings = depth(15, 40)

@@ -7,7 +7,6 @@ the other's, and so is everything that people can see.
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
@@ -17,7 +16,7 @@ from jobpool.core.settings import Retention
 from jobpool.store.memory import MemoryDatabase, MemoryStore
 from jobpool.store.memory.tables import JobTable
 from jobpool.store.records import Filter
-from store_machine import StoreMachine
+from store_machine import StoreMachine, depth
 from store_model import KINDS, REVIVABLE
 from store_twins import Names, Twins
 from storing import begin_run, ended, kind_record, new_job, succeeded
@@ -154,6 +153,6 @@ def in_order(ranks):
 
 
 TestMemoryModel = MemoryMachine.TestCase
-TestMemoryModel.settings = settings(max_examples=80, stateful_step_count=50)
+TestMemoryModel.settings = depth(80, 50)
 TestMemoryTwins = MemoryTwinMachine.TestCase
-TestMemoryTwins.settings = settings(max_examples=20, stateful_step_count=40)
+TestMemoryTwins.settings = depth(20, 40)
