@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from multiprocessing.synchronize import Barrier
 
 from figures import (
+    PICK_UP_EVERY_S,
     Ground,
     Section,
     application,
@@ -24,6 +25,7 @@ from figures import (
     spread,
     throughput,
 )
+from figures_postgres_bare import bare_enqueues, bare_pick_ups
 from figures_queue import (
     BATCH,
     BULK,
@@ -114,7 +116,21 @@ def single_enqueue(ground: Ground, options: argparse.Namespace) -> dict[str, obj
             app.enqueue("noop", 1)
             took_ms.append(1000 * (time.perf_counter() - began))
     way = "unix socket" if server().is_ours else "the given server"
-    return {f"enqueue, {way}: p50 / p99 / max ms": spread(took_ms)}
+    return {
+        f"enqueue, {way}: p50 / p99 / max ms": spread(took_ms),
+        "a bare row's commit: p50 / p99 / max ms": spread(bare_enqueues(options.calls)),
+    }
+
+
+def pick_up_beside_bare(
+    ground: Ground, options: argparse.Namespace
+) -> dict[str, object]:
+    """From `enqueue()` to the handler; and what two bare commits take."""
+    found = pick_up(ground, options)
+    bare = bare_pick_ups(3 * options.kills, PICK_UP_EVERY_S)
+    return found | {
+        "a bare row, until its taker's commit: p50 / p99 / max ms": spread(bare)
+    }
 
 
 def growth(_: Ground, options: argparse.Namespace) -> dict[str, object]:
@@ -171,7 +187,7 @@ has made its plans while the table was small."""
 SECTIONS: dict[str, Section] = {
     "cycle": cycle,
     "enqueue": single_enqueue,
-    "pick-up": pick_up,
+    "pick-up": pick_up_beside_bare,
     "throughput": throughput,
     "growth": growth,
     "snapshot": snapshot,
