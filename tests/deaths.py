@@ -73,6 +73,9 @@ def unjust_losses(history: History) -> Iterator[Finding]:
         if not _is_loss(record) or record.holder not in deaths.of_run:
             continue
         death = deaths.of_run[record.holder]
+        if death[1] > record.at_s:
+            # Its lease had expired: nobody pays for what killed its run afterwards.
+            death = death[0], record.at_s
         striker = deaths.striker.get(death, record.job)
         hit_by[record.job].add(striker)
         if record.costs == "a recovery":

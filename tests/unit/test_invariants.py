@@ -173,6 +173,9 @@ def test_nobody_pays_for_anothers_strike() -> None:
     before = (begins, started(), started(2, job=2), STRIKES, DIES)
     pays = settled(2, job=2, costs="a recovery", holder="a", **LOST)
     assert "paid for a strike of job 1" in told(*before, pays)
+    expired = msgspec.structs.replace(pays, at_s=DIES.at_s - 0.5)
+    late = (begins, started(), started(2, job=2), expired, STRIKES, DIES)
+    assert "paid for" not in told(*late), "what came after its expiry"
     aside = settled(2, job=2, holder="a", **(LOST | {"state": "quarantined"}))
     assert "what others had done" in told(*before, aside)
     itself = settled(1, job=1, holder="a", **(LOST | {"state": "quarantined"}))
