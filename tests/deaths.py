@@ -55,6 +55,9 @@ class Deaths:
         elif type(record) is Settled and record.by_itself:
             # Its job is done, whatever the attempt still does.
             running.pop(record.token, None)
+        elif _is_loss(record) and record.presumed:
+            moment = self._host.get(record.holder, ""), record.at_s
+            self.took[moment] |= {t for t, r in running.items() if r == record.holder}
         elif type(record) is Struck:
             self.striker[record.host, record.at_s] = record.job
         elif type(record) is RunEnded:
@@ -73,7 +76,7 @@ def unjust_losses(history: History) -> Iterator[Finding]:
         if not _is_loss(record) or record.holder not in deaths.of_run:
             continue
         death = deaths.of_run[record.holder]
-        if death[1] > record.at_s:
+        if record.presumed and death[1] > record.at_s:
             # Its lease had expired: nobody pays for what killed its run afterwards.
             death = death[0], record.at_s
         striker = deaths.striker.get(death, record.job)

@@ -73,8 +73,8 @@ def _lateness(app: Application, kills: int, beside: str) -> dict[str, object]:
 
 
 def _rounds(kills: int) -> list[int]:
-    """Return how many kills of a kind there are after each round."""
-    return [kills * done // ROUNDS for done in range(1, ROUNDS + 1)]
+    """Return how many kills of a kind there are after each round; none is empty."""
+    return sorted({kills * done // ROUNDS for done in range(1, ROUNDS + 1)} - {0})
 
 
 def memory_overshoot(ground: Ground, options: argparse.Namespace) -> dict[str, object]:

@@ -173,9 +173,14 @@ def test_nobody_pays_for_anothers_strike() -> None:
     before = (begins, started(), started(2, job=2), STRIKES, DIES)
     pays = settled(2, job=2, costs="a recovery", holder="a", **LOST)
     assert "paid for a strike of job 1" in told(*before, pays)
-    expired = msgspec.structs.replace(pays, at_s=DIES.at_s - 0.5)
-    late = (begins, started(), started(2, job=2), expired, STRIKES, DIES)
-    assert "paid for" not in told(*late), "what came after its expiry"
+    expired = msgspec.structs.replace(pays, at_s=DIES.at_s - 0.5, presumed=True)
+    alone = (begins, started(2, job=2), expired, started(), STRIKES, DIES)
+    assert "paid for" not in told(*alone), "what came after its expiry"
+    beside = (begins, started(), started(2, job=2), expired, STRIKES, DIES)
+    assert "paid for a death beside [1]" in told(*beside)
+    taken = msgspec.structs.replace(expired, presumed=False)
+    alive = (begins, started(2, job=2), taken, started(), STRIKES, DIES)
+    assert "paid for a strike of job 1" in told(*alive), "its lease had not expired"
     aside = settled(2, job=2, holder="a", **(LOST | {"state": "quarantined"}))
     assert "what others had done" in told(*before, aside)
     itself = settled(1, job=1, holder="a", **(LOST | {"state": "quarantined"}))
