@@ -7,11 +7,16 @@ process that forks tells the zygote through one pipe: a pid, or an error's numbe
 zygote waits for all of them, and reaps the middle process, before it answers.
 
 What an application may have replaced (by gevent's, say) is not used, but for the fork
-itself: whoever replaces that one puts its own state right in the copy.
+of the child itself: whoever replaces that one puts its own state right in the copy.
+
+At a fork Python, and whoever asks for it, puts the copy's state right: locks, threads,
+random numbers. That touches, and so copies, some hundred pages, a millisecond in all,
+in each process. The two that fork, wait and end, and look at none of it, do without.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import struct
@@ -24,6 +29,8 @@ from jobpool.sandbox.enclosure import be_init, make_namespaces
 
 _WORD = struct.Struct("<i")
 _EXIT_FAILED = 1
+_interpreter = ctypes.PyDLL(None, use_errno=True)
+"""Calls that keep the interpreter's lock: the copy goes on holding it."""
 Be = Callable[[tuple[int, int]], NoReturn]
 """What a forked copy does; it takes the ends of the pipe, to close them."""
 
@@ -46,7 +53,7 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
 
     def be_init_of_it(pipe: tuple[int, int]) -> NoReturn:
         try:
-            job = _fork(be_child, pipe)
+            job = _fork(os.fork, be_child, pipe)
             os.write(pipe[1], _WORD.pack(min(job, 0)))
             if job > 0:
                 be_init(job, relay)
@@ -57,7 +64,7 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
     read_end, write_end = pipe = os.pipe()
     try:
         try:
-            middle = os.fork()
+            middle = _fork_bare()
             if middle == 0:
                 _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
         finally:
@@ -76,7 +83,10 @@ def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
         try:
             if enclosure is not Enclosure.NONE:
                 make_namespaces(enclosure)
-            pid = _fork(be, pipe)
+            # What has an init to fork is that init: nothing of the user's runs in it.
+            pid = _fork(
+                os.fork if enclosure is Enclosure.NONE else _fork_bare, be, pipe
+            )
         except OSError as exc:
             pid = -(exc.errno or errno.EAGAIN)
         os.write(pipe[1], _WORD.pack(pid))
@@ -84,15 +94,41 @@ def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
         os._exit(0)
 
 
-def _fork(be: Be, pipe: tuple[int, int]) -> int:
+def _fork(fork: Callable[[], int], be: Be, pipe: tuple[int, int]) -> int:
     """Fork; return the pid, or an error's number as a negative one."""
     try:
-        pid = os.fork()
+        pid = fork()
     except OSError as exc:
         return -(exc.errno or errno.EAGAIN)
     if pid == 0:
         be(pipe)
     return pid
+
+
+def _fork_bare() -> int:
+    """Fork a process that runs nothing of the user's, as the C library does it.
+
+    With other threads it takes Python's way: the copy's interpreter would wait for them
+    to take their turn.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if not _is_one_thread():
+        return os.fork()
+    pid = int(_interpreter.fork())
+    if pid < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return pid
+
+
+def _is_one_thread() -> bool:
+    """Say whether nothing runs beside; False where the kernel does not tell."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
+    except OSError:
+        return False
 
 
 def _read_pid(read_end: int, words: int) -> int:

@@ -85,10 +85,13 @@ def enter(view: View) -> None:
         size = f"size={view.size_bytes}," if view.size_bytes else ""
         options = f"{size}nr_inodes={FILES_MAX},mode=755"
         _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, options)
+        written = [path for path in paths if is_below(path, view.writable)]
         for path in paths:
+            if path not in written:
+                _show(root, path)
+        _make_read_only(root)
+        for path in written:
             _show(root, path)
-            if not is_below(path, view.writable):
-                _make_read_only(root + path)
         _open(root, paths, view.writable)
         _make_devices(root)
         _make_own(root, view.uid)
@@ -127,31 +130,38 @@ def _refuse_reserved(paths: Sequence[str]) -> None:
 
 def _show(root: str, path: str) -> None:
     """Put a path of the host, if there is one, into the view, at its own place."""
-    if not os.path.exists(path):  # noqa: PTH110 - a str here
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - a str here
+    except (OSError, ValueError):
         return  # or it lies where this process cannot look, and so cannot the child
     place = root + path
     is_top = path.count("/") == 1
     if is_top and os.path.islink(path):  # noqa: PTH114 - a str here
         os.symlink(os.readlink(path), place)  # noqa: PTH115, PTH211 - str here: /lib
         return
-    _make_place(place, is_directory=os.path.isdir(path))  # noqa: PTH112 - a str here
+    _make_place(place, is_directory=stat.S_ISDIR(mode))
     _mount(path, place, None, _BIND | _REC)
 
 
-def _make_read_only(place: str) -> None:
-    """Let nobody change what is mounted at a place, and below it."""
-    if os.path.islink(place) or not os.path.exists(place):  # noqa: PTH110, PTH114 - str
-        return
-    attr = (ctypes.c_uint64 * 4)(_ATTR_READ_ONLY)
-    answer = _libc.syscall(
-        ctypes.c_long(_MOUNT_SETATTR),
-        ctypes.c_int(_AT_CWD),
-        os.fsencode(place),
-        ctypes.c_uint(_AT_RECURSIVE),
-        attr,
-        ctypes.c_size_t(ctypes.sizeof(attr)),
-    )
-    _checked(answer, f"mount_setattr of {place}")
+def _make_read_only(root: str) -> None:
+    """Let nobody change what is mounted below a mount by now, only the mount itself.
+
+    All at once: a call for each of them is a fifth of what the view costs.
+    """
+    for turn, clear, reach in (
+        (_ATTR_READ_ONLY, 0, _AT_RECURSIVE),
+        (0, _ATTR_READ_ONLY, 0),
+    ):
+        attr = (ctypes.c_uint64 * 4)(turn, clear)
+        answer = _libc.syscall(
+            ctypes.c_long(_MOUNT_SETATTR),
+            ctypes.c_int(_AT_CWD),
+            os.fsencode(root),
+            ctypes.c_uint(reach),
+            attr,
+            ctypes.c_size_t(ctypes.sizeof(attr)),
+        )
+        _checked(answer, f"mount_setattr of {root}")
 
 
 def _open(root: str, paths: Sequence[str], writable: Sequence[str]) -> None:
@@ -173,11 +183,17 @@ def _lead_home() -> None:
 
 
 def _make_place(place: str, *, is_directory: bool) -> None:
-    """Make what a mount goes on."""
+    """Make what a mount goes on, unless it is there."""
     above = place if is_directory else os.path.dirname(place)  # noqa: PTH120 - a str
-    os.makedirs(above, 0o755, exist_ok=True)  # noqa: PTH103 - a str here
+    try:
+        os.mkdir(above, 0o755)  # noqa: PTH102 - a str here
+    except FileNotFoundError:
+        os.makedirs(above, 0o755)  # noqa: PTH103 - a str here
+    except FileExistsError:
+        pass
     if not is_directory:
-        os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+        with contextlib.suppress(FileExistsError):
+            os.mknod(place, stat.S_IFREG | 0o444)
 
 
 def _make_devices(root: str) -> None:
