@@ -209,7 +209,8 @@ really_fork, zygote = os.fork, os.getpid()
 
 
 def fork():
-    # The zygote ends once its child, which holds all sockets, is made; the first time.
+    # Between the two is another process: it ends the zygote once the child, which
+    # holds all sockets, is made; the first time.
     pid = really_fork()
     if pid == 0:
         for name in os.listdir("/proc/self/fd"):
@@ -217,7 +218,7 @@ def fork():
                 os.dup(int(name))
             except OSError:
                 pass
-    elif os.getpid() == zygote and not (HERE / "died").exists():
+    elif os.getppid() == zygote and not (HERE / "died").exists():
         (HERE / "died").touch()
         time.sleep(0.2)
         os.kill(zygote, signal.SIGKILL)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from jobpool.client.results import encode_result
 from jobpool.core.running import Claim
-from jobpool.store import connections, joining
+from jobpool.store import joining
 
 T = TypeVar("T")
 
@@ -30,4 +30,6 @@ class Completing:
 
     async def call_async(self, connection: Any, function: Callable[[Any], T]) -> T:
         """Call a function in a thread, with a stand-in for an async connection."""
-        return await connections.call_async(connection, function)
+        from jobpool.store import standin  # noqa: PLC0415 - see there
+
+        return await standin.call_async(connection, function)

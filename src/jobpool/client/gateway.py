@@ -64,7 +64,9 @@ class Gateway:
         self, jobs: Sequence[NewJob], connection: Any = None
     ) -> list[Enqueued]:
         """Store jobs without blocking the event loop; otherwise as `enqueue`."""
-        return await connections.call_async(
+        from jobpool.store import standin  # noqa: PLC0415 - see there
+
+        return await standin.call_async(
             connection, lambda stand_in: self.enqueue(jobs, stand_in)
         )
 

@@ -15,7 +15,7 @@ import msgspec
 from jobpool.client.annotations import signature_of
 from jobpool.client.arguments import Arguments
 from jobpool.client.declaration import check_function
-from jobpool.client.invocation import call
+from jobpool.client.invocation import call, prepare
 from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED, HandlerSpec
 from jobpool.errors import ConfigError
 
@@ -118,6 +118,7 @@ _ARGUMENTS = Arguments(_job_of, "a hook")
 
 def _check(function: Any, hook: str, *, arguments: tuple[str, ...]) -> None:
     check_function(function)
+    prepare(function)
     try:
         signature_of(function).bind(*arguments)
     except TypeError as exc:

@@ -1,35 +1,15 @@
-"""Calling a handler, plain or ``async def``, so that a soft limit ends it cleanly.
+"""Calling a handler, plain or ``async def``.
 
-Theory of operation. At a soft limit the child's signal handler raises `SoftTimeout` or
-`SoftMemory` in the main thread. In a plain handler that is all: it unwinds. Under
-an event loop it may strike while the loop itself runs a callback, which would log
-and drop it. For an async handler the signal handler is therefore wrapped: what it
-raises is caught, the handler's task is canceled (as asyncio does for Ctrl-C), its
-``finally`` blocks run, and what was raised comes out of the call instead of
-CancelledError. A coroutine that never awaits is not interrupted; the hard limit is
-for that.
-
-A signal that arrives after Python's last look and before the loop's select() blocks
-does not interrupt it, and neither does one that another thread receives. The C
-handler therefore also writes to a socket that the loop watches (set_wakeup_fd).
+asyncio takes as long to import as a good part of jobpool, and its pages are copied
+with every child. Only an application that has async functions pays for it: once, when
+it registers the first, before there are children.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import signal
-import socket
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from jobpool.errors import SoftMemory, SoftTimeout
-
-SOFT_SIGNALS = ("SIGUSR1", "SIGURG")
-"""What a child's supervisor sends at the soft limits, of time and of memory."""
 
 
 def call(
@@ -46,89 +26,13 @@ def call(
     """
     outcome = function(*args, **(kwargs or {}))
     if inspect.iscoroutine(outcome):
-        return _run(outcome)
+        from jobpool.client import eventloop  # noqa: PLC0415 - see above
+
+        return eventloop.run(outcome)
     return outcome
 
 
-def _run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    watch = _SoftLimitWatch()
-    guarded = watch.guard(coroutine)
-    try:
-        with watch.installed():
-            return asyncio.run(guarded)
-    except asyncio.CancelledError:
-        if watch.fired is None:
-            raise
-    finally:
-        # They matter if they were never started: the soft limit came before the
-        # loop did, or there could be no loop; Python would warn about each.
-        guarded.close()
-        coroutine.close()
-    raise watch.fired
-
-
-class _SoftLimitWatch:
-    """Turns a soft limit into a cancellation of one task."""
-
-    def __init__(self) -> None:
-        self.fired: SoftTimeout | SoftMemory | None = None
-        self._installed = False
-        self._task: asyncio.Task[Any] | None = None
-
-    async def guard(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run the coroutine as the task that a soft limit cancels."""
-        self._task = asyncio.current_task()
-        if self.fired is not None:  # looked at last: from here on it is canceled
-            raise self.fired
-        try:
-            with _woken_by_signals() if self._installed else nullcontext():
-                return await coroutine
-        finally:
-            self._task = None
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Stand between the child's signal handlers and the event loop."""
-        with ExitStack() as undo:
-            if threading.current_thread() is threading.main_thread():
-                for name in SOFT_SIGNALS:
-                    self._wrap(getattr(signal, name, 0), undo)
-            yield
-
-    def _wrap(self, number: int, undo: ExitStack) -> None:
-        before = signal.getsignal(number) if number else None
-        if not callable(before):
-            return  # not in a child: nobody sends it
-
-        def handle(signum: int, frame: FrameType | None) -> None:
-            try:
-                before(signum, frame)
-            except (SoftTimeout, SoftMemory) as exc:
-                self._cancel(exc)
-
-        signal.signal(number, handle)
-        undo.callback(signal.signal, number, before)
-        self._installed = True
-
-    def _cancel(self, fired: SoftTimeout | SoftMemory) -> None:
-        self.fired = fired
-        if self._task is not None:
-            self._task.cancel()
-
-
-@contextmanager
-def _woken_by_signals() -> Iterator[None]:
-    """Let every signal end the running loop's select()."""
-    loop = asyncio.get_running_loop()
-    reader, writer = socket.socketpair()
-    reader.setblocking(False)
-    writer.setblocking(False)
-    loop.add_reader(reader, reader.recv, 4096)
-    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        loop.remove_reader(reader)
-        reader.close()
-        writer.close()
+def prepare(function: Callable[..., Any]) -> None:
+    """Import what calls of a function take, if it is async."""
+    if inspect.iscoroutinefunction(function):
+        from jobpool.client import eventloop  # noqa: F401, PLC0415 - see above

@@ -16,7 +16,7 @@ from jobpool.client.declaration import (
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Handler
 from jobpool.client.hooks import Hooks
-from jobpool.client.invocation import call
+from jobpool.client.invocation import call, prepare
 from jobpool.client.opening import find_store
 from jobpool.client.results import decode_plain
 from jobpool.client.retry import RetryRules
@@ -118,6 +118,7 @@ class Registration:
 
         def register(function: Callable[P, R]) -> Handler[P, R]:
             check_function(function)
+            prepare(function)
             spec = HandlerSpec(
                 kind=kind or kind_of(function),
                 pool=pool,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections import deque
 from pathlib import Path
@@ -67,7 +66,7 @@ class _Removal:
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._prefix = secrets.token_hex(8)  # nobody has made these names before us
+        self._prefix = os.urandom(8).hex()  # nobody has made these names before us
         self._moved = 0
         self._waiting: deque[str] = deque()
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -113,7 +112,7 @@ class RunDirectory:
             ConfigError: the place cannot be used; nothing is left there.
         """
         path = Path(root, run_id)
-        name = f"{TMP_PREFIX}{secrets.token_hex(_TMP_RANDOM_BYTES)}"
+        name = f"{TMP_PREFIX}{os.urandom(_TMP_RANDOM_BYTES).hex()}"
         try:
             _make_root(path.parent)
             path.mkdir(mode=0o700)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from types import MappingProxyType
 
 from jobpool.errors import JobpoolBug
@@ -18,8 +17,8 @@ _NAME = re.compile(r"^-- name: (.*)$", re.MULTILINE)
 _MIGRATION = re.compile(r"(\d{3})_[a-z_]+\.sql")
 
 
-def _folder(database: str) -> Traversable:
-    return resources.files("jobpool.store").joinpath("sql", database)
+def _folder(database: str) -> Path:
+    return Path(__file__).with_name("sql") / database
 
 
 def parse(text: str) -> dict[str, str]:

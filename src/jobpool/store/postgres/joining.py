@@ -24,12 +24,13 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from jobpool.errors import OutcomeUnknown, StoreError, UsageError
-from jobpool.store.connections import POSTGRES, StandIn, library_of
+from jobpool.store.connections import POSTGRES, library_of
 from jobpool.store.methods.session import Row
 from jobpool.store.postgres.address import Address
 from jobpool.store.postgres.database import Database
 from jobpool.store.postgres.faults import explain
 from jobpool.store.postgres.session import queries_of
+from jobpool.store.standin import StandIn
 
 _NULL = b"null"
 _UNDEFINED = frozenset({"42P01", "3F000", "42501"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Sequence
 
 from jobpool.core.job import Enqueued, NewJob, Settlement
@@ -91,7 +91,7 @@ def take_tokens(session: Session, count: int) -> list[int]:
             f"leases ever granted: `{_TOKENS_REMEDY}`"
         )
     # All at once: asking the kernel costs more than the rest of a token.
-    words = memoryview(secrets.token_bytes(4 * count)).cast("I")
+    words = memoryview(os.urandom(4 * count)).cast("I")
     return [
         number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)
         for number, word in zip(range(last - count + 1, last + 1), words, strict=True)
