@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
-
 from typing import TYPE_CHECKING, Any
 
 from jobpool.client.handle import Job
@@ -22,6 +20,7 @@ from jobpool.client.hooks import DeadJob
 from jobpool.client.jobpool import JobPool
 from jobpool.client.retry import Retry
 from jobpool.core.running import current
+from jobpool.core.version import __version__ as __version__
 from jobpool.errors import (
     AppError,
     ArgumentsRejected,

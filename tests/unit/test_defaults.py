@@ -52,6 +52,7 @@ MODULES = [
     "jobpool.core.sources",
     "jobpool.core.storeurl",
     "jobpool.core.suspicion",
+    "jobpool.core.version",
     "jobpool.store.records",
 ]
 MIB = 1_048_576

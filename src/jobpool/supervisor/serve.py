@@ -21,13 +21,13 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.core.storeurl import without_password
+from jobpool.core.version import __version__
 from jobpool.errors import JobpoolError, OutcomeUnknown, StoreUnavailable
 from jobpool.sandbox.fence import Fence
 from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
@@ -139,7 +139,7 @@ class _Supervisor:
             boot_id=boot_id(),
             pid=os.getpid(),
             pid_namespace=pid_namespace(),
-            version=version("jobpool"),
+            version=__version__,
             pools={pool.name: size_text(pool) for pool in settings.pools},
         )
         self._reactor = Reactor(clock, observer)
