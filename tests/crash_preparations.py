@@ -30,10 +30,11 @@ def repeatable():
 
     A lock that cannot be had is reported soon: nobody is there to be waited for.
     """
-    zeros = types.SimpleNamespace(randbits=lambda _bits: 0, token_bytes=bytes)
     with (
-        mock.patch.object(granting, "secrets", zeros),
-        mock.patch.object(giving, "secrets", zeros),
+        mock.patch.object(granting, "os", types.SimpleNamespace(urandom=bytes)),
+        mock.patch.object(
+            giving, "secrets", types.SimpleNamespace(randbits=lambda _bits: 0)
+        ),
         mock.patch.object(connecting, "BUSY_TIMEOUT_S", 0.05),
         mock.patch.object(writers, "WAIT_S", 0.2),
     ):
