@@ -1,6 +1,7 @@
-"""What all tests share: how hypothesis searches here and in CI."""
+"""What all tests share: how hypothesis searches here and in CI, and Ctrl-C."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -11,3 +12,8 @@ settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev")
 )
+
+# A shell without job control lets what it starts with `&` ignore Ctrl-C, and that is
+# inherited: the processes that tests interrupt would never hear of it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
