@@ -62,6 +62,17 @@ def test_a_niceness_of_ones_own_is_kept():
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def test_a_policy_of_ones_own_is_kept():
+    """Who starts a supervisor for idle hours means all of it."""
+    pid = os.fork()
+    if pid == 0:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        with going_first() as is_first:
+            good = not is_first and os.sched_getscheduler(0) == os.SCHED_IDLE
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_a_child_that_is_to_die_goes_first(allowed, tmp_path):
     """It needs a core to write its stacks, and to give its memory back."""
     rig = Rig(tmp_path)

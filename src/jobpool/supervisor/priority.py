@@ -4,8 +4,8 @@ Theory of operation. Between a deadline and a death the loop is woken three time
 each time it waits for its turn beside whatever else wants a core. Where the kernel lets
 us (root, CAP_SYS_NICE, RLIMIT_NICE), the loop's thread alone goes before the others;
 what it starts (threads, zygotes, and so children) begins at 0 again: the kernel sees
-to that (SCHED_FLAG_RESET_ON_FORK). A supervisor that was started with a niceness of
-its own keeps it, and so does everything below it.
+to that (SCHED_FLAG_RESET_ON_FORK). A supervisor that was started with a niceness or a
+policy of its own keeps it, and so does everything below it.
 
 Source: sched_setattr(2).
 """
@@ -16,6 +16,7 @@ import ctypes
 import os
 import platform
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -31,14 +32,21 @@ def going_first() -> Iterator[bool]:
 
     Where that is not allowed nothing changes.
     """
-    is_first = os.getpriority(os.PRIO_PROCESS, 0) == 0 and _set_nice(
-        LOOP_NICE, _RESET_ON_FORK
-    )
+    is_first = _is_usual() and _set_nice(LOOP_NICE, _RESET_ON_FORK)
     try:
         yield is_first
     finally:
         if is_first:
             _set_nice(0, 0)
+
+
+def _is_usual() -> bool:
+    """Say whether this thread is scheduled as any other."""
+    return (
+        sys.platform == "linux"
+        and os.sched_getscheduler(0) == os.SCHED_OTHER
+        and os.getpriority(os.PRIO_PROCESS, 0) == 0
+    )
 
 
 def _set_nice(nice: int, flags: int) -> bool:
