@@ -91,6 +91,11 @@ class Hand:
             return False
         return True
 
+    def columns(self, table):
+        """Return the columns of a SQLite table, each with its declared type."""
+        told = self.connection.execute(f"PRAGMA table_info(jobpool_{table})")
+        return [(name, kind) for _, name, kind, *_ in told]
+
     def job(self, state=S.RUNNABLE, **columns):
         """Write a job; return whether it was taken."""
         row = {"kind": "k", "pool": "cpu", "state": state, "created_at_ms": 0}
@@ -131,6 +136,49 @@ def test_states_and_outcomes_are_those_of_the_code(hand):
     assert not hand.attempt("exploded")
     assert not hand.job("waiting")
     assert not hand.job("waiting", finished_at_ms=7)
+
+
+WRONG = {
+    "INTEGER": ["many", "12 pence", "", 1.5, 1e300, -1e300, float("inf"), b"", b"12"],
+    "TEXT": [b"", b"k", b"\xff"],
+    "REAL": ["long", "1.5 s", "", b"", b"1.5"],
+    "BLOB": ["", "text", 0, 1.5],
+}
+RIGHT = {"INTEGER": 7, "TEXT": "text", "REAL": 1.5, "BLOB": b"blob"}
+NEEDS = {
+    "token": S.LEASED,
+    "supervisor": S.LEASED,
+    "leased_at_ms": S.LEASED,
+    "finished_at_ms": S.DEAD,
+}
+CHOICES = {"state", "outcome", "cancel_requested"}
+NO_TYPES = {"id", "job_id"}
+"""SQLite itself lets nothing but an integer be a key of rows."""
+
+
+def test_sqlite_columns_take_one_type_only(tmp_path):
+    """As those of PostgreSQL: SQLite alone would store a text among numbers."""
+    hand = Hand(f"sqlite:///{tmp_path}/jobs.db")
+    for name, kind in hand.columns("jobs"):
+        if name in CHOICES | NO_TYPES:
+            continue
+        state = NEEDS.get(name, S.RUNNABLE)
+        usual = {**PLAIN, **USUAL[state]}
+        assert hand.job(state, **{**usual, name: RIGHT[kind]}), name
+        for wrong in WRONG[kind]:
+            assert not hand.job(state, **{**usual, name: wrong}), (name, wrong)
+    for table, column in [("payloads", "payload"), ("results", "result")]:
+        assert hand.insert(table, {"job_id": 1, column: b"{}"})
+        for wrong in WRONG["BLOB"]:
+            assert not hand.insert(table, {"job_id": 2, column: wrong}), table
+    for table, row, column in [
+        ("meta", {"name": "mine"}, "value"),
+        ("suspects", {"job_id": 2}, "since_ms"),
+    ]:
+        for wrong in WRONG["INTEGER"]:
+            assert not hand.insert(table, {**row, column: wrong}), (table, wrong)
+        assert hand.insert(table, {**row, column: 7})
+    hand.connection.close()
 
 
 COUNTERS = ["attempt", "reset_attempt", "failures", "crashes", "interruptions"]

@@ -1,4 +1,4 @@
 -- The token under which a handler's own transaction completed the job: whatever its
 -- supervisor says of that attempt later changes nothing and is charged to nobody.
 ALTER TABLE jobpool_jobs ADD COLUMN completed_token INTEGER
-CHECK (typeof(completed_token) IN ('integer', 'null'));
+CHECK (completed_token | 0 IS completed_token);

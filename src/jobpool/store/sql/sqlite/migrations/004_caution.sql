@@ -2,7 +2,7 @@
 -- apart from the jobs, so that leasing the others costs nothing more.
 CREATE TABLE jobpool_suspects (
   job_id INTEGER PRIMARY KEY NOT NULL,
-  since_ms INTEGER NOT NULL CHECK (typeof(since_ms) = 'integer')
+  since_ms INTEGER NOT NULL CHECK (since_ms | 0 IS since_ms)
 );
 
 -- When a supervisor began to drain or stop: its end is explained then.
@@ -17,7 +17,7 @@ ALTER TABLE jobpool_runs ADD COLUMN died_with_jobs INTEGER;
 CREATE TABLE jobpool_breakers (
   kind TEXT PRIMARY KEY NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('closed', 'slowed', 'open')),
-  crashes INTEGER NOT NULL CHECK (typeof(crashes) = 'integer' AND crashes > 0),
+  crashes INTEGER NOT NULL CHECK (crashes | 0 IS crashes AND crashes > 0),
   last_job INTEGER NOT NULL,
   next_at_ms INTEGER NOT NULL,
   changed_at_ms INTEGER NOT NULL
