@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -230,3 +232,89 @@ def test_an_async_handler_may_run_in_another_thread():
     thread.start()
     thread.join(WAIT_S)
     assert results == [b"1"]
+
+
+LATE = """
+import functools, os, signal, sys
+from jobpool import JobPool
+from jobpool.client.invocation import call
+from jobpool.errors import SoftTimeout
+
+jobs = JobPool()
+
+class Strike:
+    # The soft limit strikes in the middle of the import.
+    def find_spec(self, name, *_):
+        if name == "asyncio.events":
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+def strike(*_):
+    raise SoftTimeout("now")
+
+def hidden():
+    return work()
+
+async def work():
+    return 1
+
+signal.signal(signal.SIGUSR1, strike)
+sys.meta_path.insert(0, Strike())
+jobs.job("cpu", kind="hidden")(hidden)
+assert "asyncio" not in sys.modules
+try:
+    call(hidden)
+except SoftTimeout:
+    print("struck")
+print(call(hidden))
+"""
+DECORATED = """
+import functools, sys
+from jobpool import JobPool
+
+jobs = JobPool()
+
+def traced(function):
+    @functools.wraps(function)
+    def run(*args):
+        return function(*args)
+    return run
+
+@traced
+async def decorated():
+    pass
+
+class Object:
+    async def __call__(self):
+        pass
+
+function = {"decorated": decorated, "object": Object(), "plain": len}[sys.argv[1]]
+jobs.job("cpu", kind="it")(function)
+print("asyncio" in sys.modules)
+"""
+
+
+def said_by(script, *args):
+    """Run a script in an interpreter of its own, without a warning; what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script, *args],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_a_soft_limit_does_not_strike_in_the_import_of_asyncio():
+    """Half imported modules would fail every later job; the coroutine is closed."""
+    assert said_by(LATE) == ["struck", "1"]
+
+
+@pytest.mark.parametrize(
+    ("form", "is_known"),
+    [("decorated", "True"), ("object", "True"), ("plain", "False")],
+)
+def test_who_is_async_behind_a_decorator_is_known_before_its_first_job(form, is_known):
+    """No attempt pays for an import, nor does an application without async handlers."""
+    assert said_by(DECORATED, form) == [is_known]

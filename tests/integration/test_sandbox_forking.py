@@ -51,3 +51,78 @@ def test_hooks_at_a_fork_run_in_the_child(threads, copies):
         timeout=PATIENCE_S,
     )
     assert script.stdout.split() == [str(copies)] * CHILDREN
+
+
+TOLD = """
+import os, sys
+from jobpool.core.isolation import Enclosure
+from jobpool.sandbox.forking import fork_child, watch_hooks
+from jobpool.sandbox.tree import become_subreaper
+
+become_subreaper()
+watch_hooks()
+import concurrent.futures.thread  # Python's own hooks are no reason
+told = {"before": [], "after_in_parent": []}
+if sys.argv[1] in told:
+    hook = told[sys.argv[1]].append
+    os.register_at_fork(**{sys.argv[1]: lambda: hook(os.getpid())})
+forks = []
+os.fork = lambda fork=os.fork: forks.append(os.getpid()) or fork()
+
+def be_child(pipe):
+    os._exit(0)
+
+for _ in range(3):
+    os.waitpid(fork_child(be_child, Enclosure.NONE), 0)
+print(len(forks), *map(len, told.values()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [("before", "3 3 0"), ("after_in_parent", "3 0 3"), ("nothing", "0 0 0")],
+)
+def test_who_wants_to_be_told_of_forks_is_told_in_the_zygote(asked, said):
+    """What it flushes or closes there is not done by each child anew."""
+    script = subprocess.run(
+        [sys.executable, "-c", TOLD, asked],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert script.stdout.strip() == said
+
+
+SIGNALLED = """
+import os, signal
+from jobpool.core.isolation import Enclosure
+from jobpool.sandbox.forking import fork_child
+from jobpool.sandbox.tree import become_subreaper
+
+become_subreaper()
+reader, writer = os.pipe()
+signal.signal(signal.SIGALRM, lambda *_: os.write(writer, b"%d\\n" % os.getpid()))
+
+def be_child(pipe):
+    os._exit(0)
+
+signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+for _ in range(300):
+    os.waitpid(fork_child(be_child, Enclosure.NONE), 0)
+signal.setitimer(signal.ITIMER_REAL, 0)
+os.close(writer)
+print(*{int(pid) == os.getpid() for pid in os.read(reader, 65536).split()})
+"""
+
+
+def test_a_signal_is_handled_in_the_zygote_alone():
+    """One that arrives during a fork is not handled once more by the copy."""
+    script = subprocess.run(
+        [sys.executable, "-c", SIGNALLED],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert script.stdout.split() == ["True"]

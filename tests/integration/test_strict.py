@@ -185,6 +185,27 @@ def test_a_path_to_write_is_shown_with_all_that_is_in_it(rig, open_path):
         assert rig.result(child, "read_text", str(store)) == "mine"
 
 
+def test_the_store_has_no_second_way_past_its_cover(rig, tmp_path_factory):
+    """Whoever may write where views are built finds none there, its own included."""
+    tmp = rig.directory / "tmp"
+    tmp.chmod(0o777)
+    shown = [tmp_path_factory.mktemp(name) for name in ("before", "see")]
+    assert str(shown[0]) < str(rig.directory) < str(shown[1])
+    stores = [str(path / "jobpool.db") for path in shown]
+    for path, store in zip(shown, stores, strict=True):
+        path.chmod(0o777)
+        Path(store).write_text("secret")
+    child = rig.child(
+        lockdown=strict(read=tuple(map(str, shown)), write=(str(tmp),)),
+        hidden=tuple(stores),
+    )
+    ways = ["", *map(str, tmp.iterdir())]
+    assert len(ways) > 1
+    for way in ways:
+        for store in stores:
+            assert "done" not in rig.result(child, "look_at", f"{way}{store}")
+
+
 def test_a_place_that_it_must_have_itself_cannot_be_shown(rig):
     """The host's /proc would tell it everything; the child is refused, by name."""
     child = rig.child(lockdown=strict(read=("/",)), ready=False)

@@ -261,6 +261,23 @@ def test_several_hosts_may_overlap_only_when_excused() -> None:
     assert "I6" in broken(*GOOD[:3], started(2), shared=True, excused=True)
 
 
+def test_what_another_host_has_taken_may_come_back_to_the_first() -> None:
+    """I6: while the kernel cannot end a process there; not if its own host took it."""
+    hosts = {"a": "h", "b": "h", "c": "elsewhere"}
+    runs = [RunBegan(at_s=0.0, run=run, host=host) for run, host in hosts.items()]
+
+    def taken(by: str, **history: Any) -> set[str]:
+        lost = settled(
+            by=by, outcome="lost", state="pending", presumed=True, store_ms=1
+        )
+        again = (granted(2, run="b"), started(2, run="b"))
+        return broken(*runs, *GOOD[:3], lost, *again, shared=True, **history)
+
+    assert "I6" not in taken("c", excused=True)
+    assert "I6" in taken("c")
+    assert "I6" in taken("b", excused=True)
+
+
 def test_a_lease_is_taken_over_from_the_dead_and_the_expired() -> None:
     """I6: a living run keeps what it holds until its time is over."""
     taken = settled(

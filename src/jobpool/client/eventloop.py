@@ -24,10 +24,8 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
+from jobpool.client.invocation import SOFT_SIGNALS
 from jobpool.errors import SoftMemory, SoftTimeout
-
-SOFT_SIGNALS = ("SIGUSR1", "SIGURG")
-"""What a child's supervisor sends at the soft limits, of time and of memory."""
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -11,7 +11,10 @@ of the child itself: whoever replaces that one puts its own state right in the c
 
 At a fork Python, and whoever asks for it, puts the copy's state right: locks, threads,
 random numbers. That touches, and so copies, some hundred pages, a millisecond in all,
-in each process. The two that fork, wait and end, and look at none of it, do without.
+in each process. The two that fork, wait and end, and look at none of it, do without;
+but not where the application asks to be told before a fork, or after it in the parent:
+what it does there (flush a file, close a pool) is meant for the zygote, and each copy
+would do it anew.
 """
 
 from __future__ import annotations
@@ -19,20 +22,42 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import posix
+import signal
 import struct
+import sys
 from collections.abc import Callable
 from os import close, waitpid
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jobpool.core.isolation import Enclosure
 from jobpool.sandbox.enclosure import be_init, make_namespaces
 
 _WORD = struct.Struct("<i")
 _EXIT_FAILED = 1
-_interpreter = ctypes.PyDLL(None, use_errno=True)
-"""Calls that keep the interpreter's lock: the copy goes on holding it."""
+_fork_as_is = ctypes.PyDLL(None, use_errno=True).fork
+"""The C library's, called with the interpreter's lock: the copy goes on holding it. Got
+here, before an application can say anything to it."""
+_SIGNALS = signal.valid_signals()
+_told: list[str] = []
+"""Modules of the application that want to be told of forks where they happen."""
 Be = Callable[[tuple[int, int]], NoReturn]
 """What a forked copy does; it takes the ends of the pipe, to close them."""
+
+
+def watch_hooks() -> None:
+    """Note from now on who asks to be told of a fork in the process that forks."""
+    register = os.register_at_fork
+
+    def noting(**hooks: Any) -> None:
+        asker = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - no other way
+        is_pythons = asker.partition(".")[0] in sys.stdlib_module_names
+        if not is_pythons and ("before" in hooks or "after_in_parent" in hooks):
+            _told.append(asker)
+        register(**hooks)
+
+    for module in (os, posix):
+        vars(module)["register_at_fork"] = noting
 
 
 def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
@@ -83,7 +108,8 @@ def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
         try:
             if enclosure is not Enclosure.NONE:
                 make_namespaces(enclosure)
-            # What has an init to fork is that init: nothing of the user's runs in it.
+            # What has an init to fork is that init, which runs nothing of the user's
+            # but what an application wants to be told where it forks.
             pid = _fork(
                 os.fork if enclosure is Enclosure.NONE else _fork_bare, be, pipe
             )
@@ -109,16 +135,21 @@ def _fork_bare() -> int:
     """Fork a process that runs nothing of the user's, as the C library does it.
 
     With other threads it takes Python's way: the copy's interpreter would wait for them
-    to take their turn.
+    to take their turn. So it does for an application that wants to be told.
 
     Raises:
         OSError: the kernel refused.
     """
-    if not _is_one_thread():
+    if _told or not _is_one_thread():
         return os.fork()
-    pid = int(_interpreter.fork())
-    if pid < 0:
-        code = ctypes.get_errno()
+    # What a signal handler has to do by now is done here, and not in the copy as well.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        pid = int(_fork_as_is())
+        code = ctypes.get_errno() if pid < 0 else 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if code:
         raise OSError(code, os.strerror(code))
     return pid
 

@@ -42,7 +42,8 @@ _LINKS = (
     ("/proc/self/fd/1", "dev/stdout"),
     ("/proc/self/fd/2", "dev/stderr"),
 )
-_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_NOSUID, _NODEV, _NOEXEC, _BIND, _REC = 2, 4, 8, 4096, 16384
+_UNBINDABLE, _PRIVATE = 1 << 17, 1 << 18
 _DETACH = 2
 _MOUNT_SETATTR = 442  # on every architecture
 _ATTR_READ_ONLY, _AT_RECURSIVE, _AT_CWD = 1, 0x8000, -100
@@ -85,6 +86,9 @@ def enter(view: View) -> None:
         size = f"size={view.size_bytes}," if view.size_bytes else ""
         options = f"{size}nr_inodes={FILES_MAX},mode=755"
         _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, options)
+        # A path that holds the mount point would be shown with the view in it, where
+        # nothing is covered.
+        _mount(None, root, None, _UNBINDABLE)
         written = [path for path in paths if is_below(path, view.writable)]
         for path in paths:
             if path not in written:
@@ -93,6 +97,7 @@ def enter(view: View) -> None:
         for path in written:
             _show(root, path)
         _open(root, paths, view.writable)
+        _mount(None, root, None, _PRIVATE)  # for what is bound out of it from here on
         _make_devices(root)
         _make_own(root, view.uid)
         _hide(root, view.hidden, view.writable)

@@ -49,7 +49,7 @@ from jobpool.sandbox.channel import ClosedChannel
 from jobpool.sandbox.child import ChildFds, Inheritance, child_main
 from jobpool.sandbox.confine import close_fds, ignore_signal
 from jobpool.sandbox.fence import Fence
-from jobpool.sandbox.forking import fork_child
+from jobpool.sandbox.forking import fork_child, watch_hooks
 from jobpool.sandbox.forksafety import check_fork_safety
 from jobpool.sandbox.frames import (
     Decoder,
@@ -87,6 +87,7 @@ def zygote_main(control: socket.socket) -> NoReturn:
     try:
         foreign.know()
         deeds.watch()
+        watch_hooks()
         zygote = Zygote(control)
         zygote.serve()
         status = 0

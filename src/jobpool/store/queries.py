@@ -10,15 +10,25 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from jobpool.errors import JobpoolBug
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"^-- name: (.*)$", re.MULTILINE)
 _MIGRATION = re.compile(r"(\d{3})_[a-z_]+\.sql")
 
 
-def _folder(database: str) -> Path:
-    return Path(__file__).with_name("sql") / database
+def _folder(database: str) -> Traversable:
+    folder = Path(__file__).with_name("sql")
+    if folder.is_dir():
+        return folder / database
+    # jobpool lies in an archive; only then is this import (5 ms) paid for.
+    from importlib import resources  # noqa: PLC0415 - see above
+
+    return resources.files("jobpool.store").joinpath("sql", database)
 
 
 def parse(text: str) -> dict[str, str]:
