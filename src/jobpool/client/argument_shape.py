@@ -83,6 +83,12 @@ class ArgumentShape:
             kwargs |= self._decode_extra(payload)
         return args + rest, kwargs
 
+    def check(self, payload: bytes) -> None:
+        """Refuse what `decode` would refuse."""
+        self._decoder.decode(payload)
+        if self._extra is not None:
+            self._decode_extra(payload)
+
     def schema(self) -> bytes:
         """Return the object's JSON Schema; types without one allow anything."""
         whole = msgspec.json.schema(self.struct, schema_hook=schema_of)

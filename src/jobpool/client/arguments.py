@@ -113,7 +113,7 @@ class Arguments:
             # As objects first: a datetime must not pass for annotated text.
             msgspec.convert(given, shape.struct, dec_hook=from_plain)
             payload = encode(given)
-            shape.decode(payload)
+            shape.check(payload)
         except msgspec.ValidationError as exc:
             raise self._rejected(misfit(exc)) from None
         except NotJson as exc:
@@ -128,11 +128,12 @@ class Arguments:
 
     def _refuse_untyped(self, given: Mapping[str, Any]) -> None:
         """Refuse, under a parameter without a type, what would not arrive as sent."""
+        shape = self._shape
+        if not shape.open_names and not shape.extra_is_open:
+            return
         for name, value in given.items():
-            own = name in self._shape.names
-            if name in self._shape.open_names or (
-                not own and self._shape.extra_is_open
-            ):
+            own = name in shape.names
+            if name in shape.open_names or (not own and shape.extra_is_open):
                 try:
                     refuse_flaws(value)
                 except NotPlainJson as exc:
