@@ -53,12 +53,16 @@ def main() -> int:
 
 
 class _Said:
-    """Says now and then how far it is."""
+    """Says now and then how far it is, and at once what has failed."""
 
     def __init__(self) -> None:
         self._next = SAY_EVERY
+        self._told: set[int] = set()
 
     def __call__(self, sums: Sums) -> None:
+        for seed in sums.failed.keys() - self._told:
+            self._told.add(seed)
+            print(f"seed {seed}: {sums.failed[seed]}", file=sys.stderr, flush=True)
         if sums.seeds >= self._next:
             self._next += SAY_EVERY
             failed = len(sums.failed)
