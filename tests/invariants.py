@@ -100,9 +100,8 @@ def no_invention(history: History) -> Iterator[Violation]:
         elif answers[final.call] == {"refused"}:
             yield Violation("I2", final.job, f"{final.call} was refused, and is there")
         elif made[final.call] > 1:
-            yield Violation(
-                "I2", final.job, f"{final.call} made {made[final.call]} jobs"
-            )
+            text = f"{final.call} made {made[final.call]} jobs"
+            yield Violation("I2", final.job, text)
 
 
 def one_end(history: History) -> Iterator[Violation]:
@@ -215,15 +214,18 @@ def overlap(history: History) -> Iterator[Violation]:
     living: defaultdict[int, dict[int, Started]] = defaultdict(dict)
     left: defaultdict[int, set[int]] = defaultdict(set)
     hosts = {record.run: record.host for record in history.of(RunBegan)}
-    afar: set[int] = set()
-    """Tokens of leases that another host has presumed lost."""
+    dead: set[str] = set()
+    afar: set[int] = set()  # tokens that another host took from dead runs
     for record in history.records:
         if type(record) is Started:
             for other in living[record.job].values():
                 yield from _overlapping(history, record, other, afar)
             living[record.job][record.token] = record
-        elif type(record) is Settled and record.presumed:
-            if hosts.get(record.by) != hosts.get(record.holder):
+        elif type(record) is RunEnded:
+            dead.add(record.run)
+        elif type(record) is Settled and record.presumed and record.holder in dead:
+            at_home = {"", hosts.get(record.holder)}
+            if record.receipt == "accepted" and hosts.get(record.by, "") not in at_home:
                 afar.add(record.token)
         elif type(record) is Ended and "left" in record.guilt:
             left[record.job].add(record.token)

@@ -1,6 +1,7 @@
 """A soft timeout ends a handler wherever it is: in its code, or in an event loop."""
 
 import asyncio
+import inspect
 import os
 import signal
 import subprocess
@@ -235,7 +236,7 @@ def test_an_async_handler_may_run_in_another_thread():
 
 
 LATE = """
-import functools, os, signal, sys
+import os, signal, sys, threading
 from jobpool import JobPool
 from jobpool.client.invocation import call
 from jobpool.errors import SoftTimeout
@@ -246,7 +247,7 @@ class Strike:
     # The soft limit strikes in the middle of the import.
     def find_spec(self, name, *_):
         if name == "asyncio.events":
-            os.kill(os.getpid(), signal.SIGUSR1)
+            signal.pthread_kill(receiver.ident, signal.SIGUSR1)
 
 def strike(*_):
     raise SoftTimeout("now")
@@ -258,6 +259,10 @@ async def work():
     return 1
 
 signal.signal(signal.SIGUSR1, strike)
+receiver = threading.main_thread()
+if sys.argv[1] == "another":
+    receiver = threading.Thread(target=threading.Event().wait, daemon=True)
+    receiver.start()
 sys.meta_path.insert(0, Strike())
 jobs.job("cpu", kind="hidden")(hidden)
 assert "asyncio" not in sys.modules
@@ -306,9 +311,32 @@ def said_by(script, *args):
     return done.stdout.split()
 
 
-def test_a_soft_limit_does_not_strike_in_the_import_of_asyncio():
-    """Half imported modules would fail every later job; the coroutine is closed."""
-    assert said_by(LATE) == ["struck", "1"]
+@pytest.mark.parametrize("receiver", ["main", "another"])
+def test_a_soft_limit_does_not_strike_in_the_import_of_asyncio(receiver):
+    """Half imported modules would fail every later job; the coroutine is closed.
+
+    Whatever thread receives the signal, its handler runs in the main one.
+    """
+    assert said_by(LATE, receiver) == ["struck", "1"]
+
+
+class Contrary:
+    """Answers whatever it is asked with something that is no answer."""
+
+    __signature__ = inspect.signature(lambda: None)
+
+    def __getattr__(self, name):
+        return self
+
+    def __call__(self):
+        return 7
+
+
+def test_an_object_that_says_anything_of_itself_can_be_a_handler():
+    """To look behind a decorator saves time; it is no reason to refuse."""
+    handler = Contrary()
+    handler.__wrapped__ = handler
+    JobPool().job("cpu", kind="contrary")(handler)
 
 
 @pytest.mark.parametrize(

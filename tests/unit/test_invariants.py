@@ -266,16 +266,26 @@ def test_what_another_host_has_taken_may_come_back_to_the_first() -> None:
     hosts = {"a": "h", "b": "h", "c": "elsewhere"}
     runs = [RunBegan(at_s=0.0, run=run, host=host) for run, host in hosts.items()]
 
-    def taken(by: str, **history: Any) -> set[str]:
+    gone = RunEnded(at_s=3.0, run="a", how="killed")
+
+    def taken(*, by: str = "c", receipt: str = "accepted", gone: Any = (gone,)) -> bool:
         lost = settled(
-            by=by, outcome="lost", state="pending", presumed=True, store_ms=1
+            by=by,
+            outcome="lost",
+            state="pending",
+            presumed=True,
+            store_ms=1,
+            receipt=receipt,
         )
         again = (granted(2, run="b"), started(2, run="b"))
-        return broken(*runs, *GOOD[:3], lost, *again, shared=True, **history)
+        happened = (*runs, *GOOD[:3], *gone, lost, *again)
+        return "I6" not in broken(*happened, shared=True, excused=True)
 
-    assert "I6" not in taken("c", excused=True)
-    assert "I6" in taken("c")
-    assert "I6" in taken("b", excused=True)
+    assert taken()
+    assert not taken(by="b")
+    assert not taken(by="unknown")
+    assert not taken(receipt="stale")
+    assert not taken(gone=())
 
 
 def test_a_lease_is_taken_over_from_the_dead_and_the_expired() -> None:

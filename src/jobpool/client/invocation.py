@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import inspect
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from types import FrameType
 from typing import Any
 
 SOFT_SIGNALS = ("SIGUSR1", "SIGURG")
@@ -45,23 +48,44 @@ def call(
 
 def prepare(function: Callable[..., Any]) -> None:
     """Import what calls of a function take, if it is async, decorated or an object."""
-    if any(map(inspect.iscoroutinefunction, _forms(function))):
+    if _looks_async(function):
         from jobpool.client import eventloop  # noqa: F401, PLC0415 - see above
 
 
-def _forms(function: Callable[..., Any]) -> Iterator[Any]:
-    """Yield what may be behind a function: itself, what it wraps, what calls it."""
-    yield function
-    yield inspect.unwrap(function)
-    yield getattr(type(function), "__call__", None)  # noqa: B004 - it is to be looked at
+def _looks_async(function: Callable[..., Any]) -> bool:
+    """Say whether a function, what it wraps, or what calls it is async."""
+    with suppress(Exception):  # an object may say anything: then it imports later
+        forms = function, inspect.unwrap(function), type(function).__call__
+        return any(map(inspect.iscoroutinefunction, forms))
+    return False
 
 
 @contextmanager
 def _softly_undisturbed() -> Iterator[None]:
-    """Let no soft limit strike meanwhile; what comes strikes at the end."""
-    soft = {getattr(signal, name) for name in SOFT_SIGNALS if hasattr(signal, name)}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, soft)
-    try:
+    """Let no soft limit strike meanwhile; what comes strikes at the end.
+
+    To block the signals would not do: another thread may receive one, and its handler
+    runs in the main thread all the same.
+    """
+    struck: list[Callable[[], object]] = []
+    with ExitStack() as undo:
+        if threading.current_thread() is threading.main_thread():
+            for name in SOFT_SIGNALS:
+                number = getattr(signal, name, 0)
+                handler = signal.getsignal(number) if number else None
+                if callable(handler):  # else this is no child: nobody sends it
+                    signal.signal(number, _noting(handler, struck))
+                    undo.callback(signal.signal, number, handler)
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    for strike in struck:
+        strike()
+
+
+def _noting(
+    handler: Callable[[int, FrameType | None], object],
+    struck: list[Callable[[], object]],
+) -> Callable[[int, FrameType | None], None]:
+    def note(number: int, frame: FrameType | None) -> None:
+        struck.append(partial(handler, number, frame))
+
+    return note

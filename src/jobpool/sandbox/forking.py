@@ -11,10 +11,10 @@ of the child itself: whoever replaces that one puts its own state right in the c
 
 At a fork Python, and whoever asks for it, puts the copy's state right: locks, threads,
 random numbers. That touches, and so copies, some hundred pages, a millisecond in all,
-in each process. The two that fork, wait and end, and look at none of it, do without;
-but not where the application asks to be told before a fork, or after it in the parent:
-what it does there (flush a file, close a pool) is meant for the zygote, and each copy
-would do it anew.
+in each process. The two that fork, wait and end, and look at none of it, do without.
+What an application wants done before a fork, and after it in the parent (flush a file,
+close a pool), is meant for the zygote, and each copy would do it anew: it is done there
+as if there had been a fork, just before there is one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import os
 import posix
 import signal
 import struct
-import sys
+import traceback
 from collections.abc import Callable
 from os import close, waitpid
 from typing import Any, NoReturn
@@ -39,22 +39,22 @@ _fork_as_is = ctypes.PyDLL(None, use_errno=True).fork
 """The C library's, called with the interpreter's lock: the copy goes on holding it. Got
 here, before an application can say anything to it."""
 _SIGNALS = signal.valid_signals()
-_told: list[str] = []
-"""Modules of the application that want to be told of forks where they happen."""
+_before: list[Callable[[], object]] = []
+_after_in_parent: list[Callable[[], object]] = []
+"""What is to be done in the zygote, in the order in which it was registered."""
 Be = Callable[[tuple[int, int]], NoReturn]
 """What a forked copy does; it takes the ends of the pipe, to close them."""
 
 
 def watch_hooks() -> None:
-    """Note from now on who asks to be told of a fork in the process that forks."""
+    """Note from now on what is to be done at a fork in the process that forks."""
     register = os.register_at_fork
 
     def noting(**hooks: Any) -> None:
-        asker = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - no other way
-        is_pythons = asker.partition(".")[0] in sys.stdlib_module_names
-        if not is_pythons and ("before" in hooks or "after_in_parent" in hooks):
-            _told.append(asker)
-        register(**hooks)
+        register(**hooks)  # first: it refuses what is no hook
+        for name, noted in (("before", _before), ("after_in_parent", _after_in_parent)):
+            if name in hooks:
+                noted.append(hooks[name])
 
     for module in (os, posix):
         vars(module)["register_at_fork"] = noting
@@ -89,7 +89,7 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
     read_end, write_end = pipe = os.pipe()
     try:
         try:
-            middle = _fork_bare()
+            middle = _fork_told()
             if middle == 0:
                 _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
         finally:
@@ -108,8 +108,7 @@ def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
         try:
             if enclosure is not Enclosure.NONE:
                 make_namespaces(enclosure)
-            # What has an init to fork is that init, which runs nothing of the user's
-            # but what an application wants to be told where it forks.
+            # What has an init to fork is that init: nothing of the user's runs in it.
             pid = _fork(
                 os.fork if enclosure is Enclosure.NONE else _fork_bare, be, pipe
             )
@@ -131,20 +130,32 @@ def _fork(fork: Callable[[], int], be: Be, pipe: tuple[int, int]) -> int:
     return pid
 
 
+def _fork_told() -> int:
+    """Fork out of the zygote, as `_fork_bare`; what is to be done there comes first."""
+    if _is_one_thread():
+        for hook in (*reversed(_before), *_after_in_parent):
+            try:
+                hook()
+            except Exception:  # noqa: BLE001 - as Python: it is told, and nothing ends
+                traceback.print_exc()
+    return _fork_bare()
+
+
 def _fork_bare() -> int:
     """Fork a process that runs nothing of the user's, as the C library does it.
 
     With other threads it takes Python's way: the copy's interpreter would wait for them
-    to take their turn. So it does for an application that wants to be told.
+    to take their turn.
 
     Raises:
         OSError: the kernel refused.
     """
-    if _told or not _is_one_thread():
+    if not _is_one_thread():
         return os.fork()
-    # What a signal handler has to do by now is done here, and not in the copy as well.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        # What a handler has to do by now is done here, and not in the copy as well.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         pid = int(_fork_as_is())
         code = ctypes.get_errno() if pid < 0 else 0
     finally:

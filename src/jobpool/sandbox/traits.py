@@ -64,10 +64,23 @@ def _root() -> tuple[int, int]:
     return root.st_dev, root.st_ino
 
 
-_WATCHED: tuple[tuple[str, Callable[[], Any]], ...] = (
-    ("the cores that it runs on", partial(os.sched_getaffinity, 0)),
-    ("how it is scheduled", partial(os.sched_getscheduler, 0)),
-    ("how it is scheduled", partial(_prctl, _PR_GET_TIMERSLACK)),
+def _works(look: Callable[[], Any]) -> bool:
+    """Say whether the C library has a call: musl has no sched_getscheduler."""
+    try:
+        look()
+    except OSError:
+        return False
+    return True
+
+
+_WATCHED: tuple[tuple[str, Callable[[], Any]], ...] = tuple(
+    (what, look)
+    for what, look in (
+        ("the cores that it runs on", partial(os.sched_getaffinity, 0)),
+        ("how it is scheduled", partial(os.sched_getscheduler, 0)),
+        ("how it is scheduled", partial(_prctl, _PR_GET_TIMERSLACK)),
+    )
+    if _works(look)
 )
 """What is asked of the kernel: each a single quick call. Neighbours may change it."""
 _WATCHED_AFTER_DEEDS: tuple[tuple[str, Callable[[], Any]], ...] = (

@@ -41,12 +41,14 @@ def going_first() -> Iterator[bool]:
 
 
 def _is_usual() -> bool:
-    """Say whether this thread is scheduled as any other."""
-    return (
-        sys.platform == "linux"
-        and os.sched_getscheduler(0) == os.SCHED_OTHER
-        and os.getpriority(os.PRIO_PROCESS, 0) == 0
-    )
+    """Say whether this thread is scheduled as any other; False: it is not known."""
+    if sys.platform != "linux":
+        return False
+    try:
+        policy = os.sched_getscheduler(0)
+    except OSError:  # musl has none
+        return False
+    return policy == os.SCHED_OTHER and os.getpriority(os.PRIO_PROCESS, 0) == 0
 
 
 def _set_nice(nice: int, flags: int) -> bool:

@@ -4,7 +4,8 @@
 -- hand cannot stand in a state that no transition leads to. So do types, because SQLite
 -- before 3.37 has no STRICT tables. They are said by what SQLite compares quickest (calls
 -- of typeof() took 2 of the 5 microseconds of an INSERT), and NULL passes them all:
---   x | 0 IS x   an integer: of anything else the left side is another number;
+--   x | 0 IS x   an integer: of anything else the left side is another number (but for
+--                the real -2^63, which a hand may write, and no reader takes);
 --   x < x''      a text: the column's affinity makes one of numbers, blobs come after;
 --   x < ''       a real: the affinity makes one of what can be, texts and blobs come after;
 --   x >= x''     a blob: everything else comes before.
