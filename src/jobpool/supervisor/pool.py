@@ -125,17 +125,18 @@ class Pool:
                 dying += 1
         free = max(0, min(able, self.size - busy - dying))
         room = free - len(self.backlog) - self.asked
-        if not self.tempo.fast:
-            if self.tempo.brisk:
-                room += busy * max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
+        if self.tempo.fast:
+            sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
+            backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
+            most = min(busy * AHEAD_MAX + backlog, HELD_MAX)
+            room += most - sent
+        elif self.tempo.brisk:
+            most = busy * max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
+            room += most
+        else:
             return max(0, room)
-        sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
-        backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
-        most = busy * AHEAD_MAX + backlog
-        most = min(most, HELD_MAX)
-        room += most - sent
         # Rather one large request than many small ones, unless a slot is waiting.
-        return room if room >= most // 2 or (free and room > 0) else 0
+        return room if room >= max(1, most // 2) or (free and room > 0) else 0
 
     def idle_for_s(self, now_s: float) -> float:
         """Return for how long a slot has been idle at every look."""
