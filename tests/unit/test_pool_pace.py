@@ -113,32 +113,3 @@ def test_the_faster_the_jobs_the_more_are_leased_at_once(
     for _ in range(16):
         pool.tempo.took(duration_s)
     assert pool.capacity() == leased + 2
-
-
-@pytest.mark.parametrize(
-    ("duration_s", "reserve"),
-    [(0.002, 16), (0.005, 6), (0.05, 2), (0.099, 2), (0.1, 0), (60.0, 0)],
-)
-def test_a_slot_that_is_free_soon_has_its_next_job_leased(
-    duration_s: float, reserve: int
-) -> None:
-    """A lease is a commit, and a free slot would wait for it; not if jobs last."""
-    pool = Pool(pool_settings("cpu", 2), 0)
-    pool.zygote_up = True
-    for slot in pool.slots:
-        slot.state = SlotState.BUSY
-    assert pool.capacity() == 0
-    for _ in range(16):
-        pool.tempo.took(duration_s)
-    assert pool.capacity() == reserve
-
-
-def test_one_slow_attempt_ends_the_reserve() -> None:
-    """What is leased and waits is kept from other supervisors."""
-    tempo = Tempo()
-    for _ in range(8):
-        tempo.took(0.05)
-    assert tempo.brisk
-    assert not tempo.fast
-    tempo.took(0.5)
-    assert not tempo.brisk

@@ -19,11 +19,6 @@ may begin them all; its ring of marks must remember each until it is settled."""
 BACKLOG_S = 0.064
 """Leased jobs of fast kinds may wait in the supervisor for about so long: 32 a slot at
 2 ms, more of what is faster, so that a commit leases many of them at once."""
-BRISK_S = 0.1
-"""Of a pool whose jobs end sooner than this, each busy slot has its next job leased
-before it is free: else it would stand still for as long as a lease takes."""
-RESERVE_S = 0.016
-"""Work that those jobs make up at least: a few times what a lease takes."""
 BRIEFEST_S = 0.0001
 """Every attempt costs its slot so much, however soon its handler returns."""
 
@@ -35,16 +30,14 @@ _DYING = (SlotState.DUMPING, SlotState.KILLED)
 class Tempo:
     """How long a kind's attempts took lately; decides what may be sent ahead."""
 
-    __slots__ = ("_count", "_recent", "brisk", "fast", "p95_s")
+    __slots__ = ("_count", "_recent", "fast", "p95_s")
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=FAST_SAMPLES)
         self._count = 0
         self.fast = False
-        self.brisk = False
-        """Not so fast, but each ends before long."""
         self.p95_s = FAST_S
-        """Of the recent attempts; means something while they are fast or brisk."""
+        """Of the recent attempts; means something while they are fast."""
 
     def took(self, duration_s: float) -> None:
         """Add an attempt's duration; one slow attempt ends the haste at once."""
@@ -52,13 +45,10 @@ class Tempo:
         self._count += 1
         if duration_s >= FAST_S:
             self.fast = False
-        if duration_s >= BRISK_S:
-            self.brisk = False
         if self._count % 8 == 0:
             ranked = sorted(self._recent)
             self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
             self.fast = self.p95_s < FAST_S
-            self.brisk = self.p95_s < BRISK_S
 
 
 class Pool:
@@ -125,18 +115,15 @@ class Pool:
                 dying += 1
         free = max(0, min(able, self.size - busy - dying))
         room = free - len(self.backlog) - self.asked
-        if self.tempo.fast:
-            sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
-            backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
-            most = min(busy * AHEAD_MAX + backlog, HELD_MAX)
-            room += most - sent
-        elif self.tempo.brisk:
-            most = busy * max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
-            room += most
-        else:
+        if not self.tempo.fast:
             return max(0, room)
+        sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
+        backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
+        most = busy * AHEAD_MAX + backlog
+        most = min(most, HELD_MAX)
+        room += most - sent
         # Rather one large request than many small ones, unless a slot is waiting.
-        return room if room >= max(1, most // 2) or (free and room > 0) else 0
+        return room if room >= most // 2 or (free and room > 0) else 0
 
     def idle_for_s(self, now_s: float) -> float:
         """Return for how long a slot has been idle at every look."""
