@@ -42,8 +42,8 @@ from jobpool.supervisor.outbox import Outbox
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
 RETRY_SHARED_S = 0.5
-RUSH_S = 0.01
-"""So soon after a commit of settlements, the next one waits for company."""
+BUSY_BATCH = 8
+"""After a commit of so many settlements, the next one waits for company."""
 LINGER_S = 0.002
 FULL_BATCH = 256
 Chore = Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
@@ -92,9 +92,15 @@ class Inbox:
         )
 
     def __bool__(self) -> bool:
-        written = self.settlements or self.beats or self.starts or self.cautions
-        is_asked = self.asks or self.lease is not None or self.chores
-        return bool(written or is_asked)
+        return bool(
+            self.settlements
+            or self.beats
+            or self.starts
+            or self.asks
+            or self.lease is not None
+            or self.cautions
+            or self.chores
+        )
 
 
 class StoreThread(threading.Thread):
@@ -123,8 +129,7 @@ class StoreThread(threading.Thread):
         self._outbox = Outbox(run_id, post, clock)
         self._changed = threading.Condition()
         self._closing = False
-        self._settled_s = float("-inf")
-        """When settlements were last written."""
+        self._busy = False
         self._tried_last = False
         """The outbox had its last chance after the close."""
         self._trouble_since_s: float | None = None
@@ -201,10 +206,10 @@ class StoreThread(threading.Thread):
                 if not self._outbox or self._tried_last:
                     return None
                 self._tried_last = True
-            rush_s = self._settled_s + RUSH_S
-            if self._clock.monotonic_s() < rush_s and not self._cannot_wait():
+            if self._busy and self._inbox.can_wait and not self._closing:
                 self._changed.wait_for(self._cannot_wait, LINGER_S)
             batch, self._inbox = self._inbox, Inbox()
+            self._busy = len(batch.settlements) >= BUSY_BATCH
             return batch
 
     def _cannot_wait(self) -> bool:
@@ -267,8 +272,6 @@ class StoreThread(threading.Thread):
         self._well()
         self.saves += count_saves(batch.cautions)
         self._outbox.answered(receipts)
-        if receipts:
-            self._settled_s = self._clock.monotonic_s()
         for answer in answers:
             self._post(answer)
         if grant is not None and batch.lease is not None:
