@@ -187,7 +187,11 @@ def test_nobody_pays_for_a_spoilt_mark(tmp_path, how):
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: len(set(site.children()) - child) == 2, PATIENCE_S, "others")
         assert site.result(site.add("held", pool="io")) == "well"
-        assert {mark.stat().st_size for mark in marks} == {4096}
+        wait_until(  # the other pool's child may be on its way still
+            lambda: {mark.stat().st_size for mark in marks} == {4096},
+            PATIENCE_S,
+            "marks of a page each",
+        )
         assert supervisor.stop() == 0
 
 
