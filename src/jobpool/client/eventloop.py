@@ -18,13 +18,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
-from jobpool.client.invocation import SOFT_SIGNALS
+from jobpool.client.softlimits import OnSignal, handled_by
 from jobpool.errors import SoftMemory, SoftTimeout
 
 
@@ -74,26 +73,17 @@ class _SoftLimitWatch:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Stand between the child's signal handlers and the event loop."""
-        with ExitStack() as undo:
-            if threading.current_thread() is threading.main_thread():
-                for name in SOFT_SIGNALS:
-                    self._wrap(getattr(signal, name, 0), undo)
+        with handled_by(self._canceling) as self._installed:
             yield
 
-    def _wrap(self, number: int, undo: ExitStack) -> None:
-        before = signal.getsignal(number) if number else None
-        if not callable(before):
-            return  # not in a child: nobody sends it
-
+    def _canceling(self, before: OnSignal) -> OnSignal:
         def handle(signum: int, frame: FrameType | None) -> None:
             try:
                 before(signum, frame)
             except (SoftTimeout, SoftMemory) as exc:
                 self._cancel(exc)
 
-        signal.signal(number, handle)
-        undo.callback(signal.signal, number, before)
-        self._installed = True
+        return handle
 
     def _cancel(self, fired: SoftTimeout | SoftMemory) -> None:
         self.fired = fired

@@ -10,16 +10,11 @@ imported modules would be there for every later job.
 from __future__ import annotations
 
 import inspect
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-SOFT_SIGNALS = ("SIGUSR1", "SIGURG")
-"""What a child's supervisor sends at the soft limits, of time and of memory."""
+from jobpool.client.softlimits import held_back
 
 
 def call(
@@ -37,7 +32,7 @@ def call(
     outcome = function(*args, **(kwargs or {}))
     if inspect.iscoroutine(outcome):
         try:
-            with _softly_undisturbed():
+            with held_back():
                 from jobpool.client import eventloop  # noqa: PLC0415 - see above
         except BaseException:
             outcome.close()  # it was never begun; Python would warn about it
@@ -58,34 +53,3 @@ def _looks_async(function: Callable[..., Any]) -> bool:
         forms = function, inspect.unwrap(function), type(function).__call__
         return any(map(inspect.iscoroutinefunction, forms))
     return False
-
-
-@contextmanager
-def _softly_undisturbed() -> Iterator[None]:
-    """Let no soft limit strike meanwhile; what comes strikes at the end.
-
-    To block the signals would not do: another thread may receive one, and its handler
-    runs in the main thread all the same.
-    """
-    struck: list[Callable[[], object]] = []
-    with ExitStack() as undo:
-        if threading.current_thread() is threading.main_thread():
-            for name in SOFT_SIGNALS:
-                number = getattr(signal, name, 0)
-                handler = signal.getsignal(number) if number else None
-                if callable(handler):  # else this is no child: nobody sends it
-                    signal.signal(number, _noting(handler, struck))
-                    undo.callback(signal.signal, number, handler)
-        yield
-    for strike in struck:
-        strike()
-
-
-def _noting(
-    handler: Callable[[int, FrameType | None], object],
-    struck: list[Callable[[], object]],
-) -> Callable[[int, FrameType | None], None]:
-    def note(number: int, frame: FrameType | None) -> None:
-        struck.append(partial(handler, number, frame))
-
-    return note
