@@ -126,8 +126,7 @@ class World:
             token=self._tokens,
             kind=f"{pool_name}.work",
             pool=pool_name,
-            attempt=1,
-            **({"payload": b"{}"} | fields),  # type: ignore[arg-type]
+            **({"payload": b"{}", "attempt": 1} | fields),  # type: ignore[arg-type]
         )
         self.queue[pool_name].append(lease)
         self.leases[lease.id] = lease

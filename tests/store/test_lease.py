@@ -23,9 +23,18 @@ from storing import (
 def test_a_lease_carries_what_a_child_needs(store, clock):
     """The lease has the job's arguments, options and the attempt's number."""
     (answer,) = store.enqueue(
-        [new_job(payload=b"[1]", max_attempts=2, timeout_s=3.5, memory_bytes=9)]
+        [
+            new_job(
+                payload=b"[1]",
+                max_attempts=2,
+                timeout_s=3.5,
+                memory_bytes=9,
+                expires_in_ms=7000,
+            )
+        ]
     )
     granted = lease_one(store)
+    assert granted.expires_at_ms == clock.utc_ms() + 7000
     assert (granted.id, granted.kind, granted.pool) == (
         answer.id,
         "shop.thumbnail",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jobpool.supervisor.pace import FIRST_S, LAST_S, Pace
-from jobpool.supervisor.pool import HELD_MAX, Pool, Tempo
+from jobpool.supervisor.pool import HELD_MAX, Pool
 from jobpool.supervisor.scaler import PoolView, wanted_size
 from jobpool.supervisor.slot import SlotState
+from jobpool.supervisor.tempo import Tempo
 from world import pool as pool_settings
 
 GIB = 2**30
@@ -109,7 +110,7 @@ def test_the_faster_the_jobs_the_more_are_leased_at_once(
     pool.zygote_up = True
     for slot in pool.slots:
         slot.state = SlotState.IDLE
-    assert pool.capacity() == 2
+    assert pool.capacity(0.0) == 2
     for _ in range(16):
         pool.tempo.took(duration_s)
-    assert pool.capacity() == leased + 2
+    assert pool.capacity(0.0) == leased + 2

@@ -9,19 +9,22 @@ from pathlib import Path
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.clock import SystemClock
+from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.eventlines import human_line
 from jobpool.core.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import storethread
 from jobpool.supervisor.storethread import (
     FULL_BATCH,
+    RUSH_S,
     Inbox,
     StoreThread,
     newest_beats,
 )
+from storing import ManualClock
 from waiting import wait_until
 
 PATIENCE_S = 10.0
@@ -131,11 +134,11 @@ class FakeStore:
 class Rig:
     """A store thread over a fake store, and what it posted."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.store = FakeStore()
         self.posted: list[object] = []
         self.thread = StoreThread(
-            lambda: self.store, "run", self.posted.append, SystemClock()
+            lambda: self.store, "run", self.posted.append, clock or SystemClock()
         )
         self.thread.start()
         self.thread.opened.wait(PATIENCE_S)
@@ -190,6 +193,25 @@ def test_a_job_that_is_held_waits_in_the_outbox_while_others_go_on(rig: Rig) -> 
     assert sum(event.count for event in events) == 3
     assert [s.token for s in rig.store.settled].count(1) == 3
     assert not rig.of(ev.StaleSettlement)
+
+
+def test_ends_that_follow_each_other_soon_are_written_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit costs as much for one; who comes alone, or waits, is served at once."""
+    monkeypatch.setattr(storethread, "LINGER_S", 1000 * PATIENCE_S)
+    clock = ManualClock()
+    rig = Rig(clock)
+    rig.settle(1)
+    rig.wait_settled(1)
+    clock.advance(RUSH_S)
+    rig.settle(2)
+    rig.wait_settled(2)
+    rig.settle(3)
+    rig.settle(4)
+    rig.thread.leave([m.Lease({"cpu": 1})])
+    assert [said.count for said in rig.wait_settled(4)] == [1, 1, 2]
+    rig.thread.close(PATIENCE_S)
 
 
 def test_what_is_held_at_the_end_is_tried_once_more() -> None:

@@ -111,6 +111,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """Unsuccessful attempts since the last reset, oldest first, the last 1,000."""
     leased_at_ms: int = 0
     """The store's clock when the lease was granted."""
+    expires_at_ms: int | None = None
+    """The store's clock: a first attempt must have begun by then."""
     suspect: bool = False
     """It may have killed its host: it runs on probation (`core.suspicion`)."""
 

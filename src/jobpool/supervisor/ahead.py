@@ -49,13 +49,18 @@ class Ahead:
         while pool.backlog and able:
             slot = min(able, key=_held)
             job = pool.backlog[0]
-            if not pool.tempo_of(job.lease.kind).fast:
+            if not pool.tempo_of(job.lease.kind).fast or self._may_expire(job):
                 return
             if self._admission.admits_behind(job, slot):
                 self._assign(slot, pool.backlog.popleft())
                 if len(slot.queue) < until[slot.number]:
                     continue
             able.remove(slot)
+
+    def _may_expire(self, job: Assigned) -> bool:
+        """Say whether a job could expire in its child, before it is recalled."""
+        desk = self._desk
+        return job.expires_s <= desk.now_s + desk.slept_s + RECALL_AFTER_S
 
     def _until(self, pool: Pool, slot: Slot) -> int:
         """Return how many jobs a slot may hold by what is sent ahead; 0: nothing is."""

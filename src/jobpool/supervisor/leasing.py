@@ -1,8 +1,10 @@
 """What the pools ask the store for, and where the granted jobs go.
 
-A pool asks for no more than it can use: one job for each free slot, and, while its
-jobs end within 2 ms, enough to keep its children from waiting. What was leased and
-finds no slot within a second is handed back, so that another supervisor may run it.
+A pool asks for no more than it can use: one job for each slot that is free, or will be
+within a tenth of a second, and, while its jobs end within 2 ms, enough to keep its
+children from waiting. What was leased and is not begun soon, because every slot turns
+out to be busy for longer, or none takes it within a second, is handed back, so that
+another supervisor may run it; and so is what expires meanwhile: the store cancels it.
 What was asked for before a fence (`fencing`) is handed back wherever it turns up.
 """
 
@@ -21,6 +23,7 @@ from jobpool.supervisor.leftovers import first_with_room
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.probation import Probation
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
+from jobpool.supervisor.tempo import BRISK_S
 
 SENDABLE_MAX_BYTES = 12 * 2**20
 """Well below the longest frame."""
@@ -121,7 +124,7 @@ class Leasing:
         """Return how many more leases a pool can use; none while it awaits memory."""
         if pool.backlog and self._admission.waits(pool.backlog[0]):
             return 0
-        return pool.capacity()
+        return pool.capacity(self._desk.now_s)
 
     def next_s(self) -> float:
         """Return when a pool should ask."""
@@ -183,6 +186,7 @@ class Leasing:
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         are_all_used = len(idle) <= room
         while room > 0 and idle:
+            self._drop_expired(pool)
             if not pool.backlog or not self._probation.admits(pool.backlog[0]):
                 return
             slot = first_with_room(idle, pool.backlog[0].limits.memory_bytes)
@@ -203,14 +207,14 @@ class Leasing:
 
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""
-        desk = self._desk
-        while pool.backlog and pool.backlog[0].leased_s + HOLD_S <= desk.now_s:
+        desk, lasts_from_s = self._desk, pool.lasts_from_s()
+        while pool.backlog and _held_until_s(pool, lasts_from_s) <= desk.now_s:
             if self._awaits_its_turn(pool):
                 return
             desk.hand_back([pool.backlog.popleft().lease])
             pool.tempo.took(HOLD_S)  # it is not as fast as its jobs were
         if pool.backlog:
-            desk.wake_at(pool.backlog[0].leased_s + HOLD_S)
+            desk.wake_at(_held_until_s(pool, lasts_from_s))
 
     def _awaits_its_turn(self, pool: Pool) -> bool:
         """Let the first in line wait on, if memory or its turn is all that it needs."""
@@ -276,6 +280,7 @@ class Leasing:
             return
         job = Assigned(
             lease=lease,
+            expires_s=self._expires_s(lease),
             policy=desk.registry.policy(lease.kind),
             limits=desk.registry.limits(lease),
             leased_s=desk.now_s,
@@ -288,7 +293,20 @@ class Leasing:
             self._probation.take(job)
         else:
             backlog.append(job)
-        desk.wake_at(desk.now_s + HOLD_S)
+        desk.wake_at(desk.now_s + BRISK_S)
+
+    def _expires_s(self, lease: Lease) -> float:
+        """Return when a job that never began is canceled, by the clock that goes on."""
+        if lease.expires_at_ms is None or lease.attempt > 1:
+            return NEVER_S
+        left_s = (lease.expires_at_ms - lease.leased_at_ms) / 1000
+        return self._desk.now_s + self._desk.slept_s + left_s
+
+    def _drop_expired(self, pool: Pool) -> None:
+        """Hand back what is first in line and has expired meanwhile."""
+        backlog, now_s = pool.backlog, self._desk.now_s + self._desk.slept_s
+        while backlog and backlog[0].expires_s <= now_s:
+            self._desk.hand_back([backlog.popleft().lease])
 
     def _drop_distrusted(self, pool: Pool) -> None:
         """Hand back what came back from a child after a fence.
@@ -305,3 +323,8 @@ class Leasing:
         for job in held:
             pool.backlog.remove(job)
         self._desk.hand_back(job.lease for job in held)
+
+
+def _held_until_s(pool: Pool, lasts_from_s: float) -> float:
+    """Return until when the first in line waits."""
+    return min(pool.backlog[0].leased_s + HOLD_S, lasts_from_s)

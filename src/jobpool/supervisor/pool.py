@@ -6,11 +6,9 @@ from collections import deque
 
 from jobpool.core.settings import PoolSettings
 from jobpool.supervisor.pace import Pace
-from jobpool.supervisor.slot import Assigned, Slot, SlotState
+from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
+from jobpool.supervisor.tempo import BRISK_S, FAST_S, Tempo
 
-FAST_S = 0.002
-"""A kind whose jobs end sooner than this may be sent ahead."""
-FAST_SAMPLES = 32
 AHEAD_MAX = 16
 """Jobs that a child may hold beyond the running one."""
 HELD_MAX = 384
@@ -19,36 +17,15 @@ may begin them all; its ring of marks must remember each until it is settled."""
 BACKLOG_S = 0.064
 """Leased jobs of fast kinds may wait in the supervisor for about so long: 32 a slot at
 2 ms, more of what is faster, so that a commit leases many of them at once."""
+RESERVE_S = 0.016
+"""What is leased for slots that are free soon makes up so much work, or is one job:
+a few times what a lease takes, for which they would stand still."""
 BRIEFEST_S = 0.0001
 """Every attempt costs its slot so much, however soon its handler returns."""
 
 _READY = (SlotState.IDLE,)
 _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
 _DYING = (SlotState.DUMPING, SlotState.KILLED)
-
-
-class Tempo:
-    """How long a kind's attempts took lately; decides what may be sent ahead."""
-
-    __slots__ = ("_count", "_recent", "fast", "p95_s")
-
-    def __init__(self) -> None:
-        self._recent: deque[float] = deque(maxlen=FAST_SAMPLES)
-        self._count = 0
-        self.fast = False
-        self.p95_s = FAST_S
-        """Of the recent attempts; means something while they are fast."""
-
-    def took(self, duration_s: float) -> None:
-        """Add an attempt's duration; one slow attempt ends the haste at once."""
-        self._recent.append(duration_s)
-        self._count += 1
-        if duration_s >= FAST_S:
-            self.fast = False
-        if self._count % 8 == 0:
-            ranked = sorted(self._recent)
-            self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
-            self.fast = self.p95_s < FAST_S
 
 
 class Pool:
@@ -98,8 +75,8 @@ class Pool:
         """Slots that have, or will soon have, a child."""
         return sum(1 for slot in self.slots if slot.state is not SlotState.EMPTY)
 
-    def capacity(self) -> int:
-        """Return how many more leases the pool can use now."""
+    def capacity(self, now_s: float) -> int:
+        """Return how many more leases the pool can use now, or will soon."""
         if not self.zygote_up:
             return 0
         # While children do not start, another supervisor shall have the jobs.
@@ -115,15 +92,39 @@ class Pool:
                 dying += 1
         free = max(0, min(able, self.size - busy - dying))
         room = free - len(self.backlog) - self.asked
-        if not self.tempo.fast:
-            return max(0, room)
-        sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
-        backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
-        most = busy * AHEAD_MAX + backlog
-        most = min(most, HELD_MAX)
-        room += most - sent
+        if self.tempo.fast:
+            sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
+            backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
+            most = min(busy * AHEAD_MAX + backlog, HELD_MAX)
+            room += most - sent
+        else:
+            each = max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
+            most = self._free_soon(now_s) * each
+            room += most
         # Rather one large request than many small ones, unless a slot is waiting.
-        return room if room >= most // 2 or (free and room > 0) else 0
+        return room if room >= max(1, most // 2) or (free and room > 0) else 0
+
+    def _free_soon(self, now_s: float) -> int:
+        """Return how many slots run an attempt that is about to end."""
+        return sum(
+            slot.state is SlotState.BUSY
+            and (head := slot.queue[0]).started_s is not None
+            and now_s < head.started_s + BRISK_S
+            and self.tempo_of(head.lease.kind).brisk
+            for slot in self.slots
+        )
+
+    def lasts_from_s(self) -> float:
+        """Return from when every slot runs an attempt that lasts; `NEVER_S`: none may.
+
+        What waits then is not begun soon, and somebody else shall have it.
+        """
+        begun = [
+            slot.queue[0].started_s or 0.0
+            for slot in self.slots
+            if slot.state is SlotState.BUSY
+        ]
+        return max(begun) + BRISK_S if len(begun) >= max(self.size, 1) else NEVER_S
 
     def idle_for_s(self, now_s: float) -> float:
         """Return for how long a slot has been idle at every look."""

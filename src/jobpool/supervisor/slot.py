@@ -164,6 +164,8 @@ class Assigned:
     limits: Effective
     leased_s: float
     """Monotonic time of the grant."""
+    expires_s: float = NEVER_S
+    """When it must have begun, in the same time and what the host has slept."""
     slept_s: float = 0.0
     """How long this host had slept until then."""
     epoch: int = 0

@@ -42,8 +42,8 @@ from jobpool.supervisor.outbox import Outbox
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
 RETRY_SHARED_S = 0.5
-BUSY_BATCH = 8
-"""After a commit of so many settlements, the next one waits for company."""
+RUSH_S = 0.004
+"""So soon after a commit of settlements, the next one waits for company."""
 LINGER_S = 0.002
 FULL_BATCH = 256
 Chore = Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
@@ -92,15 +92,9 @@ class Inbox:
         )
 
     def __bool__(self) -> bool:
-        return bool(
-            self.settlements
-            or self.beats
-            or self.starts
-            or self.asks
-            or self.lease is not None
-            or self.cautions
-            or self.chores
-        )
+        written = self.settlements or self.beats or self.starts or self.cautions
+        is_asked = self.asks or self.lease is not None or self.chores
+        return bool(written or is_asked)
 
 
 class StoreThread(threading.Thread):
@@ -129,7 +123,8 @@ class StoreThread(threading.Thread):
         self._outbox = Outbox(run_id, post, clock)
         self._changed = threading.Condition()
         self._closing = False
-        self._busy = False
+        self._settled_s = float("-inf")
+        """When settlements were last written."""
         self._tried_last = False
         """The outbox had its last chance after the close."""
         self._trouble_since_s: float | None = None
@@ -206,10 +201,10 @@ class StoreThread(threading.Thread):
                 if not self._outbox or self._tried_last:
                     return None
                 self._tried_last = True
-            if self._busy and self._inbox.can_wait and not self._closing:
+            rush_s = self._settled_s + RUSH_S
+            if self._clock.monotonic_s() < rush_s and not self._cannot_wait():
                 self._changed.wait_for(self._cannot_wait, LINGER_S)
             batch, self._inbox = self._inbox, Inbox()
-            self._busy = len(batch.settlements) >= BUSY_BATCH
             return batch
 
     def _cannot_wait(self) -> bool:
@@ -272,6 +267,8 @@ class StoreThread(threading.Thread):
         self._well()
         self.saves += count_saves(batch.cautions)
         self._outbox.answered(receipts)
+        if receipts:
+            self._settled_s = self._clock.monotonic_s()
         for answer in answers:
             self._post(answer)
         if grant is not None and batch.lease is not None:

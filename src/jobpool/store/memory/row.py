@@ -115,6 +115,7 @@ def lease_from(row: Row, held: Held) -> Lease:
         timeout_s=new.timeout_s,
         memory_bytes=new.memory_bytes,
         leased_at_ms=held.since_ms,
+        expires_at_ms=row.expires_at_ms,
     )
     if row.attempt == 1:
         return lease

@@ -101,6 +101,7 @@ def make_lease(
         recoveries=row.recoveries,
         history=history,
         leased_at_ms=leased_at_ms,
+        expires_at_ms=row.expires_at_ms,
         suspect=suspect,
     )
 

@@ -1,0 +1,49 @@
+"""How long attempts took lately, and what that allows.
+
+What ends within 2 ms may be sent ahead to its child. What ends within a tenth of a
+second leaves its slot free soon, and the slot's next job may be leased by then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+FAST_S = 0.002
+"""A kind whose jobs end sooner than this may be sent ahead."""
+BRISK_S = 0.1
+"""A slot whose attempt ends sooner than this is as good as free."""
+_SAMPLES = 32
+_LOOK_EVERY = 8
+
+
+class Tempo:
+    """The recent attempts of a kind, or of a pool.
+
+    Attributes:
+        fast: nearly all of them ended within `FAST_S`, and so did the last one.
+        brisk: the same for `BRISK_S`.
+        p95_s: what nearly all of them stayed below.
+    """
+
+    __slots__ = ("_count", "_recent", "brisk", "fast", "p95_s")
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=_SAMPLES)
+        self._count = 0
+        self.fast = False
+        self.brisk = False
+        self.p95_s = BRISK_S
+
+    def took(self, duration_s: float) -> None:
+        """Add an attempt's duration; one slow attempt ends the haste at once."""
+        self._recent.append(duration_s)
+        self._count += 1
+        if self._count % _LOOK_EVERY == 0:
+            ranked = sorted(self._recent)
+            self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
+            self.fast = self.p95_s < FAST_S
+            self.brisk = self.p95_s < BRISK_S
+        if duration_s >= FAST_S:
+            self.fast = False
+            if duration_s >= BRISK_S:
+                self.brisk = False
