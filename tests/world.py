@@ -121,12 +121,12 @@ class World:
     def job(self, pool_name: str = "cpu", **fields: object) -> Lease:
         """Put a job in the store's queue."""
         self._tokens += 1
+        usual = {"kind": f"{pool_name}.work", "payload": b"{}", "attempt": 1}
         lease = Lease(
             id=self._tokens,
             token=self._tokens,
-            kind=f"{pool_name}.work",
             pool=pool_name,
-            **({"payload": b"{}", "attempt": 1} | fields),  # type: ignore[arg-type]
+            **(usual | fields),  # type: ignore[arg-type]
         )
         self.queue[pool_name].append(lease)
         self.leases[lease.id] = lease

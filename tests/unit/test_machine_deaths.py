@@ -13,6 +13,7 @@ from jobpool.sandbox.frames import Ask, Beat, Raised
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.resting import RETIRE_LATE_S
 from jobpool.supervisor.slot import SlotState
 from world import MIB, World, pool
@@ -80,7 +81,7 @@ def test_a_child_that_begins_nothing_is_replaced() -> None:
     world.ring()
     settled = len(world.settled)
     for _ in range(30):
-        world.wait(0.06)
+        world.wait(1.2 * RECALL_AFTER_S)
         if not world.took(m.Recall):
             break
         slot = world.machine.slots[0]

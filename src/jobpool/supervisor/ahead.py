@@ -1,4 +1,7 @@
-"""What is sent ahead: fast jobs wait in their child, not for a message and its answer.
+"""What is sent ahead: jobs wait in their child, not for a message and its answer.
+
+Fast ones do, and one of those that are not so fast but end soon: only if there are as
+many others as slots, because whichever is free first should have the last ones.
 
 A job that was sent ahead can be recalled until its child begins it; yet none is sent
 behind an attempt that already lasts, nor to a child that is about to be replaced.
@@ -19,6 +22,8 @@ from jobpool.supervisor.slot import Assigned, Slot, SlotState
 
 ATTEMPT_LEAST_S = 0.00004
 """No attempt, its child's reset included, was seen to take less."""
+_FAST, _BRISK = 1 + AHEAD_MAX, 2
+"""What a child may hold, the running one included, by its tempo."""
 ENOUGH = 4
 """Who has fewer jobs behind the running one is answered at once."""
 
@@ -49,13 +54,19 @@ class Ahead:
         while pool.backlog and able:
             slot = min(able, key=_held)
             job = pool.backlog[0]
-            if not pool.tempo_of(job.lease.kind).fast or self._may_expire(job):
+            if not self._may_wait(job, pool, slot) or self._may_expire(job):
                 return
             if self._admission.admits_behind(job, slot):
                 self._assign(slot, pool.backlog.popleft())
                 if len(slot.queue) < until[slot.number]:
                     continue
             able.remove(slot)
+
+    def _may_wait(self, job: Assigned, pool: Pool, slot: Slot) -> bool:
+        """Say whether a job's tempo lets it wait in a child that takes so many."""
+        tempo = pool.tempo_of(job.lease.kind)
+        are_many = len(slot.queue) < _BRISK and len(pool.backlog) >= pool.size
+        return tempo.fast or (tempo.brisk and are_many)
 
     def _may_expire(self, job: Assigned) -> bool:
         """Say whether a job could expire in its child, before it is recalled."""
@@ -72,9 +83,9 @@ class Ahead:
         head = slot.queue[0]
         if head.started_s is None or now_s - head.started_s > RECALL_AFTER_S:
             return 0
-        if not pool.tempo_of(head.lease.kind).fast:
-            return 0
-        return min(1 + AHEAD_MAX, settings.recycle_jobs - slot.jobs)
+        tempo = pool.tempo_of(head.lease.kind)
+        most = _FAST if tempo.fast else _BRISK if tempo.brisk else 0
+        return min(most, settings.recycle_jobs - slot.jobs)
 
 
 def patience_s(pools: Iterable[Pool]) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
+from jobpool.supervisor.tempo import BRISK_S
 
-RECALL_AFTER_S = 0.05
+RECALL_AFTER_S = BRISK_S
 """Jobs sent ahead are taken back when the one before them takes so long."""
 DOUBT_AFTER_S = 0.5
 """So long after it was sent, a child must have begun its first job: if it is not known
