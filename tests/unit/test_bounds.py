@@ -255,6 +255,32 @@ def test_fields_of_a_new_job(field):
             checking.check_new_jobs([job(), job(**{field: value})], NOW_MS)
 
 
+@pytest.mark.parametrize("number", [1, 2, 1001])
+def test_one_look_is_enough_for_jobs_that_are_alike(number):
+    """Their payloads may differ, and what is wrong with one is wrong with all."""
+    jobs = [job(tenant="a\0")] * number
+    with pytest.raises(UsageError, match="tenant: expected"):
+        checking.check_new_jobs(jobs, NOW_MS)
+    payloads = [NewJob(kind="a", pool="cpu", payload=b"%d" % n) for n in range(number)]
+    checking.check_new_jobs(payloads, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"), [("priority", 1, True), ("delay_ms", 0, 0.0)]
+)
+def test_who_only_equals_the_others_is_looked_at(field, good, bad):
+    """True is 1, and is refused."""
+    with pytest.raises(UsageError, match=f"^job 1 of 2: {field}: expected"):
+        checking.check_new_jobs([job(**{field: good}), job(**{field: bad})], NOW_MS)
+
+
+def test_every_payload_is_looked_at():
+    """Nothing else differs."""
+    other = NewJob(kind="a", pool="cpu", payload=bytearray(b"{}"))
+    with pytest.raises(UsageError, match=r"^job 1 of 2: payload: expected"):
+        checking.check_new_jobs([job(), other], NOW_MS)
+
+
 def job(**fields):
     return NewJob(kind="a", pool="cpu", payload=b"{}", **fields)
 

@@ -69,14 +69,16 @@ class Arguments:
 
     def encode_named(self, arguments: Mapping[str, Any], max_bytes: int) -> bytes:
         """Encode arguments that are given by name, as `encode_call` does."""
-        if not isinstance(arguments, Mapping):
+        if type(arguments) is not dict and not isinstance(arguments, Mapping):
             raise self._rejected(
                 "expected a dict of arguments by name, got "
                 f"{type(arguments).__qualname__}"
             )
         # In the signature's order, so that equal arguments are equal bytes.
         ordered = {n: arguments[n] for n in self._shape.names if n in arguments}
-        return self._encode(ordered | dict(arguments), max_bytes)
+        if len(ordered) != len(arguments):
+            ordered |= dict(arguments)
+        return self._encode(ordered, max_bytes)
 
     def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments, typed as annotated.

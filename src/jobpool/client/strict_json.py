@@ -82,10 +82,15 @@ def encode(value: Any) -> bytes:
     except (TypeError, ValueError, OverflowError) as exc:
         raise NotJson(_first_line(exc)) from None
     # Looking closer is slow; these two signs are needed for anything to be wrong.
-    openings = encoded.count(b"[") + encoded.count(b"{")
-    if openings > DEPTH_MAX or b"null" in encoded:
+    if b"null" in encoded or _may_be_deep(encoded):
         refuse_flaws(msgspec.to_builtins(value, enc_hook=to_plain))
     return encoded
+
+
+def _may_be_deep(encoded: bytes) -> bool:
+    if len(encoded) <= DEPTH_MAX:
+        return False
+    return encoded.count(b"[") + encoded.count(b"{") > DEPTH_MAX
 
 
 def refuse_flaws(value: Any) -> None:

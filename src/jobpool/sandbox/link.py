@@ -44,7 +44,6 @@ from jobpool.sandbox.frames import (
     encode,
 )
 
-_RECEIVE_BYTES = 256 * 1024
 TICKET_BYTES = 8
 _DEFERRED = frozenset(signal.valid_signals()) - {
     signal.SIGUSR2,  # the fault handler's, which only writes the stacks
@@ -139,7 +138,8 @@ class Link:
     def take_in(self, *, wait: bool = False) -> None:
         """Receive and sort what the supervisor has sent."""
         try:
-            data = self._socket.recv(_RECEIVE_BYTES, 0 if wait else MSG_DONTWAIT)
+            wanted_bytes = self._decoder.wanted_bytes
+            data = self._socket.recv(wanted_bytes, 0 if wait else MSG_DONTWAIT)
         except BlockingIOError:
             return
         except ConnectionError:
