@@ -8,7 +8,7 @@ from jobpool.supervisor.pace import FIRST_S, LAST_S, Pace
 from jobpool.supervisor.pool import HELD_MAX, Pool
 from jobpool.supervisor.scaler import PoolView, wanted_size
 from jobpool.supervisor.slot import SlotState
-from jobpool.supervisor.tempo import Tempo
+from jobpool.supervisor.tempo import AHEAD_MAX, BRISK_S, Tempo
 from world import pool as pool_settings
 
 GIB = 2**30
@@ -114,3 +114,28 @@ def test_the_faster_the_jobs_the_more_are_leased_at_once(
     for _ in range(16):
         pool.tempo.took(duration_s)
     assert pool.capacity(0.0) == leased + 2
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "ahead"),
+    [
+        (0.0, AHEAD_MAX),
+        (0.0005, AHEAD_MAX),
+        (0.001, 32),
+        (0.0019, 16),
+        (0.0021, 1),
+        (0.099, 1),
+        (0.1, 0),
+    ],
+)
+def test_the_faster_the_jobs_the_more_wait_in_a_child(
+    duration_s: float, ahead: int
+) -> None:
+    """They make up about as much work; of what is not so fast it is one."""
+    tempo = Tempo()
+    assert tempo.ahead == 0
+    for _ in range(8):
+        tempo.took(duration_s)
+    assert tempo.ahead == ahead
+    tempo.took(BRISK_S)
+    assert tempo.ahead == 0

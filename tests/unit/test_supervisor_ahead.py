@@ -7,7 +7,7 @@ import pytest
 from jobpool.sandbox.frames import Ask
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.ahead import ATTEMPT_LEAST_S, ENOUGH, patience_s
-from jobpool.supervisor.pool import AHEAD_MAX
+from jobpool.supervisor.tempo import AHEAD_MAX
 from world import World, done_of, pool
 
 
@@ -17,7 +17,7 @@ def hasty(*, slots: int = 1, jobs: int = 200) -> World:
     for _ in range(16):
         world.job()
         world.ring()
-        world.done(0)
+        world.done(0, duration_s=0.0001)
     for _ in range(jobs):
         world.job()
     world.ring()

@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterable
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import RECALL_AFTER_S
-from jobpool.supervisor.pool import AHEAD_MAX, Pool
+from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import Assigned, Slot, SlotState
 
 ATTEMPT_LEAST_S = 0.00004
 """No attempt, its child's reset included, was seen to take less."""
-_FAST, _BRISK = 1 + AHEAD_MAX, 2
-"""What a child may hold, the running one included, by its tempo."""
 ENOUGH = 4
 """Who has fewer jobs behind the running one is answered at once."""
 
@@ -65,8 +63,8 @@ class Ahead:
     def _may_wait(self, job: Assigned, pool: Pool, slot: Slot) -> bool:
         """Say whether a job's tempo lets it wait in a child that takes so many."""
         tempo = pool.tempo_of(job.lease.kind)
-        are_many = len(slot.queue) < _BRISK and len(pool.backlog) >= pool.size
-        return tempo.fast or (tempo.brisk and are_many)
+        is_one_of_many = tempo.fast or len(pool.backlog) >= pool.size
+        return len(slot.queue) <= tempo.ahead and is_one_of_many
 
     def _may_expire(self, job: Assigned) -> bool:
         """Say whether a job could expire in its child, before it is recalled."""
@@ -83,8 +81,7 @@ class Ahead:
         head = slot.queue[0]
         if head.started_s is None or now_s - head.started_s > RECALL_AFTER_S:
             return 0
-        tempo = pool.tempo_of(head.lease.kind)
-        most = _FAST if tempo.fast else _BRISK if tempo.brisk else 0
+        most = 1 + pool.tempo_of(head.lease.kind).ahead
         return min(most, settings.recycle_jobs - slot.jobs)
 
 

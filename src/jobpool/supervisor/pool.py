@@ -7,10 +7,8 @@ from collections import deque
 from jobpool.core.settings import PoolSettings
 from jobpool.supervisor.pace import Pace
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
-from jobpool.supervisor.tempo import BRISK_S, FAST_S, Tempo
+from jobpool.supervisor.tempo import BRIEFEST_S, BRISK_S, FAST_S, Tempo
 
-AHEAD_MAX = 16
-"""Jobs that a child may hold beyond the running one."""
 HELD_MAX = 384
 """Leased jobs beyond the running ones, at most. While the store stands still one slot
 may begin them all; its ring of marks must remember each until it is settled."""
@@ -20,8 +18,6 @@ BACKLOG_S = 0.064
 RESERVE_S = 0.016
 """What is leased for slots that are free soon makes up so much work, or is one job:
 a few times what a lease takes, for which they would stand still."""
-BRIEFEST_S = 0.0001
-"""Every attempt costs its slot so much, however soon its handler returns."""
 
 _READY = (SlotState.IDLE,)
 _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
@@ -95,7 +91,7 @@ class Pool:
         if self.tempo.fast:
             sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
             backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
-            most = min(busy * AHEAD_MAX + backlog, HELD_MAX)
+            most = min(busy * self.tempo.ahead + backlog, HELD_MAX)
             room += most - sent
         else:
             each = max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))

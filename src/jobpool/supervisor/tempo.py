@@ -12,6 +12,13 @@ FAST_S = 0.002
 """A kind whose jobs end sooner than this may be sent ahead."""
 BRISK_S = 0.1
 """A slot whose attempt ends sooner than this is as good as free."""
+AHEAD_MAX = 64
+"""Jobs that may wait in a child, at most."""
+AHEAD_S = 0.032
+"""About so much work may wait there: of what takes next to nothing many, so that a
+child and its supervisor seldom wait for each other, or run in turns on one core."""
+BRIEFEST_S = 0.0001
+"""Every attempt costs its slot so much, however soon its handler returns."""
 _SAMPLES = 32
 _LOOK_EVERY = 8
 
@@ -25,7 +32,7 @@ class Tempo:
         p95_s: what nearly all of them stayed below.
     """
 
-    __slots__ = ("_count", "_recent", "brisk", "fast", "p95_s")
+    __slots__ = ("_ahead", "_count", "_recent", "brisk", "fast", "p95_s")
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=_SAMPLES)
@@ -33,6 +40,12 @@ class Tempo:
         self.fast = False
         self.brisk = False
         self.p95_s = BRISK_S
+        self._ahead = 0
+
+    @property
+    def ahead(self) -> int:
+        """How many jobs may wait in a child behind one of these."""
+        return self._ahead if self.fast else int(self.brisk)
 
     def took(self, duration_s: float) -> None:
         """Add an attempt's duration; one slow attempt ends the haste at once."""
@@ -43,6 +56,7 @@ class Tempo:
             self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
             self.fast = self.p95_s < FAST_S
             self.brisk = self.p95_s < BRISK_S
+            self._ahead = min(AHEAD_MAX, int(AHEAD_S / max(self.p95_s, BRIEFEST_S)))
         if duration_s >= FAST_S:
             self.fast = False
             if duration_s >= BRISK_S:
