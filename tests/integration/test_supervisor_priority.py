@@ -1,15 +1,23 @@
-"""The loop goes before others, and so does a child that is to die; nobody else."""
+"""Loop and store thread go first, and so does a child that is to die; nobody else."""
 
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
 from jobpool.sandbox.process import HURRY_NICE, ChildProcess
-from jobpool.supervisor.priority import LOOP_NICE, going_first
+from jobpool.supervisor.priority import FIRST_NICE, going_first
 from sandbox_rig import PATIENCE_S, Rig
+from supervising import Site
 from waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="work")
+def work():
+    pass
+"""
 
 
 def niceness(pid=0):
@@ -44,11 +52,25 @@ def test_only_this_thread_goes_first_and_only_for_a_while(allowed):
     """What it starts begins at 0, or every handler would go before the store."""
     with going_first() as is_first:
         assert is_first
-        assert niceness() == LOOP_NICE
+        assert niceness() == FIRST_NICE
         assert niceness_of_a_thread() == 0
         assert niceness_of_a_fork() == 0
     assert niceness() == 0
     assert niceness_of_a_fork() == 0
+
+
+def test_loop_and_store_thread_go_first_and_no_child_does(allowed, tmp_path):
+    """The loop would wait for whoever holds the interpreter's lock."""
+    with Site(tmp_path, APP) as site:
+        supervisor = site.start("cpu=1")
+        site.finish(site.add("work"))
+        child, *_ = site.children()
+        threads = list(Path(f"/proc/{supervisor.pid}/task").iterdir())
+        first = [one for one in threads if niceness(int(one.name)) == FIRST_NICE]
+        assert len(first) == 2 < len(threads)
+        zygote, *_ = site.zygotes(supervisor)
+        assert [niceness(zygote), niceness(child)] == [0, 0]
+        supervisor.stop()
 
 
 def test_a_niceness_of_ones_own_is_kept():

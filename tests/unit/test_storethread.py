@@ -17,13 +17,8 @@ from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import storethread
-from jobpool.supervisor.storethread import (
-    FULL_BATCH,
-    RUSH_S,
-    Inbox,
-    StoreThread,
-    newest_beats,
-)
+from jobpool.supervisor.inbox import FULL_BATCH, Inbox, newest_beats
+from jobpool.supervisor.storethread import RUSH_S, StoreThread
 from storing import ManualClock
 from waiting import wait_until
 

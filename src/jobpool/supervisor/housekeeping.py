@@ -21,7 +21,8 @@ from jobpool.store.base import Store
 from jobpool.store.records import Renewal
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.storethread import Chore, StoreThread
+from jobpool.supervisor.inbox import Chore
+from jobpool.supervisor.storethread import StoreThread
 
 RENEW_SHARE = 3
 """A lease is renewed so many times within its TTL, where no pulse does it."""

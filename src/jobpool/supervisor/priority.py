@@ -1,11 +1,14 @@
-"""Lets the loop go first, so that limits are enforced on time on a busy machine.
+"""Lets the supervisor go first, so that limits are enforced on time on a busy machine.
 
 Theory of operation. Between a deadline and a death the loop is woken three times, and
 each time it waits for its turn beside whatever else wants a core. Where the kernel lets
-us (root, CAP_SYS_NICE, RLIMIT_NICE), the loop's thread alone goes before the others;
-what it starts (threads, zygotes, and so children) begins at 0 again: the kernel sees
-to that (SCHED_FLAG_RESET_ON_FORK). A supervisor that was started with a niceness or a
-policy of its own keeps it, and so does everything below it.
+us (root, CAP_SYS_NICE, RLIMIT_NICE), the loop's thread goes before the others, and so
+does the store thread: if a child took its core while it holds the interpreter's lock,
+the loop would wait for that child. And children that wait for the store's next jobs
+would wait for each other. What these threads start (threads, zygotes, and so children)
+begins at 0 again: the kernel sees to that (SCHED_FLAG_RESET_ON_FORK). A supervisor that
+was started with a niceness or a policy of its own keeps it, and so does everything
+below it.
 
 Source: sched_setattr(2).
 """
@@ -20,7 +23,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-LOOP_NICE = -10
+FIRST_NICE = -10
 _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
 _RESET_ON_FORK = 1
 _SCHED_SETATTR: Mapping[str, int] = {"x86_64": 314, "aarch64": 274}
@@ -32,7 +35,7 @@ def going_first() -> Iterator[bool]:
 
     Where that is not allowed nothing changes.
     """
-    is_first = _is_usual() and _set_nice(LOOP_NICE, _RESET_ON_FORK)
+    is_first = _is_usual() and _set_nice(FIRST_NICE, _RESET_ON_FORK)
     try:
         yield is_first
     finally:

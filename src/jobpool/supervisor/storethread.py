@@ -17,12 +17,11 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.core.job import Progress, Settlement
+from jobpool.core.job import Settlement
 from jobpool.errors import (
     JobpoolError,
     KeyConflict,
@@ -34,10 +33,11 @@ from jobpool.errors import (
 from jobpool.sandbox.frames import Answer
 from jobpool.store.base import Store, is_shared
 from jobpool.store.records import Receipt
-from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.cautions import count_saves, lease, write
+from jobpool.supervisor.inbox import Chore, Inbox, newest_beats
 from jobpool.supervisor.outbox import Outbox
+from jobpool.supervisor.priority import going_first
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
@@ -45,56 +45,6 @@ RETRY_SHARED_S = 0.5
 RUSH_S = 0.004
 """So soon after a commit of settlements, the next one waits for company."""
 LINGER_S = 0.002
-FULL_BATCH = 256
-Chore = Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
-"""Something to be done with the store; returns what is to be posted."""
-
-
-@dataclass(slots=True)
-class Inbox:
-    """What the loop has left for the store, in no particular order."""
-
-    settlements: list[Settlement] = field(default_factory=list)
-    beats: list[Progress] = field(default_factory=list)
-    starts: list[tuple[int, int, str]] = field(default_factory=list)
-    asks: list[m.Enqueue] = field(default_factory=list)
-    lease: m.Lease | None = None
-    cautions: list[cm.Caution] = field(default_factory=list)
-    chores: list[Chore] = field(default_factory=list)
-
-    def take(self, command: m.Command) -> None:
-        """Put a command where it belongs."""
-        match command:
-            case m.Settle():
-                self.settlements.append(command.settlement)
-            case m.Record():
-                self.beats.append(command.progress)
-            case m.NoteStart():
-                start = (command.id, command.token, command.slot_name)
-                self.starts.append(start)
-            case m.Enqueue():
-                self.asks.append(command)
-            case m.Lease():
-                self.lease = command
-            case cm.Clear() | cm.SaveBreaker() | cm.Leaving():
-                self.cautions.append(command)
-            case _:
-                raise TypeError(f"{type(command).__name__} is not the store's")
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether nobody waits for an answer, and more may well be added."""
-        return (
-            self.lease is None
-            and not self.asks
-            and not self.chores
-            and len(self.settlements) < FULL_BATCH
-        )
-
-    def __bool__(self) -> bool:
-        written = self.settlements or self.beats or self.starts or self.cautions
-        is_asked = self.asks or self.lease is not None or self.chores
-        return bool(written or is_asked)
 
 
 class StoreThread(threading.Thread):
@@ -180,8 +130,9 @@ class StoreThread(threading.Thread):
         self.run_root = store.run_root
         self.opened.set()
         try:
-            while (batch := self._next()) is not None:
-                self._serve(store, batch)
+            with going_first():
+                while (batch := self._next()) is not None:
+                    self._serve(store, batch)
         except BaseException as exc:
             self.error = exc
             self._post(m.Stop(f"the store thread failed: {exc!r}"))
@@ -364,22 +315,6 @@ class StoreThread(threading.Thread):
         away_s = self._clock.monotonic_s() - self._trouble_since_s
         self._trouble_since_s = None
         self._post(ev.StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))
-
-
-def newest_beats(beats: Sequence[Progress]) -> list[Progress]:
-    """Merge the beats of each lease into one, so that they cannot pile up."""
-    newest: dict[int, Progress] = {}
-    for beat in beats:
-        before = newest.get(beat.token)
-        if before is not None:
-            beat = Progress(  # noqa: PLW2901 - the merged one takes its place
-                beat.id,
-                beat.token,
-                before.progress if beat.progress is None else beat.progress,
-                before.checkpoint if beat.checkpoint is None else beat.checkpoint,
-            )
-        newest[beat.token] = beat
-    return list(newest.values())
 
 
 def _may_wait(ask: m.Enqueue) -> bool:

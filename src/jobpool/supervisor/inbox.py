@@ -1,0 +1,80 @@
+"""What the loop leaves for the store thread between two of its commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from jobpool.core import events as ev
+from jobpool.core.job import Progress, Settlement
+from jobpool.store.base import Store
+from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor import messages as m
+
+FULL_BATCH = 256
+"""So many settlements are not kept waiting for more."""
+Chore = Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
+"""Something to be done with the store; returns what is to be posted."""
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What the loop has left for the store, in no particular order."""
+
+    settlements: list[Settlement] = field(default_factory=list)
+    beats: list[Progress] = field(default_factory=list)
+    starts: list[tuple[int, int, str]] = field(default_factory=list)
+    asks: list[m.Enqueue] = field(default_factory=list)
+    lease: m.Lease | None = None
+    cautions: list[cm.Caution] = field(default_factory=list)
+    chores: list[Chore] = field(default_factory=list)
+
+    def take(self, command: m.Command) -> None:
+        """Put a command where it belongs."""
+        match command:
+            case m.Settle():
+                self.settlements.append(command.settlement)
+            case m.Record():
+                self.beats.append(command.progress)
+            case m.NoteStart():
+                start = (command.id, command.token, command.slot_name)
+                self.starts.append(start)
+            case m.Enqueue():
+                self.asks.append(command)
+            case m.Lease():
+                self.lease = command
+            case cm.Clear() | cm.SaveBreaker() | cm.Leaving():
+                self.cautions.append(command)
+            case _:
+                raise TypeError(f"{type(command).__name__} is not the store's")
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether nobody waits for an answer, and more may well be added."""
+        return (
+            self.lease is None
+            and not self.asks
+            and not self.chores
+            and len(self.settlements) < FULL_BATCH
+        )
+
+    def __bool__(self) -> bool:
+        written = self.settlements or self.beats or self.starts or self.cautions
+        is_asked = self.asks or self.lease is not None or self.chores
+        return bool(written or is_asked)
+
+
+def newest_beats(beats: Sequence[Progress]) -> list[Progress]:
+    """Merge the beats of each lease into one, so that they cannot pile up."""
+    newest: dict[int, Progress] = {}
+    for beat in beats:
+        before = newest.get(beat.token)
+        if before is not None:
+            beat = Progress(  # noqa: PLW2901 - the merged one takes its place
+                beat.id,
+                beat.token,
+                before.progress if beat.progress is None else beat.progress,
+                before.checkpoint if beat.checkpoint is None else beat.checkpoint,
+            )
+        newest[beat.token] = beat
+    return list(newest.values())
