@@ -106,7 +106,7 @@ def test_what_is_not_known_to_be_brisk_waits_in_no_child() -> None:
         world.job(kind="cpu.other")
     world.ring()
     assert [ahead(world, 0), ahead(world, 1)] == [[], []]
-    assert len(waiting(world)) == cpu(world).size
+    assert len(waiting(world)) == 2 * cpu(world).size
 
 
 def test_nothing_is_leased_behind_what_already_lasts() -> None:

@@ -89,14 +89,13 @@ class Pool:
         free = max(0, min(able, self.size - busy - dying))
         room = free - len(self.backlog) - self.asked
         if self.tempo.fast:
-            sent = sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
             backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
             most = min(busy * self.tempo.ahead + backlog, HELD_MAX)
-            room += most - sent
         else:
             each = max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
-            most = self._free_soon(now_s) * each
-            room += most
+            most = self._free_soon(now_s) * (1 + each)  # one may wait in its child
+        if most:
+            room += most - sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
         # Rather one large request than many small ones, unless a slot is waiting.
         return room if room >= max(1, most // 2) or (free and room > 0) else 0
 
