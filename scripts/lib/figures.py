@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -53,6 +53,7 @@ def main() -> None:
     import figures_deaths as deaths  # noqa: PLC0415 - it imports this module
     import figures_executor as executor  # noqa: PLC0415 - it imports this module
     import figures_limits as limits  # noqa: PLC0415 - it imports this module
+    import figures_neighbours as neighbours  # noqa: PLC0415 - it imports this module
     import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
     import figures_queue as queue  # noqa: PLC0415 - it imports this module
 
@@ -67,6 +68,7 @@ def main() -> None:
         "deaths": deaths.mixed_deaths,
         "executor": executor.throughput,
         "children": children.cost,
+        "neighbours": neighbours.slowed,
     }
     stores = {
         "sqlite": (on_sqlite, sqlite_store, read_sqlite),
@@ -103,7 +105,9 @@ def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
         "--kills", type=int, default=100, help="kills of each kind, hogs of each kind"
     )
     parser.add_argument("--jobs", type=int, default=30_000, help="no-op jobs")
-    parser.add_argument("--rounds", type=int, default=5, help="of the executors")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="of the executors, and of neighbours"
+    )
     parser.add_argument(
         "--submits", type=int, default=10_000, help="calls in a round of the executors"
     )
@@ -300,7 +304,9 @@ def read_sqlite(url: str, sql: str, kind: str) -> list[dict[str, object]]:
 
 
 @contextmanager
-def supervisor(directory: Path, pools: str) -> Iterator[subprocess.Popen[bytes]]:
+def supervisor(
+    directory: Path, pools: str, app: Path = APP
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a real supervisor."""
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -311,7 +317,7 @@ def supervisor(directory: Path, pools: str) -> Iterator[subprocess.Popen[bytes]]
                 "--pools",
                 pools,
                 "--app",
-                str(APP),
+                str(app),
                 "--log-level",
                 "error",
             ],
@@ -329,9 +335,12 @@ def supervisor(directory: Path, pools: str) -> Iterator[subprocess.Popen[bytes]]
 
 def spread(values: list[float]) -> str:
     """Write median, 99th percentile and maximum."""
-    ranked = sorted(values)
-    p99 = ranked[math.ceil(0.99 * len(ranked)) - 1]  # nearest rank
-    return f"{statistics.median(ranked):.2f} / {p99:.2f} / {ranked[-1]:.2f}"
+    return f"{statistics.median(values):.2f} / {p99(values):.2f} / {max(values):.2f}"
+
+
+def p99(values: Sequence[float]) -> float:
+    """Return the 99th percentile, by nearest rank."""
+    return sorted(values)[math.ceil(0.99 * len(values)) - 1]
 
 
 def check(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads as assert
