@@ -19,7 +19,7 @@ def scratch(tmp_path, monkeypatch):
     """A directory of this process, which gets its own back afterwards."""
     monkeypatch.setenv("TMPDIR", "")
     monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
-    return Scratch(tmp_path / "cpu-0")
+    return Scratch(str(tmp_path / "cpu-0"))
 
 
 def settle(scratch, monkeypatch, ticks=1.1):

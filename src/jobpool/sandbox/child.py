@@ -43,6 +43,7 @@ from jobpool.sandbox.frames import (
 )
 from jobpool.sandbox.link import Link
 from jobpool.sandbox.marks import Marks
+from jobpool.sandbox.parting import Parting
 from jobpool.sandbox.procfs import statm_bytes
 from jobpool.sandbox.readable import needed_paths
 from jobpool.sandbox.report import failed, raised
@@ -142,7 +143,7 @@ class Child:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._peak_reset = _open_peak_reset()
         self._cpu_s = 0.0
-        self._baseline: Baseline | None = None
+        self._baseline: Baseline | Parting | None = None
         self._surprise = ""
         """What a part of the present attempt has left behind."""
 
@@ -173,7 +174,8 @@ class Child:
         )
         confine.set_limits(lockdown.data_bound_bytes(self._go))
         application.start_child()
-        self._baseline = Baseline(self._fds.output, self._fds.stack, scratch)
+        state = Parting if self._go.is_for_one else Baseline
+        self._baseline = state(self._fds.output, self._fds.stack, scratch)
         self._baseline.restore()
         self._forget_peak()
         self._cpu_s = _cpu_s(resource.getrusage(resource.RUSAGE_SELF))
@@ -191,11 +193,11 @@ class Child:
                     link.send(done)
             except OSError:
                 return  # the supervisor is gone; the mark says that we had it
-            if done.surprise:
+            if done.surprise or self._go.is_for_one:
                 self._await_end()
 
     def _await_end(self) -> None:
-        """Begin nothing more in this process: the supervisor is replacing it."""
+        """Begin nothing more in this process: the supervisor replaces it."""
         while not (self._link.ended or self._link.retiring):
             self._link.take_in(wait=True)
 

@@ -12,6 +12,7 @@ connection corrupt it.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed does not know it
 import contextlib
 import faulthandler
 import io
@@ -59,13 +60,27 @@ def bury_sockets(fds: Iterable[int]) -> None:
 def redirect(output_fd: int) -> None:
     """Read from /dev/null, write to the output capture, line by line."""
     point_input()
-    # multiprocess gave the zygote a sys.stdin on a descriptor that is closed here.
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
     point_output(output_fd)
+    set_streams()
+
+
+def set_streams() -> None:
+    """Let Python's standard streams be fit for a child; most are since its zygote."""
+    if not _reads_stdin(sys.stdin):  # multiprocess may have it on another descriptor
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        if isinstance(stream, io.TextIOWrapper) and not (
+            stream.line_buffering and stream.errors == "backslashreplace"
+        ):
             # A crash shall not take what was printed before it along.
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def _reads_stdin(stream: object) -> bool:
+    try:
+        return isinstance(stream, io.TextIOWrapper) and stream.fileno() == 0
+    except (OSError, ValueError):  # it is closed, or of no file
+        return False
 
 
 def point_input() -> None:
@@ -116,11 +131,12 @@ def set_signals(
     soft_memory: Callable[[int, FrameType | None], Any],
 ) -> None:
     """Leave ending to the supervisor, and listen for the soft limits."""
-    signal.signal(signal.SIGTERM, ignore_signal)
-    signal.signal(signal.SIGINT, ignore_signal)
-    signal.signal(signal.SIGUSR1, soft_timeout)
-    signal.signal(signal.SIGURG, soft_memory)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Not by way of the enums: each child would pay for their first use.
+    _signal.signal(signal.SIGTERM, ignore_signal)
+    _signal.signal(signal.SIGINT, ignore_signal)
+    _signal.signal(signal.SIGUSR1, soft_timeout)
+    _signal.signal(signal.SIGURG, soft_memory)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 def release_signals() -> None:

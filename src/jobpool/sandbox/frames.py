@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -118,6 +119,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """The child's own; "": it has none and stays in its zygote's."""
     hidden: tuple[str, ...] = ()
     """Files and directories that an enclosed child must not see."""
+    is_for_one: bool = False
+    """It gets one job: nothing that its handler leaves behind is met by another."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True):
@@ -242,6 +245,15 @@ def encode(message: Any) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
+@cache
+def prepared(expected: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Return what decodes these types, made once: that takes longer than most jobs.
+
+    A zygote does it for its children, which are copies of it.
+    """
+    return msgspec.msgpack.Decoder(expected)
+
+
 class Decoder:
     """Turns received bytes into messages of the expected types.
 
@@ -250,7 +262,7 @@ class Decoder:
     """
 
     def __init__(self, expected: Any) -> None:
-        self._decoder = msgspec.msgpack.Decoder(expected)
+        self._decoder = prepared(expected)
         self._buffer = bytearray()
 
     @property

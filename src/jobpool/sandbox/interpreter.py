@@ -22,7 +22,6 @@ class Interpreter:
 
     def __init__(self) -> None:
         self._settings = _settings()
-        self._trace, self._profile = sys.gettrace(), sys.getprofile()
         self._threads_trace = threading.gettrace()
         self._threads_profile = threading.getprofile()
         self._arithmetic = Arithmetic()
@@ -32,10 +31,6 @@ class Interpreter:
     def restore(self) -> None:
         """Put back what differs."""
         # By identity, and first: what a handler has set may call itself equal.
-        if sys.gettrace() is not self._trace:
-            sys.settrace(self._trace)
-        if sys.getprofile() is not self._profile:
-            sys.setprofile(self._profile)
         if threading.gettrace() is not self._threads_trace:
             threading.settrace(self._threads_trace)
         if threading.getprofile() is not self._threads_profile:

@@ -42,6 +42,7 @@ from jobpool.sandbox.frames import (
     RunJob,
     ToChild,
     encode,
+    prepared,
 )
 
 TICKET_BYTES = 8
@@ -53,6 +54,7 @@ _DEFERRED = frozenset(signal.valid_signals()) - {
     signal.SIGILL,
     signal.SIGABRT,
 }
+prepared(ToChild)  # before there are children
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -62,11 +61,11 @@ def make_scratch(go: Go, lockdown: Lockdown, needed: Sequence[str]) -> Scratch |
     if not _is_enclosed(lockdown):
         return Scratch(path)
     uid = enclosure.own_user(lockdown.enclosure)
-    path.mkdir(0o700, parents=True, exist_ok=True)
+    os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103 - a str here
     writable = lockdown.write or ()
     view.enter(
         view.View(
-            str(path),
+            path,
             (*needed, *lockdown.read, *writable),
             hidden=go.hidden,
             writable=writable,
@@ -75,7 +74,7 @@ def make_scratch(go: Go, lockdown: Lockdown, needed: Sequence[str]) -> Scratch |
         )
     )
     enclosure.be_nobody_special(uid)
-    return Scratch(Path(view.OWN), is_home=True)
+    return Scratch(view.OWN, is_home=True)
 
 
 def apply(lockdown: Lockdown, scratch: str | None) -> None:

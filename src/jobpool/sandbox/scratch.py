@@ -20,7 +20,6 @@ import stat
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from jobpool.sandbox.removal import remove_tree
 
@@ -37,9 +36,9 @@ _Seen = tuple[int, int, int]
 _NOTHING: _Seen = (0, 0, -1)
 
 
-def scratch_path(tmp_root: str, slot_name: str) -> Path:
+def scratch_path(tmp_root: str, slot_name: str) -> str:
     """Return the temporary directory of a slot: ``cpu/0`` gives ``<root>/cpu-0``."""
-    return Path(tmp_root, slot_name.replace("/", "-"))
+    return os.path.join(tmp_root, slot_name.replace("/", "-"))  # noqa: PTH118 - a str here
 
 
 class Scratch:
@@ -50,8 +49,8 @@ class Scratch:
         is_home: this process lives in it: HOME, and the working directory.
     """
 
-    def __init__(self, path: Path, *, is_home: bool = False) -> None:
-        self._first = self._path = str(path)
+    def __init__(self, path: str, *, is_home: bool = False) -> None:
+        self._first = self._path = path
         self._is_home = is_home
         self._seen, self._seen_s = _NOTHING, 0.0
         """What it was when it was found empty, and since when (monotonic)."""

@@ -8,20 +8,12 @@ no prctl(2), and comes by `deeds` when it sets a limit or a user.
 
 from __future__ import annotations
 
-import builtins
 import ctypes
-import gc
-import json
 import os
 import resource
-import signal
 import sys
-import threading
-import time
 from collections.abc import Callable
 from functools import partial
-from operator import itemgetter
-from types import ModuleType
 from typing import Any
 
 from jobpool.sandbox import deeds
@@ -39,23 +31,6 @@ _LIMITS = (
     resource.RLIMIT_NPROC,
     resource.RLIMIT_STACK,
 )
-_FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
-    (builtins, ""),
-    (gc, "disable enable isenabled"),
-    (json, "dump dumps load loads"),
-    (
-        os,
-        (
-            "_exit chdir close dup2 fork fstat getcwd getpid kill listdir lstat "
-            "makedirs mkdir open pipe pread pwrite read remove rename rmdir scandir "
-            "stat umask unlink waitpid write"
-        ),
-    ),
-    (signal, "getsignal getitimer pthread_sigmask setitimer signal"),
-    (threading, "Thread active_count current_thread enumerate"),
-    (time, "monotonic perf_counter sleep time"),
-)
-"""What everybody's code stands on, ours as well: all of a module, or these names."""
 _prctl = ctypes.CDLL(None).prctl  # once: each child would pay for it
 
 
@@ -98,8 +73,6 @@ class Traits:
     """The traits of this process as they are now, to be compared with later ones."""
 
     def __init__(self) -> None:
-        self._foundations = [_Foundation(*one) for one in _FOUNDATIONS]
-        self._intact = [(one.look, one.look()) for one in self._foundations]
         self._finders = list(sys.meta_path)
         self._modules = len(sys.modules)
         self._priority = os.getpriority(os.PRIO_PROCESS, 0)
@@ -110,19 +83,6 @@ class Traits:
         self._watched = _Watch(_WATCHED)
         self._watched_after_deeds = _Watch(_WATCHED_AFTER_DEEDS)
         self._descriptors = self._open_descriptors()
-
-    def mend(self) -> str:
-        """Put back what our own code needs to go on; name it. First of all."""
-        try:
-            for look, intact in self._intact:
-                if look() != intact:
-                    break
-            else:
-                return ""
-        except KeyError:
-            pass  # a name is gone; it is put back below
-        replaced = [name for one in self._foundations for name in one.mend()]
-        return f"it replaced {', '.join(replaced[:5])}" if replaced else ""
 
     def changes(self, *, by_foreign_code: bool) -> str:
         """Name what only the kernel or the handler could undo.
@@ -179,32 +139,3 @@ class _Watch:
         answers = zip(self._names, now, self._before, strict=True)
         changed = (what for what, one, before in answers if one != before)
         return [f"it changed {what}" for what in dict.fromkeys(changed)]
-
-
-class _Foundation:
-    """The functions and classes of a module that a handler is not to replace.
-
-    What is added is no matter: libraries do that when they are first used.
-    """
-
-    def __init__(self, module: ModuleType, names: str) -> None:
-        self._module = vars(module)
-        # What the interpreter itself binds anew, such as "_", is no function.
-        wanted = names.split() or [n for n, v in self._module.items() if callable(v)]
-        self._names = {name: self._module[name] for name in wanted}
-        self.look: Callable[[], object] = (
-            partial(itemgetter(*wanted), self._module)
-            if names
-            else partial(list, self._module.values())
-        )
-        """Finds the same as before while nothing was replaced; else look closer."""
-
-    def mend(self) -> list[str]:
-        """Put back what is missing or another; return its names."""
-        changed = [
-            name
-            for name, value in self._names.items()
-            if self._module.get(name) is not value
-        ]
-        self._module.update(self._names)
-        return [f"{self._module['__name__']}.{name}" for name in changed]

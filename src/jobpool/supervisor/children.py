@@ -157,6 +157,7 @@ class Children:
                 lockdown=process.lockdown,
                 queue_depth_max=settings.queue_depth_max,
                 cgroup=process.group.path if process.group else "",
+                is_for_one=pool.recycle_jobs == 1,
                 hidden=(*files_of(settings.store), str(self._run.path.parent)),
             )
         )

@@ -1,0 +1,163 @@
+"""What must be in order after an attempt, whatever comes next in its process.
+
+Our own code goes on there, if only to report the attempt's end, and an attempt has
+ended only when nothing of it runs any more. What else a handler changed matters to
+those that follow in the same process (`reset`); where none follows, this is all.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # typeshed does not know it
+import _thread
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from jobpool.sandbox import confine
+from jobpool.sandbox.foundations import Foundations
+from jobpool.sandbox.procfs import command_name, listed_children_of
+from jobpool.sandbox.scratch import Scratch
+from jobpool.sandbox.streams import Streams
+
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_SIGNALS = sorted(
+    signal.valid_signals()
+    - {signal.SIGKILL, signal.SIGSTOP, signal.SIGUSR2}
+    - set(range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
+)
+GRACE_S = 0.02
+"""For a thread or process that is ending anyway."""
+_GRACE_STEP_S = 0.001
+_NAMED_MAX = 5
+_count_threads = _thread._count  # noqa: SLF001 - the cheap one; before a handler has it
+_waitpid = ctypes.CDLL(None).waitpid  # having no children is no exception here
+
+
+class Parting:
+    """The state that our own code needs, taken when the child's hooks have run.
+
+    Args:
+        output_fd: the output capture.
+        stack_fd: the capture of the fault handler.
+        scratch: the temporary directory, if there is one.
+    """
+
+    def __init__(self, output_fd: int, stack_fd: int, scratch: Scratch | None) -> None:
+        self._foundations = Foundations()
+        self._streams = Streams(output_fd)
+        self._stack_fd = stack_fd
+        self._scratch = scratch
+        self._handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
+        self._on_usr2 = _signal.getsignal(signal.SIGUSR2)
+        self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+        self._wakeup_fd = _signal.set_wakeup_fd(-1)
+        _signal.set_wakeup_fd(self._wakeup_fd)
+        self._trace, self._profile = sys.gettrace(), sys.getprofile()
+        self._recursion = sys.getrecursionlimit()
+        self._thread_count = _count_threads()
+        self._threads = set(threading.enumerate())
+        self._children = set(listed_children_of(os.getpid()))
+
+    def restore(self) -> tuple[bytes, str]:
+        """Put in order what the end of the last attempt needs.
+
+        Returns:
+            As `Baseline.restore`.
+        """
+        surprises = [self.compose(), *self.left_running()]
+        output = self.take_output()
+        if self._scratch is not None:
+            self._scratch.clean()
+        return output, "; ".join(filter(None, surprises))
+
+    def compose(self) -> str:
+        """Let our own code be itself again; name what was replaced. First of all."""
+        replaced = self._foundations.mend()
+        sys.audit("jobpool.reset")  # who raises at every event raises at ours: here
+        self._restore_signals()
+        # By identity: what a handler has set may call itself equal.
+        if sys.gettrace() is not self._trace:
+            sys.settrace(self._trace)
+        if sys.getprofile() is not self._profile:
+            sys.setprofile(self._profile)
+        if sys.getrecursionlimit() != self._recursion:
+            sys.setrecursionlimit(self._recursion)
+        return replaced
+
+    def left_running(self) -> tuple[str, str]:
+        """Name the threads and the processes that go on without their attempt."""
+        return self._left_threads(), self._left_processes()
+
+    def take_output(self) -> bytes:
+        """Put the streams back; return the tail of what the attempt wrote."""
+        output = self._streams.take_output()
+        if os.lseek(self._stack_fd, 0, os.SEEK_END):
+            os.ftruncate(self._stack_fd, 0)
+        return output
+
+    def _restore_signals(self) -> None:
+        """A handler's own timer must not fire in our code."""
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+        for timer in _TIMERS:
+            if _signal.getitimer(timer)[0]:
+                _signal.setitimer(timer, 0)
+        handlers = [*map(_signal.getsignal, _SIGNALS)]
+        if handlers != self._handlers:
+            for signum, handler in zip(_SIGNALS, self._handlers, strict=True):
+                if handler is not None:
+                    _signal.signal(signum, handler)
+        if _signal.getsignal(signal.SIGUSR2) is not self._on_usr2:
+            # Ours is C code of which Python does not know: it must be put in anew.
+            _signal.signal(signal.SIGUSR2, self._on_usr2)
+            faulthandler.unregister(signal.SIGUSR2)
+            confine.write_stacks_to(self._stack_fd)
+        _signal.set_wakeup_fd(self._wakeup_fd)
+        faulthandler.cancel_dump_traceback_later()  # it may end the process
+        if not faulthandler.is_enabled():
+            confine.write_stacks_to(self._stack_fd)
+
+    def _left_threads(self) -> str:
+        if _count_threads() <= self._thread_count:
+            return ""
+        if not _still_there_after_grace(lambda: _count_threads() > self._thread_count):
+            return ""
+        left = set(threading.enumerate()) - self._threads
+        names = listed(sorted(thread.name for thread in left)) or "without a name"
+        return f"it left threads running: {names}"
+
+    def _left_processes(self) -> str:
+        if not self._has_children() or not _still_there_after_grace(self._has_children):
+            return ""
+        left = set(listed_children_of(os.getpid())) - self._children
+        names = listed([f"{command_name(pid)} (pid {pid})" for pid in sorted(left)])
+        return f"it left processes running: {names}" if left else ""
+
+    def _has_children(self) -> bool:
+        """Reap what has ended; say whether anything is left that the hooks did not."""
+        while (ended := _waitpid(-1, None, os.WNOHANG)) > 0:
+            pass
+        if ended < 0:  # it has none
+            return False
+        if not self._children:
+            return True
+        return not self._children.issuperset(listed_children_of(os.getpid()))
+
+
+def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + GRACE_S
+    while is_there():
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(_GRACE_STEP_S)
+    return False
+
+
+def listed(names: list[str]) -> str:
+    """Return the first of these names, and how many more there are."""
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
