@@ -20,7 +20,7 @@ from jobpool.core.settings import Settings
 from jobpool.errors import JobpoolError, StoreError
 from jobpool.sandbox.fence import LATELY_S
 from jobpool.store.base import Store
-from jobpool.supervisor import housekeeping, pace, pulse, reclaim
+from jobpool.supervisor import housekeeping, pace, pulse, reclaim, storethread
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.entry import Entry
 from jobpool.supervisor.housekeeping import Housekeeping
@@ -360,6 +360,7 @@ def in_virtual_time(kernel: Kernel) -> Iterator[None]:
         (serve, "Zygotes"): _zygotes,
         (serve, "Children"): SimChildren,
         (serve, "going_first"): contextlib.nullcontext,
+        (storethread, "going_first"): contextlib.nullcontext,
         (serve, "Fence"): _Fence,
         (reclaim, "prove_dead"): prove_dead,
         (reclaim, "remove_run"): remove_run,

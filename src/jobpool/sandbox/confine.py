@@ -60,20 +60,18 @@ def bury_sockets(fds: Iterable[int]) -> None:
 def redirect(output_fd: int) -> None:
     """Read from /dev/null, write to the output capture, line by line."""
     point_input()
+    read_stdin()
     point_output(output_fd)
-    set_streams()
-
-
-def set_streams() -> None:
-    """Let Python's standard streams be fit for a child; most are since its zygote."""
-    if not _reads_stdin(sys.stdin):  # multiprocess may have it on another descriptor
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and not (
-            stream.line_buffering and stream.errors == "backslashreplace"
-        ):
+        if isinstance(stream, io.TextIOWrapper):
             # A crash shall not take what was printed before it along.
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def read_stdin() -> None:
+    """Let sys.stdin read from stdin. A child's does so since it was a zygote's."""
+    if not _reads_stdin(sys.stdin):  # multiprocess may have it on another descriptor
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
 
 
 def _reads_stdin(stream: object) -> bool:

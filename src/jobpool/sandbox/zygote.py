@@ -47,7 +47,7 @@ from jobpool.sandbox.application import load_application
 from jobpool.sandbox.cgroupplace import NoCgroupError
 from jobpool.sandbox.channel import ClosedChannel
 from jobpool.sandbox.child import ChildFds, Inheritance, child_main
-from jobpool.sandbox.confine import close_fds, ignore_signal, set_streams
+from jobpool.sandbox.confine import close_fds, ignore_signal, read_stdin
 from jobpool.sandbox.fence import Fence
 from jobpool.sandbox.forking import fork_child, watch_hooks
 from jobpool.sandbox.forksafety import check_fork_safety
@@ -107,7 +107,7 @@ class Zygote:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _forget_tracker()
         os.dup2(2, 1)  # what an import prints is no output of the command
-        set_streams()
+        read_stdin()
         self._control = control
         self._supervisor = parent_process().pid
         self._ours = frozenset(_open_fds()) - frozenset(_STANDARD_FDS)
