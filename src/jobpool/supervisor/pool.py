@@ -91,13 +91,15 @@ class Pool:
         if self.tempo.fast:
             backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
             most = min(busy * self.tempo.ahead + backlog, HELD_MAX)
+            enough = most // 4  # the children work on, while a commit gets these
         else:
             each = max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
             most = self._free_soon(now_s) * (1 + each)  # one may wait in its child
+            enough = most // 2
         if most:
             room += most - sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
         # Rather one large request than many small ones, unless a slot is waiting.
-        return room if room >= max(1, most // 2) or (free and room > 0) else 0
+        return room if room >= max(1, enough) or (free and room > 0) else 0
 
     def _free_soon(self, now_s: float) -> int:
         """Return how many slots run an attempt that is about to end."""
