@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 CHUNK_BYTES = 65536
 CLOSE_S_MAX = 10
+TURNS = 10
 UP, DOWN = "up", "down"  # to the server; to the client
 
 
@@ -198,10 +199,12 @@ class CuttingProxy:
 
     async def _end(self) -> None:
         await self._stop_listening()
+        await _turns()  # who was accepted just now gets its task
         await self._cut_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _turns()  # what was aborted is closed
 
     def _cut(self, link: Link) -> None:
         self.cuts += 1
@@ -281,6 +284,12 @@ class CuttingProxy:
             return False
         self._pattern = None
         return True
+
+
+async def _turns() -> None:
+    """Let the loop do what it has put off: that takes it a few turns."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
