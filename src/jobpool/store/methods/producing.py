@@ -96,6 +96,9 @@ class Producing(ABC):
         if not fresh:
             return [_stored(answer) for answer in answers if answer is not None]
         inserted = self._admit(session, fresh)
+        stored = [one for one in inserted if one is not None]
+        if len(stored) == len(jobs):  # most often: nothing stands against any of them
+            return stored
         beaten = [job for job, one in zip(fresh, inserted, strict=True) if one is None]
         if beaten and not tries:
             raise StoreUnavailable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from jobpool.core.job import Enqueued, NewJob, Settlement
 from jobpool.errors import StoreRefused
@@ -40,10 +41,10 @@ def insert(
     rows, states = job_rows(jobs, now_ms)
     if rows.count(rows[0]) == len(rows):
         alike = dict(zip(_NAMES, rows[0], strict=True))
-        stored = session.rows("insert_alike", count=len(rows), now_ms=now_ms, **alike)
+        ids: Sequence[int] = _insert_alike(session, len(rows), now_ms=now_ms, **alike)
     else:
         stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
-    ids = sorted(job_id for (job_id,) in stored)
+        ids = sorted(job_id for (job_id,) in stored)
     blobs = Blobs()
     places = [
         (job_id, *blobs.add(job.payload)) for job_id, job in zip(ids, jobs, strict=True)
@@ -53,6 +54,25 @@ def insert(
         Enqueued(job_id, created=True, state=state)
         for job_id, state in zip(ids, states, strict=True)
     ]
+
+
+def _insert_alike(session: Session, count: int, **fields: Any) -> Sequence[int]:
+    """Store so many jobs that are alike; return their ids.
+
+    Raises:
+        StoreRefused: others came between them; the transaction has to be undone.
+    """
+    highest: int = session.value("highest_id") if count > 1 else 0
+    session.run("insert_alike", count=count, **fields)
+    last: int = session.value("last_id")
+    if count > 1 and last != highest + count:
+        raise StoreRefused(
+            f"{count} new jobs of {session.place} did not get the ids from "
+            f"{highest + 1} to {highest + count}: the last one is {last}. Something "
+            "else stores jobs whenever one is stored: remove that trigger; nothing was "
+            "enqueued"
+        )
+    return range(last - count + 1, last + 1)
 
 
 def lease_jobs(

@@ -77,21 +77,32 @@ RETURNING +id
 
 -- name: insert_alike
 -- As insert_jobs, for :count jobs that differ in their payloads only: to take thirteen
--- values out of each row costs more than to store it.
+-- values out of each row costs more than to store it. To return each id costs a quarter
+-- of it: they follow highest_id, up to last_id.
+INSERT INTO jobpool_jobs (
+  kind, pool, state, priority, key, unique_text, tenant,
+  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms
+)
 WITH RECURSIVE place (number) AS (
   SELECT 1
   UNION ALL
   SELECT number + 1 FROM place WHERE number < :count
 )
-INSERT INTO jobpool_jobs (
-  kind, pool, state, priority, key, unique_text, tenant,
-  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms
-)
 SELECT
   :kind, :pool, :state, :priority, :key, :unique_text, :tenant,
   :max_attempts, :timeout_s, :memory_bytes, :now_ms, :run_at_ms, :expires_at_ms
 FROM place
-RETURNING +id
+
+-- name: highest_id
+-- What AUTOINCREMENT counts on from.
+SELECT max(
+  coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'), 0),
+  coalesce((SELECT max(id) FROM jobpool_jobs), 0)
+)
+
+-- name: last_id
+-- Of the last row that a statement of this connection's, and no trigger, has stored.
+SELECT last_insert_rowid()
 
 -- name: insert_payloads
 -- :rows holds [id, first byte from 1, length] within :blobs: bytes stay exact.

@@ -1,0 +1,76 @@
+"""Jobs that are stored together know their ids, whatever a hand did to the file."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from jobpool.errors import StoreRefused
+from jobpool.store import open_store
+from storing import new_job
+
+MANY = 5
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def store(path):
+    store = open_store(f"sqlite:///{path}")
+    yield store
+    store.close()
+
+
+def by_hand(path, *statements):
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def stored(store, count=MANY):
+    """Store jobs that differ in their payloads; return what the store has of them."""
+    payloads = [b'{"n": %d}' % number for number in range(count)]
+    answers = store.enqueue([new_job(payload=one) for one in payloads])
+    assert [store.payload(answer.id) for answer in answers] == payloads
+    return [answer.id for answer in answers]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1",
+        "DELETE FROM jobpool_jobs WHERE id > 3",
+        "DELETE FROM sqlite_sequence WHERE name = 'jobpool_jobs'",
+        "UPDATE sqlite_sequence SET seq = 70 WHERE name = 'jobpool_jobs'",
+        "UPDATE sqlite_sequence SET seq = 2 WHERE name = 'jobpool_jobs'",
+    ],
+)
+def test_each_job_has_its_own_payload(store, path, statement):
+    """Ids grow, and never come twice."""
+    before = stored(store)
+    by_hand(path, statement)
+    after = stored(store)
+    assert after == sorted(after)
+    assert not set(before[:3]) & set(after)
+
+
+TRIGGER = """
+CREATE TRIGGER follow_up AFTER INSERT ON jobpool_jobs WHEN NEW.kind <> 'other'
+BEGIN
+  INSERT INTO jobpool_jobs (kind, pool, state, created_at_ms, run_at_ms)
+  VALUES ('other', 'cpu', 'runnable', 1, 1);
+END
+"""
+
+
+def test_what_a_trigger_puts_between_them_is_refused(store, path):
+    """Payloads would go to the wrong jobs. One alone has nothing between."""
+    by_hand(path, TRIGGER)
+    with pytest.raises(StoreRefused, match="remove that trigger; nothing was enqueued"):
+        store.enqueue([new_job() for _ in range(MANY)])
+    with closing(sqlite3.connect(path)) as reader:
+        assert reader.execute("SELECT count(*) FROM jobpool_jobs").fetchone() == (0,)
+    stored(store, count=1)
