@@ -169,5 +169,6 @@ NEVER = {
     "recovery: huey, pgqueuer": "the crashed slot does not come back within seconds, "
     "or at all",
     "fresh child: celery, huey, pgqueuer, loky": "they reuse, as they are run here",
-    "1 MiB results and 1 GiB of output beside others": "there is no scenario for it",
+    "1 MiB results, 1 GiB of output beside others": "see scripts/figures --only "
+    "neighbours",
 }
