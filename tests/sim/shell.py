@@ -126,6 +126,7 @@ class SimChildren:
         self._buried: dict[int, list[int]] = {}
         self._forking: set[int] = set()
         self.watch = _Watch()
+        self.is_sending = False  # nothing here waits for room in a socket
         zygotes.run = self.run
         zygotes.on_fork_failed = self._fork_failed
 

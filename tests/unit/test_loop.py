@@ -11,6 +11,7 @@ import pytest
 from jobpool.core.clock import SystemClock
 from jobpool.core.job import JobState, Settlement
 from jobpool.errors import JobpoolBug
+from jobpool.supervisor import loop
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.loop import Loop
 
@@ -77,3 +78,49 @@ def test_an_end_is_left_with_the_store_although_the_turn_breaks_off() -> None:
     with pytest.raises(JobpoolBug):
         stage.loop.run()
     assert stage.left == [[settle(1)]]
+
+
+@pytest.mark.parametrize(("is_sending", "gather_s"), [(False, 0.5), (True, 0.0)])
+def test_ends_gather_only_while_sockets_have_taken_what_was_sent(
+    monkeypatch: pytest.MonkeyPatch, is_sending: bool, gather_s: float
+) -> None:
+    """Else a child may have nothing to do, however much is on its way to it."""
+    waits: list[float] = []
+    monkeypatch.setattr(loop, "patience_s", lambda _pools: 0.5)
+    parts: Any = SimpleNamespace(
+        is_sending=is_sending,
+        begin_watch=None,
+        next_s=lambda: 9.0,
+        look=lambda _now_s: None,
+    )
+    machine: Any = SimpleNamespace(pools={}, next_deadline_s=lambda: 9.0, step=None)
+    reactor: Any = Idle(waits)
+    turning = loop.Loop(
+        machine,
+        reactor,
+        store=parts,
+        children=parts,
+        zygotes=parts,
+        observer=parts,
+    )
+    turning._turn()
+    assert waits == [gather_s]
+
+
+class Idle:
+    """A reactor in which nothing happens."""
+
+    def __init__(self, waits: list[float]) -> None:
+        self.clock = SystemClock()
+        self._waits = waits
+
+    def __len__(self) -> int:
+        return 0
+
+    def now_s(self) -> float:
+        """Return no particular time."""
+        return 1.0
+
+    def wait(self, _until_s: float, gather_s: float = 0.0) -> None:
+        """Note how long ends may gather."""
+        self._waits.append(gather_s)

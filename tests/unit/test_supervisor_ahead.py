@@ -6,7 +6,13 @@ import pytest
 
 from jobpool.sandbox.frames import Ask
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.ahead import ATTEMPT_LEAST_S, ENOUGH, patience_s
+from jobpool.supervisor.ahead import (
+    ATTEMPT_LEAST_S,
+    ENOUGH,
+    LARGE_MAX,
+    SMALL_BYTES,
+    patience_s,
+)
 from jobpool.supervisor.tempo import AHEAD_MAX
 from world import World, done_of, pool
 
@@ -78,3 +84,17 @@ def test_a_child_that_dies_is_looked_after_at_once() -> None:
 def test_idle_pools_wait_without_a_break() -> None:
     """Where nothing runs, whatever comes first is seen first."""
     assert patience(World(pool("cpu", 2), pool("io", 1)).up()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("size", "ahead"), [(SMALL_BYTES, AHEAD_MAX), (SMALL_BYTES + 1, LARGE_MAX)]
+)
+def test_of_jobs_with_large_arguments_fewer_wait_in_a_child(
+    size: int, ahead: int
+) -> None:
+    """They would wait for room in its socket, and it for them."""
+    world = hasty(jobs=0)
+    for _ in range(200):
+        world.job(payload=b"x" * size)
+    world.ring()
+    assert len(world.machine.slots[0].queue) == 1 + ahead

@@ -22,6 +22,10 @@ from jobpool.supervisor.slot import Assigned, Slot, SlotState
 
 ATTEMPT_LEAST_S = 0.00004
 """No attempt, its child's reset included, was seen to take less."""
+SMALL_BYTES = 4096
+LARGE_MAX = 16
+"""Of jobs with more arguments than that so many wait in a child: more would wait in our
+own memory, for room in the child's socket."""
 ENOUGH = 4
 """Who has fewer jobs behind the running one is answered at once."""
 
@@ -63,8 +67,10 @@ class Ahead:
     def _may_wait(self, job: Assigned, pool: Pool, slot: Slot) -> bool:
         """Say whether a job's tempo lets it wait in a child that takes so many."""
         tempo = pool.tempo_of(job.lease.kind)
+        is_small = len(job.lease.payload) <= SMALL_BYTES
+        most = tempo.ahead if is_small else min(tempo.ahead, LARGE_MAX)
         is_one_of_many = tempo.fast or len(pool.backlog) >= pool.size
-        return len(slot.queue) <= tempo.ahead and is_one_of_many
+        return len(slot.queue) <= most and is_one_of_many
 
     def _may_expire(self, job: Assigned) -> bool:
         """Say whether a job could expire in its child, before it is recalled."""

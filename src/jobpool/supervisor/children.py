@@ -218,20 +218,17 @@ class Children:
 
     def soft_timeout(self, number: int) -> None:
         """Raise the soft time limit in the child."""
-        process = self._process(number)
-        if process is not None:
+        if process := self._process(number):
             process.soft_timeout()
 
     def soft_memory(self, number: int) -> None:
         """Raise the soft memory limit in the child."""
-        process = self._process(number)
-        if process is not None:
+        if process := self._process(number):
             process.soft_memory()
 
     def dump(self, number: int) -> None:
         """Make the child write its stacks, and note what is below it."""
-        process = self._process(number)
-        if process is not None:
+        if process := self._process(number):
             process.dump_stack(dying=self._slots[number].killed is not None)
 
     def kill(self, number: int) -> None:
@@ -253,6 +250,11 @@ class Children:
             # once (clone with CLONE_PARENT), beside a child that lives on.
             self._patrol_s = now_s + PATROL_EVERY_S
             self._bury()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a child's socket has not taken everything that was sent."""
+        return any(process.wants_write for process in self._processes.values())
 
     def pids(self) -> set[int]:
         """Return the pids of all living children."""

@@ -115,7 +115,9 @@ class Loop:
         if len(self._reactor):
             self._reactor.wait(now_s)
         else:
-            self._reactor.wait(until_s, patience_s(machine.pools.values()))
+            gather_s = patience_s(machine.pools.values())
+            # What a socket has not taken yet is no child's to work on.
+            self._reactor.wait(until_s, 0.0 if children.is_sending else gather_s)
         now_s = self._reactor.now_s()
         if now_s >= self._alive_s:
             self._alive_s = self._alive(now_s)
