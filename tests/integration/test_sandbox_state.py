@@ -41,6 +41,8 @@ def child(rig):
         "stdout",
         "stdout_closed",
         "fds_closed",
+        "stdout_elsewhere",
+        "stderr_elsewhere",
         "path",
         "recursion",
         "hook",
@@ -80,12 +82,14 @@ def test_what_cannot_be_undone_is_named(rig, child, what, named):
         ("priority", "changed its priority from"),
         ("descriptors", "70 descriptors more"),
         ("audit_hook", "could not be put back into its first state: RuntimeError"),
+        ("limit", "its limits"),
     ],
 )
 def test_what_was_changed_for_good_is_named(rig, child, what, named):
     """A priority, leaked descriptors: the child is replaced.
 
-    A way to escape is told as well, where no filter denies it: see test_isolation.
+    A way to escape is told as well, where no filter denies it: see test_isolation. So
+    is what was changed by who cuts the first look short.
     """
     if what == "descriptors" and not Path("/proc/self/fd").stat().st_size:
         pytest.skip("before Linux 6.2 the descriptors are not counted")

@@ -28,7 +28,7 @@ _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
     (
         os,
         (
-            "_exit chdir close dup2 fork fstat getcwd getpid kill listdir lstat "
+            "_exit chdir close dup2 fork fstat getcwd getpid kill listdir lseek lstat "
             "makedirs mkdir open pipe pread pwrite read remove rename rmdir scandir "
             "stat umask unlink waitpid write"
         ),

@@ -69,17 +69,27 @@ class Parting:
         Returns:
             As `Baseline.restore`.
         """
-        surprises = [self.compose(), *self.left_running()]
+        surprises = [self.mend()]
+        self.compose()
+        surprises += self.left_running()
         output = self.take_output()
         if self._scratch is not None:
             self._scratch.clean()
         return output, "; ".join(filter(None, surprises))
 
-    def compose(self) -> str:
-        """Let our own code be itself again; name what was replaced. First of all."""
+    def mend(self) -> str:
+        """Put back what our own code stands on; name it. First of all."""
         replaced = self._foundations.mend()
-        sys.audit("jobpool.reset")  # who raises at every event raises at ours: here
-        self._restore_signals()
+        sys.audit("jobpool.reset")  # who raises at each event raises at ours: here
+        return replaced
+
+    def compose(self, *, after_deeds: bool = True) -> None:
+        """Let nothing of the attempt's run in our own code any more.
+
+        Args:
+            after_deeds: something was done (`deeds`) that may have set a timer.
+        """
+        self._restore_signals(after_deeds=after_deeds)
         # By identity: what a handler has set may call itself equal.
         if sys.gettrace() is not self._trace:
             sys.settrace(self._trace)
@@ -87,11 +97,16 @@ class Parting:
             sys.setprofile(self._profile)
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
-        return replaced
 
-    def left_running(self) -> tuple[str, str]:
-        """Name the threads and the processes that go on without their attempt."""
-        return self._left_threads(), self._left_processes()
+    def left_running(self, *, after_deeds: bool = True) -> tuple[str, str]:
+        """Name the threads and the processes that go on without their attempt.
+
+        Args:
+            after_deeds: something was done (`deeds`) that may have begun a process.
+        """
+        # Those that the hooks have begun may begin others at any time.
+        may_be_more = after_deeds or self._children
+        return self._left_threads(), self._left_processes() if may_be_more else ""
 
     def take_output(self) -> bytes:
         """Put the streams back; return the tail of what the attempt wrote."""
@@ -100,12 +115,13 @@ class Parting:
             os.ftruncate(self._stack_fd, 0)
         return output
 
-    def _restore_signals(self) -> None:
+    def _restore_signals(self, *, after_deeds: bool) -> None:
         """A handler's own timer must not fire in our code."""
         _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
-        for timer in _TIMERS:
-            if _signal.getitimer(timer)[0]:
-                _signal.setitimer(timer, 0)
+        if after_deeds:
+            for timer in _TIMERS:
+                if _signal.getitimer(timer)[0]:
+                    _signal.setitimer(timer, 0)
         handlers = [*map(_signal.getsignal, _SIGNALS)]
         if handlers != self._handlers:
             for signum, handler in zip(_SIGNALS, self._handlers, strict=True):

@@ -60,12 +60,17 @@ class Baseline:
             ``(output, surprise)``: the tail of what the attempt wrote, and what it
             left behind that cannot be undone, ``""`` when that is nothing.
         """
-        replaced = self._parting.compose()
+        replaced = self._parting.mend()
         foreign = self._foreign.changes()  # first: it sees whether there is such code
+        by_foreign_code = self._foreign.is_here
+        after_deeds = by_foreign_code or deeds.are_seen()
+        self._parting.compose(after_deeds=after_deeds)
         surprises = [
             replaced,
-            *self._parting.left_running(),
-            self._traits.changes(by_foreign_code=self._foreign.is_here),
+            *self._parting.left_running(after_deeds=after_deeds),
+            self._traits.changes(
+                after_deeds=after_deeds, by_foreign_code=by_foreign_code
+            ),
             foreign,
             self._done_for_good(),
         ]
@@ -79,6 +84,7 @@ class Baseline:
             if self._is_at_home:
                 self._scratch.go_home()
                 surprises.append(self._left_things())
+        deeds.forget_seen()  # last: what a signal has cut short is done again
         return output, "; ".join(filter(None, surprises))
 
     def _restore_process(self) -> None:

@@ -1,4 +1,10 @@
-"""The standard streams of a child: put back after each attempt, and read out."""
+"""The standard streams of a child: put back after each attempt, and read out.
+
+Most attempts write nothing and leave them alone, and most often their positions alone
+tell: stdout and stderr are copies of the capture's descriptor and share its position,
+which is put where no other file's is, looked at through both, and put back. Where they
+write is another matter: the capture appends, wherever that may be.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,9 @@ import sys
 
 from jobpool.sandbox import confine
 from jobpool.sandbox.capture import OUTPUT_MAX_BYTES, read_tail
+
+_FAR = 1 << 62
+"""A position that no file has by chance."""
 
 
 class Streams:
@@ -19,7 +28,6 @@ class Streams:
 
     def __init__(self, output_fd: int) -> None:
         self._output_fd = output_fd
-        self._output_inode = os.fstat(output_fd).st_ino
         self._input = _identity(0)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
 
@@ -34,24 +42,22 @@ class Streams:
         self._reopen_closed()
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
-        size = self._output_size()
-        if not size:
+        if not self._are_in_place():
+            confine.point_output(self._output_fd)
+        if not os.lseek(self._output_fd, 0, os.SEEK_END):
             return b""
         output = read_tail(self._output_fd, OUTPUT_MAX_BYTES)
         os.ftruncate(self._output_fd, 0)
         return output
 
-    def _output_size(self) -> int:
-        """Return the capture's size, with stdout and stderr pointing to it."""
+    def _are_in_place(self) -> bool:
+        """Say whether stdout and stderr are copies of the capture's descriptor."""
         try:
-            out, err = os.fstat(1), os.fstat(2)
-            in_place = out.st_ino == err.st_ino == self._output_inode
+            os.lseek(self._output_fd, _FAR, os.SEEK_SET)
+            at = os.lseek(1, 0, os.SEEK_CUR), os.lseek(2, 0, os.SEEK_CUR)
         except OSError:
-            in_place = False  # the handler closed one of them
-        if not in_place:
-            confine.point_output(self._output_fd)
-            out = os.fstat(1)
-        return out.st_size
+            return False  # the handler closed one of them, or has put a pipe there
+        return at == (_FAR, _FAR)
 
     def _reopen_closed(self) -> None:
         """Make the streams anew that the handler closed."""

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from jobpool.sandbox import deeds
 from jobpool.sandbox.bounds import is_signed
 
 _DESCRIPTORS_MORE_MAX = 64
@@ -84,14 +83,15 @@ class Traits:
         self._watched_after_deeds = _Watch(_WATCHED_AFTER_DEEDS)
         self._descriptors = self._open_descriptors()
 
-    def changes(self, *, by_foreign_code: bool) -> str:
+    def changes(self, *, after_deeds: bool, by_foreign_code: bool) -> str:
         """Name what only the kernel or the handler could undo.
 
         Args:
+            after_deeds: something was done that may have changed any of them.
             by_foreign_code: code that is not Python's own may have done anything.
         """
         found = self._watched.changes()
-        if deeds.take_seen() or by_foreign_code:
+        if after_deeds:
             found += self._watched_after_deeds.changes()
             if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
                 if data[1] != self._data[1] or not is_signed(data[0]):

@@ -7,6 +7,7 @@
 import faulthandler
 import locale
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -36,6 +37,8 @@ def change(what):
         "stdout": lambda: setattr(sys, "stdout", open(os.devnull, "w")),
         "stdout_closed": sys.stdout.close,
         "fds_closed": lambda: (os.close(1), os.close(2)),
+        "stdout_elsewhere": lambda: os.dup2(os.open(os.devnull, os.O_RDWR), 1),
+        "stderr_elsewhere": lambda: os.dup2(os.memfd_create("elsewhere"), 2),
         "path": lambda: sys.path.insert(0, "/leaked"),
         "recursion": lambda: sys.setrecursionlimit(5000),
         "hook": lambda: setattr(sys, "excepthook", print),
@@ -92,6 +95,7 @@ def state(_):
         "locale": locale.setlocale(locale.LC_ALL),
         "stdout": sys.stdout.closed or sys.stdout.fileno(),
         "writable": os.write(1, b"x"),
+        "streams": [os.path.samestat(os.fstat(fd), os.fstat(1)) for fd in (0, 1, 2)],
         "path": sys.path,
         "recursion": sys.getrecursionlimit(),
         "hook": repr(sys.excepthook),
@@ -147,6 +151,27 @@ def change_for_good(what):
             os.dup(0)
     elif what == "audit_hook":
         sys.addaudithook(_refuse)
+    elif what == "limit":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        signal.signal(signal.SIGTERM, _RefusesOnce())
+
+
+class _RefusesOnce:
+    """Cuts the first try to put its process back short, where it is compared."""
+
+    def __init__(self):
+        self.is_new = True
+
+    def __call__(self, *_args):
+        """Handle nothing."""
+
+    def __eq__(self, other):
+        if self.is_new:
+            self.is_new = False
+            raise RuntimeError("compared")
+        return self is other
+
+    __hash__ = None
 
 
 def _refuse(event, _arguments):
