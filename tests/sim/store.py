@@ -309,6 +309,9 @@ class SimStore(MemoryStore):
         """See `Store.ring`: a hint, which may be lost."""
         self._world.ring()
 
+    def tidy(self) -> None:
+        """See `Store.tidy`: there is nothing to do."""
+
     def hear(self, timeout_s: float) -> bool:
         """See `SharedStore.hear`."""
         self._world.kernel.sleep(timeout_s)

@@ -122,6 +122,9 @@ class FakeStore:
     def ring(self) -> None:
         self.rings += 1
 
+    def tidy(self) -> None:
+        """Nothing was put off."""
+
     def close(self) -> None:
         self.closed = True
 
@@ -176,6 +179,16 @@ def rig() -> Iterator[Rig]:
 def leased(token: int) -> Lease:
     """Return a lease."""
     return Lease(id=token, token=token, kind="k", pool="cpu", attempt=1, payload=b"{}")
+
+
+def test_the_store_is_tidied_after_the_answer(rig: Rig) -> None:
+    """Whoever waits for an end or a lease does not wait for that as well."""
+    answered: list[int] = []
+    rig.store.tidy = lambda: answered.append(len(rig.of(m.Settled)))
+    rig.settle(1)
+    rig.wait_settled(1)
+    wait_until(lambda: answered, PATIENCE_S, "tidied")
+    assert answered[0] == 1
 
 
 def test_a_job_that_is_held_waits_in_the_outbox_while_others_go_on(rig: Rig) -> None:

@@ -265,10 +265,11 @@ class Store(Protocol):
         ...
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
-        """Count runnable and due jobs of these kinds by pool, each up to *limit*.
+        """Count due jobs of these kinds by pool, up to *limit* each; paused ones: 0."""
+        ...
 
-        Paused pools and kinds count as zero.
-        """
+    def tidy(self) -> None:
+        """Do what was put off while somebody waited for an answer; never fails."""
         ...
 
     # -- people and programs that watch ----------------------------------------------

@@ -175,6 +175,7 @@ class StoreThread(threading.Thread):
             self._commit(store, batch, due)
             if self._outbox.in_doubt and self._trouble_since_s is None:
                 self._reconcile(store)
+            store.tidy()
         for chore in batch.chores:
             try:
                 said = chore(store)

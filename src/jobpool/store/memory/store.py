@@ -85,6 +85,9 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
         with self._bell_lock:
             self._bell.ring()
 
+    def tidy(self) -> None:
+        """See `Store.tidy`: nothing is put off."""
+
     def concerns(self) -> list[str]:
         """See `Store.concerns`: there are none."""
         return []

@@ -134,6 +134,9 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         self._seen = snapshot
         return is_new
 
+    def tidy(self) -> None:
+        """See `Store.tidy`: the server does so by itself."""
+
     def ring(self) -> None:
         """See `Store.ring`: a hint; a ring that cannot be sent is no error."""
         if self._server.is_writing or not self._rings.take(time.monotonic()):

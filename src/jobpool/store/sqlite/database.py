@@ -11,6 +11,11 @@ child (the parent's is kept referenced: closing it would harm the parent's log),
 when the path names another file than the one that is open: SQLite would go on
 writing to a deleted file without an error, so this is looked at on both sides of a
 commit. A file that vanished is not made again: that would be an empty queue.
+
+A checkpoint keeps all writers waiting while it brings what is in the log to the disk a
+second time. Of small rows little is left by then, since many have changed the same
+pages; results are there in full. So `tidy` makes one after each mebibyte of these, in a
+turn of its own, while the usual one comes after 16, within somebody's commit.
 """
 
 from __future__ import annotations
@@ -18,9 +23,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from jobpool.core.clock import Clock
 from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable, UsageError
@@ -37,6 +43,12 @@ from jobpool.store.sqlite.place import Identity, identity_of
 from jobpool.store.sqlite.session import Session
 from jobpool.store.sqlite.writers import WritersLock, return_lock, share_lock
 
+BULK_BYTES = 2**20
+"""After so much of payloads, results and the like the log is to be emptied."""
+TURN_S = 0.0005
+"""Whoever waits for the writers' lock takes so long to wake up and have it."""
+TIDY_WAIT_S = 0.1
+"""What is not urgent gives up after it."""
 _ABANDONED: list[sqlite3.Connection] = []
 """Connections that must never be closed in this process."""
 
@@ -210,6 +222,22 @@ class Database:
 
     def _closed(self) -> UsageError:
         return UsageError(f"the store on {self.path} is closed; open another one")
+
+    def tidy(self) -> None:
+        """Copy a log that holds much into the file, once others have had their turn.
+
+        If it cannot be done now, the next call or SQLite's own checkpoint does it.
+        """
+        if self._session is None or self._session.bulk_bytes < BULK_BYTES:
+            return
+        time.sleep(TURN_S)
+        with (
+            suppress(JobpoolError),
+            self.writers.held(TIDY_WAIT_S),
+            self.reading() as ready,
+        ):
+            ready.bulk_bytes = 0
+            ready.rows("checkpoint")
 
     def close(self) -> None:
         """Close the connection; the last one of all tidies the log up."""

@@ -12,6 +12,8 @@ from jobpool.store.sqlite.faults import explain
 
 Row = tuple[Any, ...]
 _QUERIES = load_queries("sqlite")
+_BULKY = frozenset({"insert_payloads", "insert_results", "record_beats"})
+"""Statements that store bytes of others, as many as there may be."""
 _TABLE = re.compile(r"\bjobpool_(?!step\b)\w+")
 
 
@@ -21,13 +23,15 @@ class Session:
     Attributes:
         connection: what it runs on.
         path: the database's file, for messages.
+        bulk_bytes: payloads, results and the like that were written by it.
     """
 
-    __slots__ = ("connection", "path")
+    __slots__ = ("bulk_bytes", "connection", "path")
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection = connection
         self.path = path
+        self.bulk_bytes = 0
 
     @property
     def place(self) -> str:
@@ -81,6 +85,8 @@ class Session:
                 raise
         except (sqlite3.Error, OverflowError) as error:
             raise explain(error, self.path, _table_of(_QUERIES[name])) from error
+        if name in _BULKY:
+            self.bulk_bytes += len(parameters["blobs"])
         return rows, cursor.rowcount
 
 

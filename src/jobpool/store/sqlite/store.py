@@ -123,6 +123,10 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         """See `Store.ring`."""
         self._bell.ring()
 
+    def tidy(self) -> None:
+        """See `Store.tidy`."""
+        self._file.tidy()
+
     def concerns(self) -> list[str]:
         """See `Store.concerns`: none that `describe` does not tell."""
         return []

@@ -3,9 +3,9 @@
 Theory of operation. SQLite before 3.51.3 (3.50.7, 3.44.6) can lose pages of a WAL
 database when one connection commits and resets the WAL while another checkpoints.
 jobpool's writers therefore hold this lock around each write transaction, with the
-checkpoint that a commit may run, and around closing a connection. It also keeps
-producers out of SQLite's busy handler, whose pauses grow to 100 ms and starve
-whoever has waited longest.
+checkpoint that a commit may run or that follows a large one, and around closing a
+connection. It also keeps producers out of SQLite's busy handler, whose pauses grow to
+100 ms and starve whoever has waited longest.
 
 The lock is two: a thread lock within the process, then a record lock on
 ``<database>-jobpool-lock`` (see `recordlock`), one for each process and file. A

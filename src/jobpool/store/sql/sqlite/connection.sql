@@ -24,6 +24,10 @@ PRAGMA journal_size_limit = 67108864
 -- In pages of 4 KiB: a checkpoint syncs twice, so one every 16 MiB, not every 4.
 PRAGMA wal_autocheckpoint = 4000
 
+-- name: checkpoint
+-- Copies what is in the log into the file; waits for nobody.
+PRAGMA wal_checkpoint(PASSIVE)
+
 -- name: set_application_id
 -- "jobp", for file(1); only in a file that holds nothing else.
 PRAGMA application_id = 1785684592
