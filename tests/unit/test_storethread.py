@@ -18,6 +18,7 @@ from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import storethread
 from jobpool.supervisor.inbox import FULL_BATCH, Inbox, newest_beats
+from jobpool.supervisor.outbox import SMALL_BYTES, TURN_BYTES
 from jobpool.supervisor.storethread import RUSH_S, StoreThread
 from storing import ManualClock
 from waiting import wait_until
@@ -220,6 +221,47 @@ def test_ends_that_follow_each_other_soon_are_written_together(
     rig.thread.leave([m.Lease({"cpu": 1})])
     assert [said.count for said in rig.wait_settled(4)] == [1, 1, 2]
     rig.thread.close(PATIENCE_S)
+
+
+def test_large_ends_are_written_after_small_ones_and_a_few_at_a_time() -> None:
+    """Who has a small end, or waits for a lease, does not wait for large ones."""
+    rig = Rig()
+    large = b"x" * (TURN_BYTES // 2)
+    with rig.thread._changed:
+        rig.settle(1, 2, 3, result=large)
+        rig.settle(4, result=b"x" * SMALL_BYTES)
+        rig.settle(5)
+    assert [said.count for said in rig.wait_settled(5)] == [2, 2, 1]
+    assert [one.token for one in rig.store.settled] == [4, 5, 1, 2, 3]
+    rig.thread.close(PATIENCE_S)
+
+
+def test_one_end_that_is_larger_than_a_turn_is_written(rig: Rig) -> None:
+    """It has a turn of its own."""
+    rig.settle(1, 2, result=b"x" * (TURN_BYTES + 1))
+    assert [said.count for said in rig.wait_settled(2)] == [1, 1]
+
+
+def test_all_large_ends_are_written_at_the_end() -> None:
+    """A close leaves none behind, however many turns they would take."""
+    rig = Rig()
+    with rig.thread._changed:
+        rig.settle(*range(1, 6), result=b"x" * TURN_BYTES)
+        rig.thread._closing = True
+    rig.thread.close(PATIENCE_S)
+    assert [said.count for said in rig.of(m.Settled)] == [5]
+
+
+def test_large_ends_wait_while_the_store_is_away(rig: Rig) -> None:
+    """What was not sent is not in doubt: a stale receipt of it is told."""
+    rig.store.failures = [OutcomeUnknown("the answer was lost")]
+    rig.store.receipts = {1: [Receipt.ACCEPTED, Receipt.STALE], 2: [Receipt.STALE]}
+    with rig.thread._changed:
+        rig.settle(1)
+        rig.settle(2, result=b"x" * TURN_BYTES)
+    rig.wait_settled(2)
+    assert [one.token for one in rig.store.settled] == [1, 1, 2]
+    assert [event.token for event in rig.of(ev.StaleSettlement)] == [2]
 
 
 def test_what_is_held_at_the_end_is_tried_once_more() -> None:

@@ -58,10 +58,14 @@ class Inbox:
             and len(self.settlements) < FULL_BATCH
         )
 
+    @property
+    def is_to_be_written(self) -> bool:
+        """Whether there is something for a transaction, other than settlements."""
+        is_asked = self.asks or self.lease is not None
+        return bool(is_asked or self.beats or self.starts or self.cautions)
+
     def __bool__(self) -> bool:
-        written = self.settlements or self.beats or self.starts or self.cautions
-        is_asked = self.asks or self.lease is not None or self.chores
-        return bool(written or is_asked)
+        return self.is_to_be_written or bool(self.settlements or self.chores)
 
 
 def newest_beats(beats: Sequence[Progress]) -> list[Progress]:

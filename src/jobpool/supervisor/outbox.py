@@ -2,10 +2,12 @@
 
 Theory of operation. A settlement leaves the outbox when the store has given a receipt
 for it. One whose job is held by somebody's open transaction is tried again shortly,
-apart from the others. When the answer to a commit was lost, everything that was in it
-is in doubt: the settlements are sent once more (a stale receipt then means that the
-first time counted), and once the store answers again, leases that it has granted to
-this run without anybody here having heard of them are handed back.
+apart from the others. Large ones have a commit of their own, after that of the small
+ones, and so few of them in one turn that nobody who comes meanwhile waits for all.
+When the answer to a commit was lost, everything that was in it is in doubt: the
+settlements are sent once more (a stale receipt then means that the first time counted),
+and once the store answers again, leases that it has granted to this run without anybody
+here having heard of them are handed back.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ LATER_FIRST_S = 0.005
 LATER_LAST_S = 0.05
 """A job that is held by an open transaction is settled again after so long: another
 supervisor that leases lets go of it in a moment, somebody's work may take its time."""
+SMALL_BYTES = 2**14
+"""A settlement with more than that is large: it keeps the disk, and others, waiting."""
+TURN_BYTES = 2**20
+"""About so much of the large ones is written in one turn."""
 
 
 class Outbox:
@@ -45,7 +51,8 @@ class Outbox:
         self._run_id = run_id
         self._post = post
         self._clock = clock
-        self._waiting: list[Settlement] = []
+        self._small: list[Settlement] = []
+        self._large: list[Settlement] = []
         self._later: list[Settlement] = []
         self._later_s = 0.0
         """When those are tried again."""
@@ -59,11 +66,18 @@ class Outbox:
 
     def __bool__(self) -> bool:
         """Say whether anything is not known to be written."""
-        return bool(self._waiting or self._later)
+        return self.is_due or bool(self._later)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to be written now."""
+        return bool(self._small or self._large)
 
     def add(self, settlements: Iterable[Settlement]) -> None:
         """Take what is to be written."""
-        self._waiting += settlements
+        for settlement in settlements:
+            is_small = _size_bytes(settlement) <= SMALL_BYTES
+            (self._small if is_small else self._large).append(settlement)
 
     def due(self, *, last: bool = False) -> list[Settlement]:
         """Return what is to be written now, in order.
@@ -72,13 +86,24 @@ class Outbox:
             last: there will be no later.
         """
         if self._later and (last or self._later_s <= self._clock.monotonic_s()):
-            self._waiting += self._later
+            self.add(self._later)
             self._later.clear()
-        return self._waiting
+        return self._small + self._large if last else self._small[:]
+
+    def due_apart(self) -> list[Settlement]:
+        """Return what is to be written then, in a commit of its own."""
+        found: list[Settlement] = []
+        room_bytes = TURN_BYTES
+        for settlement in self._large:
+            room_bytes -= _size_bytes(settlement)
+            if found and room_bytes < 0:
+                break
+            found.append(settlement)
+        return found
 
     def wait_s(self) -> float | None:
         """Return when to write again if nothing is added; None: there is nothing."""
-        if self._waiting:
+        if self.is_due:
             return 0.0  # a store in trouble was left alone already
         if self._later:
             return max(0.0, self._later_s - self._clock.monotonic_s())
@@ -88,17 +113,17 @@ class Outbox:
         """Note leases that the loop is told of."""
         self._granted.update(lease.token for lease in leases)
 
-    def doubt(self) -> None:
+    def doubt(self, sent: Iterable[Settlement]) -> None:
         """The answer to a commit was lost."""
-        self._doubtful.update(settlement.token for settlement in self._waiting)
+        self._doubtful.update(settlement.token for settlement in sent)
         self.in_doubt = True
 
-    def answered(self, receipts: Sequence[Receipt]) -> None:
-        """The store has answered for everything that was due."""
+    def answered(self, sent: Sequence[Settlement], receipts: Sequence[Receipt]) -> None:
+        """The store has answered for what was sent to it."""
         by: dict[Receipt, list[Settlement]] = {receipt: [] for receipt in Receipt}
-        for settlement, receipt in zip(self._waiting, receipts, strict=True):
+        for settlement, receipt in zip(sent, receipts, strict=True):
             by[receipt].append(settlement)
-        self._waiting.clear()
+        self._forget(sent)
         if by[Receipt.LATER]:
             self._later += by.pop(Receipt.LATER)
             self._later_s = self._clock.monotonic_s() + self._pause_s
@@ -123,6 +148,11 @@ class Outbox:
                 unfinished=_tokens(s for s in by[Receipt.ACCEPTED] if s.completed),
             )
         )
+
+    def _forget(self, sent: Iterable[Settlement]) -> None:
+        tokens = {settlement.token for settlement in sent}
+        self._small = [one for one in self._small if one.token not in tokens]
+        self._large = [one for one in self._large if one.token not in tokens]
 
     def reconcile(self, store: Store) -> None:
         """Hand back what was granted without our knowledge.
@@ -164,6 +194,11 @@ class Outbox:
                 outcome=settlement.outcome,
             )
         )
+
+
+def _size_bytes(settlement: Settlement) -> int:
+    """Return about how much it takes in the store, beyond what they all take."""
+    return len(settlement.result or b"") + len(settlement.evidence.output or "")
 
 
 def _tokens(settlements: Iterable[Settlement]) -> tuple[int, ...]:

@@ -159,23 +159,19 @@ class StoreThread(threading.Thread):
             return batch
 
     def _cannot_wait(self) -> bool:
-        return self._closing or not self._inbox.can_wait
+        return self._closing or self._outbox.is_due or not self._inbox.can_wait
 
     def _serve(self, store: Store, batch: Inbox) -> None:
         self._outbox.add(batch.settlements)
         due = self._outbox.due(last=self._closing)
-        if (
-            due
-            or batch.beats
-            or batch.starts
-            or batch.asks
-            or batch.cautions
-            or batch.lease is not None
-        ):
-            self._commit(store, batch, due)
-            if self._outbox.in_doubt and self._trouble_since_s is None:
-                self._reconcile(store)
-            store.tidy()
+        has_failed = (due or batch.is_to_be_written) and not self._commit(
+            store, batch, due
+        )
+        if not has_failed and (apart := self._outbox.due_apart()):
+            self._commit(store, Inbox(), apart)  # nobody waits for these
+        if self._outbox.in_doubt and self._trouble_since_s is None:
+            self._reconcile(store)
+        store.tidy()
         for chore in batch.chores:
             try:
                 said = chore(store)
@@ -192,11 +188,14 @@ class StoreThread(threading.Thread):
             for event in said:
                 self._post(event)
 
-    def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> None:
+    def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> bool:
         """Write everything in one transaction, or nothing; then what may have to wait.
 
         Where others write as well, a key or unique text may be held by somebody's open
         transaction. Nobody's end waits for that.
+
+        Returns:
+            Whether it is written.
         """
         apart = [ask for ask in batch.asks if self.shared and _may_wait(ask)]
         together = [ask for ask in batch.asks if ask not in apart]
@@ -212,13 +211,13 @@ class StoreThread(threading.Thread):
                     else lease(store, self._run_id, batch.lease, self.kinds)
                 )
         except StoreError as exc:
-            self._failed(batch, exc)
+            self._failed(batch, due, exc)
             if isinstance(exc, StoreRefused):
                 self._refused(exc)
-            return
+            return False
         self._well()
         self.saves += count_saves(batch.cautions)
-        self._outbox.answered(receipts)
+        self._outbox.answered(due, receipts)
         if receipts:
             self._settled_s = self._clock.monotonic_s()
         for answer in answers:
@@ -230,6 +229,7 @@ class StoreThread(threading.Thread):
             self._store_apart(store, ask)
         if batch.asks:
             store.ring()
+        return True
 
     def _write_ends(
         self, store: Store, batch: Inbox, due: list[Settlement]
@@ -267,10 +267,12 @@ class StoreThread(threading.Thread):
             answer = _refusal(ask.ask, exc)
         return m.Stored(ask.slot, ask.child, answer)
 
-    def _failed(self, batch: Inbox, error: StoreError) -> None:
+    def _failed(
+        self, batch: Inbox, due: Sequence[Settlement], error: StoreError
+    ) -> None:
         """Nothing is known to be written: keep the settlements, answer the rest."""
         if isinstance(error, OutcomeUnknown):
-            self._outbox.doubt()
+            self._outbox.doubt(due)
         for ask in batch.asks:
             self._post(m.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
         if batch.lease is not None:
