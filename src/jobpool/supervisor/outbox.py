@@ -29,7 +29,7 @@ LATER_LAST_S = 0.05
 supervisor that leases lets go of it in a moment, somebody's work may take its time."""
 SMALL_BYTES = 2**14
 """A settlement with more than that is large: it keeps the disk, and others, waiting."""
-TURN_BYTES = 2**20
+TURN_BYTES = 2**21
 """About so much of the large ones is written in one turn."""
 
 
