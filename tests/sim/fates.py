@@ -20,6 +20,7 @@ from jobpool.sandbox.frames import (
     RunJob,
     StartFailed,
 )
+from jobpool.supervisor.outbox import SMALL_BYTES
 from sim.host import Orphan, Tree
 from sim.plan import Fate
 
@@ -28,6 +29,9 @@ SEGV, KILLED = 11, 9
 BEAT_S = 1.0
 RESTLESS_S = 6.0
 """The watch is certain after so long that a child without a job does not rest."""
+LARGE_EVERY = 8
+"""Of so many jobs one has a result that is written after the others' ends."""
+LARGE = b"1" * (SMALL_BYTES + 1)
 OPEN_S = 1.0
 """A handler's own transaction is open for at most so long, or for no time at all."""
 
@@ -130,11 +134,12 @@ def _done(
         completed: its handler called `complete`.
         undone: and did not commit that.
     """
+    is_large = error is None and frame.id % LARGE_EVERY == 0
     done = Done(
         seq=frame.seq,
         token=frame.token,
         ok=error is None,
-        result=b"1",
+        result=LARGE if is_large else b"1",
         duration_s=tree.world.fate_of(frame).seconds,
         cpu_s=0.0,
         rss_bytes=tree.rss_bytes,
@@ -144,6 +149,7 @@ def _done(
         completed=completed,
     )
     soft = error is not None and error.soft_timeout
+    tree.world.sometimes["a result was large"] += is_large
     ok = error is None and not undone
     cause = "done_ok" if ok else "done_soft" if soft else "done_failed"
     tree.send(done)

@@ -23,6 +23,7 @@ RARE = (
     "a job was sent ahead",
     "a key or unique text was known",
     "a request was lost",
+    "a result was large",
     "a zygote did not load",
     "a zygote hung in a fork",
     "a zygote was lost",
