@@ -37,6 +37,7 @@ from jobpool.errors import StoreUnavailable
 from jobpool.sandbox.rundirectory import remove_run
 from jobpool.store.queries import load_migrations
 from jobpool.store.sqlite import giving
+from jobpool.store.sqlite.database import BULK_BYTES
 from jobpool.supervisor.losses import reclaim
 from storing import (
     ManualClock,
@@ -90,6 +91,13 @@ def _group_commit(store, leases):
         stored = store.enqueue([new_job(), new_job(key="group")])
         granted = lease(store, limit=2)
     return receipts, stored, granted
+
+
+def _tidy(store, _given):
+    """Empty the log, as after a large result."""
+    with store._file.reading() as session:
+        session.bulk_bytes = BULK_BYTES
+    store.tidy()
 
 
 def _caller_transaction(store, _given):
@@ -223,6 +231,14 @@ OPERATIONS = {
         ),
     ),
     "group-commit": Operation(leased, (_group_commit,)),
+    "tidy": Operation(
+        leased,
+        (
+            lambda store, leases: store.settle([succeeded(leases[0], b"7")]),
+            _tidy,
+            lambda store, leases: store.settle([succeeded(leases[1])]),
+        ),
+    ),
     "caller-transaction": Operation(some, (_caller_transaction,)),
     "reclaim": Operation(dead_run, (_reclaim_run, _remove_run)),
     "runs": Operation(
