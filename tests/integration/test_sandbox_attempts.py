@@ -7,7 +7,7 @@ import time
 import pytest
 
 from jobpool.core.job import Enqueued, JobState
-from jobpool.sandbox.frames import Answer, Ask, Beat, Draining, Retire
+from jobpool.sandbox.frames import READ_BYTES, Answer, Ask, Beat, Draining, Retire
 from jobpool.sandbox.marks import read_marks
 from jobpool.sandbox.verdict import Exit
 from sandbox_rig import PATIENCE_S, Rig
@@ -225,6 +225,15 @@ def test_draining_reaches_a_running_handler(rig):
     rig.start(child, "wait_for_stop")
     child.send(Draining())
     assert json.loads(rig.message(child).result) == "stopped"
+
+
+def test_a_child_with_more_to_tell_than_a_turn_takes_is_congested(rig, child):
+    """While its socket is full it stands still: nobody lets more gather there."""
+    assert rig.result(child, "echo", 1) == 1
+    assert not child.is_congested()
+    assert len(rig.result(child, "echo", "x" * 2 * READ_BYTES)) == 2 * READ_BYTES
+    assert child.is_congested()
+    assert not child.is_congested()
 
 
 def test_soft_timeout_is_raised_in_the_handler(rig, child):

@@ -126,9 +126,12 @@ class SimChildren:
         self._buried: dict[int, list[int]] = {}
         self._forking: set[int] = set()
         self.watch = _Watch()
-        self.is_sending = False  # nothing here waits for room in a socket
         zygotes.run = self.run
         zygotes.on_fork_failed = self._fork_failed
+
+    def is_congested(self) -> bool:
+        """Say no: nothing here waits for room in a socket."""
+        return False
 
     @property
     def host(self) -> Host:

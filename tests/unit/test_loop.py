@@ -80,15 +80,15 @@ def test_an_end_is_left_with_the_store_although_the_turn_breaks_off() -> None:
     assert stage.left == [[settle(1)]]
 
 
-@pytest.mark.parametrize(("is_sending", "gather_s"), [(False, 0.5), (True, 0.0)])
-def test_ends_gather_only_while_sockets_have_taken_what_was_sent(
-    monkeypatch: pytest.MonkeyPatch, is_sending: bool, gather_s: float
+@pytest.mark.parametrize(("is_congested", "gather_s"), [(False, 0.5), (True, 0.0)])
+def test_ends_gather_only_while_sockets_hold_all_that_is_sent(
+    monkeypatch: pytest.MonkeyPatch, is_congested: bool, gather_s: float
 ) -> None:
-    """Else a child may have nothing to do, however much is on its way to it."""
+    """Else a child may have nothing to do, or wait until its end is taken."""
     waits: list[float] = []
     monkeypatch.setattr(loop, "patience_s", lambda _pools: 0.5)
     parts: Any = SimpleNamespace(
-        is_sending=is_sending,
+        is_congested=lambda: is_congested,
         begin_watch=None,
         next_s=lambda: 9.0,
         look=lambda _now_s: None,

@@ -92,6 +92,7 @@ class ChildProcess:
         self._statm = -1
         self._data_limit_bytes = 0
         self._out = bytearray()
+        self._has_more = False
         self._decoder = Decoder(FromChild)
         with contextlib.ExitStack() as undo:
             self._socket, self._child_socket = socket.socketpair()
@@ -243,6 +244,11 @@ class ChildProcess:
         """Whether something waits for room in the socket."""
         return bool(self._out)
 
+    def is_congested(self) -> bool:
+        """Say whether messages have waited for room or a turn, since last asked."""
+        has_more, self._has_more = self._has_more, False
+        return has_more or self.wants_write
+
     def send(self, *messages: Any) -> None:
         """Send messages; what the socket does not take now waits for `flush`.
 
@@ -274,11 +280,13 @@ class ChildProcess:
             FrameError: the child sent what no child of ours sends.
         """
         try:
-            data = self._socket.recv(self._decoder.wanted_bytes)
+            wanted_bytes = self._decoder.wanted_bytes
+            data = self._socket.recv(wanted_bytes)
         except BlockingIOError:
             return []
         except OSError:
             return None
+        self._has_more |= len(data) == wanted_bytes
         return list(self._decoder.feed(data)) if data else None
 
     # -- tickets -------------------------------------------------------------------

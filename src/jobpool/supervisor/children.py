@@ -251,10 +251,9 @@ class Children:
             self._patrol_s = now_s + PATROL_EVERY_S
             self._bury()
 
-    @property
-    def is_sending(self) -> bool:
-        """Whether a child's socket has not taken everything that was sent."""
-        return any(process.wants_write for process in self._processes.values())
+    def is_congested(self) -> bool:
+        """Say whether messages have waited for room or a turn, since last asked."""
+        return any(process.is_congested() for process in self._processes.values())
 
     def pids(self) -> set[int]:
         """Return the pids of all living children."""

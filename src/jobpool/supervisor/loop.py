@@ -116,8 +116,9 @@ class Loop:
             self._reactor.wait(now_s)
         else:
             gather_s = patience_s(machine.pools.values())
-            # What a socket has not taken yet is no child's to work on.
-            self._reactor.wait(until_s, 0.0 if children.is_sending else gather_s)
+            # What waits before a socket is no child's to work on; one that is full
+            # lets its child wait.
+            self._reactor.wait(until_s, 0.0 if children.is_congested() else gather_s)
         now_s = self._reactor.now_s()
         if now_s >= self._alive_s:
             self._alive_s = self._alive(now_s)
