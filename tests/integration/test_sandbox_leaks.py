@@ -58,10 +58,12 @@ def test_what_can_be_put_back_is_put_back(rig, child, what):
     [
         ("timer", "it left timers running"),
         ("timer_by_pythonapi", "it left timers running"),
+        ("timer_by_handle", "it left timers running"),
         ("filter", "or filters its system calls"),
         ("data", "it changed its limit of data"),
         ("data_hard", "it changed its limit of data"),
         ("files", "it changed its limits"),
+        ("late_files", "it changed its limits"),
         ("groups", "it changed its user or groups"),
         ("modules", "it took away modules"),
         ("one_module", "it took away modules"),

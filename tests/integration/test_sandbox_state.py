@@ -67,7 +67,12 @@ def test_state_is_put_back(rig, child, what):
 
 
 @pytest.mark.parametrize(
-    ("what", "named"), [("thread", "leaked-thread"), ("process", "sleep (pid ")]
+    ("what", "named"),
+    [
+        ("thread", "leaked-thread"),
+        ("process", "sleep (pid "),
+        ("late process", "sleep (pid "),
+    ],
 )
 def test_what_cannot_be_undone_is_named(rig, child, what, named):
     """Threads and processes left behind are a surprise that names them."""
@@ -96,6 +101,12 @@ def test_what_was_changed_for_good_is_named(rig, child, what, named):
     done = rig.run(child, "change_for_good", what)
     assert done.ok
     assert named in done.surprise
+
+
+def test_a_timer_that_an_ending_thread_has_set_hits_nobody(rig, child):
+    """The thread ends in time, and its timer is stopped as well."""
+    assert rig.run(child, "leave", "late timer").surprise == ""
+    assert rig.result(child, "sleep", 0.3) == "slept"
 
 
 def test_nothing_more_begins_in_a_child_that_is_to_be_replaced(rig, child):

@@ -74,3 +74,41 @@ def test_what_a_trigger_puts_between_them_is_refused(store, path):
     with closing(sqlite3.connect(path)) as reader:
         assert reader.execute("SELECT count(*) FROM jobpool_jobs").fetchone() == (0,)
     stored(store, count=1)
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [new_job()],
+        [new_job() for _ in range(MANY)],
+        [new_job(priority=number) for number in range(MANY)],
+    ],
+    ids=["one", "alike", "others"],
+)
+def test_what_a_trigger_leaves_out_is_refused(store, path, jobs):
+    """None would be acknowledged that does not exist."""
+    stored(store)
+    by_hand(
+        path,
+        "CREATE TRIGGER leave_out BEFORE INSERT ON jobpool_jobs "
+        "BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY)",
+    )
+    with closing(sqlite3.connect(path, isolation_level=None)) as own:
+        with store.caller_transaction(own):
+            own.execute("INSERT INTO orders VALUES (777)")
+            with pytest.raises(StoreRefused, match="remove that trigger"):
+                store.enqueue(jobs, connection=own)
+        left = own.execute("SELECT job_id FROM jobpool_payloads").fetchall()
+    assert len(left) == MANY
+
+
+def test_a_callers_temporary_tables_have_a_sequence_of_their_own(store, path):
+    """It says nothing of the ids that jobs had."""
+    before = stored(store)
+    by_hand(path, "DELETE FROM jobpool_payloads", "DELETE FROM jobpool_jobs")
+    with closing(sqlite3.connect(path, isolation_level=None)) as own:
+        own.execute("CREATE TEMP TABLE work (id INTEGER PRIMARY KEY AUTOINCREMENT)")
+        with store.caller_transaction(own):
+            answers = store.enqueue([new_job() for _ in range(MANY)], connection=own)
+    assert [answer.id for answer in answers] == [one + MANY for one in before]

@@ -18,7 +18,7 @@ from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import storethread
 from jobpool.supervisor.inbox import FULL_BATCH, Inbox, newest_beats
-from jobpool.supervisor.outbox import SMALL_BYTES, TURN_BYTES
+from jobpool.supervisor.outbox import LARGE_MAX, SMALL_BYTES, TURN_BYTES
 from jobpool.supervisor.storethread import RUSH_S, StoreThread
 from storing import ManualClock
 from waiting import wait_until
@@ -240,6 +240,23 @@ def test_one_end_that_is_larger_than_a_turn_is_written(rig: Rig) -> None:
     """It has a turn of its own."""
     rig.settle(1, 2, result=b"x" * (TURN_BYTES + 1))
     assert [said.count for said in rig.wait_settled(2)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(LARGE_MAX + 1, SMALL_BYTES + 1), (9, TURN_BYTES // 2)]
+)
+def test_too_many_large_ends_are_not_put_off(count: int, size: int) -> None:
+    """No lease is granted beside them: a slot could begin more than its ring holds."""
+    rig = Rig()
+    with rig.thread._changed:
+        rig.settle(*range(1, count + 1), result=b"x" * size)
+        rig.settle(count + 1)
+        rig.thread.leave([m.Lease({"cpu": 1})])
+    rig.wait_for(m.Granted)
+    first = rig.posted[0]
+    assert isinstance(first, m.Settled)
+    assert first.count == count + 1
+    rig.thread.close(PATIENCE_S)
 
 
 def test_all_large_ends_are_written_at_the_end() -> None:

@@ -13,6 +13,7 @@ from jobpool.supervisor.ahead import (
     SMALL_BYTES,
     patience_s,
 )
+from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.tempo import AHEAD_MAX
 from world import World, done_of, pool
 
@@ -98,3 +99,32 @@ def test_of_jobs_with_large_arguments_fewer_wait_in_a_child(
         world.job(payload=b"x" * size)
     world.ring()
     assert len(world.machine.slots[0].queue) == 1 + ahead
+
+
+def test_who_has_waited_long_in_a_child_is_recalled_however_soon_the_others_end() -> (
+    None
+):
+    """Sixty-four of a tenth of a second each would wait for six seconds."""
+    world = hasty()
+    slot = world.machine.slots[0]
+    for _ in range(3):
+        world.wait(RECALL_AFTER_S * 0.3)
+        world.done(0, duration_s=RECALL_AFTER_S * 0.3)
+        assert m.Recall(0, slot.seq) not in world.commands
+    world.wait(RECALL_AFTER_S * 0.2)
+    assert m.Recall(0, slot.seq) in world.commands
+
+
+def test_who_was_sent_just_now_is_not_recalled_for_what_the_head_has_waited() -> None:
+    """Its own time counts; else jobs would travel there and back for nothing."""
+    world = hasty(jobs=2)
+    slot = world.machine.slots[0]
+    world.wait(RECALL_AFTER_S * 0.9)
+    world.done(0, duration_s=0.0001)
+    world.job()
+    world.ring()
+    assert len(slot.queue) == 2
+    world.wait(RECALL_AFTER_S * 0.5)
+    assert m.Recall(0, slot.seq) not in world.commands
+    world.wait(RECALL_AFTER_S * 0.6)
+    assert m.Recall(0, slot.seq) in world.commands

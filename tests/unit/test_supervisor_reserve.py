@@ -209,7 +209,7 @@ def test_what_expires_soon_is_not_sent_ahead() -> None:
     world = World(pool("cpu", 1)).up().fast()
     head = world.job()
     world.ring()
-    soon = world.job(leased_at_ms=1000, expires_at_ms=1040)
+    soon = world.job(leased_at_ms=1000, expires_at_ms=1900)
     later = world.job(leased_at_ms=1000, expires_at_ms=9000)
     world.ring()
     assert running(world, 0) is head

@@ -1,10 +1,9 @@
 """Notes the few calls of Python's own after which a child must be looked at.
 
 An audit hook stays for ever, and nobody can list them; whoever leaves a namespace does
-not come back: what has been done so can be neither undone nor seen. A limit, a user, a
-timer or a child can be seen, but most attempts would pay for the look in vain: without
-code in C nobody gets there past these calls, or in another process that was started by
-one of them.
+not come back: what has been done so can be neither undone nor seen. A limit or a user
+can be seen, but to look costs more than most attempts, and without code in C nobody
+changes them past these calls, or in another process that was started by one of them.
 
 Each such function is replaced by one that notes its name before it does what it always
 did, so that this costs nothing until it is called.
@@ -13,11 +12,9 @@ did, so that this costs nothing until it is called.
 from __future__ import annotations
 
 import _posixsubprocess
-import _signal  # type: ignore[import-not-found]  # typeshed does not know it
 import os
 import posix
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,7 +34,6 @@ _TO_BE_SEEN: tuple[tuple[tuple[ModuleType, ...], str], ...] = (
     ((os, posix), "posix_spawn posix_spawnp system"),
     ((_posixsubprocess,), "fork_exec"),
     ((subprocess,), "_fork_exec"),
-    ((signal, _signal), "setitimer alarm"),
 )
 _done: list[str] = []
 _seen: list[str] = []
@@ -64,14 +60,14 @@ def done_since(count_before: int) -> str:
     return ", ".join(dict.fromkeys(_done[count_before:]))
 
 
-def are_seen() -> bool:
-    """Say whether something was done, and not forgotten since, that can be seen."""
-    return bool(_seen)
+def seen() -> int:
+    """Return how much was done, and not forgotten since, that can be seen."""
+    return len(_seen)
 
 
-def forget_seen() -> None:
-    """All of it was looked at."""
-    _seen.clear()
+def forget(count: int) -> None:
+    """So much of it was looked at, the oldest."""
+    del _seen[:count]
 
 
 def _note(module: ModuleType, name: str, noted: list[str]) -> None:
@@ -88,4 +84,5 @@ def _noting(
         noted.append(name)  # first: a soft limit may be raised right after the call
         return function(*args, **options)
 
+    del noting.__wrapped__  # it would be a way past this
     return noting

@@ -35,6 +35,8 @@ _namespace_of: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)[
     "__dict__"
 ].__get__
 """A module's own dictionary, also where a lazy one would import itself when asked."""
+_HANDLE_AT = 2
+"""Of the arguments of a library: its name, its mode, a handle if it is open already."""
 _known_names: set[str] = set()
 _opened: list[object] = []
 """A mark for each library that ctypes was told to open (it may be closed again), and
@@ -50,7 +52,15 @@ def know() -> None:
         _opened.append(None)
         return open_library(*args)
 
+    begin = ctypes.CDLL.__init__
+
+    def noting_handle(self: Any, *args: Any, **options: Any) -> None:
+        if len(args) > _HANDLE_AT or options.get("handle") is not None:
+            _opened.append(None)  # one that is open: the whole C library's, perhaps
+        begin(self, *args, **options)
+
     ctypes._dlopen = noting  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    ctypes.CDLL.__init__ = noting_handle  # type: ignore[method-assign]
     ctypes.pythonapi.__class__ = _NotingApi
 
 

@@ -83,13 +83,9 @@ class Parting:
         sys.audit("jobpool.reset")  # who raises at each event raises at ours: here
         return replaced
 
-    def compose(self, *, after_deeds: bool = True) -> None:
-        """Let nothing of the attempt's run in our own code any more.
-
-        Args:
-            after_deeds: something was done (`deeds`) that may have set a timer.
-        """
-        self._restore_signals(after_deeds=after_deeds)
+    def compose(self) -> None:
+        """Let nothing of the attempt's run in our own code any more."""
+        self._restore_signals()
         # By identity: what a handler has set may call itself equal.
         if sys.gettrace() is not self._trace:
             sys.settrace(self._trace)
@@ -98,15 +94,9 @@ class Parting:
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
 
-    def left_running(self, *, after_deeds: bool = True) -> tuple[str, str]:
-        """Name the threads and the processes that go on without their attempt.
-
-        Args:
-            after_deeds: something was done (`deeds`) that may have begun a process.
-        """
-        # Those that the hooks have begun may begin others at any time.
-        may_be_more = after_deeds or self._children
-        return self._left_threads(), self._left_processes() if may_be_more else ""
+    def left_running(self) -> tuple[str, str]:
+        """Name the threads and the processes that go on without their attempt."""
+        return self._left_threads(), self._left_processes()
 
     def take_output(self) -> bytes:
         """Put the streams back; return the tail of what the attempt wrote."""
@@ -115,13 +105,9 @@ class Parting:
             os.ftruncate(self._stack_fd, 0)
         return output
 
-    def _restore_signals(self, *, after_deeds: bool) -> None:
-        """A handler's own timer must not fire in our code."""
+    def _restore_signals(self) -> None:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
-        if after_deeds:
-            for timer in _TIMERS:
-                if _signal.getitimer(timer)[0]:
-                    _signal.setitimer(timer, 0)
+        self._stop_timers()
         handlers = [*map(_signal.getsignal, _SIGNALS)]
         if handlers != self._handlers:
             for signum, handler in zip(_SIGNALS, self._handlers, strict=True):
@@ -137,10 +123,20 @@ class Parting:
         if not faulthandler.is_enabled():
             confine.write_stacks_to(self._stack_fd)
 
+    def _stop_timers(self) -> None:
+        """A handler's own timer must not fire in our code."""
+        for timer in _TIMERS:
+            if _signal.getitimer(timer)[0]:
+                _signal.setitimer(timer, 0)
+
     def _left_threads(self) -> str:
         if _count_threads() <= self._thread_count:
             return ""
-        if not _still_there_after_grace(lambda: _count_threads() > self._thread_count):
+        are_left = _still_there_after_grace(
+            lambda: _count_threads() > self._thread_count
+        )
+        self._stop_timers()  # such a thread may have set one
+        if not are_left:
             return ""
         left = set(threading.enumerate()) - self._threads
         names = listed(sorted(thread.name for thread in left)) or "without a name"

@@ -61,15 +61,15 @@ class Baseline:
             left behind that cannot be undone, ``""`` when that is nothing.
         """
         replaced = self._parting.mend()
+        self._parting.compose()
         foreign = self._foreign.changes()  # first: it sees whether there is such code
-        by_foreign_code = self._foreign.is_here
-        after_deeds = by_foreign_code or deeds.are_seen()
-        self._parting.compose(after_deeds=after_deeds)
+        running = self._parting.left_running()
+        seen = deeds.seen()  # after that: a thread that was ending may have done more
         surprises = [
             replaced,
-            *self._parting.left_running(after_deeds=after_deeds),
+            *running,
             self._traits.changes(
-                after_deeds=after_deeds, by_foreign_code=by_foreign_code
+                after_deeds=bool(seen), by_foreign_code=self._foreign.is_here
             ),
             foreign,
             self._done_for_good(),
@@ -84,7 +84,7 @@ class Baseline:
             if self._is_at_home:
                 self._scratch.go_home()
                 surprises.append(self._left_things())
-        deeds.forget_seen()  # last: what a signal has cut short is done again
+        deeds.forget(seen)  # last: what was cut short is done again
         return output, "; ".join(filter(None, surprises))
 
     def _restore_process(self) -> None:

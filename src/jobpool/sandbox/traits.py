@@ -87,11 +87,11 @@ class Traits:
         """Name what only the kernel or the handler could undo.
 
         Args:
-            after_deeds: something was done that may have changed any of them.
+            after_deeds: a call was noted that may have changed any of them.
             by_foreign_code: code that is not Python's own may have done anything.
         """
         found = self._watched.changes()
-        if after_deeds:
+        if after_deeds or by_foreign_code:
             found += self._watched_after_deeds.changes()
             if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
                 if data[1] != self._data[1] or not is_signed(data[0]):

@@ -26,6 +26,8 @@ SMALL_BYTES = 4096
 LARGE_MAX = 16
 """Of jobs with more arguments than that so many wait in a child: more would wait in our
 own memory, for room in the child's socket."""
+EXPIRES_SOON_S = 1.0
+"""Ten times as long as a job may wait in its child: we may be late."""
 ENOUGH = 4
 """Who has fewer jobs behind the running one is answered at once."""
 
@@ -75,7 +77,7 @@ class Ahead:
     def _may_expire(self, job: Assigned) -> bool:
         """Say whether a job could expire in its child, before it is recalled."""
         desk = self._desk
-        return job.expires_s <= desk.now_s + desk.slept_s + RECALL_AFTER_S
+        return job.expires_s <= desk.now_s + desk.slept_s + EXPIRES_SOON_S
 
     def _until(self, pool: Pool, slot: Slot) -> int:
         """Return how many jobs a slot may hold by what is sent ahead; 0: nothing is."""

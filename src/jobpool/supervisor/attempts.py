@@ -85,7 +85,7 @@ class Attempts:
     def assign(self, slot: Slot, job: Assigned) -> None:
         """Send a job to an idle slot, or ahead to a busy one."""
         slot.seq += 1
-        job.seq = slot.seq
+        job.seq, job.sent_s = slot.seq, self._desk.now_s
         slot.queue.append(job)
         if len(slot.queue) == 1:
             slot.state = SlotState.BUSY
@@ -140,7 +140,9 @@ class Attempts:
 
     def _begin(self, slot: Slot, job: Assigned) -> None:
         job.started_s = job.beat_s = self._desk.now_s
-        slot.recall_s = job.started_s + RECALL_AFTER_S
+        # Who waits has waited since it was sent, however soon each before it ended.
+        since_s = slot.queue[1].sent_s if len(slot.queue) > 1 else job.started_s
+        slot.recall_s = since_s + RECALL_AFTER_S
         if job.limits.soft_timeout_s is not None:
             job.soft_s = job.started_s + job.limits.soft_timeout_s
         self._begun[slot.number] = slot

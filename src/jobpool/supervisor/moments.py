@@ -6,7 +6,7 @@ from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
 from jobpool.supervisor.tempo import BRISK_S
 
 RECALL_AFTER_S = BRISK_S
-"""Jobs sent ahead are taken back when the one before them takes so long."""
+"""Jobs sent ahead are taken back when they have waited in their child for so long."""
 DOUBT_AFTER_S = 0.5
 """So long after it was sent, a child must have begun its first job: if it is not known
 to have, it is recalled. A child that speaks falsely could else keep it waiting."""

@@ -3,7 +3,8 @@
 Theory of operation. A settlement leaves the outbox when the store has given a receipt
 for it. One whose job is held by somebody's open transaction is tried again shortly,
 apart from the others. Large ones have a commit of their own, after that of the small
-ones, and so few of them in one turn that nobody who comes meanwhile waits for all.
+ones, and so few of them in one turn that nobody who comes meanwhile waits for all;
+unless they become too many, because no jobs may be leased before these are settled.
 When the answer to a commit was lost, everything that was in it is in doubt: the
 settlements are sent once more (a stale receipt then means that the first time counted),
 and once the store answers again, leases that it has granted to this run without anybody
@@ -31,6 +32,10 @@ SMALL_BYTES = 2**14
 """A settlement with more than that is large: it keeps the disk, and others, waiting."""
 TURN_BYTES = 2**21
 """About so much of the large ones is written in one turn."""
+LARGE_MAX = 32
+LARGE_MAX_BYTES = 2**23
+"""Of more than that nothing is put off: they fill our memory, and each slot must
+remember, in its ring of marks, all that began there and is not settled."""
 
 
 class Outbox:
@@ -88,7 +93,12 @@ class Outbox:
         if self._later and (last or self._later_s <= self._clock.monotonic_s()):
             self.add(self._later)
             self._later.clear()
-        return self._small + self._large if last else self._small[:]
+        is_all = last or self._has_too_many_large()
+        return self._small + self._large if is_all else self._small[:]
+
+    def _has_too_many_large(self) -> bool:
+        size_bytes = sum(map(_size_bytes, self._large))
+        return len(self._large) > LARGE_MAX or size_bytes > LARGE_MAX_BYTES
 
     def due_apart(self) -> list[Settlement]:
         """Return what is to be written then, in a commit of its own."""

@@ -171,6 +171,8 @@ class Assigned:
     epoch: int = 0
     """The desk's, when it was asked for."""
     seq: int = 0
+    sent_s: float = NEVER_S
+    """Monotonic time at which it was sent to its child."""
     started_s: float | None = None
     """Monotonic time at which it became its child's first; None: still behind."""
     soft_s: float = NEVER_S

@@ -118,6 +118,15 @@ def leave(what):
         subprocess.Popen(["true"])
     elif what == "ending thread":
         threading.Thread(target=time.sleep, args=(0.002,)).start()
+    elif what == "late process":
+        _late(lambda: subprocess.Popen(SLEEP))
+    elif what == "late timer":
+        _late(lambda: signal.setitimer(signal.ITIMER_REAL, 0.1))
+
+
+def _late(act):
+    """Do something in a thread that ends a moment after the handler."""
+    threading.Thread(target=lambda: (time.sleep(0.004), act())).start()
 
 
 def _fd_of(part):

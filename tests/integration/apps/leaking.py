@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 from fake_application import FakeApplication
@@ -139,6 +140,11 @@ def _timer(libc=None):
     _checked(libc.timer_settime(timer, 0, minute, None))
 
 
+def _late(act):
+    """Do something in a thread that ends a moment after the handler."""
+    threading.Thread(target=lambda: (time.sleep(0.004), act())).start()
+
+
 def _filter():
     """Install a filter of system calls that lets all of them pass."""
     allow = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000))
@@ -183,6 +189,10 @@ FOR_GOOD = {
     "hidden_thread": _hide_a_thread,
     "timer": _timer,
     "timer_by_pythonapi": lambda: _timer(ctypes.pythonapi),
+    "timer_by_handle": lambda: _timer(
+        ctypes.CDLL(None, handle=ctypes.pythonapi._handle)
+    ),
+    "late_files": lambda: _late(_few_files),
     "filter": _filter,
     "privileges": lambda: _checked(_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
     "undumpable": lambda: _checked(_libc().prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)),

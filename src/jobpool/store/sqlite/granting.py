@@ -45,6 +45,8 @@ def insert(
     else:
         stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
         ids = sorted(job_id for (job_id,) in stored)
+        if len(ids) != len(rows):
+            raise _meddled_with(session, len(rows), len(ids))
     blobs = Blobs()
     places = [
         (job_id, *blobs.add(job.payload)) for job_id, job in zip(ids, jobs, strict=True)
@@ -60,19 +62,24 @@ def _insert_alike(session: Session, count: int, **fields: Any) -> Sequence[int]:
     """Store so many jobs that are alike; return their ids.
 
     Raises:
-        StoreRefused: others came between them; the transaction has to be undone.
+        StoreRefused: a trigger has left some out, or has stored others between them;
+            the transaction has to be undone.
     """
     highest: int = session.value("highest_id") if count > 1 else 0
-    session.run("insert_alike", count=count, **fields)
+    stored = session.run("insert_alike", count=count, **fields)
     last: int = session.value("last_id")
-    if count > 1 and last != highest + count:
-        raise StoreRefused(
-            f"{count} new jobs of {session.place} did not get the ids from "
-            f"{highest + 1} to {highest + count}: the last one is {last}. Something "
-            "else stores jobs whenever one is stored: remove that trigger; nothing was "
-            "enqueued"
-        )
+    if stored != count or (count > 1 and last != highest + count):
+        raise _meddled_with(session, count, stored)
     return range(last - count + 1, last + 1)
+
+
+def _meddled_with(session: Session, count: int, stored: int) -> StoreRefused:
+    return StoreRefused(
+        f"{count} new jobs were to be stored in {session.place}, one after another; "
+        f"{stored} were, or not one after another. Something else leaves jobs out, or "
+        "stores others, whenever one is stored: remove that trigger; nothing was "
+        "enqueued"
+    )
 
 
 def lease_jobs(

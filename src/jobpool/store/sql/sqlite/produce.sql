@@ -94,9 +94,10 @@ SELECT
 FROM place
 
 -- name: highest_id
--- What AUTOINCREMENT counts on from.
+-- What AUTOINCREMENT counts on from. A caller's connection may have a sequence of its
+-- temporary tables as well.
 SELECT max(
-  coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'), 0),
+  coalesce((SELECT seq FROM main.sqlite_sequence WHERE name = 'jobpool_jobs'), 0),
   coalesce((SELECT max(id) FROM jobpool_jobs), 0)
 )
 
