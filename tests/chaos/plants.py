@@ -160,8 +160,8 @@ PLANTS = (
             Edit(
                 "supervisor/storethread.py",
                 "        if isinstance(error, OutcomeUnknown):\n"
-                "            self._outbox.doubt()",
-                "        self._outbox._waiting.clear()",
+                "            self._outbox.doubt(due)",
+                "        self._outbox._forget(due)",
             ),
         ),
     ),

@@ -40,6 +40,7 @@ def child(rig):
         "decimal",
         "immutable",
         "append",
+        "told_of_files",
     ],
 )
 def test_what_can_be_put_back_is_put_back(rig, child, what):
@@ -64,6 +65,7 @@ def test_what_can_be_put_back_is_put_back(rig, child, what):
         ("data_hard", "it changed its limit of data"),
         ("files", "it changed its limits"),
         ("late_files", "it changed its limits"),
+        ("chosen_signal", "it called fcntl.fcntl with F_SETSIG"),
         ("groups", "it changed its user or groups"),
         ("modules", "it took away modules"),
         ("one_module", "it took away modules"),

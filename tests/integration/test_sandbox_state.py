@@ -43,6 +43,7 @@ def child(rig):
         "fds_closed",
         "stdout_elsewhere",
         "stderr_elsewhere",
+        "stdout_overwrites",
         "path",
         "recursion",
         "hook",

@@ -79,9 +79,9 @@ def retry_for_ever() -> list[Change]:
 def failed_commit_forgets_ends() -> list[Change]:
     right = StoreThread._failed
 
-    def wrong(self: Any, batch: Any, error: Any) -> None:
-        self._outbox._waiting.clear()
-        right(self, batch, error)
+    def wrong(self: Any, batch: Any, due: Any, error: Any) -> None:
+        self._outbox._forget(due)
+        right(self, batch, due, error)
 
     return [(StoreThread, "_failed", wrong)]
 

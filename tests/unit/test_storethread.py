@@ -14,11 +14,13 @@ from jobpool.core.eventlines import human_line
 from jobpool.core.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
+from jobpool.sandbox.marks import MARK, MARK_BYTES
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import storethread
 from jobpool.supervisor.inbox import FULL_BATCH, Inbox, newest_beats
 from jobpool.supervisor.outbox import LARGE_MAX, SMALL_BYTES, TURN_BYTES
+from jobpool.supervisor.pool import HELD_MAX
 from jobpool.supervisor.storethread import RUSH_S, StoreThread
 from storing import ManualClock
 from waiting import wait_until
@@ -257,6 +259,12 @@ def test_too_many_large_ends_are_not_put_off(count: int, size: int) -> None:
     assert isinstance(first, m.Settled)
     assert first.count == count + 1
     rig.thread.close(PATIENCE_S)
+
+
+def test_a_slots_marks_remember_all_that_can_be_unsettled() -> None:
+    """What is forgotten there counts as never begun when everything is killed."""
+    running = 1
+    assert running + HELD_MAX + LARGE_MAX < MARK_BYTES // MARK.size
 
 
 def test_all_large_ends_are_written_at_the_end() -> None:

@@ -128,3 +128,35 @@ def test_who_was_sent_just_now_is_not_recalled_for_what_the_head_has_waited() ->
     assert m.Recall(0, slot.seq) not in world.commands
     world.wait(RECALL_AFTER_S * 0.6)
     assert m.Recall(0, slot.seq) in world.commands
+
+
+def sent_again(world: World, canceled: set[int]) -> list[int]:
+    """Return which of these jobs a child was sent once more."""
+    return [
+        one.id for sent in world.sent.values() for one in sent if one.id in canceled
+    ]
+
+
+def test_what_is_canceled_with_the_running_job_does_not_begin() -> None:
+    """The kill takes back what waits behind it, and nobody sends it on."""
+    world = hasty(slots=2, jobs=8)
+    queue = list(world.machine.slots[0].queue)
+    world.sent.clear()
+    world.step(m.CancelAsked(tuple(job.lease.token for job in queue)))
+    world.recalled(0, queue[1:])
+    canceled = {job.lease.id for job in queue[1:]}
+    assert sent_again(world, canceled) == []
+    assert canceled <= {one.id for one in world.settled}
+
+
+def test_what_is_canceled_does_not_begin_after_its_childs_death() -> None:
+    """The child dies before it can be asked to give the job back."""
+    world = hasty(slots=2, jobs=8)
+    queue = list(world.machine.slots[0].queue)
+    canceled = queue[1].lease
+    world.sent.clear()
+    world.step(m.CancelAsked((canceled.token,)))
+    world.died(0, signal=11, never_begun=tuple(job.seq for job in queue[1:]))
+    assert sent_again(world, {canceled.id}) == []
+    assert canceled.id in {one.id for one in world.settled}
+    assert world.machine._desk.canceled == set()

@@ -184,6 +184,20 @@ def test_what_waits_and_expires_later_begins() -> None:
     assert running(world, 1) is in_time
 
 
+def test_a_grant_that_is_long_on_its_way_takes_from_the_time_that_is_left() -> None:
+    """The store's clock went on while its commit, and the answer, took their time."""
+    world = brisk()
+    world.hold_grants = True
+    expiring = world.job(leased_at_ms=1000, expires_at_ms=1060)
+    world.ring()
+    world.wait(0.05)
+    world.hold_grants = False
+    world.answer_grant()
+    world.wait(0.02)
+    world.done(1)
+    assert handed_back(world) == [expiring.id]
+
+
 def test_a_job_expires_while_its_host_sleeps() -> None:
     """Monotonic time stands still then; the store's does not."""
     world = brisk()

@@ -111,7 +111,8 @@ def enqueue(scale: Scale) -> list[Trial]:
 def pick_up(scale: Scale) -> list[Trial]:
     """From the call that hands a job in to the handler's first line, all idle."""
     wish = {"scenario": "pick_up", "count": scale.picks, "every_s": 0.1}
-    systems = ("jobpool", "celery", "rq", "huey", "pebble", *ON_POSTGRES[:2])
+    others = ("limit", "celery", "rq", "huey", "pebble")
+    systems = ("jobpool", *others, *ON_POSTGRES[:2])
     return [Trial("pick-up", system, wish) for system in systems]
 
 

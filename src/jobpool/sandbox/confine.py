@@ -132,6 +132,8 @@ def set_signals(
     # Not by way of the enums: each child would pay for their first use.
     _signal.signal(signal.SIGTERM, ignore_signal)
     _signal.signal(signal.SIGINT, ignore_signal)
+    # The kernel's, about a descriptor that an earlier attempt may have left open.
+    _signal.signal(signal.SIGIO, ignore_signal)
     _signal.signal(signal.SIGUSR1, soft_timeout)
     _signal.signal(signal.SIGURG, soft_memory)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -145,6 +147,7 @@ def release_signals() -> None:
     for signum, default in (
         (signal.SIGTERM, signal.SIG_DFL),
         (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGIO, signal.SIG_DFL),
     ):
         if signal.getsignal(signum) is ignore_signal:
             signal.signal(signum, default)

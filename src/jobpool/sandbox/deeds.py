@@ -12,6 +12,7 @@ did, so that this costs nothing until it is called.
 from __future__ import annotations
 
 import _posixsubprocess
+import fcntl
 import os
 import posix
 import resource
@@ -35,6 +36,7 @@ _TO_BE_SEEN: tuple[tuple[tuple[ModuleType, ...], str], ...] = (
     ((_posixsubprocess,), "fork_exec"),
     ((subprocess,), "_fork_exec"),
 )
+_F_SETSIG = 10
 _done: list[str] = []
 _seen: list[str] = []
 
@@ -48,6 +50,7 @@ def watch() -> None:
             for name in names.split():
                 _note(module, name, _seen)
     os.register_at_fork(before=partial(_seen.append, "os.fork"))
+    fcntl.fcntl = _noting_fcntl(fcntl.fcntl)
 
 
 def count() -> int:
@@ -74,6 +77,19 @@ def _note(module: ModuleType, name: str, noted: list[str]) -> None:
     function = getattr(module, name, None)
     if function is not None:
         setattr(module, name, _noting(f"{module.__name__}.{name}", function, noted))
+
+
+def _noting_fcntl(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Note who has a descriptor send another signal than SIGIO: it may stay open."""
+
+    @wraps(function)
+    def noting(fd: Any, command: Any, *argument: Any) -> Any:
+        if command == _F_SETSIG:
+            _done.append("fcntl.fcntl with F_SETSIG")
+        return function(fd, command, *argument)
+
+    del noting.__wrapped__
+    return noting
 
 
 def _noting(

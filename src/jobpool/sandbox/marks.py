@@ -7,9 +7,9 @@ not; and while they live, whether a ticket that is gone was taken for its job.
 
 A word is never cleared when its attempt ends: the store may not know the end yet,
 and an attempt that was finished but not settled has begun all the same. Tokens are
-never used twice, so that an old one means nothing to anybody later. Far fewer than
-512 attempts of a slot can be unsettled at once: no more than a child may be sent
-ahead and its pool may hold.
+never used twice, so that an old one means nothing to anybody later. Fewer than 512
+attempts of a slot can be unsettled at once: no more than its pool may hold
+(`pool.HELD_MAX`), and those whose large ends the outbox puts off (`LARGE_MAX`).
 
 Theory of operation. A handler shares the child's descriptors and may truncate the
 file or put another one in its place. The child keeps a copy of the page, therefore,

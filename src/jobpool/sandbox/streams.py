@@ -3,7 +3,8 @@
 Most attempts write nothing and leave them alone, and most often their positions alone
 tell: stdout and stderr are copies of the capture's descriptor and share its position,
 which is put where no other file's is, looked at through both, and put back. Where they
-write is another matter: the capture appends, wherever that may be.
+write is another matter: the capture appends, wherever that may be, if nobody has told
+it otherwise.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from fcntl import F_GETFL, F_SETFL, fcntl  # before an application can replace it
 
 from jobpool.sandbox import confine
 from jobpool.sandbox.capture import OUTPUT_MAX_BYTES, read_tail
@@ -28,6 +30,7 @@ class Streams:
 
     def __init__(self, output_fd: int) -> None:
         self._output_fd = output_fd
+        self._output_flags = fcntl(output_fd, F_GETFL)
         self._input = _identity(0)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
 
@@ -44,6 +47,8 @@ class Streams:
             _flush(stream)
         if not self._are_in_place():
             confine.point_output(self._output_fd)
+        if fcntl(self._output_fd, F_GETFL) != self._output_flags:
+            fcntl(self._output_fd, F_SETFL, self._output_flags)
         if not os.lseek(self._output_fd, 0, os.SEEK_END):
             return b""
         output = read_tail(self._output_fd, OUTPUT_MAX_BYTES)

@@ -365,11 +365,9 @@ class Attempts:
 
     def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
         """Put jobs that never began back in line, in their order."""
-        if self._desk.ending:
-            self._desk.hand_back(job.lease for job in jobs)
-        else:
-            self._pools[slot.pool].backlog.extendleft(reversed(jobs))
-            self._desk.wake_at(self._desk.now_s)
+        wanted = self._desk.wanted(jobs)
+        self._pools[slot.pool].backlog.extendleft(reversed(wanted))
+        self._desk.wake_at(self._desk.now_s)
 
     def impossible(self, slot: Slot, detail: object) -> None:
         """The table says that this cannot happen."""

@@ -39,6 +39,8 @@ class Desk:
         """Counts the moments from which on earlier leases are not trusted any more."""
         self.unsettled = 0
         """Settlements given out and not yet answered."""
+        self.canceled: set[int] = set()
+        """Tokens of jobs that are not to begin, while a child may have them."""
         self.interrupted = 0
         """Attempts that we ended before their time."""
         self.on_settle: list[Callable[[Lease, Settlement], None]] = []
@@ -81,6 +83,7 @@ class Desk:
             tell(lease, settlement)
         if self.registry is not None:
             settlement = self.registry.with_followup(lease, settlement)
+        self.canceled.discard(lease.token)
         self.unsettled += 1
         self.interrupted += settlement.outcome is Outcome.INTERRUPTED
         self.out.append(m.Settle(settlement))
@@ -89,6 +92,16 @@ class Desk:
         """Return leases whose attempt never began; nothing is counted."""
         for lease in leases:
             self.settle(lease, hand_back(lease))
+
+    def wanted(self, jobs: Iterable[Assigned]) -> list[Assigned]:
+        """Return those of jobs that never began that still may; hand back the rest."""
+        wanted = []
+        for job in jobs:
+            if self.ending or job.lease.token in self.canceled:
+                self.hand_back([job.lease])
+            else:
+                wanted.append(job)
+        return wanted
 
     def write_progress(self, job: Assigned) -> None:
         """Write what a running attempt reported, if anything waits."""

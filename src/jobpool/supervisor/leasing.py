@@ -66,6 +66,8 @@ class Leasing:
         self._is_open = False
         self._asked_epoch = 0
         """The desk's epoch at the last request."""
+        self._asked_s = 0.0
+        """When that was, by the clock that goes on while the host sleeps."""
         self._dry: set[str] = set()
         """Idle pools whose last request came back empty, with no hint since."""
 
@@ -104,7 +106,7 @@ class Leasing:
         for name, room in wanted.items():
             self._pools[name].asked = room
         self.waiting = True
-        self._asked_epoch = desk.epoch
+        self._asked_epoch, self._asked_s = desk.epoch, desk.now_s + desk.slept_s
         probation = self._probation
         desk.out.append(
             m.Lease(
@@ -250,10 +252,7 @@ class Leasing:
 
     def put_back(self, pool: Pool, jobs: list[Assigned]) -> None:
         """Put jobs that their child never began first in line again."""
-        if self._desk.ending:
-            self._desk.hand_back(job.lease for job in jobs)
-            return
-        pool.backlog.extendleft(reversed(jobs))
+        pool.backlog.extendleft(reversed(self._desk.wanted(jobs)))
         self._desk.wake_at(self._desk.now_s)
         self.dispatch(pool)
 
@@ -296,11 +295,14 @@ class Leasing:
         desk.wake_at(desk.now_s + BRISK_S)
 
     def _expires_s(self, lease: Lease) -> float:
-        """Return when a job that never began is canceled, by the clock that goes on."""
+        """Return when a job that never began is canceled, by the clock that goes on.
+
+        Counted from when we asked: the grant came later, its answer later still.
+        """
         if lease.expires_at_ms is None or lease.attempt > 1:
             return NEVER_S
         left_s = (lease.expires_at_ms - lease.leased_at_ms) / 1000
-        return self._desk.now_s + self._desk.slept_s + left_s
+        return self._asked_s + left_s
 
     def _drop_expired(self, pool: Pool) -> None:
         """Hand back what is first in line and has expired meanwhile."""

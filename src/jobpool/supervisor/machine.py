@@ -114,8 +114,6 @@ class Machine:
             if name != IGNORE
         }
         self._shutdown = Shutdown()
-        self._canceling: set[int] = set()
-        """Tokens of canceled jobs that are being recalled."""
         self._give_up_s = NEVER_S
         self._handlers: Mapping[type, Callable[[Any], None]] = {
             m.ZygoteLoaded: self._loading.loaded,
@@ -250,11 +248,7 @@ class Machine:
     def _recalled(self, event: m.Recalled) -> None:
         slot = self.slots[event.slot]
         back = self._attempts.recalled(slot, event)
-        unwanted = [job for job in back if job.lease.token in self._canceling]
-        self._canceling.difference_update(job.lease.token for job in unwanted)
-        self._desk.hand_back(job.lease for job in unwanted)
-        wanted = [job for job in back if job not in unwanted]
-        self._leasing.put_back(self.pools[slot.pool], wanted)
+        self._leasing.put_back(self.pools[slot.pool], back)
 
     def _stored(self, event: m.Stored) -> None:
         slot = self.slots[event.slot]
@@ -267,13 +261,17 @@ class Machine:
     def _cancel_asked(self, event: m.CancelAsked) -> None:
         tokens = frozenset(event.tokens)
         self._leasing.withdraw(tokens)
-        for slot in self.slots:
-            if not slot.queue:
-                continue
-            if slot.queue[0].lease.token in tokens:
+        busy = [slot for slot in self.slots if slot.queue]
+        behind = {
+            slot.number: tokens.intersection(job.lease.token for job in queue[1:])
+            for slot in busy
+            if (queue := list(slot.queue))
+        }
+        self._desk.canceled.update(*behind.values())  # whatever becomes of the running
+        for slot in busy:
+            if slot.queue and slot.queue[0].lease.token in tokens:
                 self._handle(slot, SlotEvent.CANCEL)
-            elif behind := tokens & {job.lease.token for job in slot.queue}:
-                self._canceling |= behind
+            elif behind[slot.number]:
                 self._desk.out.append(m.Recall(slot.number, slot.seq))
 
     # -- the store's answers -------------------------------------------------------

@@ -5,6 +5,7 @@
 # ruff: noqa: SIM115
 
 import faulthandler
+import fcntl
 import locale
 import os
 import resource
@@ -38,6 +39,7 @@ def change(what):
         "stdout_closed": sys.stdout.close,
         "fds_closed": lambda: (os.close(1), os.close(2)),
         "stdout_elsewhere": lambda: os.dup2(os.open(os.devnull, os.O_RDWR), 1),
+        "stdout_overwrites": lambda: fcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK),
         "stderr_elsewhere": lambda: os.dup2(os.memfd_create("elsewhere"), 2),
         "path": lambda: sys.path.insert(0, "/leaked"),
         "recursion": lambda: sys.setrecursionlimit(5000),

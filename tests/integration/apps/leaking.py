@@ -108,7 +108,15 @@ def _clear():
     os.putenv("ONLY", "1")
 
 
+def _be_told_of_files():
+    """Have the kernel tell this process, by SIGIO, of each new file there."""
+    with tempfile.TemporaryDirectory() as made:
+        KEPT.append(os.open(Path(made).parent, os.O_RDONLY))
+    fcntl.fcntl(KEPT[-1], fcntl.F_NOTIFY, fcntl.DN_CREATE | fcntl.DN_MULTISHOT)
+
+
 CHANGES = {
+    "told_of_files": _be_told_of_files,
     "wakeup": _wake,
     "thread_trace": lambda: threading.settrace(lambda *_: 1 / 0),
     "thread_profile": lambda: threading.setprofile(lambda *_: 1 / 0),
@@ -192,6 +200,7 @@ FOR_GOOD = {
     "timer_by_handle": lambda: _timer(
         ctypes.CDLL(None, handle=ctypes.pythonapi._handle)
     ),
+    "chosen_signal": lambda: fcntl.fcntl(KEPT.append(os.pipe()) or KEPT[-1][0], 10, 15),
     "late_files": lambda: _late(_few_files),
     "filter": _filter,
     "privileges": lambda: _checked(_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),

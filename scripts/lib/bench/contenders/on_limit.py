@@ -3,7 +3,8 @@
 SQLite with synchronous=FULL, one thread that settles and leases in one transaction,
 two forked children, frames of msgpack, some jobs sent ahead. What it reaches is what
 this design can reach on this machine in Python at all; what it lacks is everything
-else: limits, crash accounting, retries, evidence, output, recovery.
+else: limits, crash accounting, retries, evidence, output, recovery. Producers ring a
+FIFO, so that an idle one waits for nothing else.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ AHEAD = 16
 BATCH = 500
 LENGTH = struct.Struct("<I")
 PATH = str(rig.directory() / "limit.db")
+BELL = rig.directory() / "limit.bell"
 _encode, _decode = msgspec.msgpack.encode, msgspec.msgpack.decode
 
 
@@ -45,7 +47,7 @@ class Limit(rig.Contender):
 
     def __init__(self, wish: dict[str, object]) -> None:
         super().__init__(wish)
-        self.database = connect()
+        self.database, self.bell = connect(), -1
 
     def put(self, kind: str, argument: str) -> None:
         """Insert a row and commit."""
@@ -59,9 +61,13 @@ class Limit(rig.Contender):
             rows = [(kind, argument)] * min(1000, count - begin)
             self.database.executemany(insert, rows)
             self.database.execute("COMMIT")
+        if self.bell >= 0:
+            os.write(self.bell, b"!")
 
     def work(self) -> None:
         """Start the supervisor."""
+        os.mkfifo(BELL)
+        self.bell = os.open(BELL, os.O_RDWR)
         self.spawn(sys.executable, __file__, "--work", str(self.workers))
 
 
@@ -113,8 +119,7 @@ class Store(threading.Thread):
             " ORDER BY id LIMIT ?) RETURNING id, kind, payload"
         )
         settle = "UPDATE jobs SET state = 2, result = ? WHERE id = ? AND state = 1"
-        while True:
-            self.wanted.wait(0.002)
+        while self.wanted.wait():
             self.wanted.clear()
             ends = [self.ends.popleft() for _ in range(len(self.ends))]
             room = BATCH - len(self.leased)
@@ -139,17 +144,19 @@ def supervise(workers: int) -> None:
         childs.close()
         links.append(ours)
     store = Store(theirs)
+    store.wanted.set()
     store.start()
     selector = selectors.DefaultSelector()
     selector.register(bell, selectors.EVENT_READ)
+    selector.register(os.open(BELL, os.O_RDWR), selectors.EVENT_READ)
     buffers = {link: bytearray() for link in links}
     out = dict.fromkeys(links, 0)
     for link in links:
         selector.register(link, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
-            data = key.fileobj.recv(2**18)  # type: ignore[union-attr]
-            if key.fileobj is not bell:
+            data = os.read(key.fd, 2**18)
+            if key.fileobj in buffers:
                 link: socket.socket = key.fileobj  # type: ignore[assignment]
                 buffers[link] += data
                 done = [_decode(frame) for frame in frames(buffers[link])]
