@@ -18,7 +18,7 @@ from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.pool import Pool
-from jobpool.supervisor.slot import Assigned, Slot, SlotState
+from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
 
 ATTEMPT_LEAST_S = 0.00004
 """No attempt, its child's reset included, was seen to take less."""
@@ -26,8 +26,6 @@ SMALL_BYTES = 4096
 LARGE_MAX = 16
 """Of jobs with more arguments than that so many wait in a child: more would wait in our
 own memory, for room in the child's socket."""
-EXPIRES_SOON_S = 1.0
-"""Ten times as long as a job may wait in its child: we may be late."""
 ENOUGH = 4
 """Who has fewer jobs behind the running one is answered at once."""
 
@@ -58,7 +56,7 @@ class Ahead:
         while pool.backlog and able:
             slot = min(able, key=_held)
             job = pool.backlog[0]
-            if not self._may_wait(job, pool, slot) or self._may_expire(job):
+            if not self._may_wait(job, pool, slot):
                 return
             if self._admission.admits_behind(job, slot):
                 self._assign(slot, pool.backlog.popleft())
@@ -67,17 +65,18 @@ class Ahead:
             able.remove(slot)
 
     def _may_wait(self, job: Assigned, pool: Pool, slot: Slot) -> bool:
-        """Say whether a job's tempo lets it wait in a child that takes so many."""
+        """Say whether a job's tempo lets it wait in a child that takes so many.
+
+        One that expires never may: its host may sleep meanwhile, or we may be stopped,
+        and its child would not know.
+        """
+        if job.expires_s < NEVER_S:
+            return False
         tempo = pool.tempo_of(job.lease.kind)
         is_small = len(job.lease.payload) <= SMALL_BYTES
         most = tempo.ahead if is_small else min(tempo.ahead, LARGE_MAX)
         is_one_of_many = tempo.fast or len(pool.backlog) >= pool.size
         return len(slot.queue) <= most and is_one_of_many
-
-    def _may_expire(self, job: Assigned) -> bool:
-        """Say whether a job could expire in its child, before it is recalled."""
-        desk = self._desk
-        return job.expires_s <= desk.now_s + desk.slept_s + EXPIRES_SOON_S
 
     def _until(self, pool: Pool, slot: Slot) -> int:
         """Return how many jobs a slot may hold by what is sent ahead; 0: nothing is."""
