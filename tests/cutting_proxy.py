@@ -188,8 +188,11 @@ class CuttingProxy:
 
     async def _stop_listening(self) -> None:
         if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+            listener, self._listener = self._listener, None
+            for plug in listener.sockets:
+                self._loop.remove_reader(plug.fileno())
+            await _turns()  # asyncio loses who was accepted just now, if it is closed
+            listener.close()
 
     async def _cut_all(self) -> int:
         links = list(self._links)
@@ -199,11 +202,14 @@ class CuttingProxy:
 
     async def _end(self) -> None:
         await self._stop_listening()
-        await _turns()  # who was accepted just now gets its task
         await self._cut_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # One that was closed waits for a client that does not read: only the loop
+        # knows it still.
+        for transport in list(self._loop._transports.values()):
+            transport.abort()
         await _turns()  # what was aborted is closed
 
     def _cut(self, link: Link) -> None:
