@@ -18,6 +18,7 @@ from jobpool.cli import launch
 from jobpool.cli.arguments import Checker
 from jobpool.cli.exits import Exit
 from jobpool.cli.root import cli
+from jobpool.core import eventlines
 from jobpool.core import events as ev
 from jobpool.core.eventlines import human_line, json_line
 from jobpool.core.options import TOP
@@ -240,3 +241,31 @@ def test_an_event_is_one_harmless_line(text, host):
     alarm = ev.Alarm(at_ms=0, text=text + host)
     for line in (human_line(alarm, None), json_line(alarm)):
         assert not HIDDEN.search(line)
+
+
+@FUZZ
+@example("", "{", -1, None)
+@example("\x7f", "\u2028", 2**63 - 1, 1e-300)
+@example("x" * 4000, "cpu/0", 0, 0.5)
+@example("x" * 4001, "cpu/0", 0, 0.5)
+@given(NASTY, NASTY, st.integers(-(2**63), 2**63 - 1), st.none() | st.floats())
+def test_an_event_with_nothing_to_shorten_has_the_line_it_would_have_anyway(
+    kind, slot, number, duration_s
+):
+    """The quick way to a JSON line writes what the thorough one does."""
+    event = ev.JobSucceeded(
+        at_ms=number, id=number, kind=kind, slot=slot, attempt=1, duration_s=duration_s
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        quick = json_line(event)
+        patch.setattr(eventlines, "_flat_body", lambda _event: None)
+        assert quick == json_line(event)
+
+
+def test_an_event_that_has_a_time_alone_is_a_json_object():
+    """There is no comma without something after it."""
+    assert json.loads(json_line(ev.Event(at_ms=0))) == {
+        "time": "1970-01-01T00:00:00.000Z",
+        "level": "info",
+        "event": "event",
+    }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -23,10 +24,13 @@ LINE_MAX_BYTES = 8192
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT_CAPS = (4000, 1000, 200, 40)
 """Tried in turn until the line is short enough."""
+_CACHED = 128
+"""Moments whose texts are kept: of a busy supervisor's lines many have the same."""
 _ITEMS_MAX = 20
 """Kinds or pools named in one line."""
 
 
+@lru_cache(_CACHED)
 def iso_time(at_ms: int | None) -> str | None:
     """Write a moment as ISO 8601, UTC, with milliseconds; None stays None.
 
@@ -43,18 +47,35 @@ def iso_time(at_ms: int | None) -> str | None:
 
 def json_line(event: ev.Event) -> str:
     """Write an event as one JSON object without a line break."""
+    head = {
+        "time": iso_time(event.at_ms),
+        "level": event.level.name.lower(),
+        "event": event.name,
+    }
+    if (body_text := _flat_body(event)) is not None:
+        return json_text(f"{msgspec.json.encode(head).decode()[:-1]}{body_text}")
     body = msgspec.to_builtins(event)
     del body["at_ms"]
     for cap in _TEXT_CAPS:
-        head = {
-            "time": iso_time(event.at_ms),
-            "level": event.level.name.lower(),
-            "event": event.name,
-        }
         line = json_text(msgspec.json.encode(head | _shortened(body, cap)).decode())
         if len(line.encode()) <= LINE_MAX_BYTES:
             break
     return line
+
+
+def _flat_body(event: ev.Event) -> str | None:
+    """Return an event's JSON after its time; None: something may be to be shortened.
+
+    Nearly all lines are of this kind, and a busy supervisor writes thousands a second.
+    """
+    try:
+        encoded = msgspec.json.encode(event)
+    except UnicodeEncodeError:  # a lone surrogate
+        return None
+    if len(encoded) > _TEXT_CAPS[0] or encoded.count(b"{") + encoded.count(b"[") > 1:
+        return None
+    _at_ms, comma, rest = encoded.partition(b",")
+    return (comma + rest).decode() or "}"
 
 
 def human_line(event: ev.Event, zone: tzinfo | None = UTC) -> str:
@@ -64,13 +85,18 @@ def human_line(event: ev.Event, zone: tzinfo | None = UTC) -> str:
         event: what happened.
         zone: time zone of the time of day; None: the machine's.
     """
-    clock = (_EPOCH + timedelta(milliseconds=event.at_ms)).astimezone(zone)
+    clock = _clock(event.at_ms // 1000, zone)
     for cap in _TEXT_CAPS:
         parts = (one_line(part, cap) for part in _parts(event))
-        line = f"{clock:%H:%M:%S} " + "  ".join(filter(None, parts))
+        line = f"{clock} " + "  ".join(filter(None, parts))
         if len(line.encode()) <= LINE_MAX_BYTES:
             break
     return line
+
+
+@lru_cache(_CACHED)
+def _clock(at_s: int, zone: tzinfo | None) -> str:
+    return f"{(_EPOCH + timedelta(seconds=at_s)).astimezone(zone):%H:%M:%S}"
 
 
 def _shortened(value: Any, cap: int) -> Any:

@@ -15,13 +15,13 @@ _UNSAFE = (
 )
 _HIDDEN = re.compile(f"[{_UNSAFE}]")
 _HIDDEN_BUT_LINES = re.compile(f"(?![\n\t])[{_UNSAFE}]")
-_JSON_HIDDEN = re.compile(f"[{_UNSAFE}]")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def one_line(text: str, max_chars: int = 2000) -> str:
     """Return *text* as one harmless line, capped and marked when it was longer."""
-    return _HIDDEN.sub(_visible, capped(text, max_chars))
+    text = capped(text, max_chars)
+    return text if _is_plain(text) else _HIDDEN.sub(_visible, text)
 
 
 def lines(text: str, max_chars: int = 100_000) -> str:
@@ -43,12 +43,17 @@ def capped(text: str, max_chars: int) -> str:
 
 def json_text(encoded: str) -> str:
     """Escape what encoded JSON may hold but a terminal or a log must not."""
-    return _JSON_HIDDEN.sub(_json_escape, encoded)
+    return encoded if _is_plain(encoded) else _HIDDEN.sub(_json_escape, encoded)
 
 
 def whole(text: str) -> str:
     """Replace what cannot be encoded as UTF-8 (lone surrogates) by U+FFFD."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def _is_plain(text: str) -> bool:
+    """Say whether there is nothing to be hidden, far quicker than by looking for it."""
+    return text.isascii() and text.isprintable()
 
 
 def _visible(match: re.Match[str]) -> str:
