@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobpool.supervisor.pace import FIRST_S, LAST_S, Pace
-from jobpool.supervisor.pool import HELD_MAX, Pool
+from jobpool.supervisor.pool import HELD_MAX, HELD_MAX_BYTES, Pool
 from jobpool.supervisor.scaler import PoolView, wanted_size
 from jobpool.supervisor.slot import SlotState
 from jobpool.supervisor.tempo import AHEAD_MAX, BRISK_S, Tempo
@@ -114,6 +114,23 @@ def test_the_faster_the_jobs_the_more_are_leased_at_once(
     for _ in range(16):
         pool.tempo.took(duration_s)
     assert pool.capacity(0.0) == leased + 2
+
+
+def test_heavy_arguments_are_not_leased_by_the_hundred() -> None:
+    """They would fill the supervisor's memory; the slots get theirs all the same."""
+    pool = Pool(pool_settings("cpu", 2), 0)
+    pool.zygote_up = True
+    for slot in pool.slots:
+        slot.state = SlotState.IDLE
+    for _ in range(16):
+        pool.tempo.took(0.0)
+    pool.weigh(HELD_MAX_BYTES // 100)
+    assert pool.capacity(0.0) == 2 + 100
+    pool.weigh(2 * HELD_MAX_BYTES)
+    assert pool.capacity(0.0) == 2
+    for _ in range(10_000):
+        pool.weigh(0)
+    assert pool.capacity(0.0) == 2 + HELD_MAX
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,18 @@
 """The mark file of a slot: which attempts its children have really begun.
 
-One page of 8-byte words, written by the child, that outlives every process: a ring of
-the tokens of the last 512 attempts that began in the slot. When a supervisor and its
+Two pages of 8-byte words, written by the child, that outlive every process: a ring of
+the tokens of the last 1,024 attempts that began in the slot. When a supervisor and its
 children have died at once, it tells the leased jobs that had begun from those that had
 not; and while they live, whether a ticket that is gone was taken for its job.
 
 A word is never cleared when its attempt ends: the store may not know the end yet,
 and an attempt that was finished but not settled has begun all the same. Tokens are
-never used twice, so that an old one means nothing to anybody later. Fewer than 512
+never used twice, so that an old one means nothing to anybody later. Fewer than 1,024
 attempts of a slot can be unsettled at once: no more than its pool may hold
 (`pool.HELD_MAX`), and those whose large ends the outbox puts off (`LARGE_MAX`).
 
 Theory of operation. A handler shares the child's descriptors and may truncate the
-file or put another one in its place. The child keeps a copy of the page, therefore,
+file or put another one in its place. The child keeps a copy of the ring, therefore,
 and compares the file with it between attempts: what a handler did to the file is
 undone there, and what cannot be written is met there, when no job can be blamed for
 it. The file is not mapped, because touching a page that is gone would kill the child.
@@ -31,16 +31,16 @@ from jobpool.sandbox.procfs import EXHAUSTED
 from jobpool.sandbox.removal import remove_tree
 
 MARK = struct.Struct("<Q")
-MARK_BYTES = 4096
+MARK_BYTES = 8192
 _LOOK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGE = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-_PAGE = struct.Struct(f"<{MARK_BYTES // MARK.size}Q")
+_RING = struct.Struct(f"<{MARK_BYTES // MARK.size}Q")
 
 
 def open_marks(path: str) -> int:
     """Open a mark file, made if it is missing.
 
-    Its page is reserved on the disk: a full one is better met before a child is made.
+    Its pages are reserved on the disk: a full one is better met before a child is made.
 
     Raises:
         OSError: it could not be made; on a full disk it is left empty.
@@ -73,8 +73,8 @@ class Marks:
         self._fd = fd
         status = os.fstat(fd)
         self._inode = status.st_dev, status.st_ino
-        self._page = bytearray(os.pread(fd, MARK_BYTES, 0).ljust(MARK_BYTES, b"\0"))
-        words = _PAGE.unpack_from(self._page)
+        self._ring = bytearray(os.pread(fd, MARK_BYTES, 0).ljust(MARK_BYTES, b"\0"))
+        words = _RING.unpack_from(self._ring)
         self._at = words.index(min(words)) * MARK.size  # go on at the oldest
 
     def begin(self, token: int) -> None:
@@ -84,7 +84,7 @@ class Marks:
         it again. Until then the attempt counts as not begun if all is killed at once.
         """
         at, mark = self._at, MARK.pack(token)
-        self._page[at : at + MARK.size] = mark
+        self._ring[at : at + MARK.size] = mark
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, mark, at)
         self._at = (at + MARK.size) % MARK_BYTES
@@ -102,10 +102,10 @@ class Marks:
                 return "its descriptor is another file's now"
             if status.st_size > MARK_BYTES:
                 os.ftruncate(self._fd, MARK_BYTES)
-            # To read a page is cheaper than to write one. What `begin` could not
+            # To read it is cheaper than to write it. What `begin` could not
             # write is missing here, and is met again.
-            if os.pread(self._fd, MARK_BYTES, 0) != self._page:
-                os.pwrite(self._fd, self._page, 0)
+            if os.pread(self._fd, MARK_BYTES, 0) != self._ring:
+                os.pwrite(self._fd, self._ring, 0)
         except OSError as exc:
             return exc.strerror or type(exc).__name__
         return ""
@@ -114,7 +114,7 @@ class Marks:
 def read_marks(path: str | Path) -> frozenset[int] | None:
     """Return all tokens in a mark file; None: somebody has spoilt it.
 
-    Its page was reserved before the child was made: whoever has cut, lengthened,
+    Its pages were reserved before the child was made: whoever has cut, lengthened,
     replaced or removed it may have meant to hide what ran. Nothing here waits, whatever
     stands in its place.
 
@@ -135,7 +135,7 @@ def _read(path: str) -> frozenset[int] | None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size != MARK_BYTES:
             return None
-        return frozenset(_PAGE.unpack(os.pread(fd, MARK_BYTES, 0))) - {0}
+        return frozenset(_RING.unpack(os.pread(fd, MARK_BYTES, 0))) - {0}
     finally:
         os.close(fd)
 
@@ -149,7 +149,7 @@ def look_at_marks(path: str | Path) -> frozenset[int] | None:
 
 
 def trim_marks(path: str | Path) -> None:
-    """Give back what a handler has put behind the page: it could fill a disk so."""
+    """Give back what a handler has put behind the ring: it could fill a disk so."""
     try:
         if os.lstat(path).st_size <= MARK_BYTES:  # as ever
             return

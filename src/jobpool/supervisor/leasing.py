@@ -286,12 +286,13 @@ class Leasing:
             slept_s=desk.slept_s,
             epoch=desk.epoch,
         )
-        backlog = self._pools[lease.pool].backlog
+        pool = self._pools[lease.pool]
+        pool.weigh(size)
         if lease.suspect:
-            backlog.appendleft(job)
+            pool.backlog.appendleft(job)
             self._probation.take(job)
         else:
-            backlog.append(job)
+            pool.backlog.append(job)
         desk.wake_at(desk.now_s + BRISK_S)
 
     def _expires_s(self, lease: Lease) -> float:

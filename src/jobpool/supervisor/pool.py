@@ -9,9 +9,11 @@ from jobpool.supervisor.pace import Pace
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
 from jobpool.supervisor.tempo import BRIEFEST_S, BRISK_S, FAST_S, Tempo
 
-HELD_MAX = 384
+HELD_MAX = 896
 """Leased jobs beyond the running ones, at most. While the store stands still one slot
 may begin them all; its ring of marks must remember each until it is settled."""
+HELD_MAX_BYTES = 2**25
+"""Their arguments take about so much of our memory, at most."""
 BACKLOG_S = 0.064
 """Leased jobs of fast kinds may wait in the supervisor for about so long: 32 a slot at
 2 ms, more of what is faster, so that a commit leases many of them at once."""
@@ -44,6 +46,8 @@ class Pool:
         self.spare = spare
         """Children kept ready beyond the size, so that a fresh one is at hand."""
         self.backlog: deque[Assigned] = deque()
+        self.heaviest_bytes = 1
+        """About the most that the arguments of a leased job took lately."""
         self.pace = Pace()
         self.asked = 0
         """Leases asked for and not yet answered."""
@@ -90,12 +94,14 @@ class Pool:
         room = free - len(self.backlog) - self.asked
         if self.tempo.fast:
             backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
-            most = min(busy * self.tempo.ahead + backlog, HELD_MAX)
-            enough = most // 4  # the children work on, while a commit gets these
+            most = busy * self.tempo.ahead + backlog
+            share = 4  # the children work on, while a commit gets so much of it
         else:
             each = max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
             most = self._free_soon(now_s) * (1 + each)  # one may wait in its child
-            enough = most // 2
+            share = 2
+        most = min(most, HELD_MAX, HELD_MAX_BYTES // self.heaviest_bytes)
+        enough = most // share
         if most:
             room += most - sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
         # Rather one large request than many small ones, unless a slot is waiting.
@@ -138,6 +144,11 @@ class Pool:
         if found is None:
             found = self._tempos[kind] = Tempo()
         return found
+
+    def weigh(self, size_bytes: int) -> None:
+        """Note what the arguments of a leased job take; what was long ago fades."""
+        before_bytes = self.heaviest_bytes
+        self.heaviest_bytes = max(size_bytes, before_bytes - before_bytes // 64, 1)
 
     def took(self, kind: str, duration_s: float) -> None:
         """Note how long an attempt took."""
