@@ -32,6 +32,7 @@ SUPERVISOR = """
 import os, subprocess, sys, time
 from pathlib import Path
 from jobpool.sandbox.identity import RunDirectory, process_start_time
+from jobpool.sandbox.marks import MARK_BYTES
 run = RunDirectory.create(sys.argv[1], "abc")
 env = {"JOBPOOL_RUN": "abc"} if "marked" in sys.argv else {}
 if "marked" in sys.argv or "recorded" in sys.argv:
@@ -39,7 +40,7 @@ if "marked" in sys.argv or "recorded" in sys.argv:
     if "recorded" in sys.argv:
         run.write_slot(2, child.pid, process_start_time(child.pid))
     print(child.pid, flush=True)
-Path(run.mark_path(2)).write_bytes((77).to_bytes(8, "little") + bytes(4088))
+Path(run.mark_path(2)).write_bytes((77).to_bytes(MARK_BYTES, "little"))
 print("ready", flush=True)
 time.sleep(1000)
 """

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from jobpool.sandbox.frames import Done, Retire
-from jobpool.sandbox.marks import read_marks
+from jobpool.sandbox.marks import MARK, MARK_BYTES, read_marks
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
 
@@ -120,10 +120,11 @@ def test_a_dead_childs_mark_outlives_its_successor(rig):
 def test_a_full_mark_file_gives_up_its_oldest_token(rig):
     """With no word free, a new child takes the one that was settled longest ago."""
     path = rig.directory / f"mark.{len(rig.children)}"
-    path.write_bytes(b"".join(n.to_bytes(8, "little") for n in range(513, 1, -1)))
+    tokens = range(2, 2 + MARK_BYTES // MARK.size)
+    path.write_bytes(b"".join(MARK.pack(token) for token in reversed(tokens)))
     child = rig.child()
     job = rig.start(child, "sleep", 0.1)
-    expected = (set(range(2, 514)) - {2}) | {job.token}
+    expected = {*tokens[1:], job.token}
     wait_until(lambda: marks(rig, child) == expected, PATIENCE_S, "it is marked")
     assert rig.message(child).ok
 

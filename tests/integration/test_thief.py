@@ -11,6 +11,7 @@ import time
 import pytest
 
 from jobpool.core.job import JobState
+from jobpool.sandbox.marks import MARK_BYTES
 from supervising import PATIENCE_S, Site
 from waiting import wait_until
 
@@ -94,7 +95,7 @@ def wiper():
     while not (HERE / "gate").exists():
         for mark in HERE.glob("jobpool.db.run/*/mark.*"):
             with mark.open("r+b", buffering=0) as file:
-                file.write(bytes(4096))
+                file.write(bytes(mark.stat().st_size))
         time.sleep(0.05)
 
 
@@ -188,9 +189,9 @@ def test_nobody_pays_for_a_spoilt_mark(tmp_path, how):
         wait_until(lambda: len(set(site.children()) - child) == 2, PATIENCE_S, "others")
         assert site.result(site.add("held", pool="io")) == "well"
         wait_until(  # the other pool's child may be on its way still
-            lambda: {mark.stat().st_size for mark in marks} == {4096},
+            lambda: {mark.stat().st_size for mark in marks} == {MARK_BYTES},
             PATIENCE_S,
-            "marks of a page each",
+            "whole marks",
         )
         assert supervisor.stop() == 0
 

@@ -13,7 +13,6 @@ from jobpool.store.sqlite import database
 from jobpool.store.sqlite.database import BULK_BYTES
 from storing import begin_run, lease, new_job
 
-FRAME_BYTES = 4096 + 24
 NAP_S = 0.2
 
 
