@@ -4,7 +4,8 @@ Fast ones do, and one of those that are not so fast but end soon: only if there 
 many others as slots, because whichever is free first should have the last ones.
 
 A job that was sent ahead can be recalled until its child begins it; yet none is sent
-behind an attempt that already lasts, nor to a child that is about to be replaced.
+behind an attempt that already lasts, nor to a child that is about to be replaced, and
+none that expires: the child would not know.
 
 While all children have enough to do, what they send is worth letting gather: a turn of
 the loop that takes many ends costs little more than one that takes a single one.

@@ -164,10 +164,9 @@ class StoreThread(threading.Thread):
     def _serve(self, store: Store, batch: Inbox) -> None:
         self._outbox.add(batch.settlements)
         due = self._outbox.due(last=self._closing)
-        has_failed = (due or batch.is_to_be_written) and not self._commit(
-            store, batch, due
-        )
-        if not has_failed and (apart := self._outbox.due_apart()):
+        has_work = bool(due) or batch.is_to_be_written
+        is_well = not has_work or self._commit(store, batch, due)
+        if is_well and (apart := self._outbox.due_apart()):
             self._commit(store, Inbox(), apart)  # nobody waits for these
         if self._outbox.in_doubt and self._trouble_since_s is None:
             self._reconcile(store)
