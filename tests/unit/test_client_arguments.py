@@ -83,6 +83,7 @@ def everything(first, /, second: int = 2, *more: Order, last: Color, **rest: int
 def node_of(node: Node): ...
 def strange_of(it: Strange): ...
 def bounded(n: Annotated[int, msgspec.Meta(ge=1)]): ...
+def ints_of(values: list[int]): ...
 
 
 NOW = dt.datetime(2026, 5, 4, 3, 2, 1, tzinfo=dt.UTC)
@@ -149,6 +150,10 @@ REFUSED = [
     (thumbnail, (NOW,), {}, "argument 'path': expected `str`, got `datetime`"),
     (thumbnail, (b"SECRET",), {}, "argument 'path': expected `str`, got `bytes`"),
     (thumbnail, ("SECRET\ud800",), {}, "argument 'path': .*surrogate"),
+    (thumbnail, ("a", "SECRET\ud800"), {}, "argument 'width': .*surrogate"),
+    (anything_in, (["SECRET\ud800"],), {}, "argument 'box': expected"),
+    (anything_in, (range(3),), {}, "argument 'box': .*range"),
+    (ints_of, (["SECRET\ud800"],), {}, "argument 'values': .*surrogate"),
     (thumbnail, ("a", True), {}, "argument 'width': expected `int`, got `bool`"),
     (thumbnail, ("a", 1.0), {}, "argument 'width': expected `int`, got `float`"),
     (color_of, ("SECRET",), {}, "argument 'color': not one of the values"),
@@ -209,6 +214,13 @@ def test_named_arguments_are_checked_like_a_call(given, says):
     """`enqueue_many` refuses what `enqueue` refuses."""
     with pytest.raises(ArgumentsRejected, match=says):
         Arguments(thumbnail, "k").encode_named(given, MIB)
+
+
+def test_the_names_of_further_arguments_are_text():
+    """1 would arrive as "1"."""
+    given = {"first": 1, "last": "red", 1: 5}
+    with pytest.raises(ArgumentsRejected, match="expected `str`"):
+        Arguments(everything, "k").encode_named(given, MIB)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from jobpool.core.outcome import CHARGES, Charge, Outcome
 
 CORE = jobpool.core.__path__
 MODULES = [
+    "jobpool.core.alike",
     "jobpool.core.app",
     "jobpool.core.breaker",
     "jobpool.core.cautionevents",

@@ -19,8 +19,8 @@ from jobpool.client.argument_shape import ArgumentShape
 from jobpool.client.strict_json import (
     NotJson,
     NotPlainJson,
+    check_objects,
     encode,
-    from_plain,
     misfit,
     refuse_flaws,
 )
@@ -112,8 +112,7 @@ class Arguments:
         shape = self._shape
         try:
             self._refuse_untyped(given)
-            # As objects first: a datetime must not pass for annotated text.
-            msgspec.convert(given, shape.struct, dec_hook=from_plain)
+            check_objects(given, shape.struct)
             payload = encode(given)
             shape.check(payload)
         except msgspec.ValidationError as exc:

@@ -8,7 +8,7 @@ from typing import Any
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Handler
 from jobpool.client.options import DEFAULT
-from jobpool.core.job import NewJob
+from jobpool.core.alike import AlikeJobs
 from jobpool.errors import ArgumentsRejected, UsageError
 
 BATCH_JOBS_MAX = 1000
@@ -53,18 +53,19 @@ def enqueue_many(
 
 def _batches(
     handler: Handler[..., Any], options: Any, items: Iterable[Mapping[str, Any]]
-) -> Iterator[list[NewJob]]:
-    batch: list[NewJob] = []
+) -> Iterator[AlikeJobs]:
+    pattern = handler.new_job(options)
+    payloads: list[bytes] = []
     size_bytes = 0
     for index, item in enumerate(items):
         try:
-            job = handler.new_job(options, item)
+            payload = handler.encode_named(item)
         except ArgumentsRejected as exc:
             raise ArgumentsRejected(f"item {index} (the first is 0): {exc}") from None
-        batch.append(job)
-        size_bytes += len(job.payload)
-        if len(batch) >= BATCH_JOBS_MAX or size_bytes >= BATCH_BYTES_MAX:
-            yield batch
-            batch, size_bytes = [], 0
-    if batch:
-        yield batch
+        payloads.append(payload)
+        size_bytes += len(payload)
+        if len(payloads) >= BATCH_JOBS_MAX or size_bytes >= BATCH_BYTES_MAX:
+            yield AlikeJobs(pattern, payloads)
+            payloads, size_bytes = [], 0
+    if payloads:
+        yield AlikeJobs(pattern, payloads)

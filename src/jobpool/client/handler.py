@@ -176,14 +176,17 @@ class Handler(Generic[P, R]):
             ),
         )
 
-    def new_job(self, options: Options, arguments: Any) -> NewJob:
-        """Return the job for arguments by name, checked but not stored.
+    def new_job(self, options: Options, payload: bytes = b"") -> NewJob:
+        """Return a job of this kind, not stored."""
+        return options.new_job(self._spec, payload)
+
+    def encode_named(self, arguments: Any) -> bytes:
+        """Return the payload for arguments by name, checked.
 
         Raises:
             ArgumentsRejected: as of `enqueue`.
         """
-        payload = self.arguments.encode_named(arguments, self._payload_max_bytes)
-        return options.new_job(self._spec, payload)
+        return self.arguments.encode_named(arguments, self._payload_max_bytes)
 
     def _enqueue(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -203,7 +206,7 @@ class Handler(Generic[P, R]):
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> NewJob:
         payload = self.arguments.encode_call(args, kwargs, self._payload_max_bytes)
-        return options.new_job(self._spec, payload)
+        return self.new_job(options, payload)
 
     def _job(self, stored: Enqueued) -> Job[Any]:
         return Job(

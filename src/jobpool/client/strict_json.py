@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, get_origin
 
@@ -56,6 +56,38 @@ def schema_of(wanted: Any) -> dict[str, Any]:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=to_plain)
+_SAME_IN_JSON = frozenset({bool, int, float, str, type(None)})
+
+
+def _half_a_pair() -> NotJson:
+    return NotJson(
+        "text with half a surrogate pair, which is not valid Unicode; decode it with "
+        'errors="replace", or send bytes'
+    )
+
+
+def check_objects(given: Mapping[str, Any], wanted: type[msgspec.Struct]) -> None:
+    """Refuse what only its JSON would fit: a datetime, where text is wanted.
+
+    Of what says the same as its JSON, the JSON tells as much.
+
+    Raises:
+        msgspec.ValidationError: it does not fit.
+        NotJson: it has no JSON form.
+    """
+    if {str}.issuperset(map(type, given)) and _SAME_IN_JSON.issuperset(
+        map(type, given.values())
+    ):
+        return
+    try:
+        msgspec.convert(given, wanted, dec_hook=from_plain)
+    except msgspec.ValidationError:
+        raise
+    except UnicodeEncodeError:
+        raise _half_a_pair() from None  # as in `encode`
+    except Exception as exc:  # noqa: BLE001 - msgspec asks any object for its keys
+        name = type(exc).__name__
+        raise NotJson(f"its values cannot be looked at ({name})") from None
 
 
 def encode(value: Any) -> bytes:
@@ -71,10 +103,7 @@ def encode(value: Any) -> bytes:
         encoded = _encoder.encode(value)
     except UnicodeEncodeError:
         # Not chained, here and below: the cause carries the value.
-        raise NotJson(
-            "text with half a surrogate pair, which is not valid Unicode; decode it "
-            'with errors="replace", or send bytes'
-        ) from None
+        raise _half_a_pair() from None
     except RecursionError:
         raise NotJson(
             f"nested deeper than {DEPTH_MAX} levels, or contains itself"

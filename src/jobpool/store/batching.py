@@ -7,10 +7,12 @@ this one gets the interpreter's lock a few times a batch instead of once a row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
+from jobpool.core.alike import payloads_of
 from jobpool.core.job import NewJob
 
 CHUNK_JOBS = 1000
@@ -45,6 +47,13 @@ class Blobs:
         self._end += len(part)
         return first, len(part)
 
+    def add_all(self, parts: Sequence[bytes]) -> tuple[list[int], list[int]]:
+        """Append *parts*; return the first byte of each, and the length of each."""
+        lengths = [*map(len, parts)]
+        *firsts, self._end = accumulate(lengths, initial=self._end)
+        self._parts += parts
+        return firsts, lengths
+
     def joined(self) -> bytes:
         """Return everything that was added."""
         return b"".join(self._parts)
@@ -53,10 +62,10 @@ class Blobs:
 def chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     """Split jobs, in order, into chunks bounded in number and payload bytes."""
     start, size = 0, 0
-    for index, job in enumerate(jobs):
-        size += len(job.payload)
+    for index, length in enumerate(map(len, payloads_of(jobs))):
+        size += length
         if index > start and (index - start >= CHUNK_JOBS or size > CHUNK_BYTES):
             yield jobs[start:index]
-            start, size = index, len(job.payload)
+            start, size = index, length
     if start < len(jobs):
         yield jobs[start:]

@@ -10,9 +10,8 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from itertools import repeat
-from operator import attrgetter, is_
 
+from jobpool.core.alike import one_of_each, payloads_of
 from jobpool.core.handler import NAME, POOL_NAME
 from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
 from jobpool.errors import UsageError
@@ -24,8 +23,6 @@ COUNT_MAX = 2**31 - 1
 ID_MAX = 2**63 - 1
 MAX_ATTEMPTS_MAX = 2**31
 MEMORY_MAX_BYTES = 2**60
-_payload = attrgetter("payload")
-_OTHERS = [attrgetter(n) for n in NewJob.__struct_fields__ if n != "payload"]
 _CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
 _DURATION_MAX_S = TIME_MAX_MS / 1000
 
@@ -43,24 +40,13 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
     """
     if now_ms is None:
         now_ms = time.time_ns() // 10**6
-    looked_at = jobs[:1] if _are_alike(jobs) else jobs
+    have_payloads = {bytes}.issuperset(map(type, payloads_of(jobs)))
+    looked_at = one_of_each(jobs) if have_payloads else jobs
     for index, job in enumerate(looked_at):
         complaint = _complaint(job, now_ms)
         if complaint:
             which = f"job {index} of {len(jobs)}: " if len(jobs) > 1 else ""
             raise UsageError(f"{which}{complaint}; nothing was enqueued")
-
-
-def _are_alike(jobs: Sequence[NewJob]) -> bool:
-    """Say whether jobs differ in their payloads only, which are bytes: many do.
-
-    To be equal would not do: True is 1, and would not be refused.
-    """
-    return (
-        len(jobs) > 1
-        and {bytes}.issuperset(map(type, map(_payload, jobs)))
-        and all(all(map(is_, map(get, jobs), repeat(get(jobs[0])))) for get in _OTHERS)
-    )
 
 
 def _complaint(job: NewJob, now_ms: int) -> str | None:

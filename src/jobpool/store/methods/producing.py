@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
+from jobpool.core.alike import AlikeJobs, as_alike, one_of_each
 from jobpool.core.job import TIME_MAX_MS, Enqueued, JobState, NewJob
 from jobpool.errors import JobpoolBug, KeyConflict, StoreUnavailable
 from jobpool.store.batching import as_json, chunks
@@ -38,6 +39,7 @@ class Producing(ABC):
         """See `Store.enqueue`."""
         if not jobs:
             return []
+        jobs = as_alike(jobs)
         if connection is not None:
             place = self._joined(connection)
         else:
@@ -92,7 +94,10 @@ class Producing(ABC):
         tries: int = _TRIES,
     ) -> list[Enqueued]:
         answers = _held(session, jobs)
-        fresh = [job for job, held in zip(jobs, answers, strict=True) if held is None]
+        fresh = jobs
+        if any(answers):
+            pairs = zip(jobs, answers, strict=True)
+            fresh = [job for job, held in pairs if held is None]
         if not fresh:
             return [_stored(answer) for answer in answers if answer is not None]
         inserted = self._admit(session, fresh)
@@ -133,7 +138,8 @@ def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
     Returns:
         For each job the one that it duplicates, or None: it is to be stored.
     """
-    if not any(job.key is not None or job.unique is not None for job in jobs):
+    looked_at = one_of_each(jobs)
+    if not any(job.key is not None or job.unique is not None for job in looked_at):
         return [None] * len(jobs)
     keys, uniques = _stored_holders(session, jobs)
     answers: list[_Holder | None] = []
@@ -192,6 +198,9 @@ def job_rows(
     jobs: Sequence[NewJob], now_ms: int
 ) -> tuple[list[tuple[Any, ...]], list[JobState]]:
     """Return the rows of new jobs as `insert_jobs` takes them, and their states."""
+    if isinstance(jobs, AlikeJobs):
+        rows, states = job_rows([jobs.pattern], now_ms)
+        return rows * len(jobs), states * len(jobs)
     rows, states = [], []
     for job in jobs:
         run_at_ms = job.run_at_ms

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from jobpool.core.alike import payloads_of
 from jobpool.core.clock import Clock
 from jobpool.core.job import Enqueued, JobState, NewJob
 from jobpool.core.settings import Retention
@@ -211,9 +212,8 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         now_ms = self._server.now_ms(session)
         rows, states = job_rows(jobs, now_ms)
         blobs = Blobs()
-        given = [
-            (*row, *blobs.add(job.payload)) for row, job in zip(rows, jobs, strict=True)
-        ]
+        places = blobs.add_all(payloads_of(jobs))
+        given = [(*row, *place) for row, *place in zip(rows, *places, strict=True)]
         ((ids, found),) = session.rows(
             "insert_jobs", rows=as_json(given), blobs=blobs.joined(), now_ms=now_ms
         )

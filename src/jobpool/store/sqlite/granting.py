@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from jobpool.core.alike import AlikeJobs, payloads_of
 from jobpool.core.job import Enqueued, NewJob, Settlement
 from jobpool.errors import StoreRefused
 from jobpool.store.batching import Blobs, as_json
@@ -39,7 +40,7 @@ def insert(
 ) -> list[Enqueued | None]:
     """Store checked jobs that nothing stands against, in order."""
     rows, states = job_rows(jobs, now_ms)
-    if rows.count(rows[0]) == len(rows):
+    if isinstance(jobs, AlikeJobs):
         alike = dict(zip(_NAMES, rows[0], strict=True))
         ids: Sequence[int] = _insert_alike(session, len(rows), now_ms=now_ms, **alike)
     else:
@@ -48,9 +49,7 @@ def insert(
         if len(ids) != len(rows):
             raise _meddled_with(session, len(rows), len(ids))
     blobs = Blobs()
-    places = [
-        (job_id, *blobs.add(job.payload)) for job_id, job in zip(ids, jobs, strict=True)
-    ]
+    places = zip(ids, *blobs.add_all(payloads_of(jobs)), strict=True)
     session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
     return [
         Enqueued(job_id, created=True, state=state)
