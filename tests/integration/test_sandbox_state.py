@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from jobpool.sandbox.marks import MARK_BYTES, read_marks
+from jobpool.sandbox.stillness import waits_for_a_job
 from nesting import cleared
 from sandbox_rig import Rig
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +287,72 @@ def test_environment_can_be_scrubbed(tmp_path, monkeypatch):
         rig.close()
 
 
-def test_reset_is_cheap(rig, child):
+@pytest.mark.parametrize("how", ["glance", "look"])
+def test_reset_is_cheap(rig, child, how):
     """The reset between attempts stays a small part of a millisecond."""
-    costs = [rig.result(child, "time_reset") for _ in range(5)]
+    costs = [rig.result(child, "time_reset", how) for _ in range(5)]
     assert statistics.median(costs) < 500e-6  # target 50 us; the machine is noisy
+
+
+@pytest.mark.parametrize("what", ["nothing", "a file", "settings"])
+def test_a_glance_is_enough_after_what_no_call_tells_of(rig, what):
+    """Who does nothing that is noted costs the next job no look at all the rest.
+
+    Three times: a machine that stops a child for a moment makes it look again.
+    """
+    child = rig.child()
+    assert any(rig.result(child, "glance_after", what) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "cwd",
+        "umask",
+        "env",
+        "a handler",
+        "a timer",
+        "a mask",
+        "cores",
+        "a locale",
+        "a zone",
+        "a limit",
+        "flags",
+        "a descriptor",
+        "a program",
+        "a fork",
+        "a thread",
+        "output",
+        "an interpreter",
+        "a while",
+        "a name less",
+    ],
+)
+def test_a_look_is_taken_after_what_may_have_changed_more(rig, what):
+    """A call that is noted, other code than Python's, output, and each 10 ms."""
+    assert not rig.result(rig.child(), "glance_after", what)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_slips_past_the_notes_is_put_back_soon(rig, child, waits):
+    """Jobs that begin within 10 ms of the last look may meet it, and no others.
+
+    So is what a child meets that waits: it looks before, whatever it was told follows.
+    """
+    before = rig.result(child, "state")
+    jobs = [rig.job("slip_past_notes"), rig.job("sleep", 0.02)]
+    allowed = jobs[:1] if waits else jobs
+    child.send(*jobs)
+    child.issue_tickets([job.seq for job in allowed])
+    assert [rig.message(child).surprise for _ in allowed] == [""] * len(allowed)
+    wait_until(lambda: waits_for_a_job(child.pid), 10, "a child that waits")
+    assert rig.result(child, "state") == before
+
+
+def test_what_is_noted_is_called_as_before(rig, child):
+    """Who looks up what a function can do, or sends it elsewhere, meets no stranger."""
+    assert rig.result(child, "ask_about_functions") == {
+        "takes descriptors": True,
+        "pickled": True,
+        "the same": True,
+    }

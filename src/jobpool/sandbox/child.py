@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextvars
 import os
-import resource
 import sys
 import time
 import traceback
@@ -43,19 +42,17 @@ from jobpool.sandbox.frames import (
 )
 from jobpool.sandbox.link import Link
 from jobpool.sandbox.marks import Marks
-from jobpool.sandbox.parting import Parting
-from jobpool.sandbox.procfs import statm_bytes
+from jobpool.sandbox.parting import Parting, Restored
 from jobpool.sandbox.readable import needed_paths
 from jobpool.sandbox.report import failed, raised
 from jobpool.sandbox.reset import Baseline
 from jobpool.sandbox.softmemory import SoftMemoryGuard
 from jobpool.sandbox.tree import become_subreaper
+from jobpool.sandbox.usage import Usage
 
 EXIT_START_FAILED = 1
 EXIT_OWN_FAILURE = 70
 """EX_SOFTWARE: jobpool's own code in the child failed."""
-_STATM_BYTES = 128
-_KIB = 1024
 _NO_ATTEMPT = ClosedChannel("no attempt is running in this child now")
 
 
@@ -140,9 +137,10 @@ class Child:
         self._soft_from_s: float | None = None
         self._soft_memory = SoftMemoryGuard()
         self._marks = Marks(fds.mark)
-        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        self._peak_reset = _open_peak_reset()
-        self._cpu_s = 0.0
+        self._usage = Usage()
+        self._has_looked = True
+        """More than a glance was taken since the last `Done`."""
+        self._has_glanced = False
         self._baseline: Baseline | Parting | None = None
         self._surprise = ""
         """What a part of the present attempt has left behind."""
@@ -177,15 +175,14 @@ class Child:
         state = Parting if self._go.is_for_one else Baseline
         self._baseline = state(self._fds.output, self._fds.stack, scratch)
         self._baseline.restore()
-        self._forget_peak()
-        self._cpu_s = _cpu_s(resource.getrusage(resource.RUSAGE_SELF))
-        self._link.send(Ready(self._rss_bytes()))
+        self._usage.begin()
+        self._link.send(Ready(self._usage.rss_bytes()))
         return application
 
     def run(self, application: Application) -> None:
         """Run jobs until the supervisor wants no more or is gone."""
         link = self._link
-        while (job := link.next_job()) is not None:
+        while (job := link.next_job(self._rest)) is not None:
             self._marks.begin(job.token)
             done = self._attempt(application, job)
             try:
@@ -212,22 +209,18 @@ class Child:
             _end_copy(error)
         channel.close()
         running.enter(_NO_ATTEMPT, None)
-        rss_bytes = self._rss_bytes()
-        output, surprise = self._reset()
-        own = resource.getrusage(resource.RUSAGE_SELF)
-        peak_bytes = max(own.ru_maxrss * _KIB, rss_bytes)
-        if peak_bytes > rss_bytes:
-            self._forget_peak()
-        cpu_before_s, self._cpu_s = self._cpu_s, _cpu_s(own)
+        output, surprise = self._reset(may_glance=self._link.has_jobs)
+        used = self._usage.take(looking=self._has_looked)
+        self._has_looked = False
         return Done(
             seq=job.seq,
             token=job.token,
             ok=error is None,
             result=result,
             duration_s=duration_s,
-            cpu_s=self._cpu_s - cpu_before_s,
-            rss_bytes=rss_bytes,
-            peak_rss_bytes=peak_bytes,
+            cpu_s=used.cpu_s,
+            rss_bytes=used.rss_bytes,
+            peak_rss_bytes=used.peak_rss_bytes,
             output=output,
             surprise=surprise,
             error=error,
@@ -302,30 +295,40 @@ class Child:
             )
         return result, None
 
-    def _reset(self) -> tuple[bytes, str]:
-        output, surprise = self._restore()
+    def _rest(self) -> None:
+        """Look at what only a glance was taken at, before this process waits."""
+        if self._has_glanced:
+            _output, self._surprise = self._reset(may_glance=False)
+
+    def _reset(self, *, may_glance: bool) -> tuple[bytes, str]:
+        output, surprise, self._has_glanced = self._restore(may_glance=may_glance)
         surprise, self._surprise = surprise or self._surprise, ""
-        if problem := self._marks.renew():
+        if problem := self._marks.renew(at_a_glance=self._has_glanced):
             unmarked = f"its mark file cannot be written: {problem}"
             surprise = f"{surprise}; {unmarked}" if surprise else unmarked
         return output, surprise
 
     def _between(self) -> tuple[bytes, bool]:
-        output, surprise = self._restore()
+        output, surprise, self._has_glanced = self._restore(may_glance=True)
         self._surprise = self._surprise or surprise
         return output, not surprise
 
-    def _restore(self) -> tuple[bytes, str]:
+    def _restore(self, *, may_glance: bool) -> Restored:
         if self._baseline is None:
-            return b"", ""
+            return Restored(b"", "")
         for _ in range(2):  # a timer or thread of the handler's may raise in the first
             try:
-                return self._baseline.restore()
+                restored = self._baseline.restore(may_glance=may_glance)
             except BaseException as exc:  # noqa: BLE001 - told as a surprise
+                self._has_looked = True
                 problem = raised(exc)
-        return b"", (
+            else:
+                self._has_looked |= not restored.at_a_glance
+                return restored
+        return Restored(
+            b"",
             "its process could not be put back into its first state: "
-            f"{problem.classes[0]}: {problem.message}"
+            f"{problem.classes[0]}: {problem.message}",
         )
 
     def _on_soft_timeout(self, _signum: int, _frame: FrameType | None) -> None:
@@ -345,28 +348,6 @@ class Child:
         self._soft_memory.disarm()
         self._link.abandon()
         running.enter(ClosedChannel("this process was forked by a handler"), None)
-
-    def _rss_bytes(self) -> int:
-        return statm_bytes(os.pread(self._statm, _STATM_BYTES, 0))
-
-    def _forget_peak(self) -> None:
-        """Start the kernel's high-water mark anew (proc(5), clear_refs)."""
-        if self._peak_reset >= 0:
-            os.pwrite(self._peak_reset, b"5", 0)
-
-
-def _open_peak_reset() -> int:
-    """Return a descriptor of clear_refs, -1 where the kernel has none."""
-    try:
-        return os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-
-
-def _cpu_s(own: resource.struct_rusage) -> float:
-    """Return CPU seconds of this process and of its children that ended."""
-    below = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
 
 
 def _decoded(checkpoint: bytes | None) -> Any:

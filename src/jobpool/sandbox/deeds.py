@@ -1,23 +1,32 @@
-"""Notes the few calls of Python's own after which a child must be looked at.
+"""Notes the calls of Python's own by which a handler changes its process.
 
 An audit hook stays for ever, and nobody can list them; whoever leaves a namespace does
-not come back: what has been done so can be neither undone nor seen. A limit or a user
-can be seen, but to look costs more than most attempts, and without code in C nobody
-changes them past these calls, or in another process that was started by one of them.
+not come back: what has been done so can be neither undone nor seen. All else can be
+seen, but most attempts would pay for the look in vain: without code in C nobody gets
+there past these calls, or in another process that was started by one of them. (Who sets
+out to, does: so what is noted here says when to look, and never that none is needed
+for long, see `reset`.)
 
-Each such function is replaced by one that notes its name before it does what it always
-did, so that this costs nothing until it is called.
+Each such function is replaced by one that notes the call before it does what it always
+did, so that this costs nothing until it is called. Our own code has them as they were:
+it binds them by name, when it is imported.
 """
 
 from __future__ import annotations
 
+import _locale
 import _posixsubprocess
+import _signal  # type: ignore[import-not-found]  # typeshed does not know it
+import faulthandler
 import fcntl
+import locale
 import os
 import posix
 import resource
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial, wraps
 from types import ModuleType
@@ -35,21 +44,34 @@ _TO_BE_SEEN: tuple[tuple[tuple[ModuleType, ...], str], ...] = (
     ((os, posix), "posix_spawn posix_spawnp system"),
     ((_posixsubprocess,), "fork_exec"),
     ((subprocess,), "_fork_exec"),
+    ((os, posix), "nice setpriority sched_setaffinity sched_setparam"),
+    ((os, posix), "sched_setscheduler chdir fchdir umask putenv unsetenv"),
+    ((os, posix), "close closerange dup2 login_tty set_blocking"),
+    ((signal, _signal), "signal setitimer alarm pthread_sigmask set_wakeup_fd"),
+    ((faulthandler,), "enable disable register unregister"),
+    ((faulthandler,), "dump_traceback_later"),
+    ((locale, _locale), "setlocale _setlocale"),
+    ((time,), "tzset"),
 )
-_F_SETSIG = 10
+_ABLE: tuple[set[Any], ...] = (
+    os.supports_dir_fd,
+    os.supports_fd,
+    os.supports_follow_symlinks,
+)
+"""Callers look up here what a function can do."""
+_F_SETFL, _F_SETSIG = 4, 10
 _done: list[str] = []
-_seen: list[str] = []
+_last: list[object] = [object()]
 
 
 def watch() -> None:
     """Note such calls from now on, and in all copies of this process."""
     for module, name in _FOR_GOOD:
-        _note(module, name, _done)
+        _note((module,), name, partial(_do_for_good, f"{module.__name__}.{name}"))
     for modules, names in _TO_BE_SEEN:
-        for module in modules:
-            for name in names.split():
-                _note(module, name, _seen)
-    os.register_at_fork(before=partial(_seen.append, "os.fork"))
+        for name in names.split():
+            _note(modules, name, _do)
+    os.register_at_fork(before=_do)
     fcntl.fcntl = _noting_fcntl(fcntl.fcntl)
 
 
@@ -63,29 +85,50 @@ def done_since(count_before: int) -> str:
     return ", ".join(dict.fromkeys(_done[count_before:]))
 
 
-def seen() -> int:
-    """Return how much was done, and not forgotten since, that can be seen."""
-    return len(_seen)
+def last() -> object:
+    """Return what stands for the last call that can be seen: another one after each."""
+    return _last[0]
 
 
-def forget(count: int) -> None:
-    """So much of it was looked at, the oldest."""
-    del _seen[:count]
+def _do() -> None:
+    """Note such a call. A single step, in whatever thread."""
+    _last[0] = object()
 
 
-def _note(module: ModuleType, name: str, noted: list[str]) -> None:
-    function = getattr(module, name, None)
-    if function is not None:
-        setattr(module, name, _noting(f"{module.__name__}.{name}", function, noted))
+def _do_for_good(name: str) -> None:
+    """Note a call that cannot be seen."""
+    _done.append(name)
+    _do()
+
+
+def _note(modules: tuple[ModuleType, ...], name: str, note: Callable[[], None]) -> None:
+    """Replace a function in all modules that have it, by one and the same."""
+    replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
+    for module in modules:
+        function = getattr(module, name, None)
+        if function is None:
+            continue
+        if function not in replaced:
+            replaced[function] = _noting(function, note)
+        setattr(module, name, replaced[function])
+    for function, noting in replaced.items():
+        for able in _ABLE:
+            if function in able:
+                able.add(noting)
 
 
 def _noting_fcntl(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Note who has a descriptor send another signal than SIGIO: it may stay open."""
+    """Note who changes how a file is written to, which may be our own.
+
+    So is who has a descriptor send another signal than SIGIO: it may stay open.
+    """
 
     @wraps(function)
     def noting(fd: Any, command: Any, *argument: Any) -> Any:
         if command == _F_SETSIG:
-            _done.append("fcntl.fcntl with F_SETSIG")
+            _do_for_good("fcntl.fcntl with F_SETSIG")
+        elif command == _F_SETFL:
+            _do()
         return function(fd, command, *argument)
 
     del noting.__wrapped__
@@ -93,11 +136,11 @@ def _noting_fcntl(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noting(
-    name: str, function: Callable[..., Any], noted: list[str]
+    function: Callable[..., Any], note: Callable[[], None]
 ) -> Callable[..., Any]:
     @wraps(function)
     def noting(*args: Any, **options: Any) -> Any:
-        noted.append(name)  # first: a soft limit may be raised right after the call
+        note()  # first: a soft limit may be raised right after the call
         return function(*args, **options)
 
     del noting.__wrapped__  # it would be a way past this

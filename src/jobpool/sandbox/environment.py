@@ -30,13 +30,17 @@ class Environment:
 
     def restore(self) -> None:
         """Put back what differs."""
-        if os.environ is not self._python:
-            os.environ = self._python  # noqa: B003 - putting the real one back
+        self.restore_object()
         if os.environ._data != self._variables:  # type: ignore[attr-defined]  # noqa: SLF001 - see accept
             self._restore_python()
         # What is at another address may be shorter, and is never read.
         if _environ.value != self._at or self._view.raw != self._array:
             self._restore_c()
+
+    def restore_object(self) -> None:
+        """Put the object back that Python shows it as; no call tells of that."""
+        if os.environ is not self._python:
+            os.environ = self._python  # noqa: B003 - putting the real one back
 
     def _restore_python(self) -> None:
         wanted = {os.fsdecode(k): os.fsdecode(v) for k, v in self._variables.items()}

@@ -37,6 +37,8 @@ _namespace_of: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)[
 """A module's own dictionary, also where a lazy one would import itself when asked."""
 _HANDLE_AT = 2
 """Of the arguments of a library: its name, its mode, a handle if it is open already."""
+_WITHOUT_NOTES = {"_interpreters", "_xxsubinterpreters"}
+"""Python's own modules that run code which meets none of our notes (`deeds`)."""
 _known_names: set[str] = set()
 _opened: list[object] = []
 """A mark for each library that ctypes was told to open (it may be closed again), and
@@ -90,6 +92,10 @@ class Foreign:
         """Whether there is such code in this process."""
         return self._is_here
 
+    def may_have_come(self) -> bool:
+        """Say whether there is such code, or may be since the last look."""
+        return self._is_here or self._hint != (len(sys.modules), len(_opened))
+
     def changes(self) -> str:
         """Name what was changed, if anybody can have."""
         if not self._is_here and not self._has_come():
@@ -111,7 +117,9 @@ class Foreign:
         self._hint = hint
         new = sys.modules.keys() - self._names
         self._names |= new
-        self._is_here = bool(_opened) or _has_extension(new)
+        self._is_here = (
+            bool(_opened) or not _WITHOUT_NOTES.isdisjoint(new) or _has_extension(new)
+        )
         return self._is_here
 
     def _look(self) -> _Look:

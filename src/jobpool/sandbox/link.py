@@ -25,7 +25,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from select import POLLIN, poll
 from socket import MSG_DONTWAIT, socket
@@ -119,13 +119,23 @@ class Link:
             self.take_in(wait=True)
         return self.go
 
-    def next_job(self) -> RunJob | None:
-        """Wait for a job whose ticket this child holds; None: it is to end."""
+    @property
+    def has_jobs(self) -> bool:
+        """Whether further jobs are here; they may have been recalled."""
+        return bool(self._jobs)
+
+    def next_job(self, rest: Callable[[], None]) -> RunJob | None:
+        """Wait for a job whose ticket this child holds; None: it is to end.
+
+        Args:
+            rest: what is to be done before it waits.
+        """
         while not (self.ended or self.retiring):
             ticket = self._take_ticket()
             if ticket is not None:
                 return self._job(ticket)
             if not self.ended:  # the tickets' end tells it as well
+                rest()
                 self._wait_for_work()
         return None
 

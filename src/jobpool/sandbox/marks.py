@@ -89,8 +89,12 @@ class Marks:
             os.pwrite(self._fd, mark, at)
         self._at = (at + MARK.size) % MARK_BYTES
 
-    def renew(self) -> str:
+    def renew(self, *, at_a_glance: bool = False) -> str:
         """Undo what a handler did to the file.
+
+        Args:
+            at_a_glance: only its length may be another, or the file itself; what it
+                holds is looked at later.
 
         Returns:
             Why it cannot be written any more, ``""`` when it can. Nothing was written
@@ -100,6 +104,8 @@ class Marks:
             status = os.fstat(self._fd)
             if (status.st_dev, status.st_ino) != self._inode:
                 return "its descriptor is another file's now"
+            if at_a_glance and status.st_size == MARK_BYTES:
+                return ""
             if status.st_size > MARK_BYTES:
                 os.ftruncate(self._fd, MARK_BYTES)
             # To read it is cheaper than to write it. What `begin` could not

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from jobpool.sandbox import confine
 from jobpool.sandbox.foundations import Foundations
@@ -36,6 +37,21 @@ _GRACE_STEP_S = 0.001
 _NAMED_MAX = 5
 _count_threads = _thread._count  # noqa: SLF001 - the cheap one; before a handler has it
 _waitpid = ctypes.CDLL(None).waitpid  # having no children is no exception here
+
+
+class Restored(NamedTuple):
+    """What came of putting a process back.
+
+    Attributes:
+        output: the tail of what the attempt wrote.
+        surprise: what it left behind that cannot be undone, ``""``: nothing.
+        at_a_glance: nothing told that there was more to put back, so that most of it
+            was not looked at; no process was begun.
+    """
+
+    output: bytes
+    surprise: str
+    at_a_glance: bool = False
 
 
 class Parting:
@@ -63,19 +79,15 @@ class Parting:
         self._threads = set(threading.enumerate())
         self._children = set(listed_children_of(os.getpid()))
 
-    def restore(self) -> tuple[bytes, str]:
-        """Put in order what the end of the last attempt needs.
-
-        Returns:
-            As `Baseline.restore`.
-        """
+    def restore(self, *, may_glance: bool = False) -> Restored:  # noqa: ARG002 - as of `Baseline`
+        """Put in order what the end of the last attempt needs."""
         surprises = [self.mend()]
         self.compose()
         surprises += self.left_running()
         output = self.take_output()
         if self._scratch is not None:
             self._scratch.clean()
-        return output, "; ".join(filter(None, surprises))
+        return Restored(output, "; ".join(filter(None, surprises)))
 
     def mend(self) -> str:
         """Put back what our own code stands on; name it. First of all."""
@@ -86,6 +98,10 @@ class Parting:
     def compose(self) -> None:
         """Let nothing of the attempt's run in our own code any more."""
         self._restore_signals()
+        self.compose_python()
+
+    def compose_python(self) -> None:
+        """Do so with what no call tells of."""
         # By identity: what a handler has set may call itself equal.
         if sys.gettrace() is not self._trace:
             sys.settrace(self._trace)
@@ -93,6 +109,10 @@ class Parting:
             sys.setprofile(self._profile)
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
+
+    def is_untouched(self) -> bool:
+        """Say whether neither threads nor changed or used streams are left."""
+        return not self._has_more_threads() and self._streams.are_untouched()
 
     def left_running(self) -> tuple[str, str]:
         """Name the threads and the processes that go on without their attempt."""
@@ -130,17 +150,18 @@ class Parting:
                 _signal.setitimer(timer, 0)
 
     def _left_threads(self) -> str:
-        if _count_threads() <= self._thread_count:
+        if not self._has_more_threads():
             return ""
-        are_left = _still_there_after_grace(
-            lambda: _count_threads() > self._thread_count
-        )
+        are_left = _still_there_after_grace(self._has_more_threads)
         self._stop_timers()  # such a thread may have set one
         if not are_left:
             return ""
         left = set(threading.enumerate()) - self._threads
         names = listed(sorted(thread.name for thread in left)) or "without a name"
         return f"it left threads running: {names}"
+
+    def _has_more_threads(self) -> bool:
+        return _count_threads() > self._thread_count
 
     def _left_processes(self) -> str:
         if not self._has_children() or not _still_there_after_grace(self._has_children):

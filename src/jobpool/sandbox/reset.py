@@ -4,6 +4,13 @@ Runs between attempts, so it is on the path of every job: each check is one chea
 call, and only what differs costs more. What is named (threads, processes, a changed
 priority) makes the supervisor replace the child. Where no attempt follows in the same
 process, its first part (`parting`) is enough.
+
+Theory of operation. After an attempt there is a look at all of it, or only a glance:
+at what can change without a call that is noted (`deeds`). A glance is enough while
+nothing was noted, no code is there but Python's own (`foreign`), the next job is here
+already, and the last look was less than `GLANCES_S` ago. So notes save time and prove
+nothing: what gets past them, or what another process has done to this one, is met at
+the next look, and until then only by jobs that begin within `GLANCES_S` of the last.
 """
 
 from __future__ import annotations
@@ -17,10 +24,13 @@ from jobpool.sandbox import deeds, leavings
 from jobpool.sandbox.environment import Environment
 from jobpool.sandbox.foreign import Foreign
 from jobpool.sandbox.interpreter import Interpreter
-from jobpool.sandbox.parting import Parting, listed
+from jobpool.sandbox.parting import Parting, Restored, listed
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.traits import Traits
 
+GLANCES_S = 0.01
+"""After a look, glances may do for so long."""
+_umask = os.umask  # before it is noted as if a handler had done it
 _libc = ctypes.CDLL(None)
 _setlocale = _libc.setlocale
 _setlocale.restype = ctypes.c_char_p
@@ -43,8 +53,8 @@ class Baseline:
         self._is_at_home = scratch is not None and scratch.is_home
         self._things = leavings.things() if self._is_at_home else frozenset()
         self._cwd = os.getcwd()  # noqa: PTH109 - a str is what is compared
-        self._umask = os.umask(0o077)
-        os.umask(self._umask)
+        self._umask = _umask(0o077)
+        _umask(self._umask)
         self._environment = Environment()
         self._locale = _setlocale(locale.LC_ALL, None)
         self._timezone = _timezone()
@@ -52,24 +62,52 @@ class Baseline:
         self._foreign = Foreign()
         self._traits = Traits()  # last: what we open ourselves is nobody's leak
         self._deeds = deeds.count()
+        self._last_deed: object = None
+        """The last that was looked after."""
+        self._look_at_s = 0.0
+        """From then on (monotonic) a glance is not enough."""
 
-    def restore(self) -> tuple[bytes, str]:
+    def restore(self, *, may_glance: bool = False) -> Restored:
         """Return to the baseline.
 
-        Returns:
-            ``(output, surprise)``: the tail of what the attempt wrote, and what it
-            left behind that cannot be undone, ``""`` when that is nothing.
+        Args:
+            may_glance: a glance may do; another call follows soon.
         """
         replaced = self._parting.mend()
+        if may_glance and not replaced and self._is_glance_enough():
+            return Restored(b"", self._glance(), at_a_glance=True)
+        return self._look(replaced)
+
+    def _is_glance_enough(self) -> bool:
+        return (
+            time.monotonic() < self._look_at_s
+            and self._parting.is_untouched()
+            # After that: a thread that has ended may have done something before.
+            and deeds.last() is self._last_deed
+            and not self._foreign.may_have_come()
+            and not self._traits.has_spent_descriptors()
+        )
+
+    def _glance(self) -> str:
+        """Put back what no call tells of; name what cannot be."""
+        self._parting.compose_python()
+        self._interpreter.restore()
+        self._environment.restore_object()
+        surprises = [self._traits.changes_of_imports(), self._empty_scratch()]
+        return "; ".join(filter(None, surprises))
+
+    def _look(self, replaced: str) -> Restored:
+        """Put back everything; name what cannot be."""
         self._parting.compose()
         foreign = self._foreign.changes()  # first: it sees whether there is such code
         running = self._parting.left_running()
-        seen = deeds.seen()  # after that: a thread that was ending may have done more
+        deed = deeds.last()  # after that: a thread that was ending may have done more
         surprises = [
             replaced,
             *running,
             self._traits.changes(
-                after_deeds=bool(seen), by_foreign_code=self._foreign.is_here
+                after_deeds=deed is not self._last_deed,
+                by_foreign_code=self._foreign.is_here,
             ),
             foreign,
             self._done_for_good(),
@@ -77,18 +115,26 @@ class Baseline:
         self._interpreter.restore()
         self._restore_process()
         output = self._parting.take_output()
-        if self._scratch is not None:
-            if self._scratch.clean():
-                self._environment.accept()
-            self._scratch.point_tempfile()
-            if self._is_at_home:
-                self._scratch.go_home()
-                surprises.append(self._left_things())
-        deeds.forget(seen)  # last: what was cut short is done again
-        return output, "; ".join(filter(None, surprises))
+        surprises.append(self._empty_scratch())
+        # Last: what was cut short is done again.
+        self._last_deed = deed
+        self._look_at_s = time.monotonic() + GLANCES_S
+        return Restored(output, "; ".join(filter(None, surprises)))
+
+    def _empty_scratch(self) -> str:
+        """Put the temporary directory back; name what is left outside of it."""
+        if self._scratch is None:
+            return ""
+        if self._scratch.clean():
+            self._environment.accept()
+        self._scratch.point_tempfile()
+        if not self._is_at_home:
+            return ""
+        self._scratch.go_home()
+        return self._left_things()
 
     def _restore_process(self) -> None:
-        os.umask(self._umask)
+        _umask(self._umask)
         if not self._is_at_home:  # which is made anew first
             self._restore_directory()
         self._environment.restore()

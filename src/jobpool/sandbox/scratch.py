@@ -31,6 +31,8 @@ _OWN_DIRECTORY = stat.S_IFDIR | _MODE
 TICK_S = 0.02
 """Longer than one of a file system that keeps fractions of a second."""
 _SECOND_NS = 1_000_000_000
+# Before they are noted as if a handler had called them (`deeds`).
+_chdir, _close = os.chdir, os.close
 _Seen = tuple[int, int, int]
 """A directory's device, inode and ctime: another one may have the same ctime."""
 _NOTHING: _Seen = (0, 0, -1)
@@ -78,9 +80,9 @@ class Scratch:
     def go_home(self) -> None:
         """Make it the working directory; the root, if the disk had no room for it."""
         try:
-            os.chdir(self._path)
+            _chdir(self._path)
         except OSError:
-            os.chdir("/")
+            _chdir("/")
 
     def point_tempfile(self) -> None:
         """Undo what the tempfile module remembers; it reads TMPDIR only once."""
@@ -168,4 +170,4 @@ def _unfix(path: str) -> None:
             free = (flags & ~_FIXED).to_bytes(4, sys.byteorder)
             fcntl.ioctl(directory, _SET_FLAGS, free)
     finally:
-        os.close(directory)
+        _close(directory)

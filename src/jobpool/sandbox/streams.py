@@ -34,6 +34,18 @@ class Streams:
         self._input = _identity(0)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
 
+    def are_untouched(self) -> bool:
+        """Say whether nothing was written, and they are where they were.
+
+        What is told by a call (`deeds`) is not looked at.
+        """
+        streams = sys.stdin, sys.stdout, sys.stderr
+        if streams != self._streams or any(map(_is_closed, streams)):
+            return False
+        _flush(sys.stdout)
+        _flush(sys.stderr)
+        return self._are_in_place() and not os.lseek(self._output_fd, 0, os.SEEK_END)
+
     def take_output(self) -> bytes:
         """Put the streams back, and take what was written since the last attempt."""
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:

@@ -100,11 +100,20 @@ class Traits:
         priority = os.getpriority(os.PRIO_PROCESS, 0)
         if priority != self._priority:
             found.append(f"it changed its priority from {self._priority} to {priority}")
-        more = self._open_descriptors() - self._descriptors
-        if more > _DESCRIPTORS_MORE_MAX:
+        if (more := self._more_descriptors()) > _DESCRIPTORS_MORE_MAX:
             found.append(f"its process has {more} descriptors more than at first")
         if by_foreign_code and not self._adopts_orphans():
             found.append("it let its left-over processes escape")
+        found.append(self.changes_of_imports())
+        return "; ".join(filter(None, found))
+
+    def has_spent_descriptors(self) -> bool:
+        """Say whether so many are open that the next attempt may be short of them."""
+        return self._more_descriptors() > _DESCRIPTORS_MORE_MAX
+
+    def changes_of_imports(self) -> str:
+        """Name what of the modules and of what finds them was taken away."""
+        found = []
         if sys.meta_path != self._finders and not self._finds_modules():
             found.append("it took away what finds modules")
         if (modules := len(sys.modules)) < self._modules:
@@ -115,6 +124,9 @@ class Traits:
     def _adopts_orphans(self) -> bool:
         _prctl(_PR_GET_CHILD_SUBREAPER, self._adopts_ref)
         return bool(self._adopts.value)
+
+    def _more_descriptors(self) -> int:
+        return self._open_descriptors() - self._descriptors
 
     def _open_descriptors(self) -> int:
         """Return how many descriptors are open; 0 before Linux 6.2."""

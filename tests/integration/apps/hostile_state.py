@@ -6,8 +6,12 @@
 
 import faulthandler
 import fcntl
+import importlib
+import inspect
 import locale
 import os
+import pickle
+import posix
 import resource
 import signal
 import socket
@@ -206,19 +210,96 @@ def nest(depth):
         os.chdir("d")
 
 
-def time_reset(_):
-    """Return the seconds that one reset of this child takes."""
+def _baseline():
+    """Return what this child is put back by."""
     frame = sys._getframe()
     while "self" not in frame.f_locals or not hasattr(
         frame.f_locals["self"], "_baseline"
     ):
         frame = frame.f_back
-    baseline = frame.f_locals["self"]._baseline
+    return frame.f_locals["self"]._baseline
+
+
+def time_reset(how):
+    """Return the seconds that one reset of this child takes."""
+    baseline = _baseline()
     baseline.restore()
-    begun = time.perf_counter()
+    spent_s = 0.0
     for _ in range(200):
-        baseline.restore()
-    return (time.perf_counter() - begun) / 200
+        if how == "look":
+            baseline._look_at_s = 0.0
+        begun_s = time.perf_counter()
+        baseline.restore(may_glance=True)
+        spent_s += time.perf_counter() - begun_s
+    return spent_s / 200
+
+
+def glance_after(what):
+    """Say whether a glance is enough after something, right after a look."""
+    acts = {
+        "nothing": lambda: None,
+        "a file": lambda: open(os.devnull).close(),
+        "settings": lambda: sys.path.append("/leaked"),
+        "cwd": lambda: os.chdir("/"),
+        "umask": lambda: os.umask(0o77),
+        "env": lambda: os.environ.update(LEAKED="1"),
+        "a handler": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+        "a timer": lambda: signal.alarm(100),
+        "a mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP}),
+        "cores": lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+        "a locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8"),
+        "a zone": time.tzset,
+        "a limit": lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)
+        ),
+        "flags": lambda: fcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK),
+        "a descriptor": lambda: os.dup2(os.open(os.devnull, os.O_RDWR), 0),
+        "a program": lambda: subprocess.run(["true"], check=True),
+        "a fork": _fork_in_vain,
+        "a thread": lambda: _wait_for(threading.Thread(target=os.umask, args=(0o77,))),
+        "output": lambda: sys.stdout.write("said"),
+        "an interpreter": _import_interpreters,
+        "a while": lambda: time.sleep(0.02),
+        "a name less": lambda: delattr(time, "sleep"),
+    }
+    baseline = _baseline()
+    baseline.restore()
+    acts[what]()
+    return baseline.restore(may_glance=True).at_a_glance
+
+
+def _fork_in_vain():
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+    else:
+        os._exit(0)
+
+
+def _wait_for(thread):
+    thread.start()
+    thread.join()
+
+
+def _import_interpreters():
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+def slip_past_notes(_):
+    """Set the umask by the function that the noting one hides."""
+    hidden = inspect.getclosurevars(os.umask).nonlocals["function"]
+    hidden(0o777)
+
+
+def ask_about_functions(_):
+    return {
+        "takes descriptors": os.chdir in os.supports_fd,
+        "pickled": pickle.loads(pickle.dumps(os.nice)) is os.nice,
+        "the same": os.umask is posix.umask,
+    }
 
 
 HANDLERS = (
@@ -231,4 +312,7 @@ HANDLERS = (
     hold_scratch,
     nest,
     time_reset,
+    glance_after,
+    slip_past_notes,
+    ask_about_functions,
 )
