@@ -2,23 +2,34 @@
 
 A handler may replace them for its process; what follows in it, if only the report of
 the attempt's end, needs them as they were.
+
+Where dictionaries have versions (PEP 509), another one says that something in a module
+was replaced, and only then it is looked at. Whether they have is found out by trying:
+there is no other way to them than by their address.
 """
 
 from __future__ import annotations
 
 import builtins
+import ctypes
 import gc
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from operator import itemgetter
 from types import ModuleType
+from typing import Any
 
 _NAMED_MAX = 5
+_VERSION_AT = 2 * ctypes.sizeof(ctypes.c_void_p) + ctypes.sizeof(ctypes.c_ssize_t)
+"""In a dictionary of CPython: behind what all objects have, and its size."""
+_VERSIONED_BEFORE = (3, 13)
+_Look = Callable[[], object]
 # What the interpreter itself binds anew, such as "_", is no function.
 _BUILTINS = " ".join(name for name, value in vars(builtins).items() if callable(value))
 _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
@@ -45,19 +56,18 @@ class Foundations:
 
     def __init__(self) -> None:
         self._modules = [_Foundation(*one) for one in _FOUNDATIONS]
-        self._intact = [(one.look, one.look()) for one in self._modules]
+        self._versions = _versions() if _have_versions() else ()
+        self._seen: list[int] = []
+        """The versions that were found intact."""
 
     def mend(self) -> str:
         """Put back what was replaced, and name it."""
-        try:
-            for look, intact in self._intact:
-                if look() != intact:
-                    break
-            else:
-                return ""
-        except KeyError:
-            pass  # a name is gone; it is put back below
+        seen = [version.value for version in self._versions]
+        if seen and seen == self._seen:
+            return ""
         replaced = [name for one in self._modules for name in one.mend()]
+        # What was put back by now has made another version: it is looked at once more.
+        self._seen = seen
         return f"it replaced {', '.join(replaced[:_NAMED_MAX])}" if replaced else ""
 
 
@@ -71,19 +81,59 @@ class _Foundation:
         self._module = vars(module)
         wanted = names.split()
         self._names = {name: self._module[name] for name in wanted}
-        self.look: Callable[[], object] = (
+        self._look: _Look = (
             partial(list, self._module.values())  # of so many names twice as fast
             if module is builtins
             else partial(itemgetter(*wanted), self._module)
         )
         """Finds the same as before while nothing was replaced; else look closer."""
+        self._intact = self._look()
 
     def mend(self) -> list[str]:
         """Put back what is missing or another; return its names."""
+        try:
+            if self._look() == self._intact:
+                return []
+        except KeyError:
+            pass  # a name is gone
         changed = [
             name
             for name, value in self._names.items()
             if self._module.get(name) is not value
         ]
-        self._module.update(self._names)
+        if changed:
+            self._module.update(self._names)
         return [f"{self._module['__name__']}.{name}" for name in changed]
+
+
+def _versions() -> tuple[ctypes.c_uint64, ...]:
+    return tuple(_version_of(vars(module)) for module, _names in _FOUNDATIONS)
+
+
+def _version_of(namespace: dict[str, Any]) -> ctypes.c_uint64:
+    """Return what shows a dictionary's version, which must outlive it."""
+    return ctypes.c_uint64.from_address(id(namespace) + _VERSION_AT)
+
+
+@cache
+def _have_versions() -> bool:
+    """Say whether dictionaries have versions that tell of each change."""
+    if sys.version_info >= _VERSIONED_BEFORE or sys.implementation.name != "cpython":
+        return False
+    module = ModuleType("tried")
+    namespace = vars(module)
+    namespace |= {"kept": 0, "gone": 0}
+    version, seen = _version_of(namespace), set()
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        lambda: setattr(module, "kept", 1),
+        lambda: namespace.update(kept=2),
+        lambda: exec("kept = 3", namespace),  # noqa: S102 - a global is set so
+        lambda: delattr(module, "gone"),
+    )
+    for change in changes:
+        change()
+        if version.value in seen:
+            return False
+        seen.add(version.value)
+    return version.value == version.value  # read anew each time

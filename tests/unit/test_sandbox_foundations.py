@@ -1,0 +1,65 @@
+"""What a handler has replaced of Python's own functions is put back, and named."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from jobpool.sandbox import foundations
+from jobpool.sandbox.foundations import Foundations
+
+SLEEP, LOADS, LISTDIR, OPEN = time.sleep, json.loads, os.listdir, open
+
+
+@pytest.fixture(params=[True, False], ids=["versions", "no versions"])
+def ours(request, monkeypatch):
+    """Foundations as on a Python whose dictionaries have versions, or have none."""
+    if request.param and not foundations._have_versions():
+        pytest.skip("this Python's dictionaries have no versions")
+    monkeypatch.setattr(foundations, "_have_versions", lambda: request.param)
+    found = Foundations()
+    assert found.mend() == ""
+    yield found
+    found.mend()
+
+
+def _bind_globally() -> None:
+    """Do what a `global` statement of the module's own does."""
+    exec("listdir = len", vars(os))  # noqa: S102
+
+
+@pytest.mark.parametrize(
+    ("replace", "named"),
+    [
+        (lambda: setattr(time, "sleep", len), "it replaced time.sleep"),
+        (lambda: vars(json).update(loads=len), "it replaced json.loads"),
+        (_bind_globally, "it replaced os.listdir"),
+        (lambda: delattr(builtins, "open"), "it replaced builtins.open"),
+        (lambda: setattr(builtins, "added", len), ""),
+    ],
+    ids=["set", "updated", "global", "removed", "added"],
+)
+def test_what_was_replaced_is_put_back_and_named(
+    ours: Foundations, replace: Callable[[], object], named: str
+) -> None:
+    """In whatever way, each time, and once only; what was added is no matter."""
+    for _ in range(2):
+        replace()
+        assert ours.mend() == named
+        assert (time.sleep, json.loads, os.listdir) == (SLEEP, LOADS, LISTDIR)
+        assert builtins.open is OPEN
+        assert ours.mend() == ""
+    vars(builtins).pop("added", None)
+
+
+def test_versions_are_trusted_where_they_were_tried() -> None:
+    """Python 3.11 and 3.12 have them; from 3.13 on nothing relies on them."""
+    assert foundations._have_versions() == (
+        sys.version_info < (3, 13) and sys.implementation.name == "cpython"
+    )
