@@ -174,6 +174,7 @@ def test_nobody_pays_for_a_spoilt_mark(tmp_path, how):
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         job = site.add("held", pool="io")
+        site.finish(site.add("quick"))  # the other pool's child is there as well
         site.wait_begun(job)
         marks = list(site.folder.glob("jobpool.db.run/*/mark.*"))
         for mark in marks:
