@@ -24,7 +24,7 @@ from jobpool.errors import (
     StoreUnavailable,
     UsageError,
 )
-from jobpool.sandbox.frames import Answer, Ask, Beat, FrameError
+from jobpool.sandbox.frames import Answer, Ask, Beat, FrameError, Go, RunJob
 from jobpool.sandbox.link import Link, undisturbed
 
 PROGRESS_MAX_BYTES = 4 * 1024
@@ -38,8 +38,8 @@ class AttemptChannel:
 
     Args:
         link: the child's way to its supervisor.
-        claim: names the attempt.
-        checkpoint_max_bytes: a longer checkpoint is refused.
+        go: what the child was told at first.
+        job: the job of the attempt.
         pid: the child, the only process that may speak.
 
     Attributes:
@@ -48,24 +48,22 @@ class AttemptChannel:
 
     __slots__ = (
         "_beat_s",
-        "_checkpoint_max",
-        "_claim",
         "_completing",
+        "_go",
+        "_job",
         "_link",
         "_pid",
         "_token",
         "completed",
     )
 
-    def __init__(
-        self, link: Link, claim: running.Claim, checkpoint_max_bytes: int, pid: int
-    ) -> None:
+    def __init__(self, link: Link, go: Go, job: RunJob, pid: int) -> None:
         self.completed = False
         self._completing = False
         self._link = link
-        self._claim = claim
-        self._token: int | None = claim.token
-        self._checkpoint_max = checkpoint_max_bytes
+        self._go = go
+        self._job = job
+        self._token: int | None = job.token
         self._pid = pid
         self._beat_s = 0.0
 
@@ -111,7 +109,7 @@ class AttemptChannel:
         message = Beat(
             token,
             _json("progress", progress, PROGRESS_MAX_BYTES),
-            _json("checkpoint", checkpoint, self._checkpoint_max),
+            _json("checkpoint", checkpoint, self._go.checkpoint_max_bytes),
         )
         if self.completed:  # a sign of life; the job's row is the handler's now
             message = Beat(token, None, None)
@@ -155,7 +153,15 @@ class AttemptChannel:
             UsageError: called after the attempt's end, or by a forked process.
         """
         self._speaker()
-        return self._claim
+        go, job = self._go, self._job
+        return running.Claim(
+            store_url=go.store_url,
+            job_id=job.id,
+            kind=job.kind,
+            token=job.token,
+            result_max_bytes=go.result_max_bytes,
+            queue_depth_max=go.queue_depth_max,
+        )
 
     def stopping(self) -> bool:
         """Say whether the supervisor has begun to drain."""

@@ -199,9 +199,7 @@ class Child:
             self._link.take_in(wait=True)
 
     def _attempt(self, application: Application, job: RunJob) -> Done:
-        channel = AttemptChannel(
-            self._link, self._claim(job), self._go.checkpoint_max_bytes, self._pid
-        )
+        channel = AttemptChannel(self._link, self._go, job, self._pid)
         begun_s = time.perf_counter()
         result, error = self._handle(application, job, channel)
         duration_s = time.perf_counter() - begun_s
@@ -225,17 +223,6 @@ class Child:
             surprise=surprise,
             error=error,
             completed=channel.completed,
-        )
-
-    def _claim(self, job: RunJob) -> running.Claim:
-        go = self._go
-        return running.Claim(
-            store_url=go.store_url,
-            job_id=job.id,
-            kind=job.kind,
-            token=job.token,
-            result_max_bytes=go.result_max_bytes,
-            queue_depth_max=go.queue_depth_max,
         )
 
     def _handle(
