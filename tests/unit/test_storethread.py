@@ -150,7 +150,7 @@ class Rig:
             settlement = Settlement(
                 id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
             )
-            self.thread.leave([m.Settle(settlement)])
+            self.thread.leave([m.Settle([settlement])])
 
     def wait_settled(self, count: int) -> list[m.Settled]:
         """Wait until so many settlements have left the outbox."""

@@ -177,7 +177,11 @@ class Attempts:
             return
         slot.queue.popleft()
         self._end(slot, job, verdict_of_done(done, slot.name), done)
-        slot.worn = slot.worn or self.resting.is_worn(slot, done.rss_bytes)
+        self.go_on(slot, done.rss_bytes)
+
+    def go_on(self, slot: Slot, rss_bytes: int) -> None:
+        """Go on after the ends of attempts; at one of them the child had so much."""
+        slot.worn = slot.worn or self.resting.is_worn(slot, rss_bytes)
         if slot.queue:
             self._begin(slot, slot.queue[0])
         elif slot.worn:
@@ -266,7 +270,7 @@ class Attempts:
         claimed = done is not None and done.completed
         if claimed:
             settlement = self.claims.hold(job, slot.name, settlement)
-        self._pools[slot.pool].took(lease.kind, ending.evidence.duration_s or 0.0)
+        self._pools[slot.pool].took(lease.kind, [ending.evidence.duration_s or 0.0])
         desk.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
             due_s = desk.now_s + settlement.delay_ms / 1000

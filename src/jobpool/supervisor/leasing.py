@@ -214,7 +214,7 @@ class Leasing:
             if self._awaits_its_turn(pool):
                 return
             desk.hand_back([pool.backlog.popleft().lease])
-            pool.tempo.took(HOLD_S)  # it is not as fast as its jobs were
+            pool.tempo.took([HOLD_S])  # it is not as fast as its jobs were
         if pool.backlog:
             desk.wake_at(_held_until_s(pool, lasts_from_s))
 
