@@ -88,8 +88,11 @@ class PastAttempt(msgspec.Struct, frozen=True, array_like=True):
     finished_at_ms: int
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The grant of one attempt to one supervisor."""
+class Lease(msgspec.Struct, frozen=True):
+    """The grant of one attempt to one supervisor.
+
+    It has so many fields that naming each takes longer than the rest of its making.
+    """
 
     id: int
     token: int
