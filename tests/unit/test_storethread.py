@@ -225,6 +225,22 @@ def test_ends_that_follow_each_other_soon_are_written_together(
     rig.thread.close(PATIENCE_S)
 
 
+@pytest.mark.parametrize("many", [FULL_BATCH, FULL_BATCH + 1])
+def test_a_full_batch_waits_for_no_company(
+    monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """However its ends came: what can wait wakes nobody, the last one does."""
+    monkeypatch.setattr(storethread, "LINGER_S", 1000 * PATIENCE_S)
+    rig = Rig(ManualClock())
+    rig.settle(1)
+    rig.wait_settled(1)
+    rig.settle(*range(2, FULL_BATCH + 1))
+    assert len(rig.store.settled) == 1
+    rig.settle(*range(FULL_BATCH + 1, many + 2))
+    rig.wait_settled(FULL_BATCH + 1)
+    rig.thread.close(PATIENCE_S)
+
+
 def test_large_ends_are_written_after_small_ones_and_a_few_at_a_time() -> None:
     """Who has a small end, or waits for a lease, does not wait for large ones."""
     rig = Rig()

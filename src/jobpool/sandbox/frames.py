@@ -123,7 +123,7 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """It gets one job: nothing that its handler leaves behind is met by another."""
 
 
-class RunJob(msgspec.Struct, tag="run", array_like=True):
+class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     """One attempt; it may begin when its ticket has been taken."""
 
     seq: int
@@ -173,7 +173,7 @@ class StartFailed(msgspec.Struct, tag="start_failed", array_like=True):
     traceback: str
 
 
-class Done(msgspec.Struct, tag="done", array_like=True):
+class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
     """The end of an attempt as the child saw it."""
 
     seq: int

@@ -60,14 +60,13 @@ class Desk:
         said = (events,) if isinstance(events, Event) else events
         self.out.extend(map(m.Observe, said))
 
-    def assign(self, slot: Slot, frame: RunJob) -> None:
-        """Send a job to a slot's child, together with the others of this step."""
-        frames = self._assigned.get(slot.number)
-        if frames is not None:
-            frames.append(frame)
-            return
-        frames = self._assigned[slot.number] = [frame]
-        self.out.append(m.Assign(slot.number, frames))
+    def assign(self, slot: Slot, frames: Iterable[RunJob]) -> None:
+        """Send jobs to a slot's child, together with the others of this step."""
+        assigned = self._assigned.get(slot.number)
+        if assigned is None:
+            assigned = self._assigned[slot.number] = []
+            self.out.append(m.Assign(slot.number, assigned))
+        assigned += frames
 
     def take(self) -> list[m.Command]:
         """Return the commands of this step, and clear the tray."""

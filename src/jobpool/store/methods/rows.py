@@ -32,7 +32,7 @@ def convert(values: Any, kind: type[T]) -> T:
     return msgspec.convert(values, kind, builtin_types=(bytes,))
 
 
-class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
+class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The columns of lease_candidates and leases_of, within a producer's bounds."""
 
     id: int
