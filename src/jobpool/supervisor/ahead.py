@@ -7,6 +7,9 @@ A job that was sent ahead can be recalled until its child begins it; yet none is
 behind an attempt that already lasts, nor to a child that is about to be replaced, and
 none that expires: the child would not know.
 
+Who has half of that left is sent more: one that has to ask for it stands still until
+it comes.
+
 While all children have enough to do, what they send is worth letting gather: a turn of
 the loop that takes many ends costs little more than one that takes a single one.
 """
@@ -65,6 +68,13 @@ class Ahead:
                 self._assign(slot, jobs)
             if len(jobs) < most:
                 able.remove(slot)
+
+    def is_low(self, pool: Pool, slot: Slot) -> bool:
+        """Say whether a child has no more than half of what may wait in it."""
+        if slot.state is not SlotState.BUSY:
+            return False
+        ahead = pool.tempo_of(slot.queue[0].lease.kind).ahead
+        return len(slot.queue) <= ahead // 2
 
     def _next(self, pool: Pool, slot: Slot, most: int) -> list[Assigned]:
         """Take from the backlog what may wait behind the jobs of a slot, in order.

@@ -204,6 +204,12 @@ class Leasing:
         if are_all_used and not self._probation.is_closed:
             self._ahead.send(pool)
 
+    def top_up(self, slot: Slot) -> None:
+        """Send more ahead to a busy slot before it has nothing left."""
+        pool = self._pools[slot.pool]
+        if pool.backlog and self._ahead.is_low(pool, slot):
+            self.dispatch(pool)
+
     def _make_room(self, pool: Pool, slot: Slot) -> None:
         """Replace a child for a job that fits into none; one at a time."""
         if all(one.state not in _ON_THE_WAY for one in pool.slots):

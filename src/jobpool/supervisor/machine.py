@@ -224,6 +224,7 @@ class Machine:
             self._handle(slot, FRAME_EVENTS[type(frame)], said)
             handled += 1
         self._attempts.attend()
+        self._leasing.top_up(slot)
 
     def _freed(self, slot: Slot) -> None:
         """A slot can take a job, or needs a child."""
