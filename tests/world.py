@@ -229,8 +229,8 @@ class World:
                     self.died(slot, code=0)
                 case m.Recall(slot=slot):
                     self._recall(slot)
-                case m.Settle(settlement=settlement):
-                    self._settle(settlement)
+                case m.Settle(settlements=settlements):
+                    self._settle(settlements)
                 case m.Observe(event=event):
                     self.said.append(event)
                 case m.Finish():
@@ -243,11 +243,12 @@ class World:
         if len(self.machine.slots[slot].queue) == 1 and not self.deaf_children:
             self.recalled(slot)
 
-    def _settle(self, settlement: Settlement) -> None:
-        self.settled.append(settlement)
-        self._take_back(settlement)
-        if not self.hold_settled:
-            self.step(m.Settled(1))
+    def _settle(self, settlements: Iterable[Settlement]) -> None:
+        for settlement in settlements:
+            self.settled.append(settlement)
+            self._take_back(settlement)
+            if not self.hold_settled:
+                self.step(m.Settled(1))
 
     def _take_back(self, settlement: Settlement) -> None:
         if self.takes_back and settlement.outcome is None:

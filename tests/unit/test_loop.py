@@ -55,7 +55,7 @@ class Stage:
 
 def settle(number: int) -> m.Settle:
     """Return the order to settle a job."""
-    return m.Settle(Settlement(id=number, token=number, state=JobState.SUCCEEDED))
+    return m.Settle([Settlement(id=number, token=number, state=JobState.SUCCEEDED)])
 
 
 def test_a_turn_leaves_all_that_it_has_for_the_store_at_once() -> None:

@@ -90,11 +90,11 @@ def test_one_slow_attempt_ends_the_haste() -> None:
     """A kind is fast after a series of fast attempts, no longer after a slow one."""
     tempo = Tempo()
     for _ in range(7):
-        tempo.took(0.0001)
+        tempo.took([0.0001])
     assert not tempo.fast
-    tempo.took(0.0001)
+    tempo.took([0.0001])
     assert tempo.fast
-    tempo.took(0.5)
+    tempo.took([0.5])
     assert not tempo.fast
 
 
@@ -112,7 +112,7 @@ def test_the_faster_the_jobs_the_more_are_leased_at_once(
         slot.state = SlotState.IDLE
     assert pool.capacity(0.0) == 2
     for _ in range(16):
-        pool.tempo.took(duration_s)
+        pool.tempo.took([duration_s])
     assert pool.capacity(0.0) == leased + 2
 
 
@@ -123,7 +123,7 @@ def test_heavy_arguments_are_not_leased_by_the_hundred() -> None:
     for slot in pool.slots:
         slot.state = SlotState.IDLE
     for _ in range(16):
-        pool.tempo.took(0.0)
+        pool.tempo.took([0.0])
     pool.weigh(HELD_MAX_BYTES // 100)
     assert pool.capacity(0.0) == 2 + 100
     pool.weigh(2 * HELD_MAX_BYTES)
@@ -152,7 +152,7 @@ def test_the_faster_the_jobs_the_more_wait_in_a_child(
     tempo = Tempo()
     assert tempo.ahead == 0
     for _ in range(8):
-        tempo.took(duration_s)
+        tempo.took([duration_s])
     assert tempo.ahead == ahead
-    tempo.took(BRISK_S)
+    tempo.took([BRISK_S])
     assert tempo.ahead == 0

@@ -150,7 +150,7 @@ class Rig:
             settlement = Settlement(
                 id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
             )
-            self.thread.leave([m.Settle(settlement)])
+            self.thread.leave([m.Settle([settlement])])
 
     def wait_settled(self, count: int) -> list[m.Settled]:
         """Wait until so many settlements have left the outbox."""
@@ -222,6 +222,22 @@ def test_ends_that_follow_each_other_soon_are_written_together(
     rig.settle(4)
     rig.thread.leave([m.Lease({"cpu": 1})])
     assert [said.count for said in rig.wait_settled(4)] == [1, 1, 2]
+    rig.thread.close(PATIENCE_S)
+
+
+@pytest.mark.parametrize("many", [FULL_BATCH, FULL_BATCH + 1])
+def test_a_full_batch_waits_for_no_company(
+    monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """However its ends came: what can wait wakes nobody, the last one does."""
+    monkeypatch.setattr(storethread, "LINGER_S", 1000 * PATIENCE_S)
+    rig = Rig(ManualClock())
+    rig.settle(1)
+    rig.wait_settled(1)
+    rig.settle(*range(2, FULL_BATCH + 1))
+    assert len(rig.store.settled) == 1
+    rig.settle(*range(FULL_BATCH + 1, many + 2))
+    rig.wait_settled(FULL_BATCH + 1)
     rig.thread.close(PATIENCE_S)
 
 

@@ -65,6 +65,10 @@ class BurstBar:
         """Take the bar away."""
         self._progress.stop()
 
+    def hears(self, kind: type[Event]) -> bool:
+        """Say whether events of this class are counted."""
+        return kind in {JobEnded, JobSucceeded}
+
     def observe(self, event: Event) -> None:
         """Count a job that has ended, or that this burst will not try again."""
         if isinstance(event, JobEnded):

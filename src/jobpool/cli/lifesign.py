@@ -88,6 +88,10 @@ class LifeSign:
         self._something.set()
         return now_s + EVERY_S
 
+    def hears(self, kind: type[Event]) -> bool:
+        """Say whether an event of this class says how far the supervisor is."""
+        return kind in {SupervisorReady, SupervisorDraining, SupervisorStopped}
+
     def observe(self, event: Event) -> None:
         """Note how far the supervisor is."""
         match event:

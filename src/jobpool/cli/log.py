@@ -54,6 +54,10 @@ class Both:
         for observer in self._observers:
             observer.observe(event)
 
+    def hears(self, kind: type[Event]) -> bool:
+        """Say whether any of them does."""
+        return any(observer.hears(kind) for observer in self._observers)
+
 
 def plain(event: Event) -> str:
     """Render for people where there is no terminal, in UTC."""
@@ -122,6 +126,10 @@ class LogWriter:
         self._queue.append(event)
         if not self._something.is_set():
             self._something.set()
+
+    def hears(self, kind: type[Event]) -> bool:
+        """Say whether events of a class are written."""
+        return kind.level >= self._level
 
     def close(self, timeout_s: float = _CLOSE_S) -> bool:
         """Write what is queued and end.

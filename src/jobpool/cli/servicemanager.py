@@ -35,6 +35,17 @@ from jobpool.core.storeurl import without_password
 EVERY_S = 1.0
 """Unsent messages are tried again after so long."""
 WATCHDOG = "WATCHDOG=1"
+_TOLD = frozenset(
+    (
+        SupervisorReady,
+        SupervisorDraining,
+        SupervisorStopped,
+        StoreTrouble,
+        StoreBack,
+        PoolReloaded,
+        Alarm,
+    )
+)
 _STATUS_MAX = 400
 _UNSENT_MAX = 32
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -87,6 +98,8 @@ class ServiceManager:
 
     def observe(self, event: Event) -> None:
         """Send what systemd should know of an event."""
+        if type(event) not in _TOLD:
+            return  # nearly all of them
         match event:
             case SupervisorReady():
                 self._pools = frozenset(event.pools)
@@ -113,6 +126,10 @@ class ServiceManager:
                 # the service ready again a little early.
                 self._reloading.clear()
                 self._enter("READY=1", event.text)
+
+    def hears(self, kind: type[Event]) -> bool:
+        """Say whether systemd may be told of such events."""
+        return kind in _TOLD
 
     def reloading(self) -> None:
         """Say that SIGHUP has arrived; `observe` sees how it ends."""

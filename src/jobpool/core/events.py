@@ -42,6 +42,10 @@ class Observer(Protocol):
         """Take note of *event*; must not block, may be called from any thread."""
         ...
 
+    def hears(self, kind: type[Event]) -> bool:
+        """Say whether it ever makes anything of events of this class."""
+        ...
+
 
 # -- the supervisor ----------------------------------------------------------------
 

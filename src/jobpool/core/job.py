@@ -3,6 +3,9 @@
 Times are integers: milliseconds since 1970, UTC, by the store's clock. A field
 that ends in ``_s`` is in seconds, ``_bytes`` in bytes. Payloads, results,
 checkpoints and progress are bytes that hold JSON; nothing here decodes them.
+
+Those that come by the thousand are no garbage collector's (``gc=False``): they hold
+nothing that could lead back to them.
 """
 
 from __future__ import annotations
@@ -88,8 +91,11 @@ class PastAttempt(msgspec.Struct, frozen=True, array_like=True):
     finished_at_ms: int
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The grant of one attempt to one supervisor."""
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The grant of one attempt to one supervisor.
+
+    It has so many fields that naming each takes longer than the rest of its making.
+    """
 
     id: int
     token: int
@@ -117,7 +123,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """It may have killed its host: it runs on probation (`core.suspicion`)."""
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known about the end of one attempt. Texts are capped and marked."""
 
     reason: str | None = None
@@ -137,7 +143,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     slot: str | None = None
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The end of one lease, to be written once under its token."""
 
     id: int

@@ -128,12 +128,28 @@ def after(state: JobState, event: JobEvent) -> JobState:
     return following
 
 
+_SUCCEEDED = after(JobState.LEASED, JobEvent.SUCCEED)
+
+
 def hand_back(lease: Lease) -> Settlement:
     """Return a lease whose attempt never began; nothing is counted."""
     return Settlement(
         id=lease.id,
         token=lease.token,
         state=after(JobState.LEASED, JobEvent.HAND_BACK),
+    )
+
+
+def success(lease: Lease, evidence: Evidence, result: bytes | None) -> Settlement:
+    """Return the settlement of a job whose handler has returned; it costs nothing."""
+    return Settlement(
+        id=lease.id,
+        token=lease.token,
+        state=_SUCCEEDED,
+        outcome=Outcome.SUCCEEDED,
+        result=result,
+        evidence=evidence,
+        suspect=False if lease.suspect else None,
     )
 
 
@@ -150,16 +166,7 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         The settlement to write under the lease's token.
     """
     if ending.outcome is Outcome.SUCCEEDED:
-        return Settlement(
-            id=lease.id,
-            token=lease.token,
-            state=after(JobState.LEASED, JobEvent.SUCCEED),
-            outcome=ending.outcome,
-            charge=ending.price,
-            result=ending.result,
-            evidence=ending.evidence,
-            suspect=_suspect(lease, ending, JobEvent.SUCCEED),
-        )
+        return success(lease, ending.evidence, ending.result)
     charge = ending.price
     # An outcome's own name comes last: a death has no exception, and "crashed" or
     # "timed_out" may have delays and a budget of its own as well.

@@ -169,6 +169,11 @@ class Host:
             self._printed.append(f"jobpool: {event.reason}")
             self._wire.wake()
 
+    def hears(self, kind: type[ev.Event]) -> bool:
+        """Say whether it makes anything of events of this class; of most, it does."""
+        del kind
+        return True
+
     def _ended(self, ends: Sequence[tuple[Settlement, int]]) -> None:
         self._finished.extend(ends)
         self._wire.wake()

@@ -123,7 +123,7 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """It gets one job: nothing that its handler leaves behind is met by another."""
 
 
-class RunJob(msgspec.Struct, tag="run", array_like=True):
+class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     """One attempt; it may begin when its ticket has been taken."""
 
     seq: int
@@ -173,7 +173,7 @@ class StartFailed(msgspec.Struct, tag="start_failed", array_like=True):
     traceback: str
 
 
-class Done(msgspec.Struct, tag="done", array_like=True):
+class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
     """The end of an attempt as the child saw it."""
 
     seq: int
@@ -290,26 +290,24 @@ class Decoder:
             buffer += data
         frames = buffer or data  # most often nothing is left from the last time
         start, end = 0, len(frames)
+        unpack, decode = _HEADER.unpack_from, self._decoder.decode
+        length = 0
         try:
             while end - start >= _HEADER_BYTES:
-                (length,) = _HEADER.unpack_from(frames, start)
+                (length,) = unpack(frames, start)
                 if length > FRAME_MAX_BYTES:
                     raise FrameError(f"a frame announces {length} bytes")
                 body = start + _HEADER_BYTES
                 if end - body < length:
                     break
                 start = body + length
-                yield self._decode(frames[body:start])
+                yield decode(frames[body:start])
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+            raise FrameError(
+                f"a frame of {length} bytes is not a message: {exc}"
+            ) from exc
         finally:
             if buffer:
                 del buffer[:start]
             else:
                 buffer += frames[start:]
-
-    def _decode(self, body: bytes | bytearray) -> Any:
-        try:
-            return self._decoder.decode(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-            raise FrameError(
-                f"a frame of {len(body)} bytes is not a message: {exc}"
-            ) from exc

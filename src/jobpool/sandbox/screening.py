@@ -31,18 +31,18 @@ def screened(
         checkpoint_max_bytes: cap of a checkpoint.
     """
     for place, frame in enumerate(frames):
-        if wrong := _problem(frame, result_max_bytes, checkpoint_max_bytes):
+        if type(frame) is Done:  # nearly all of them are
+            wrong = _done(frame, result_max_bytes)
+        else:
+            wrong = _problem(frame, checkpoint_max_bytes)
+        if wrong:
             return frames[:place], wrong
     return frames, None
 
 
-def _problem(
-    frame: FromChild, result_max_bytes: int, checkpoint_max_bytes: int
-) -> str | None:
-    """Say what is wrong with a message; None: nothing."""
+def _problem(frame: FromChild, checkpoint_max_bytes: int) -> str | None:
+    """Say what is wrong with a message that tells of no end; None: nothing."""
     match frame:
-        case Done():
-            return _done(frame, result_max_bytes)
         case Beat():
             if len(frame.progress or b"") > PROGRESS_MAX_BYTES:
                 return f"progress of {len(frame.progress or b'')} bytes"
@@ -60,9 +60,11 @@ def _problem(
 
 
 def _done(done: Done, result_max_bytes: int) -> str | None:
-    if not (_is_size(done.rss_bytes) and _is_size(done.peak_rss_bytes)):
+    most = SIZE_MAX_BYTES
+    if not (0 <= done.rss_bytes <= most and 0 <= done.peak_rss_bytes <= most):
         return "the end of an attempt with an impossible memory figure"
-    if not (_is_duration(done.duration_s) and _is_duration(done.cpu_s)):
+    longest = DURATION_MAX_S  # which NaN and infinity are not within
+    if not (0.0 <= done.duration_s <= longest and 0.0 <= done.cpu_s <= longest):
         return "the end of an attempt with an impossible duration"
     if len(done.result) > result_max_bytes:
         return f"a result of {len(done.result)} bytes, over the cap"

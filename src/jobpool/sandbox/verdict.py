@@ -136,6 +136,23 @@ def verdict_of_done(done: Done, slot: str) -> Ending:
     )
 
 
+def is_plain_success(done: Done) -> bool:
+    """Say whether a child reports a result and nothing else."""
+    return done.ok and not (
+        done.completed or done.surprise or done.output or done.error
+    )
+
+
+def evidence_of_success(done: Done, slot: str) -> Evidence:
+    """Return the evidence of a plain success, as `verdict_of_done` finds it."""
+    return Evidence(
+        peak_rss_bytes=done.peak_rss_bytes,
+        cpu_s=done.cpu_s,
+        duration_s=done.duration_s,
+        slot=slot,
+    )
+
+
 def verdict_of_death(
     exited: Exit,
     *,

@@ -7,13 +7,16 @@ A job that was sent ahead can be recalled until its child begins it; yet none is
 behind an attempt that already lasts, nor to a child that is about to be replaced, and
 none that expires: the child would not know.
 
+Who has half of that left is sent more: one that has to ask for it stands still until
+it comes.
+
 While all children have enough to do, what they send is worth letting gather: a turn of
 the loop that takes many ends costs little more than one that takes a single one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
@@ -27,6 +30,8 @@ SMALL_BYTES = 4096
 LARGE_MAX = 16
 """Of jobs with more arguments than that so many wait in a child: more would wait in our
 own memory, for room in the child's socket."""
+SHARES = 4
+"""A slot gets at once what comes to a fourth of its part of the backlog."""
 ENOUGH = 4
 """Who has fewer jobs behind the running one is answered at once."""
 
@@ -37,14 +42,14 @@ class Ahead:
     Args:
         desk: shared with the rest of the core.
         admission: says whose memory suffices.
-        assign: takes a slot and its next job.
+        assign: takes a slot and its next jobs.
     """
 
     def __init__(
         self,
         desk: Desk,
         admission: Admission,
-        assign: Callable[[Slot, Assigned], None],
+        assign: Callable[[Slot, Sequence[Assigned]], None],
     ) -> None:
         self._desk = desk
         self._admission = admission
@@ -56,28 +61,44 @@ class Ahead:
         able = [slot for slot in pool.slots if len(slot.queue) < until[slot.number]]
         while pool.backlog and able:
             slot = min(able, key=_held)
-            job = pool.backlog[0]
-            if not self._may_wait(job, pool, slot):
-                return
-            if self._admission.admits_behind(job, slot):
-                self._assign(slot, pool.backlog.popleft())
-                if len(slot.queue) < until[slot.number]:
-                    continue
-            able.remove(slot)
+            # Much at once while there is much; the last ones go one by one.
+            most = 1 + len(pool.backlog) // (SHARES * len(able))
+            jobs = self._next(pool, slot, min(most, until[slot.number] - _held(slot)))
+            if jobs:
+                self._assign(slot, jobs)
+            if len(jobs) < most:
+                able.remove(slot)
 
-    def _may_wait(self, job: Assigned, pool: Pool, slot: Slot) -> bool:
-        """Say whether a job's tempo lets it wait in a child that takes so many.
-
-        One that expires never may: its host may sleep meanwhile, or we may be stopped,
-        and its child would not know.
-        """
-        if job.expires_s < NEVER_S:
+    def is_low(self, pool: Pool, slot: Slot) -> bool:
+        """Say whether a child has no more than half of what may wait in it."""
+        if slot.state is not SlotState.BUSY:
             return False
-        tempo = pool.tempo_of(job.lease.kind)
-        is_small = len(job.lease.payload) <= SMALL_BYTES
-        most = tempo.ahead if is_small else min(tempo.ahead, LARGE_MAX)
-        is_one_of_many = tempo.fast or len(pool.backlog) >= pool.size
-        return len(slot.queue) <= most and is_one_of_many
+        ahead = pool.tempo_of(slot.queue[0].lease.kind).ahead
+        return len(slot.queue) <= ahead // 2
+
+    def _next(self, pool: Pool, slot: Slot, most: int) -> list[Assigned]:
+        """Take from the backlog what may wait behind the jobs of a slot, in order.
+
+        Of what takes longer, or has large arguments, fewer may wait. What expires never
+        may: its host may sleep meanwhile, or we may be stopped, and its child would not
+        know.
+        """
+        backlog, held = pool.backlog, len(slot.queue)
+        jobs: list[Assigned] = []
+        while backlog and len(jobs) < most:
+            job = backlog[0]
+            tempo = pool.tempo_of(job.lease.kind)
+            room = tempo.ahead
+            if len(job.lease.payload) > SMALL_BYTES:
+                room = min(room, LARGE_MAX)
+            is_one_of_many = tempo.fast or len(backlog) >= pool.size
+            has_room = held + len(jobs) <= room and is_one_of_many
+            if job.expires_s < NEVER_S or not has_room:
+                break
+            if not self._admission.admits_behind(job, slot):
+                break
+            jobs.append(backlog.popleft())
+        return jobs
 
     def _until(self, pool: Pool, slot: Slot) -> int:
         """Return how many jobs a slot may hold by what is sent ahead; 0: nothing is."""

@@ -13,7 +13,7 @@ no attempt is settled while a process of it may live.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from jobpool.core.job import JobState
@@ -40,19 +40,16 @@ from jobpool.supervisor.moments import (
     write_at,
 )
 from jobpool.supervisor.pool import Pool
-from jobpool.supervisor.resting import STUCK_S, Resting
+from jobpool.supervisor.resting import IDLED_MAX_S, STUCK_AGAIN_S, STUCK_S, Resting
 from jobpool.supervisor.slot import Assigned, Slot, SlotState, empty
 from jobpool.supervisor.softmemory import SoftMemory
 
 T = TypeVar("T")
-IDLED_MAX_S = 1.0
-"""A child that has been sent jobs for so long, in a row, and began none is replaced."""
 DUMP_S = 0.003
 """A stack dump takes under 1 ms even with the GIL held in C; then the kill."""
 MEMORY_DUMP_S = 0.001
 ASKS_MAX = 8
 """A child asks one thing at a time; an exception may make it leave a few behind."""
-STUCK_AGAIN_S = 60.0
 
 
 class Attempts:
@@ -82,18 +79,19 @@ class Attempts:
         self.claims = Claims(desk)
         self.soft_memory = SoftMemory(desk).passed
 
-    def assign(self, slot: Slot, job: Assigned) -> None:
-        """Send a job to an idle slot, or ahead to a busy one."""
-        slot.seq += 1
-        job.seq, job.sent_s = slot.seq, self._desk.now_s
-        slot.queue.append(job)
-        if len(slot.queue) == 1:
-            slot.state = SlotState.BUSY
-            self._begin(slot, job)
+    def assign(self, slot: Slot, jobs: Sequence[Assigned]) -> None:
+        """Send jobs to an idle slot, or ahead to a busy one."""
+        had, now_s = len(slot.queue), self._desk.now_s
+        for seq, job in enumerate(jobs, slot.seq + 1):
+            job.seq, job.sent_s = seq, now_s
+        slot.seq += len(jobs)
+        slot.queue.extend(jobs)
+        if not had:
+            self._begin(slot, jobs[0])
             self.attend()  # its bounds are set before it can begin
-        elif len(slot.queue) == 2:  # noqa: PLR2004 - now there is one to be recalled
+        elif had == 1:  # now there is one to be recalled
             self._set_deadline(slot)
-        self._desk.assign(slot, orders.run_job(job))
+        self._desk.assign(slot, map(orders.run_job, jobs))
 
     def recalled(self, slot: Slot, event: m.Recalled) -> list[Assigned]:
         """Take jobs out of a slot's queue that its child can never begin."""
@@ -139,6 +137,7 @@ class Attempts:
     # -- an attempt's life ---------------------------------------------------------
 
     def _begin(self, slot: Slot, job: Assigned) -> None:
+        slot.state = SlotState.BUSY
         job.started_s = job.beat_s = self._desk.now_s
         # Who waits has waited since it was sent, however soon each before it ended.
         since_s = slot.queue[1].sent_s if len(slot.queue) > 1 else job.started_s
@@ -177,7 +176,11 @@ class Attempts:
             return
         slot.queue.popleft()
         self._end(slot, job, verdict_of_done(done, slot.name), done)
-        slot.worn = slot.worn or self.resting.is_worn(slot, done.rss_bytes)
+        self.go_on(slot, done.rss_bytes)
+
+    def go_on(self, slot: Slot, rss_bytes: int) -> None:
+        """Go on after the ends of attempts; at one of them the child had so much."""
+        slot.worn = slot.worn or self.resting.is_worn(slot, rss_bytes)
         if slot.queue:
             self._begin(slot, slot.queue[0])
         elif slot.worn:
@@ -266,7 +269,7 @@ class Attempts:
         claimed = done is not None and done.completed
         if claimed:
             settlement = self.claims.hold(job, slot.name, settlement)
-        self._pools[slot.pool].took(lease.kind, ending.evidence.duration_s or 0.0)
+        self._pools[slot.pool].took(lease.kind, [ending.evidence.duration_s or 0.0])
         desk.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
             due_s = desk.now_s + settlement.delay_ms / 1000

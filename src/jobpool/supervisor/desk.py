@@ -15,12 +15,19 @@ from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
 
 
 class Desk:
-    """Time of the present step, commands to give, and what is still owed."""
+    """Time of the present step, commands to give, and what is still owed.
 
-    def __init__(self) -> None:
+    Args:
+        tells_successes: people hear of every success.
+    """
+
+    def __init__(self, *, tells_successes: bool = True) -> None:
+        self.tells_successes = tells_successes
         self.out: list[m.Command] = []
         self._assigned: dict[int, list[RunJob]] = {}
         """What `out` has for each child, by slot."""
+        self._settled: list[Settlement] = []
+        """The ends that this step has for the store."""
         self.registry: Registry | None = None
         """The kinds, once a zygote has reported them."""
         self.now_s = 0.0
@@ -53,19 +60,21 @@ class Desk:
         said = (events,) if isinstance(events, Event) else events
         self.out.extend(map(m.Observe, said))
 
-    def assign(self, slot: Slot, frame: RunJob) -> None:
-        """Send a job to a slot's child, together with the others of this step."""
-        frames = self._assigned.get(slot.number)
-        if frames is not None:
-            frames.append(frame)
-            return
-        frames = self._assigned[slot.number] = [frame]
-        self.out.append(m.Assign(slot.number, frames))
+    def assign(self, slot: Slot, frames: Iterable[RunJob]) -> None:
+        """Send jobs to a slot's child, together with the others of this step."""
+        assigned = self._assigned.get(slot.number)
+        if assigned is None:
+            assigned = self._assigned[slot.number] = []
+            self.out.append(m.Assign(slot.number, assigned))
+        assigned += frames
 
     def take(self) -> list[m.Command]:
         """Return the commands of this step, and clear the tray."""
         taken, self.out = self.out, []
         self._assigned.clear()
+        if self._settled:  # after whatever their attempts had to be recorded
+            taken.append(m.Settle(self._settled))
+            self._settled = []
         return taken
 
     def wake_at(self, moment_s: float) -> None:
@@ -83,10 +92,15 @@ class Desk:
             tell(lease, settlement)
         if self.registry is not None:
             settlement = self.registry.with_followup(lease, settlement)
-        self.canceled.discard(lease.token)
-        self.unsettled += 1
         self.interrupted += settlement.outcome is Outcome.INTERRUPTED
-        self.out.append(m.Settle(settlement))
+        self.settle_plain([settlement])
+
+    def settle_plain(self, settlements: list[Settlement]) -> None:
+        """Give settlements to the store that tell nobody here anything."""
+        if self.canceled:
+            self.canceled.difference_update(one.token for one in settlements)
+        self.unsettled += len(settlements)
+        self._settled += settlements
 
     def hand_back(self, leases: Iterable[Lease]) -> None:
         """Return leases whose attempt never began; nothing is counted."""

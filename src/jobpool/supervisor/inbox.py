@@ -33,7 +33,7 @@ class Inbox:
         """Put a command where it belongs."""
         match command:
             case m.Settle():
-                self.settlements.append(command.settlement)
+                self.settlements += command.settlements
             case m.Record():
                 self.beats.append(command.progress)
             case m.NoteStart():

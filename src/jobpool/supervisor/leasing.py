@@ -148,6 +148,8 @@ class Leasing:
             got[lease.pool] += 1
             if not lease.suspect:
                 self._accept(lease)
+        if event.batch.leases:
+            self._desk.wake_at(self._desk.now_s + BRISK_S)
         for name, asked in event.wanted.items():
             pool = self._pools[name]
             pool.asked = 0
@@ -197,10 +199,16 @@ class Leasing:
                 return
             idle.remove(slot)
             room -= 1
-            self._attempts.assign(slot, pool.backlog.popleft())
+            self._attempts.assign(slot, [pool.backlog.popleft()])
             self._probation.keep_time()
         if are_all_used and not self._probation.is_closed:
             self._ahead.send(pool)
+
+    def top_up(self, slot: Slot) -> None:
+        """Send more ahead to a busy slot before it has nothing left."""
+        pool = self._pools[slot.pool]
+        if pool.backlog and self._ahead.is_low(pool, slot):
+            self.dispatch(pool)
 
     def _make_room(self, pool: Pool, slot: Slot) -> None:
         """Replace a child for a job that fits into none; one at a time."""
@@ -214,7 +222,7 @@ class Leasing:
             if self._awaits_its_turn(pool):
                 return
             desk.hand_back([pool.backlog.popleft().lease])
-            pool.tempo.took(HOLD_S)  # it is not as fast as its jobs were
+            pool.tempo.took([HOLD_S])  # it is not as fast as its jobs were
         if pool.backlog:
             desk.wake_at(_held_until_s(pool, lasts_from_s))
 
@@ -279,7 +287,9 @@ class Leasing:
             return
         job = Assigned(
             lease=lease,
-            expires_s=self._expires_s(lease),
+            expires_s=NEVER_S
+            if lease.expires_at_ms is None
+            else self._expires_s(lease, lease.expires_at_ms),
             policy=desk.registry.policy(lease.kind),
             limits=desk.registry.limits(lease),
             leased_s=desk.now_s,
@@ -293,16 +303,15 @@ class Leasing:
             self._probation.take(job)
         else:
             pool.backlog.append(job)
-        desk.wake_at(desk.now_s + BRISK_S)
 
-    def _expires_s(self, lease: Lease) -> float:
+    def _expires_s(self, lease: Lease, expires_at_ms: int) -> float:
         """Return when a job that never began is canceled, by the clock that goes on.
 
         Counted from when we asked: the grant came later, its answer later still.
         """
-        if lease.expires_at_ms is None or lease.attempt > 1:
+        if lease.attempt > 1:
             return NEVER_S
-        left_s = (lease.expires_at_ms - lease.leased_at_ms) / 1000
+        left_s = (expires_at_ms - lease.leased_at_ms) / 1000
         return self._asked_s + left_s
 
     def _drop_expired(self, pool: Pool) -> None:

@@ -15,12 +15,8 @@ from typing import Any
 from jobpool.core import events as ev
 from jobpool.core.settings import Settings
 from jobpool.sandbox.frames import (
-    Ask,
-    Beat,
     Done,
     Draining,
-    FromChild,
-    Ready,
     StartFailed,
 )
 from jobpool.supervisor import cautionmessages as cm
@@ -40,6 +36,7 @@ from jobpool.supervisor.shutdown import Mode, Shutdown
 from jobpool.supervisor.sizing import Sizing
 from jobpool.supervisor.slot import (
     ACTIONS,
+    FRAME_EVENTS,
     IGNORE,
     NEVER_S,
     Slot,
@@ -47,16 +44,10 @@ from jobpool.supervisor.slot import (
     SlotState,
 )
 from jobpool.supervisor.starts import Starts
+from jobpool.supervisor.successes import Successes
 
 STORE_PATIENCE_S = 10.0
 """When stopping, a store that does not answer is waited for no longer."""
-FRAME_EVENTS: Mapping[type, SlotEvent] = {
-    Ready: SlotEvent.READY,
-    StartFailed: SlotEvent.START_FAILED,
-    Done: SlotEvent.DONE,
-    Beat: SlotEvent.BEAT,
-    Ask: SlotEvent.ASK,
-}
 
 
 class Machine:
@@ -67,6 +58,7 @@ class Machine:
         pid: the supervisor's, for what people read.
         on_registry: as for `Loading`.
         burst: end once nothing is due any more.
+        tells_successes: as for `Desk`.
     """
 
     def __init__(
@@ -76,6 +68,7 @@ class Machine:
         pid: int,
         on_registry: Callable[[Registry], None],
         burst: bool = False,
+        tells_successes: bool = True,
     ) -> None:
         self._pid = pid
         self._burst = burst
@@ -85,7 +78,7 @@ class Machine:
             pool = Pool(pool_settings, len(self.slots))
             self.pools[pool.name] = pool
             self.slots += pool.slots
-        self._desk = desk = Desk()
+        self._desk = desk = Desk(tells_successes=tells_successes)
         self._resting = resting = Resting(desk, self.pools, self._freed)
         self._starts = Starts(desk, self.pools, rest=resting.rest, freed=self._freed)
         self._attempts = Attempts(desk, self.pools, resting=resting, freed=self._freed)
@@ -95,6 +88,9 @@ class Machine:
         )
         self._leasing = Leasing(
             desk, self.pools, self._attempts, self._admission, self._probation
+        )
+        self._successes = Successes(
+            desk, self.pools, self._attempts, self._leasing.breaking
         )
         self._fencing = Fencing(desk, self.pools, self._leasing)
         self._sizing = Sizing(desk, self.pools, self._starts, resting)
@@ -214,15 +210,21 @@ class Machine:
             self._actions[action](slot, detail)
 
     def _frames_arrived(self, event: m.FramesArrived) -> None:
-        slot = self.slots[event.slot]
-        for frame in event.frames:
-            said: FromChild | str = frame
+        slot, frames = self.slots[event.slot], event.frames
+        for frame in frames:
             if isinstance(frame, Done):
                 frame.peak_rss_bytes = max(frame.peak_rss_bytes, event.peak_rss_bytes)
-            elif isinstance(frame, StartFailed):
-                said = frame.message
+        handled = 0
+        while handled < len(frames):
+            if plain := self._successes.take(slot, frames, handled):
+                handled += plain
+                continue
+            frame = frames[handled]
+            said = frame.message if isinstance(frame, StartFailed) else frame
             self._handle(slot, FRAME_EVENTS[type(frame)], said)
+            handled += 1
         self._attempts.attend()
+        self._leasing.top_up(slot)
 
     def _freed(self, slot: Slot) -> None:
         """A slot can take a job, or needs a child."""

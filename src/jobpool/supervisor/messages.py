@@ -302,9 +302,9 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """Write the end of a lease; `Settled` follows."""
+    """Write the ends of leases, all that one step has; `Settled` follows."""
 
-    settlement: Settlement
+    settlements: list[Settlement]
 
 
 class Record(msgspec.Struct, frozen=True):

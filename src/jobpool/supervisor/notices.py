@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobpool.core import events as ev
-from jobpool.core.job import JobState, Lease, Settlement
+from jobpool.core.job import Evidence, JobState, Lease, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.core.quantity import show_duration
 from jobpool.errors import JobpoolBug
@@ -17,6 +17,23 @@ OUTPUT_LINES_MAX = 200
 """Of one attempt's output, so many lines are logged; the rest is counted."""
 
 
+def attempt_succeeded(
+    at_ms: int, job: Assigned, slot_name: str, evidence: Evidence
+) -> ev.Event:
+    """A handler has returned."""
+    lease = job.lease
+    return ev.JobSucceeded(
+        at_ms=at_ms,
+        id=lease.id,
+        kind=lease.kind,
+        slot=slot_name,
+        attempt=lease.attempt,
+        max_attempts=lease.max_attempts or job.policy.max_attempts,
+        duration_s=evidence.duration_s,
+        peak_rss_bytes=evidence.peak_rss_bytes,
+    )
+
+
 def attempt_ended(
     at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
 ) -> Iterator[ev.Event]:
@@ -24,16 +41,7 @@ def attempt_ended(
     lease, evidence = job.lease, settlement.evidence
     budget = lease.max_attempts or job.policy.max_attempts
     if settlement.outcome is Outcome.SUCCEEDED:
-        yield ev.JobSucceeded(
-            at_ms=at_ms,
-            id=lease.id,
-            kind=lease.kind,
-            slot=slot_name,
-            attempt=lease.attempt,
-            max_attempts=budget,
-            duration_s=evidence.duration_s,
-            peak_rss_bytes=evidence.peak_rss_bytes,
-        )
+        yield attempt_succeeded(at_ms, job, slot_name, evidence)
         return
     if settlement.outcome is None:
         return

@@ -81,8 +81,9 @@ class Outbox:
     def add(self, settlements: Iterable[Settlement]) -> None:
         """Take what is to be written."""
         for settlement in settlements:
-            is_small = _size_bytes(settlement) <= SMALL_BYTES
-            (self._small if is_small else self._large).append(settlement)
+            has_text = settlement.result or settlement.evidence.output
+            is_large = has_text and _size_bytes(settlement) > SMALL_BYTES
+            (self._large if is_large else self._small).append(settlement)
 
     def due(self, *, last: bool = False) -> list[Settlement]:
         """Return what is to be written now, in order.
@@ -131,8 +132,11 @@ class Outbox:
     def answered(self, sent: Sequence[Settlement], receipts: Sequence[Receipt]) -> None:
         """The store has answered for what was sent to it."""
         by: dict[Receipt, list[Settlement]] = {receipt: [] for receipt in Receipt}
-        for settlement, receipt in zip(sent, receipts, strict=True):
-            by[receipt].append(settlement)
+        if receipts.count(Receipt.ACCEPTED) == len(sent):  # nearly always
+            by[Receipt.ACCEPTED] += sent
+        else:
+            for settlement, receipt in zip(sent, receipts, strict=True):
+                by[receipt].append(settlement)
         self._forget(sent)
         if by[Receipt.LATER]:
             self._later += by.pop(Receipt.LATER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from jobpool.core.settings import PoolSettings
 from jobpool.supervisor.pace import Pace
@@ -150,7 +151,7 @@ class Pool:
         before_bytes = self.heaviest_bytes
         self.heaviest_bytes = max(size_bytes, before_bytes - before_bytes // 64, 1)
 
-    def took(self, kind: str, duration_s: float) -> None:
-        """Note how long an attempt took."""
-        self.tempo.took(duration_s)
-        self.tempo_of(kind).took(duration_s)
+    def took(self, kind: str, durations_s: Sequence[float]) -> None:
+        """Note how long attempts took, one after another."""
+        self.tempo.took(durations_s)
+        self.tempo_of(kind).took(durations_s)

@@ -93,7 +93,9 @@ class Registry:
 
     def limits(self, lease: Lease) -> Effective:
         """Return the limits of one attempt."""
-        ran_out = sum(past.outcome is Outcome.OUT_OF_MEMORY for past in lease.history)
+        ran_out = 0
+        if lease.history:
+            ran_out = sum(one.outcome is Outcome.OUT_OF_MEMORY for one in lease.history)
         if lease.timeout_s is None and lease.memory_bytes is None and not ran_out:
             return self._plain[lease.kind]
         wish = Limits(timeout_s=lease.timeout_s, memory_bytes=lease.memory_bytes)

@@ -22,6 +22,9 @@ from jobpool.supervisor.slot import Slot, SlotState, empty
 
 RETIRE_LATE_S = 10.0
 STUCK_S = 5.0
+STUCK_AGAIN_S = 60.0
+IDLED_MAX_S = 1.0
+"""A child that has been sent jobs for so long, in a row, and began none is replaced."""
 
 
 class Resting:

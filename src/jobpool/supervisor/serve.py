@@ -144,7 +144,11 @@ class _Supervisor:
         )
         self._reactor = Reactor(clock, observer)
         self._machine = Machine(
-            settings, pid=os.getpid(), burst=burst, on_registry=self._enter
+            settings,
+            pid=os.getpid(),
+            burst=burst,
+            on_registry=self._enter,
+            tells_successes=observer.hears(ev.JobSucceeded),
         )
         self._store = StoreThread(
             lambda: open_patiently(self._open, observer, clock),

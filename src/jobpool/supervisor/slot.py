@@ -17,10 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from jobpool.core.job import Lease
 from jobpool.core.limits import Effective
 from jobpool.core.policy import Policy
-from jobpool.sandbox.frames import Done
+from jobpool.sandbox.frames import Ask, Beat, Done, Ready, StartFailed
 from jobpool.sandbox.verdict import Kill
 
 NEVER_S = float("inf")
@@ -71,6 +73,14 @@ class SlotEvent(StrEnum):
 
 
 _S, _E = SlotState, SlotEvent
+FRAME_EVENTS: Mapping[type, SlotEvent] = {
+    Ready: _E.READY,
+    StartFailed: _E.START_FAILED,
+    Done: _E.DONE,
+    Beat: _E.BEAT,
+    Ask: _E.ASK,
+}
+"""What a child's message is in the table."""
 _UNEXPECTED = {
     _E.FORKED: "impossible",
     _E.FORK_FAILED: "impossible",
@@ -155,8 +165,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
 }
 
 
-@dataclass(slots=True)
-class Assigned:
+class Assigned(msgspec.Struct):
     """A leased job in a supervisor's hands."""
 
     lease: Lease

@@ -75,6 +75,8 @@ class StoreThread(threading.Thread):
         self._closing = False
         self._settled_s = float("-inf")
         """When settlements were last written."""
+        self._lingers = False
+        """What can wait is waiting for company: more of it wakes nobody."""
         self._tried_last = False
         """The outbox had its last chance after the close."""
         self._trouble_since_s: float | None = None
@@ -100,7 +102,8 @@ class StoreThread(threading.Thread):
         with self._changed:
             for command in commands:
                 self._inbox.take(command)
-            self._changed.notify()
+            if not self._lingers or self._cannot_wait():
+                self._changed.notify()
 
     def chore(self, chore: Chore) -> None:
         """Leave something to be done with the store outside of the group commit."""
@@ -154,7 +157,9 @@ class StoreThread(threading.Thread):
                 self._tried_last = True
             rush_s = self._settled_s + RUSH_S
             if self._clock.monotonic_s() < rush_s and not self._cannot_wait():
+                self._lingers = True
                 self._changed.wait_for(self._cannot_wait, LINGER_S)
+                self._lingers = False
             batch, self._inbox = self._inbox, Inbox()
             return batch
 

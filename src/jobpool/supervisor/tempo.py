@@ -7,6 +7,7 @@ second leaves its slot free soon, and the slot's next job may be leased by then.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 FAST_S = 0.002
 """A kind whose jobs end sooner than this may be sent ahead."""
@@ -47,17 +48,30 @@ class Tempo:
         """How many jobs may wait in a child behind one of these."""
         return self._ahead if self.fast else int(self.brisk)
 
-    def took(self, duration_s: float) -> None:
-        """Add an attempt's duration; one slow attempt ends the haste at once."""
-        self._recent.append(duration_s)
-        self._count += 1
-        if self._count % _LOOK_EVERY == 0:
-            ranked = sorted(self._recent)
-            self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
-            self.fast = self.p95_s < FAST_S
-            self.brisk = self.p95_s < BRISK_S
-            self._ahead = min(AHEAD_MAX, int(AHEAD_S / max(self.p95_s, BRIEFEST_S)))
-        if duration_s >= FAST_S:
+    def took(self, durations_s: Sequence[float]) -> None:
+        """Add the durations of attempts, one after another.
+
+        One slow attempt ends the haste at once, until the next look at all of them.
+        """
+        self._count += len(durations_s)
+        since_look = self._count % _LOOK_EVERY
+        seen = len(durations_s) - since_look
+        if seen > 0:  # of several looks only the last one counts
+            self._recent.extend(durations_s[:seen])
+            self._look()
+            durations_s = durations_s[seen - 1 :]
+            self._recent.extend(durations_s[1:])
+        else:
+            self._recent.extend(durations_s)
+        slowest_s = max(durations_s)
+        if slowest_s >= FAST_S:
             self.fast = False
-            if duration_s >= BRISK_S:
+            if slowest_s >= BRISK_S:
                 self.brisk = False
+
+    def _look(self) -> None:
+        ranked = sorted(self._recent)
+        self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
+        self.fast = self.p95_s < FAST_S
+        self.brisk = self.p95_s < BRISK_S
+        self._ahead = min(AHEAD_MAX, int(AHEAD_S / max(self.p95_s, BRIEFEST_S)))

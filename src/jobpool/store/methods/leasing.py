@@ -206,8 +206,9 @@ class Leasing(ABC):
         self, session: Session, run_id: str, rows: Sequence[LeaseRow], now_ms: int
     ) -> tuple[Lease, ...]:
         history, spoilt = _history(session, rows)
-        _bury(session, spoilt, now_ms)
-        rows = [row for row in rows if row.id not in spoilt]
+        if spoilt:
+            _bury(session, spoilt, now_ms)
+            rows = [row for row in rows if row.id not in spoilt]
         if not rows:
             return ()
         tokens = self._lease_jobs(session, run_id, [row.id for row in rows], now_ms)
@@ -321,9 +322,15 @@ def _candidates(
             )
         rows, unreadable = read_leases(best)
         _bury(session, unreadable, now_ms)
-        late = {row.id for row in rows if _is_expired(row, now_ms)}
+        late = {
+            row.id
+            for row in rows
+            if row.expires_at_ms is not None
+            and row.expires_at_ms <= now_ms
+            and not row.attempt
+        }
         _expire(session, late, now_ms)
-        chosen += [row for row in rows if row.id not in late]
+        chosen += [row for row in rows if row.id not in late] if late else rows
         is_short = (
             is_short
             or bool(unreadable or late)
@@ -344,16 +351,14 @@ def _others_hold(
     return bool(session.value("count_runnable", pool=pool, kinds=known, limit=1))
 
 
-def _is_expired(row: LeaseRow, now_ms: int) -> bool:
-    expires_at_ms = row.expires_at_ms
-    return expires_at_ms is not None and expires_at_ms <= now_ms and not row.attempt
-
-
 def _history(
     session: Session, rows: Sequence[LeaseRow]
 ) -> tuple[_History, frozenset[int]]:
     """Return the past attempts by job, and the jobs whose past cannot be read."""
-    resets = [(row.id, row.reset_attempt) for row in rows if row.has_past()]
+    # An earlier attempt since the last reset may be stored.
+    resets = [
+        (row.id, row.reset_attempt) for row in rows if row.attempt > row.reset_attempt
+    ]
     if not resets:
         return {}, frozenset()
     found = session.rows("history_of", rows=as_json(resets))

@@ -32,7 +32,7 @@ def convert(values: Any, kind: type[T]) -> T:
     return msgspec.convert(values, kind, builtin_types=(bytes,))
 
 
-class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
+class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The columns of lease_candidates and leases_of, within a producer's bounds."""
 
     id: int
@@ -52,10 +52,6 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True):
     expires_at_ms: int | None
     token: Annotated[int, Meta(ge=0)] | None
     leased_at_ms: Annotated[int, Meta(ge=0, le=TIME_MAX_MS)] | None
-
-    def has_past(self) -> bool:
-        """Say whether an earlier attempt since the last reset may be stored."""
-        return self.attempt > self.reset_attempt
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[int]]:
@@ -83,26 +79,26 @@ def make_lease(
     history: tuple[PastAttempt, ...],
     suspect: bool = False,
 ) -> Lease:
-    """Return the lease of a job."""
+    """Return the lease of a job; its fields go by their order."""
     return Lease(
-        id=row.id,
-        token=token,
-        kind=row.kind,
-        pool=row.pool,
-        attempt=attempt,
-        payload=row.payload,
-        checkpoint=row.checkpoint,
-        max_attempts=row.max_attempts,
-        timeout_s=row.timeout_s,
-        memory_bytes=row.memory_bytes,
-        failures=row.failures,
-        crashes=row.crashes,
-        interruptions=row.interruptions,
-        recoveries=row.recoveries,
-        history=history,
-        leased_at_ms=leased_at_ms,
-        expires_at_ms=row.expires_at_ms,
-        suspect=suspect,
+        row.id,
+        token,
+        row.kind,
+        row.pool,
+        attempt,
+        row.payload,
+        row.checkpoint,
+        row.max_attempts,
+        row.timeout_s,
+        row.memory_bytes,
+        row.failures,
+        row.crashes,
+        row.interruptions,
+        row.recoveries,
+        history,
+        leased_at_ms,
+        row.expires_at_ms,
+        suspect,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from jobpool.core.job import JobState, Progress, Settlement
@@ -89,19 +90,18 @@ class Settling(Producing):
             Those that it has settled; the others may be anything.
         """
         plain = [s for s in settlements if _is_plain(s)]
-        if not plain:
-            return {}
-        blobs = Blobs()
-        rows = [
-            (*_figures_row(s), *blobs.add(s.result if has_result(s) else None))
-            for s in plain
-        ]
-        found = session.rows(
-            "succeed_jobs", rows=as_json(rows), blobs=blobs.joined(), now_ms=now_ms
-        )
-        done = {job_id: Receipt.ACCEPTED for (job_id,) in found}
-        self._store_results(session, [s for s in plain if s.id in done])
-        return done
+        done = self._settle_plain(session, plain, now_ms) if plain else ()
+        return dict.fromkeys(done, Receipt.ACCEPTED)
+
+    @abstractmethod
+    def _settle_plain(
+        self, session: Session, plain: Sequence[Settlement], now_ms: int
+    ) -> Iterable[int]:
+        """Settle plain successes, with their results, in one statement.
+
+        Returns:
+            The ids of those that it has settled; any of the others may hold as well.
+        """
 
     def _hold(
         self, session: Session, settlements: Sequence[Settlement]
@@ -202,7 +202,8 @@ def _settled_rows(
 
 def has_result(s: Settlement) -> bool:
     """Say whether a settlement brings a result to be stored; null is none."""
-    return s.state is JobState.SUCCEEDED and s.result not in {None, _NULL}
+    result = s.result
+    return result is not None and result != _NULL and s.state is JobState.SUCCEEDED
 
 
 def _is_plain(s: Settlement) -> bool:
@@ -220,7 +221,8 @@ def _is_plain(s: Settlement) -> bool:
     )
 
 
-def _figures_row(s: Settlement) -> tuple[Any, ...]:
+def success_row(s: Settlement) -> tuple[Any, ...]:
+    """Return what is written of a plain success, but for its result."""
     evidence = s.evidence
     return (
         s.id,

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobpool.core.alike import payloads_of
 from jobpool.core.clock import Clock
-from jobpool.core.job import Enqueued, JobState, NewJob
+from jobpool.core.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.settings import Retention
 from jobpool.errors import StoreError
 from jobpool.store.batching import Blobs, as_json
@@ -23,7 +23,7 @@ from jobpool.store.methods.leasing import Leasing, has_ended
 from jobpool.store.methods.operating import Operating
 from jobpool.store.methods.producing import job_rows
 from jobpool.store.methods.session import Query, Row, Session
-from jobpool.store.methods.settling import Settling
+from jobpool.store.methods.settling import Settling, has_result, success_row
 from jobpool.store.methods.watching import Watching
 from jobpool.store.postgres.address import read_address
 from jobpool.store.postgres.database import Database
@@ -240,6 +240,19 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
             "payload": job.payload,
             "now_ms": self._server.known_ms(session),
         }
+
+    def _settle_plain(
+        self, session: Session, plain: Sequence[Settlement], now_ms: int
+    ) -> list[int]:
+        blobs = Blobs()
+        rows = [
+            (*success_row(s), *blobs.add(s.result if has_result(s) else None))
+            for s in plain
+        ]
+        found = session.rows(
+            "succeed_jobs", rows=as_json(rows), blobs=blobs.joined(), now_ms=now_ms
+        )
+        return [job_id for (job_id,) in found]
 
     def _lease_jobs(
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int

@@ -9,10 +9,10 @@ from typing import Any
 from jobpool.core.alike import AlikeJobs, payloads_of
 from jobpool.core.job import Enqueued, NewJob, Settlement
 from jobpool.errors import StoreRefused
-from jobpool.store.batching import Blobs, as_json
+from jobpool.store.batching import Blobs, as_json, as_json_object
 from jobpool.store.methods.producing import job_rows
 from jobpool.store.methods.session import Session
-from jobpool.store.methods.settling import has_result
+from jobpool.store.methods.settling import has_result, success_row
 from jobpool.store.queries import load_queries
 
 _NAMES = (
@@ -92,7 +92,7 @@ def lease_jobs(
     tokens = take_tokens(session, len(ids))
     granted = session.run(
         "lease_jobs",
-        rows=as_json(zip(ids, tokens, strict=True)),
+        tokens=as_json_object(zip(ids, tokens, strict=True)),
         run_id=run_id,
         now_ms=now_ms,
     )
@@ -122,6 +122,21 @@ def take_tokens(session: Session, count: int) -> list[int]:
         number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)
         for number, word in zip(range(last - count + 1, last + 1), words, strict=True)
     ]
+
+
+def settle_plain(
+    session: Session, plain: Sequence[Settlement], now_ms: int
+) -> Sequence[int]:
+    """Settle plain successes, all or none; return the ids of those that are settled."""
+    rows = [success_row(s) for s in plain]
+    session.run("try_successes")
+    if session.run("succeed_jobs", rows=as_json(rows), now_ms=now_ms) < len(rows):
+        session.run("undo_successes")
+        session.run("end_successes")
+        return ()
+    session.run("end_successes")
+    store_results(session, plain)
+    return [s.id for s in plain]
 
 
 def store_results(session: Session, accepted: Sequence[Settlement]) -> None:

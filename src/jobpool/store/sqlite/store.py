@@ -103,6 +103,11 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     ) -> list[Enqueued | None]:
         return granting.insert(session, jobs, self._file.now_ms(session))
 
+    def _settle_plain(
+        self, session: Session, plain: Sequence[Settlement], now_ms: int
+    ) -> Sequence[int]:
+        return granting.settle_plain(session, plain, now_ms)
+
     def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
         granting.store_results(session, accepted)
 

@@ -98,7 +98,7 @@ RETURNING value
 INSERT OR REPLACE INTO jobpool_meta (name, value) VALUES ('tokens', 1000000000000)
 
 -- name: lease_jobs
--- :rows holds [id, token]. The attempt's number ends at 2^31 - 1.
+-- :tokens holds {id: token}. The attempt's number ends at 2^31 - 1.
 UPDATE jobpool_jobs
 SET
   state = 'leased',
@@ -111,8 +111,7 @@ SET
   last_heartbeat_at_ms = NULL,
   progress = NULL
 FROM (
-  SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS token
-  FROM json_each(:rows)
+  SELECT CAST(key AS INTEGER) AS id, value AS token FROM json_each(:tokens)
 ) AS granted
 WHERE jobpool_jobs.id = granted.id AND +jobpool_jobs.state = 'runnable'
 

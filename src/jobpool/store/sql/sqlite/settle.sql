@@ -2,9 +2,9 @@
 
 -- name: succeed_jobs
 -- The usual end, in one statement: nothing is charged, and there is nothing to tell.
--- :rows holds [id, token, peak RSS, CPU, duration, slot, result first, length].
--- Returns the ids of those that it has settled; the others need a closer look, and so
--- do counters that a hand has spoilt: settle_jobs puts them right.
+-- :rows holds [id, token, peak RSS, CPU, duration, slot]. Whom it leaves out needs a
+-- closer look, and so do counters that a hand has spoilt: settle_jobs puts them right.
+-- It does not say who that is: for a RETURNING, SQLite reads every column once more.
 UPDATE jobpool_jobs
 SET
   state = 'succeeded',
@@ -35,9 +35,23 @@ FROM (
 WHERE jobpool_jobs.id = ended.id
   AND jobpool_jobs.token = ended.token
   AND +jobpool_jobs.state = 'leased'
-  AND max(attempt, failures, crashes, interruptions, recoveries) <= 2147483647
-  AND min(attempt - 1, failures, crashes, interruptions, recoveries) >= 0
-RETURNING +id
+  AND attempt BETWEEN 1 AND 2147483647
+  AND failures BETWEEN 0 AND 2147483647
+  AND crashes BETWEEN 0 AND 2147483647
+  AND interruptions BETWEEN 0 AND 2147483647
+  AND recoveries BETWEEN 0 AND 2147483647
+
+-- name: try_successes
+-- Around succeed_jobs: all of its rows, or none.
+SAVEPOINT successes
+
+-- name: undo_successes
+-- It has left one out: none is settled.
+ROLLBACK TO successes
+
+-- name: end_successes
+-- Either way.
+RELEASE successes
 
 -- name: hold_leases
 -- :rows holds [id, token]. Which of these may be settled (1), and which their own

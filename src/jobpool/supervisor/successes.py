@@ -1,0 +1,98 @@
+"""Plain successes, many at once: nearly all that a busy child has to say.
+
+Theory of operation. The table of the slots handles one end after another, whatever it
+is (`Attempts.done`). A job that returns and leaves nothing behind needs none of the
+choices that are made there; so what one read has brought of such ends is accounted
+for here in one pass, and what is one figure of the child's, or of its pool's, is noted
+once for all of them. Anything else ends the pass, and is the table's: an error, output,
+a child that is to be replaced, an end out of turn; and so is any end of which others
+have to know, that of a suspect or of a kind that has crashed lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from jobpool.core.events import Event
+from jobpool.core.job import Settlement
+from jobpool.core.lifecycle import success
+from jobpool.sandbox.frames import Done, FromChild
+from jobpool.sandbox.verdict import evidence_of_success, is_plain_success
+from jobpool.supervisor import notices
+from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.breaking import Breaking
+from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.slot import Slot, SlotState
+
+
+class Successes:
+    """Accounts for the plain successes of busy slots.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        attempts: goes on with the slot's next job, or without one.
+        breaking: has to know of the successes of a kind that has crashed lately.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: Mapping[str, Pool],
+        attempts: Attempts,
+        breaking: Breaking,
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._attempts = attempts
+        self._breaking = breaking
+
+    def take(self, slot: Slot, frames: Sequence[FromChild], first: int) -> int:
+        """Account for the plain successes that a slot's messages begin with.
+
+        Args:
+            slot: the slot.
+            frames: all messages that have come.
+            first: the place of the first one that is not handled yet.
+
+        Returns:
+            How many messages are handled now; 0: the next one is not a plain success.
+        """
+        if slot.state is not SlotState.BUSY or self._breaking.is_troubled:
+            return 0
+        ended: list[Settlement] = []
+        told: list[Event] | None = [] if self._desk.tells_successes else None
+        queue, name, now_ms = slot.queue, slot.name, self._desk.now_ms
+        took_s: dict[str, list[float]] = {}
+        rss_bytes, done = 0, None
+        for frame in islice(frames, first, None):
+            if type(frame) is not Done or not is_plain_success(frame) or not queue:
+                break
+            job = queue[0]
+            lease = job.lease
+            is_its_turn = frame.token == lease.token and frame.seq == job.seq
+            if not is_its_turn or lease.suspect:
+                break
+            queue.popleft()
+            done = frame
+            evidence = evidence_of_success(done, name)
+            ended.append(success(lease, evidence, done.result))
+            took_s.setdefault(lease.kind, []).append(done.duration_s)
+            slot.cpu_s += done.cpu_s
+            rss_bytes = max(rss_bytes, done.rss_bytes)
+            slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
+            if told is not None:
+                told.append(notices.attempt_succeeded(now_ms, job, name, evidence))
+        if done is None:
+            return 0
+        slot.jobs += len(ended)
+        slot.idled_s, slot.ended_token = 0.0, done.token
+        slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
+        for kind, durations_s in took_s.items():
+            self._pools[slot.pool].took(kind, durations_s)
+        self._desk.settle_plain(ended)
+        self._desk.say(told or ())
+        self._attempts.go_on(slot, rss_bytes)
+        return len(ended)
