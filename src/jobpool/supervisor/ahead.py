@@ -24,7 +24,7 @@ from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
 
-ATTEMPT_LEAST_S = 0.00004
+ATTEMPT_LEAST_S = 0.000025
 """No attempt, its child's reset included, was seen to take less."""
 SMALL_BYTES = 4096
 LARGE_MAX = 16
