@@ -99,6 +99,13 @@ class Root(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(n, c.summary) for n, c in _COMMANDS.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the group's own flags."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.ClickException as exc:
+            raise _harmless(exc) from exc
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an expected error becomes one line and an exit code."""
         try:
@@ -111,11 +118,21 @@ class Root(click.Group):
         except BrokenPipeError:
             _forget_stdout()
             raise click.exceptions.Exit(Exit.PIPE) from None
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.ClickException as exc:
+            raise _harmless(exc) from exc
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as exc:  # noqa: BLE001 - each is told, and ends the command
             _fail_unexpected(exc)
         return result
+
+
+def _harmless(error: click.ClickException) -> click.ClickException:
+    """Return an error of click's without what the command line's words may hide."""
+    said = lines(error.format_message())
+    if isinstance(error, click.UsageError):
+        return click.UsageError(said, error.ctx)
+    return click.ClickException(said)
 
 
 def _fail_unexpected(error: Exception) -> NoReturn:
