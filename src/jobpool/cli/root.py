@@ -104,7 +104,7 @@ class Root(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.ClickException as exc:
-            raise _harmless(exc) from exc
+            raise _harmless(exc, ctx) from exc
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an expected error becomes one line and an exit code."""
@@ -119,7 +119,7 @@ class Root(click.Group):
             _forget_stdout()
             raise click.exceptions.Exit(Exit.PIPE) from None
         except click.ClickException as exc:
-            raise _harmless(exc) from exc
+            raise _harmless(exc, ctx) from exc
         except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as exc:  # noqa: BLE001 - each is told, and ends the command
@@ -127,11 +127,11 @@ class Root(click.Group):
         return result
 
 
-def _harmless(error: click.ClickException) -> click.ClickException:
+def _harmless(error: click.ClickException, ctx: click.Context) -> click.ClickException:
     """Return an error of click's without what the command line's words may hide."""
     said = lines(error.format_message())
     if isinstance(error, click.UsageError):
-        return click.UsageError(said, error.ctx)
+        return click.UsageError(said, error.ctx or ctx)
     return click.ClickException(said)
 
 
