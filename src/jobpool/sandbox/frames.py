@@ -49,13 +49,13 @@ class Load(msgspec.Struct, tag="load", array_like=True):
 
 
 class Fork(msgspec.Struct, tag="fork", array_like=True):
-    """Fork a child; its descriptors travel beside this message.
+    """Fork children; their descriptors travel beside this message.
 
-    In order: its socket, its end of the tickets' way, its mark file, its output
-    memfd, its stack memfd; the relay of its init, if it is enclosed.
+    Of each, in order: its socket, its end of the tickets' way, its mark file, its
+    output memfd, its stack memfd; the relay of its init, if it is enclosed.
     """
 
-    slot: int
+    slots: list[int]
     enclosure: Enclosure = Enclosure.NONE
 
 
