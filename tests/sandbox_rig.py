@@ -83,34 +83,18 @@ class Rig:
 
     def child(self, *, told=True, ready=True, **go):
         """Make a child, and wait until it is ready."""
+        slot = len(self.children)
         lockdown = go.setdefault("lockdown", LOCKDOWN)
-        (child,) = self.forked(1, lockdown)
-        return self.tell(child, ready=ready, **go) if told else child
-
-    def forked(self, count, lockdown=LOCKDOWN):
-        """Ask for children together, and wait until they are made."""
-        slots = range(len(self.children), len(self.children) + count)
-        children = [
-            ChildProcess(
-                slot, f"cpu/{slot}", str(self.directory / f"mark.{slot}"), lockdown
-            )
-            for slot in slots
-        ]
-        self.children += children
-        fds = [fd for child in children for fd in child.fds_for_child]
-        self.zygote.fork(slots, fds, lockdown.enclosure)
-        answers = []
-        while len(answers) < count:
-            answers += self.from_zygote()
-        for child, answer in zip(children, answers, strict=True):
-            assert isinstance(answer, Forked), answer
-            assert answer.slot == child.slot
-            child.close_child_ends()
-            child.attach(answer.pid)
-        return children
-
-    def tell(self, child, *, ready=True, **go):
-        """Let a child go, and wait until it is ready."""
+        mark = str(self.directory / f"mark.{slot}")
+        child = ChildProcess(slot, f"cpu/{slot}", mark, lockdown)
+        self.children.append(child)
+        self.zygote.fork(slot, child.fds_for_child, lockdown.enclosure)
+        child.close_child_ends()
+        answer = self.from_zygote()[0]
+        assert isinstance(answer, Forked), answer
+        child.attach(answer.pid)
+        if not told:
+            return child
         settings = {
             "slot_name": child.slot_name,
             "run_id": self.run_id,
@@ -118,7 +102,6 @@ class Rig:
             "result_max_bytes": 1 << 20,
             "checkpoint_max_bytes": 1 << 16,
             "tmp_root": str(self.directory / "tmp"),
-            "lockdown": child.lockdown,
         }
         child.send(Go(**{**settings, **go}))
         if ready:

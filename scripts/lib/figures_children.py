@@ -79,7 +79,7 @@ def _one(zygote: Zygote, lockdown: Lockdown, directory: Path) -> tuple[float, fl
     """Make a child and kill it; return how long either took, in seconds."""
     began = time.perf_counter()
     child = ChildProcess(0, "cpu/0", str(directory / "mark"), lockdown)
-    zygote.fork([0], child.fds_for_child, lockdown.enclosure)
+    zygote.fork(0, child.fds_for_child, lockdown.enclosure)
     child.close_child_ends()
     answer = _said(zygote)[0]
     if not isinstance(answer, Forked):

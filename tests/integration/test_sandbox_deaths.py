@@ -197,7 +197,7 @@ def test_a_zygotes_death_leaves_its_children_alone(rig):
 def test_a_zygotes_garbage_is_its_death(rig):
     """A zygote that talks nonsense is killed and counts as gone."""
     rig.zygote._decoder._buffer += b"\xff\xff\xff\x7f"
-    rig.zygote.fork([0], [0] * 5)
+    rig.zygote.fork(0, [0] * 5)
     assert rig.from_zygote() == [None]
     wait_until(
         lambda: rig.zygote.exit_status() == -signal.SIGKILL, PATIENCE_S, "its end"
@@ -214,7 +214,7 @@ def test_a_childs_garbage_raises(rig):
 
 def test_too_few_descriptors_is_no_child(rig):
     """A request without its descriptors is answered with ForkFailed."""
-    rig.zygote.fork([3], [0])
+    rig.zygote.fork(3, [0])
     answer = rig.from_zygote()[0]
     assert (type(answer).__name__, answer.slot) == ("ForkFailed", 3)
     assert rig.result(rig.child(), "echo", 1) == 1
@@ -225,7 +225,7 @@ def test_no_more_descriptors_is_no_child(rig):
     rig.child()
     before = resource.prlimit(rig.zygote.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(rig.zygote.pid, resource.RLIMIT_NOFILE, (8, before[1]))
-    rig.zygote.fork([5], [0] * 5)
+    rig.zygote.fork(5, [0] * 5)
     answer = rig.from_zygote()[0]
     assert (type(answer).__name__, answer.slot) == ("ForkFailed", 5)
     resource.prlimit(rig.zygote.pid, resource.RLIMIT_NOFILE, before)
@@ -235,32 +235,11 @@ def test_no_more_descriptors_is_no_child(rig):
 def test_many_requests_at_once_are_all_answered(rig):
     """Requests beyond what travels at once wait, and each gets its answer."""
     for slot in range(60):
-        rig.zygote.fork([slot], [0])
+        rig.zygote.fork(slot, [0])
     answers = []
     while len(answers) < 60:
         answers += rig.from_zygote()
     assert [answer.slot for answer in answers] == list(range(60))
-
-
-def test_who_is_made_together_has_nothing_of_each_other(rig):
-    """No descriptor of one's is another one's: it could speak or begin jobs for it."""
-    children = [rig.tell(child) for child in rig.forked(3)]
-    for child in children:
-        assert rig.result(child, "echo", child.slot) == child.slot
-    files = [
-        {str(fd.readlink()) for fd in Path(f"/proc/{child.job_pid}/fd").iterdir()}
-        for child in children
-    ]
-    own = [
-        {one for one in each if one.startswith(("socket:", "/memfd:", "pipe:"))}
-        for each in files
-    ]
-    assert [len(each) for each in own] == [4, 4, 4]
-    assert len(set().union(*own)) == 12
-    assert [sum("mark." in one for one in each) for each in files] == [1, 1, 1]
-    children[1].kill_tree()
-    assert rig.exit(children[1]).signal == signal.SIGKILL
-    assert rig.result(children[2], "echo", 2) == 2
 
 
 SUPERVISOR = """

@@ -10,7 +10,8 @@ CHILDREN = 30
 PATIENCE_S = 60
 SCRIPT = """
 import os, sys, threading
-from jobpool.sandbox.forking import fork_children
+from jobpool.core.isolation import Enclosure
+from jobpool.sandbox.forking import fork_child
 from jobpool.sandbox.tree import become_subreaper
 
 become_subreaper()
@@ -27,7 +28,7 @@ def be_child(pipe):
 if sys.argv[1] == "threads":
     threading.Thread(target=spin, daemon=True).start()
 for _ in range(int(sys.argv[2])):
-    _pid, status = os.waitpid(*fork_children([be_child]), 0)
+    _pid, status = os.waitpid(fork_child(be_child, Enclosure.NONE), 0)
     print(os.waitstatus_to_exitcode(status))
 sys.stdout.flush()
 os._exit(0)  # the thread never ends
@@ -56,7 +57,7 @@ def test_hooks_at_a_fork_run_in_the_child(threads, copies):
 TOLD = """
 import os, sys, threading
 from jobpool.core.isolation import Enclosure
-from jobpool.sandbox.forking import fork_children, fork_enclosed, watch_hooks
+from jobpool.sandbox.forking import fork_child, watch_hooks
 from jobpool.sandbox.tree import become_subreaper
 
 become_subreaper()
@@ -86,14 +87,9 @@ os.register_at_fork(before=before, after_in_parent=after_in_parent)
 def be_child(pipe):
     os._exit(told.count("before"))
 
-enclosure = Enclosure[sys.argv[1]]
-if enclosure is Enclosure.NONE:
-    pid = fork_children([be_child])[0]
-else:
-    pid = fork_enclosed(be_child, enclosure, relay=os.open(os.devnull, os.O_WRONLY))
-_pid, status = os.waitpid(pid, 0)
+_pid, status = os.waitpid(fork_child(be_child, Enclosure[sys.argv[1]]), 0)
 print(*told)
-if enclosure is Enclosure.NONE:  # else it is the init's
+if sys.argv[1] == "NONE":  # else it is the init's
     print(os.waitstatus_to_exitcode(status))
 """
 
@@ -122,7 +118,8 @@ def test_what_is_to_be_done_at_a_fork_is_done_in_the_zygote(enclosure):
 
 SIGNALLED = """
 import os, signal
-from jobpool.sandbox.forking import fork_children
+from jobpool.core.isolation import Enclosure
+from jobpool.sandbox.forking import fork_child
 from jobpool.sandbox.tree import become_subreaper
 
 become_subreaper()
@@ -134,7 +131,7 @@ def be_child(pipe):
 
 signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
 for _ in range(300):
-    os.waitpid(*fork_children([be_child]), 0)
+    os.waitpid(fork_child(be_child, Enclosure.NONE), 0)
 signal.setitimer(signal.ITIMER_REAL, 0)
 os.close(writer)
 print(*{int(pid) == os.getpid() for pid in os.read(reader, 65536).split()})
@@ -151,73 +148,3 @@ def test_a_signal_is_handled_in_the_zygote_alone():
         timeout=PATIENCE_S,
     )
     assert script.stdout.split() == ["True"]
-
-
-TOGETHER = """
-import os
-from functools import partial
-from jobpool.sandbox.forking import fork_children
-from jobpool.sandbox.tree import become_subreaper
-
-become_subreaper()
-ours = os.getpid()
-
-def be_child(number, pipe):
-    while os.getppid() != ours:
-        pass  # the process between ends, and it falls to us
-    os._exit(number)
-
-numbers = range(5)
-pids = fork_children([partial(be_child, number) for number in numbers])
-print(len(set(pids)), *[os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids])
-try:
-    print(os.wait())
-except ChildProcessError:
-    print("nobody else")
-"""
-
-
-def test_children_that_are_made_together_are_each_ones_own():
-    """In the order that was asked for; nothing of the process between is left."""
-    script = subprocess.run(
-        [sys.executable, "-c", TOGETHER],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert script.stdout.split() == ["5", *"01234", "nobody", "else"]
-
-
-LIMITED = """
-import os, resource
-from jobpool.sandbox import forking
-from jobpool.sandbox.tree import become_subreaper
-
-become_subreaper()
-fork, forks = os.fork, []
-
-def second_fails():
-    forks.append(None)
-    if len(forks) == 2:
-        raise OSError(11, "no process")
-    return fork()
-
-os.fork = second_fails
-pids = forking.fork_children([lambda _pipe: os._exit(0)] * 3)
-print(*[pid if pid < 0 else "made" for pid in pids])
-resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
-print(*forking.fork_children([lambda _pipe: os._exit(0)] * 2))
-"""
-
-
-def test_who_cannot_be_made_is_told_by_the_error():
-    """The others of its request are made; none, where there is nothing to tell by."""
-    script = subprocess.run(
-        [sys.executable, "-c", LIMITED],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert script.stdout.split() == ["made", "-11", "made", "-24", "-24"]

@@ -247,9 +247,6 @@ class SimChildren:
 
     # -- the loop's side ---------------------------------------------------------------
 
-    def ask(self) -> None:
-        """See `Children.ask`; each zygote was asked at once."""
-
     def next_s(self) -> float:
         """See `Children.next_s`."""
         return NEVER_S

@@ -28,7 +28,7 @@ class Stage:
         machine: Any = SimpleNamespace(start=lambda *_: [], step=self._step)
         reactor: Any = self
         store: Any = SimpleNamespace(leave=lambda some: self.left.append(list(some)))
-        parts: Any = SimpleNamespace(begin_watch=None, ask=lambda: None)
+        parts: Any = SimpleNamespace(begin_watch=None)
         self.clock = SystemClock()
         self.loop = Loop(
             machine,
@@ -90,7 +90,6 @@ def test_ends_gather_only_while_sockets_hold_all_that_is_sent(
     parts: Any = SimpleNamespace(
         is_congested=lambda: is_congested,
         begin_watch=None,
-        ask=lambda: None,
         next_s=lambda: 9.0,
         look=lambda _now_s: None,
     )

@@ -14,7 +14,6 @@ from jobpool.sandbox.frames import Ready, StartFailed
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import RECALL_AFTER_S
-from jobpool.supervisor.pool import SPARE
 from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
 from world import MIB, World, done_of, pool
 
@@ -164,33 +163,18 @@ def test_another_slots_success_does_not_cancel_a_retry() -> None:
 
 
 def test_a_child_is_replaced_after_its_share_of_jobs() -> None:
-    """Recycle = 1 gives every job a fresh child, and others wait for the next."""
+    """Recycle = 1 gives every job a fresh child, and a spare waits for the next."""
     world = World(pool("cpu", 1, recycle_jobs=1)).up()
-    assert len(world.took(m.Fork)) == 1 + SPARE
-    for _ in range(SPARE + 1):
-        world.job()
+    assert len(world.took(m.Fork)) == 2
+    world.job()
+    world.job()
     world.ring()
-    for ended in range(SPARE):
-        assert [len(s.queue) for s in world.machine.slots].index(1) == ended
-        assert not world.took(m.Fork)
-        world.done(ended)
-    assert len(world.took(m.Fork)) == SPARE, "they are replaced together"
-    assert [slot.child for slot in world.machine.slots] == [*[2] * SPARE, 1]
-    assert sum(map(len, world.sent.values())) == SPARE + 1
-
-
-def test_a_child_for_one_job_is_replaced_at_once_where_no_other_is_at_hand() -> None:
-    """Children that do not die, say, take their slots: nobody waits for more deaths."""
-    world = World(pool("cpu", 1, recycle_jobs=1)).up()
-    world.deaf_children = True
-    for _ in range(SPARE + 1):
-        world.job()
-    world.ring()
-    for ended in range(SPARE):
-        world.done(ended)
-    world.took(m.Fork)
-    world.died(0, code=0)
-    assert [command.slot for command in world.took(m.Fork)] == [0]
+    assert [len(s.queue) for s in world.machine.slots] == [1, 0]
+    world.done(0)
+    assert len(world.took(m.Fork)) == 1
+    assert sum(len(s.queue) for s in world.machine.slots) == 1
+    assert [len(world.sent.get(slot, [])) for slot in (0, 1)] in ([2, 0], [1, 1])
+    assert len({s.child for s in world.machine.slots}) == 2
 
 
 def test_a_child_that_grew_is_replaced() -> None:

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from jobpool.sandbox.verdict import Exit
-from jobpool.supervisor import births
 from jobpool.supervisor import children as module
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.children import SWEEP_AGAIN_S, Children
@@ -33,7 +32,7 @@ class Child:
     mark_path = "/nowhere"
 
     def __init__(self, number, slot_name, _mark, lockdown):
-        self.slot, self.slot_name, self.lockdown = number, slot_name, lockdown
+        self.number, self.slot_name, self.lockdown = number, slot_name, lockdown
         self.pid, self.pidfd = 0, f"pidfd of {slot_name}"
 
     def attach(self, pid):
@@ -99,26 +98,19 @@ def loop():
 
 
 @pytest.fixture
-def zygotes():
-    """They note what they are asked for, and say nothing by themselves."""
-    asked = []
-    return SimpleNamespace(
-        asked=asked,
+def children(loop, monkeypatch):
+    """Two slots: the child of the first one lives, the second one has none."""
+    monkeypatch.setattr(module, "ChildProcess", Child)
+    monkeypatch.setattr(module, "sweep_orphans", lambda _known, _oldest: frozenset())
+    world = World(pool(size=2))
+    zygotes = SimpleNamespace(
+        settings=world.settings,
         oldest_start_time=1,
-        fork=lambda _pool, slots, *_args: asked.append(slots),
+        fork=lambda *_args: None,
         pids=set,
         buried=lambda _pid: None,
         fenced=lambda: False,
     )
-
-
-@pytest.fixture
-def children(loop, zygotes, monkeypatch):
-    """Two slots: the child of the first one lives, the second one has none."""
-    monkeypatch.setattr(births, "ChildProcess", Child)
-    monkeypatch.setattr(module, "sweep_orphans", lambda _known, _oldest: frozenset())
-    world = World(pool(size=2))
-    zygotes.settings = world.settings
     run = SimpleNamespace(
         run_id="r",
         path=Path("/nowhere/r"),
@@ -134,8 +126,7 @@ def children(loop, zygotes, monkeypatch):
         lockdown=lambda _pool: SimpleNamespace(enclosure=None),
     )
     made.fork(0)
-    made.ask()
-    zygotes.on_forked(0, 50)
+    made.forked(0, 50)
     made.look(loop.now_s())
     return made
 
@@ -154,7 +145,6 @@ def test_a_death_is_told_at_once(children, loop):
 def test_a_death_is_not_told_while_a_child_is_made(children, loop):
     """Its pid is not known yet: it would be taken for an orphan of the dead one."""
     children.fork(1)
-    children.ask()
     die(loop)
     loop.time_s = children.next_s()
     assert loop.time_s == pytest.approx(100.0 + SWEEP_AGAIN_S)
@@ -162,20 +152,19 @@ def test_a_death_is_not_told_while_a_child_is_made(children, loop):
     assert loop.buried() == []
 
 
-@pytest.mark.parametrize("answer", ["on_forked", "on_fork_failed"])
-def test_the_forks_answer_ends_the_wait(children, zygotes, loop, answer):
+@pytest.mark.parametrize("answer", ["forked", "fork_failed"])
+def test_the_forks_answer_ends_the_wait(children, loop, answer):
     """Whatever it is: no timer has to ring before a death is told."""
     children.fork(1)
-    children.ask()
     die(loop)
-    getattr(zygotes, answer)(1, {"on_forked": 51, "on_fork_failed": "no pids"}[answer])
+    getattr(children, answer)(1, {"forked": 51, "fork_failed": "no pids"}[answer])
     assert children.next_s() <= loop.now_s()
     children.look(loop.now_s())
     assert loop.buried() == [0]
 
 
 def test_a_fork_that_cannot_be_recorded_ends_the_wait_as_well(
-    children, zygotes, loop, monkeypatch
+    children, loop, monkeypatch
 ):
     """Its child ends by itself, and is nobody's orphan."""
 
@@ -184,44 +173,16 @@ def test_a_fork_that_cannot_be_recorded_ends_the_wait_as_well(
 
     monkeypatch.setattr(Child, "attach", refuse)
     children.fork(1)
-    children.ask()
     die(loop)
-    zygotes.on_forked(1, 51)
+    children.forked(1, 51)
     assert children.next_s() <= loop.now_s()
     children.look(loop.now_s())
     assert loop.buried() == [0]
 
 
-def test_a_fork_calls_for_no_sweep_where_nobody_is_dead(children, zygotes, loop):
+def test_a_fork_calls_for_no_sweep_where_nobody_is_dead(children, loop):
     """A sweep looks at every process of the machine that is ours."""
     before_s = children.next_s()
     children.fork(1)
-    children.ask()
-    zygotes.on_forked(1, 51)
+    children.forked(1, 51)
     assert children.next_s() == before_s > loop.now_s()
-
-
-def test_what_a_turn_wants_is_asked_for_together(children, zygotes, loop):
-    """Children that are made together cost less."""
-    for number in (1, 0):
-        children.fork(number)
-    assert zygotes.asked == [[0]]
-    children.ask()
-    children.ask()
-    assert zygotes.asked == [[0], [1, 0]]
-
-
-def test_who_has_no_zygote_is_refused_one_by_one(children, zygotes, loop):
-    """The slots are tried again, each by itself."""
-
-    def gone(*_args):
-        raise ConnectionResetError("no zygote")
-
-    zygotes.fork = gone
-    for number in (1, 0):
-        children.fork(number)
-    children.ask()
-    refused = [event.slot for event in loop.fed if type(event) is m.ForkRefused]
-    assert refused == [1, 0]
-    die(loop)
-    assert loop.buried() == [0]

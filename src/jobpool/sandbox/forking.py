@@ -1,13 +1,10 @@
-"""Forks children of the supervisor's out of a zygote: twice, or thrice.
+"""Forks a child of the supervisor's out of a zygote: twice, or thrice.
 
-Theory of operation. The zygote forks a middle process, which forks the children and
-ends. Who was asked for together has one middle process: to make it and to end it takes
-as long as to make a child, and what the zygote touches after a fork is copied anew.
-A child that is to be enclosed has a middle process of its own, and an init between the
-two: the middle process makes the namespaces and forks the init, which forks the child
-and stays (`enclosure`). Each process that forks tells the zygote through one pipe: a
-pid, or an error's number. The zygote waits for all of them, and reaps the middle
-process, before it answers.
+Theory of operation. The zygote forks a middle process, which forks the child and ends.
+A child that is to be enclosed has an init between the two: the middle process makes the
+namespaces and forks the init, which forks the child and stays (`enclosure`). Each
+process that forks tells the zygote through one pipe: a pid, or an error's number. The
+zygote waits for all of them, and reaps the middle process, before it answers.
 
 What an application may have replaced (by gevent's, say) is not used, but for the fork
 of the child itself: whoever replaces that one puts its own state right in the copy.
@@ -29,7 +26,7 @@ import posix
 import signal
 import struct
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from os import close, waitpid
 from typing import Any, NoReturn
 
@@ -63,36 +60,20 @@ def watch_hooks() -> None:
         vars(module)["register_at_fork"] = noting
 
 
-def fork_children(children: Sequence[Be]) -> list[int]:
-    """Fork children that fall to the subreaper above this process.
-
-    Args:
-        children: what each does, and never returns from.
-
-    Returns:
-        Of each its pid, or an error's number as a negative one: there is no memory,
-        process or descriptor for it.
-    """
-
-    def fork_all(pipe: tuple[int, int]) -> None:
-        for be in children:
-            os.write(pipe[1], _WORD.pack(_fork(os.fork, be, pipe)))
-
-    return _fork_middle(fork_all, words=len(children))
-
-
-def fork_enclosed(be_child: Be, enclosure: Enclosure, relay: int) -> int:
-    """Fork a child in namespaces of its own, with an init that falls to the subreaper.
+def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
+    """Fork a child that falls to the subreaper above this process.
 
     Args:
         be_child: what the child does, and never returns from.
         enclosure: which namespaces it gets.
-        relay: where its init tells how it ended.
+        relay: where its init tells how it ended, if it has one.
 
     Returns:
-        The pid of the init, or an error's number as a negative one: there is no memory,
-        process or descriptor for it, or it may not have its namespaces. The child
-        exists by then.
+        The pid of the child; of its init, if it has one. The child exists by then.
+
+    Raises:
+        OSError: there is no memory, process or descriptor for it, or it may not have
+            its namespaces.
     """
 
     def be_init_of_it(pipe: tuple[int, int]) -> NoReturn:
@@ -104,45 +85,36 @@ def fork_enclosed(be_child: Be, enclosure: Enclosure, relay: int) -> int:
         finally:
             os._exit(_EXIT_FAILED)
 
-    def fork_init(pipe: tuple[int, int]) -> None:
+    is_enclosed = enclosure is not Enclosure.NONE
+    read_end, write_end = pipe = os.pipe()
+    try:
         try:
-            make_namespaces(enclosure)
-            # Nothing of the user's runs in it.
-            pid = _fork(_fork_bare, be_init_of_it, pipe)
+            middle = _fork_told()
+            if middle == 0:
+                _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
+        finally:
+            close(write_end)
+        pid = _read_pid(read_end, words=1 + is_enclosed)
+        waitpid(middle, 0)  # before the supervisor hears of the child
+    finally:
+        close(read_end)
+    if pid < 0:
+        raise OSError(-pid, os.strerror(-pid))
+    return pid
+
+
+def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
+    try:
+        try:
+            if enclosure is not Enclosure.NONE:
+                make_namespaces(enclosure)
+            # What has an init to fork is that init: nothing of the user's runs in it.
+            pid = _fork(
+                os.fork if enclosure is Enclosure.NONE else _fork_bare, be, pipe
+            )
         except OSError as exc:
             pid = -(exc.errno or errno.EAGAIN)
         os.write(pipe[1], _WORD.pack(pid))
-
-    # The init's pid, and 0 of the init: its child is there. Or what went wrong.
-    told = _fork_middle(fork_init, words=2)
-    return min(told) if min(told) < 0 else max(told)
-
-
-def _fork_middle(fork: Callable[[tuple[int, int]], None], words: int) -> list[int]:
-    """Let a middle process fork and end; return what it and its own have told."""
-    try:
-        read_end, write_end = pipe = os.pipe()
-        try:
-            try:
-                middle = _fork_told()
-                if middle == 0:
-                    _be_middle(fork, pipe)
-            finally:
-                close(write_end)
-            told = [_read_word(read_end) for _ in range(words)]
-            waitpid(middle, 0)  # before the supervisor hears of its children
-        finally:
-            close(read_end)
-    except OSError as exc:
-        return [-(exc.errno or errno.EAGAIN)] * words
-    return told
-
-
-def _be_middle(
-    fork: Callable[[tuple[int, int]], None], pipe: tuple[int, int]
-) -> NoReturn:
-    try:
-        fork(pipe)
     finally:
         os._exit(0)
 
@@ -201,7 +173,16 @@ def _is_one_thread() -> bool:
         return False
 
 
-def _read_word(read_end: int) -> int:
-    """Return what is told next; an error's number, < 0, if nobody is left to tell."""
-    word = os.read(read_end, _WORD.size)
-    return int(_WORD.unpack(word)[0]) if len(word) == _WORD.size else -errno.EAGAIN
+def _read_pid(read_end: int, words: int) -> int:
+    """Return the pid that so many processes tell together, or an error's number, < 0.
+
+    An init's word is 0: its child is there.
+    """
+    pid = 0
+    for _ in range(words):
+        word = os.read(read_end, _WORD.size)
+        told = _WORD.unpack(word)[0] if len(word) == _WORD.size else -errno.EAGAIN
+        if told < 0:
+            return int(told)
+        pid = max(pid, told)
+    return pid

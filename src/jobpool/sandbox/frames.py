@@ -49,13 +49,13 @@ class Load(msgspec.Struct, tag="load", array_like=True):
 
 
 class Fork(msgspec.Struct, tag="fork", array_like=True):
-    """Fork children; their descriptors travel beside this message.
+    """Fork a child; its descriptors travel beside this message.
 
-    Of each, in order: its socket, its end of the tickets' way, its mark file, its
-    output memfd, its stack memfd; the relay of its init, if it is enclosed.
+    In order: its socket, its end of the tickets' way, its mark file, its output
+    memfd, its stack memfd; the relay of its init, if it is enclosed.
     """
 
-    slots: list[int]
+    slot: int
     enclosure: Enclosure = Enclosure.NONE
 
 

@@ -157,24 +157,21 @@ class Zygote:
         return self._either.fileno()
 
     def fork(
-        self,
-        slots: Sequence[int],
-        fds: Sequence[int],
-        enclosure: Enclosure = Enclosure.NONE,
+        self, slot: int, fds: Sequence[int], enclosure: Enclosure = Enclosure.NONE
     ) -> None:
-        """Ask for children; `receive` brings `Forked` or `ForkFailed` for each.
+        """Ask for a child; `Forked` or `ForkFailed` follows through `receive`.
 
         Args:
-            slots: each comes back with its answer.
-            fds: the descriptors of each child, as `ChildProcess.fds_for_child` gives
-                them; the caller may close them afterwards.
-            enclosure: which namespaces the children are to get.
+            slot: comes back with the answer.
+            fds: the child's descriptors, as `ChildProcess.fds_for_child` gives them;
+                the caller may close them afterwards.
+            enclosure: which namespaces the child is to get.
 
         Raises:
             OSError: no descriptor to keep them meanwhile; nothing was asked.
         """
         free = self._in_flight < IN_FLIGHT_MAX and not self._waiting
-        request = Fork(list(slots), enclosure)
+        request = Fork(slot, enclosure)
         if free and self._request(request, fds):
             return
         self._waiting.append((request, [os.dup(fd) for fd in fds]))
@@ -249,7 +246,7 @@ class Zygote:
             socket.send_fds(self._socket, [encode(request)], list(fds))
         except OSError:
             return False
-        self._in_flight += len(request.slots)
+        self._in_flight += 1
         return True
 
 

@@ -32,7 +32,6 @@ import stat
 import sys
 import traceback
 from collections.abc import Iterable
-from functools import partial
 from select import POLLIN, poll, select
 from typing import Any, NoReturn
 
@@ -50,7 +49,7 @@ from jobpool.sandbox.channel import ClosedChannel
 from jobpool.sandbox.child import ChildFds, Inheritance, child_main
 from jobpool.sandbox.confine import close_fds, ignore_signal, read_stdin
 from jobpool.sandbox.fence import Fence
-from jobpool.sandbox.forking import fork_children, fork_enclosed, watch_hooks
+from jobpool.sandbox.forking import fork_child, watch_hooks
 from jobpool.sandbox.forksafety import check_fork_safety
 from jobpool.sandbox.frames import (
     Decoder,
@@ -135,7 +134,7 @@ class Zygote:
                 elif isinstance(message, Guard):
                     self._guard(message)
                 else:
-                    count = len(message.slots) * _fds_each(message.enclosure)
+                    count = _CHILD_FDS + (message.enclosure is not Enclosure.NONE)
                     self._fork(message, fds[:count])
                     del fds[:count]
             close_fds(fds)
@@ -260,32 +259,22 @@ class Zygote:
     def _fork(self, request: Fork, fds: list[int]) -> None:
         self._forget_dead()
         try:
-            pids = self._fork_children(request, fds)
+            pid = self._fork_child(request.enclosure, fds)
         except OSError as exc:
-            for slot in request.slots:
-                self._send(ForkFailed(slot, f"cannot fork a child: {exc}"))
-            return
+            self._send(ForkFailed(request.slot, f"cannot fork a child: {exc}"))
+        else:
+            self._send(Forked(request.slot, pid))
         finally:
             close_fds(fds)
-        for slot, pid in zip(request.slots, pids, strict=True):
-            if pid < 0:
-                why = f"cannot fork a child: {os.strerror(-pid)}"
-                self._send(ForkFailed(slot, why))
-            else:
-                self._adopt(pid)
-                self._send(Forked(slot, pid))
 
-    def _fork_children(self, request: Fork, fds: list[int]) -> list[int]:
-        """Make children of the supervisor's.
-
-        Returns:
-            Their pids; an error's number, < 0, where there is no memory or process.
+    def _fork_child(self, enclosure: Enclosure, fds: list[int]) -> int:
+        """Make a child of the supervisor's.
 
         Raises:
-            OSError: not all descriptors have come, or a stream cannot be flushed.
+            OSError: there is no memory, process or descriptor for it.
         """
-        enclosure, each = request.enclosure, _fds_each(request.enclosure)
-        if self._load is None or len(fds) != len(request.slots) * each:
+        is_enclosed = enclosure is not Enclosure.NONE
+        if self._load is None or len(fds) != _CHILD_FDS + is_enclosed:
             raise OSError(
                 errno.EMFILE,
                 f"only {len(fds)} descriptors arrived; the limit on open files "
@@ -293,33 +282,26 @@ class Zygote:
             )
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        owned = [fds[first : first + each] for first in range(0, len(fds), each)]
-        children = [partial(self._be_child, own, fds) for own in owned]
-        if enclosure is Enclosure.NONE:
-            return fork_children(children)
-        return [
-            fork_enclosed(child, enclosure, relay=own[-1])
-            for child, own in zip(children, owned, strict=True)
-        ]
+        pid = fork_child(
+            lambda pipe: self._be_child(fds, pipe), enclosure, relay=fds[-1]
+        )
+        self._adopt(pid)
+        return pid
 
-    def _be_child(
-        self, own: list[int], all_fds: list[int], pipe: tuple[int, int]
-    ) -> NoReturn:
-        """Be the child that some of the descriptors that have arrived are for."""
+    def _be_child(self, fds: list[int], pipe: tuple[int, int]) -> NoReturn:
         if self._load is None:
             os._exit(1)
         # The control socket is closed by its number with the rest of ours.
         self._control.detach()
-        fds = ChildFds(*own[:_CHILD_FDS])
         child_main(
-            fds,
+            ChildFds(*fds[:_CHILD_FDS]),
             Inheritance(
                 load=self._load,
                 application=self._application,
                 ours=(
                     *self._ours,
                     *self._children.values(),
-                    *(fd for fd in all_fds if fd not in fds),
+                    *fds[_CHILD_FDS:],
                     *pipe,
                     *((self._fence.fileno(),) if self._fence else ()),
                 ),
@@ -358,11 +340,6 @@ class Zygote:
         self._forget_dead()
         for pid, pidfd in self._children.items():
             kill_tree(pid, pidfd)
-
-
-def _fds_each(enclosure: Enclosure) -> int:
-    """Return how many descriptors a child comes with."""
-    return _CHILD_FDS + (enclosure is not Enclosure.NONE)
 
 
 def _forget_tracker() -> None:

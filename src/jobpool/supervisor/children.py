@@ -1,10 +1,13 @@
 """The machine's slots made of real processes: forks, frames, kills, deaths.
 
-Theory of operation. How a slot comes by its child is said in `births`. A death is
-seen on the pidfd. The child's last frames are read, its status is reaped, and whatever
-it left behind, which the kernel has handed to us as the nearest subreaper, is killed
-and reaped; only then the machine learns of it. While a fork is under way an unknown
-child of ours may be that fork's, so the sweep waits.
+Theory of operation. A slot's child is made in three steps: the supervisor opens
+its channels and hands one end of each to the pool's zygote; the zygote answers
+with the pid of a process that is already the supervisor's own; its identity goes
+into the slot file, and only then it is told to go. A death is seen on the pidfd.
+Its last frames are read, its status is reaped, and whatever it left behind, which
+the kernel has handed to us as the nearest subreaper, is killed and reaped; only
+then the machine learns of it. While a fork is under way an unknown child of ours
+may be that fork's, so the sweep waits.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from collections.abc import Callable, Sequence
 from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
 from jobpool.core.settings import PoolSettings
-from jobpool.sandbox.frames import FrameError, RunJob, ToChild
+from jobpool.core.storeurl import files_of, without_password
+from jobpool.sandbox.frames import FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.marks import look_at_marks
 from jobpool.sandbox.process import ChildProcess
@@ -27,7 +31,7 @@ from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import notices
 from jobpool.supervisor import watchmessages as wm
-from jobpool.supervisor.births import CHECKPOINT_MAX_BYTES, Births
+from jobpool.supervisor.enclosing import enclose
 from jobpool.supervisor.hostoom import HostOom
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.slot import NEVER_S, Slot
@@ -37,6 +41,7 @@ from jobpool.supervisor.zygotes import Zygotes
 SWEEP_AGAIN_S = 0.005
 PATROL_EVERY_S = 1.0
 OUTPUT_TAIL_BYTES = 64 * 1024
+CHECKPOINT_MAX_BYTES = 64 * 1024
 
 
 class Children:
@@ -65,7 +70,10 @@ class Children:
         self._zygotes = zygotes
         self._run = run
         self._slots = slots
+        self._lockdown = lockdown
+        self._group = group
         self._processes: dict[int, ChildProcess] = {}
+        self._forking: dict[int, ChildProcess] = {}
         self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
         """Reaped, but their orphans are not all gone yet."""
         self._buried: dict[int, list[int]] = {}
@@ -80,26 +88,96 @@ class Children:
         self._sweep_s = NEVER_S
         self._oom = HostOom()
         self.watch = Watch(reactor.feed)
-        self._births = Births(
-            reactor,
-            zygotes,
-            run,
-            slots=slots,
-            lockdown=lockdown,
-            group=group,
-            born=self._born,
-            known=self._fork_is_over,
-        )
+        zygotes.on_forked = self.forked
+        zygotes.on_fork_failed = self.fork_failed
 
     # -- commands ------------------------------------------------------------------
 
     def fork(self, number: int) -> None:
-        """Make a child for a slot; the zygote is asked by `ask`."""
-        self._births.want(number)
+        """Make a child for a slot."""
+        slot = self._slots[number]
+        try:
+            process = ChildProcess(
+                number,
+                slot.name,
+                self._run.mark_path(number),
+                self._lockdown(self._pool(slot)),
+            )
+        except OSError as exc:
+            self._refused(number, exc)
+            return
+        try:
+            self._zygotes.fork(
+                slot.pool, number, process.fds_for_child, process.lockdown.enclosure
+            )
+        except OSError as exc:
+            process.close()
+            self._reactor.feed(m.ForkRefused(number, f"its zygote is gone: {exc}"))
+            return
+        process.close_child_ends()
+        self._forking[number] = process
 
-    def ask(self) -> None:
-        """Ask the zygotes for the children that this turn wants."""
-        self._births.ask()
+    def _refused(self, number: int, exc: OSError) -> None:
+        """A child's files or descriptors cannot be had; some not at all any more."""
+        self._reactor.feed(m.ForkRefused(number, f"no file for it: {exc}"))
+        if isinstance(exc, FileNotFoundError):
+            path = self._run.path
+            self._reactor.feed(
+                m.Drain(f"somebody has removed its run directory {path}")
+            )
+
+    def forked(self, number: int, pid: int) -> None:
+        """The zygote has made the child: record it, then let it go."""
+        process = self._no_longer_forking(number)
+        try:
+            process.attach(pid)
+            self._run.write_slot(number, pid, process.start_time)
+        except OSError as exc:
+            # It waits for Go: its socket's end ends it, and the sweep reaps it.
+            process.close()
+            self._sweep_s = self._reactor.now_s()
+            self._reactor.feed(m.ForkRefused(number, f"cannot record it: {exc}"))
+            return
+        slot = self._slots[number]
+        settings = self._zygotes.settings
+        pool = self._pool(slot)
+        self._processes[number] = process
+        at_ms = self._reactor.clock.utc_ms()
+        for event in enclose(process, pool, self._group, at_ms):
+            self._reactor.tell(event)
+        process.send(
+            Go(
+                slot_name=slot.name,
+                run_id=self._run.run_id,
+                memory_backstop_bytes=pool.limits.memory_bytes,
+                result_max_bytes=settings.result_max_bytes,
+                checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
+                tmp_root=str(self._run.tmp_root),
+                store_url=without_password(settings.store),
+                lockdown=process.lockdown,
+                queue_depth_max=settings.queue_depth_max,
+                cgroup=process.group.path if process.group else "",
+                is_for_one=pool.recycle_jobs == 1,
+                hidden=(*files_of(settings.store), str(self._run.path.parent)),
+            )
+        )
+        self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
+        self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
+        self.watch.adopt(number, process, pool.output_max_bytes)
+        self._reactor.feed(m.ChildForked(number))
+        self._reactor.tell(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
+
+    def fork_failed(self, number: int, message: str) -> None:
+        """The zygote could not make the child."""
+        if number in self._forking:
+            self._no_longer_forking(number).close()
+            self._reactor.feed(m.ForkRefused(number, message))
+
+    def _no_longer_forking(self, number: int) -> ChildProcess:
+        """Whose pid is known now holds up nobody's burial any more."""
+        if self._dead:
+            self._sweep_s = self._reactor.now_s()
+        return self._forking.pop(number)
 
     def assign(self, number: int, frames: Sequence[RunJob]) -> None:
         """Send jobs and their tickets."""
@@ -183,9 +261,12 @@ class Children:
 
     def close(self) -> None:
         """Close what is left of every child."""
-        self._births.close()
-        for process in self._processes.values():
+        for process in (*self._processes.values(), *self._forking.values()):
             process.close()
+
+    def _pool(self, slot: Slot) -> PoolSettings:
+        pools = self._zygotes.settings.pools
+        return next(pool for pool in pools if pool.name == slot.pool)
 
     def _process(self, number: int) -> ChildProcess | None:
         """Return a slot's child, also a dead one; None: it is buried already.
@@ -202,24 +283,6 @@ class Children:
         return dead[0] if dead is not None else None
 
     # -- events --------------------------------------------------------------------
-
-    def _fork_is_over(self, is_stray: bool) -> None:  # noqa: FBT001 - a callback
-        """Whose pid is known now holds up nobody's burial any more."""
-        if self._dead or is_stray:
-            self._sweep_s = self._reactor.now_s()
-
-    def _born(self, number: int, process: ChildProcess) -> None:
-        """A slot has a child."""
-        slot = self._slots[number]
-        self._processes[number] = process
-        self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
-        self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
-        self.watch.adopt(number, process, self._births.pool_of(slot).output_max_bytes)
-        self._reactor.feed(m.ChildForked(number))
-        at_ms = self._reactor.clock.utc_ms()
-        self._reactor.tell(
-            ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=process.pid)
-        )
 
     def _socket_ready(self, number: int, mask: int) -> None:
         process = self._processes.get(number)
@@ -275,7 +338,7 @@ class Children:
     def _bury(self) -> None:
         """Tell of the dead once nothing of their trees is left."""
         self._sweep_s = NEVER_S
-        if self._births.are_under_way:
+        if self._forking:
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
             return
         known = self.pids() | self._zygotes.pids()

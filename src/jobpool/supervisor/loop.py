@@ -140,7 +140,6 @@ class Loop:
                 event, now_s = reactor.take(), clock.monotonic_s()
                 slept_s = clock.boottime_s() - now_s
                 self._do(step(event, now_s, clock.utc_ms(), slept_s))
-            self._children.ask()
         finally:  # whatever happens here, an end that is known is to be written
             if self._for_store:
                 self._store.leave(self._for_store)

@@ -21,8 +21,6 @@ BACKLOG_S = 0.064
 RESERVE_S = 0.016
 """What is leased for slots that are free soon makes up so much work, or is one job:
 a few times what a lease takes, for which they would stand still."""
-SPARE = 3
-"""Where each child has one job, so many more than run: they are made together."""
 
 _READY = (SlotState.IDLE,)
 _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
@@ -41,13 +39,13 @@ class Pool:
         self.settings = settings
         self.name = settings.name
         self.size = settings.size_min
-        spare = SPARE if settings.recycle_jobs == 1 else 0
+        spare = 1 if settings.recycle_jobs == 1 else 0
         self.slots = [
             Slot(number=first_number + i, name=f"{self.name}/{i}", pool=self.name)
             for i in range(settings.size_max + spare)
         ]
         self.spare = spare
-        """Children beyond the size, so that a fresh one is at hand."""
+        """Children kept ready beyond the size, so that a fresh one is at hand."""
         self.backlog: deque[Assigned] = deque()
         self.heaviest_bytes = 1
         """About the most that the arguments of a leased job took lately."""

@@ -17,7 +17,6 @@ make another one takes the cores that the kill needs, and while one is being mad
 can say that nothing is left of a dead one's tree."""
 GIVE_WAY_S_MAX = 0.02
 """However many deaths follow each other."""
-_AT_HAND = (SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
 
 
 class Sizing:
@@ -49,8 +48,6 @@ class Sizing:
         if self._desk.now_s < pool.fork_retry_s and pool.gives_way_s is None:
             return
         missing = pool.size + pool.spare - pool.children
-        if missing < pool.spare and _has_one_at_hand(pool):
-            return  # more will be missing soon, and cost less together
         if missing > 0 and self._gives_way(pool):
             return
         for slot in pool.slots:
@@ -115,11 +112,6 @@ class Sizing:
         for slot in reversed(pool.slots):
             if slot.state is SlotState.IDLE and self.has_surplus(pool):
                 self._resting.retire(slot)
-
-
-def _has_one_at_hand(pool: Pool) -> bool:
-    """Say whether a child waits for a job, or will soon."""
-    return any(slot.state in _AT_HAND for slot in pool.slots)
 
 
 def _is_dying(slot: Slot, now_s: float) -> bool:

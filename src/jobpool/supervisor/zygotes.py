@@ -118,13 +118,9 @@ class Zygotes:
         self._reactor.watch(zygote, lambda _mask: self._ready(kept))
 
     def fork(
-        self,
-        pool: str,
-        slots: Sequence[int],
-        fds: Sequence[int],
-        enclosure: Enclosure,
+        self, pool: str, slot: int, fds: Sequence[int], enclosure: Enclosure
     ) -> None:
-        """Ask for children.
+        """Ask for a child.
 
         Raises:
             OSError: the zygote is gone; no child was made.
@@ -132,8 +128,8 @@ class Zygotes:
         kept = self._serving.get(pool)
         if kept is None:
             raise ConnectionResetError(f"pool {pool} has no zygote")
-        kept.zygote.fork(slots, fds, enclosure)
-        kept.forking.update(slots)
+        kept.zygote.fork(slot, fds, enclosure)
+        kept.forking.add(slot)
 
     def kill(self, slot: int, message: str) -> None:
         """Kill the zygote that was asked for a slot's child; its loss is reported."""
