@@ -319,6 +319,8 @@ def test_a_glance_is_enough_after_what_no_call_tells_of(rig, what):
         "a limit",
         "flags",
         "a descriptor",
+        "input",
+        "stacks",
         "a program",
         "a fork",
         "a thread",
@@ -355,4 +357,18 @@ def test_what_is_noted_is_called_as_before(rig, child):
         "takes descriptors": True,
         "pickled": True,
         "the same": True,
+        "no method": True,
+        "signature": ["signalnum", "handler"],
     }
+
+
+def test_memory_that_was_given_back_is_nobodys(rig, child):
+    """Also of jobs that follow at once, and are only glanced at after."""
+    jobs = [rig.job("keep_memory", 30), rig.job("keep_memory", 0)]
+    jobs += [rig.job("echo", 1) for _ in range(3)]
+    child.send(*jobs)
+    child.issue_tickets([job.seq for job in jobs])
+    kept, given_back, *others = [rig.message(child) for _ in jobs]
+    assert kept.rss_bytes > given_back.rss_bytes + (20 << 20)
+    for done in others:
+        assert done.peak_rss_bytes < kept.rss_bytes - (20 << 20)

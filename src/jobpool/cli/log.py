@@ -2,8 +2,8 @@
 
 Theory of operation: `observe` only appends to a bounded queue; a daemon thread
 renders and writes. When events come faster than they can be written, the least
-valuable are dropped first (successes and output once the queue is a tenth full,
-anything once it is full), and a line says how many. After each batch the thread
+valuable are dropped first (successes and output once the queue is half full, anything
+once it is full), and a line says how many. After each batch the thread
 rests a little, so that a flood does not take the interpreter's lock from the
 supervisor's own threads. A reader that went away or stands still costs log lines,
 never jobs.
@@ -32,7 +32,9 @@ from jobpool.core.events import (
 QUEUE_MAX = 10_000
 """Events that may wait to be written."""
 _PLENTIFUL = (JobSucceeded, JobOutput)
-_PLENTIFUL_SHARE = 10
+_PLENTIFUL_SHARE = 2
+"""They may fill one half of the queue: that is three times as many as the busiest
+supervisor has to tell while the writer rests."""
 _REST_S = 0.05
 _CLOSE_S = 2.0
 _ROOM_MAY_COME = frozenset({errno.ENOSPC, errno.EDQUOT})

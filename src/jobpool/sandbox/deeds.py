@@ -19,6 +19,7 @@ import _posixsubprocess
 import _signal  # type: ignore[import-not-found]  # typeshed does not know it
 import faulthandler
 import fcntl
+import inspect
 import locale
 import os
 import posix
@@ -28,8 +29,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial, wraps
-from types import ModuleType
+from functools import partial, update_wrapper, wraps
+from types import FunctionType, ModuleType
 from typing import Any
 
 _FOR_GOOD: tuple[tuple[ModuleType, str], ...] = (
@@ -72,7 +73,7 @@ def watch() -> None:
         for name in names.split():
             _note(modules, name, _do)
     os.register_at_fork(before=_do)
-    fcntl.fcntl = _noting_fcntl(fcntl.fcntl)
+    fcntl.fcntl = _NotingFcntl(fcntl.fcntl, _do)
 
 
 def count() -> int:
@@ -117,31 +118,51 @@ def _note(modules: tuple[ModuleType, ...], name: str, note: Callable[[], None]) 
                 able.add(noting)
 
 
-def _noting_fcntl(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Note who changes how a file is written to, which may be our own.
+class _Noting:
+    """Stands for a function of C.
+
+    Like that one it is no descriptor: who makes it an attribute of a class gets it back
+    as it is, and no method. And it is sent elsewhere by its name.
+    """
+
+    def __init__(self, function: Callable[..., Any], note: Callable[[], None]) -> None:
+        update_wrapper(self, function)
+        del self.__wrapped__  # type: ignore[attr-defined]  # a way past this
+        self._function, self._note = function, note
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self._note()  # first: a soft limit may be raised right after the call
+        return self._function(*args, **options)
+
+    def __reduce__(self) -> str:
+        return str(vars(self)["__qualname__"])
+
+
+class _NotingFcntl(_Noting):
+    """Notes who changes how a file is written to, which may be our own.
 
     So is who has a descriptor send another signal than SIGIO: it may stay open.
     """
 
-    @wraps(function)
-    def noting(fd: Any, command: Any, *argument: Any) -> Any:
+    def __call__(self, fd: Any, command: Any, *argument: Any) -> Any:
         if command == _F_SETSIG:
             _do_for_good("fcntl.fcntl with F_SETSIG")
         elif command == _F_SETFL:
-            _do()
-        return function(fd, command, *argument)
-
-    del noting.__wrapped__
-    return noting
+            self._note()
+        return self._function(fd, command, *argument)
 
 
 def _noting(
     function: Callable[..., Any], note: Callable[[], None]
 ) -> Callable[..., Any]:
+    if not isinstance(function, FunctionType):
+        return _Noting(function, note)
+
     @wraps(function)
     def noting(*args: Any, **options: Any) -> Any:
-        note()  # first: a soft limit may be raised right after the call
+        note()
         return function(*args, **options)
 
-    del noting.__wrapped__  # it would be a way past this
+    noting.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    del noting.__wrapped__
     return noting

@@ -25,6 +25,9 @@ from jobpool.sandbox.procfs import command_name, listed_children_of
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.streams import Streams
 
+# Before they are noted as if a handler had called them (`deeds`).
+_pthread_sigmask, _set_wakeup_fd = _signal.pthread_sigmask, _signal.set_wakeup_fd
+_setitimer = _signal.setitimer
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _SIGNALS = sorted(
     signal.valid_signals()
@@ -70,9 +73,9 @@ class Parting:
         self._scratch = scratch
         self._handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
         self._on_usr2 = _signal.getsignal(signal.SIGUSR2)
-        self._mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
-        self._wakeup_fd = _signal.set_wakeup_fd(-1)
-        _signal.set_wakeup_fd(self._wakeup_fd)
+        self._mask = _pthread_sigmask(_signal.SIG_BLOCK, ())
+        self._wakeup_fd = _set_wakeup_fd(-1)
+        _set_wakeup_fd(self._wakeup_fd)
         self._trace, self._profile = sys.gettrace(), sys.getprofile()
         self._recursion = sys.getrecursionlimit()
         self._thread_count = _count_threads()
@@ -112,7 +115,11 @@ class Parting:
 
     def is_untouched(self) -> bool:
         """Say whether neither threads nor changed or used streams are left."""
-        return not self._has_more_threads() and self._streams.are_untouched()
+        return (
+            not self._has_more_threads()
+            and self._streams.are_untouched()
+            and not os.lseek(self._stack_fd, 0, os.SEEK_END)
+        )
 
     def left_running(self) -> tuple[str, str]:
         """Name the threads and the processes that go on without their attempt."""
@@ -126,7 +133,7 @@ class Parting:
         return output
 
     def _restore_signals(self) -> None:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
+        _pthread_sigmask(_signal.SIG_SETMASK, self._mask)
         self._stop_timers()
         handlers = [*map(_signal.getsignal, _SIGNALS)]
         if handlers != self._handlers:
@@ -138,7 +145,7 @@ class Parting:
             _signal.signal(signal.SIGUSR2, self._on_usr2)
             faulthandler.unregister(signal.SIGUSR2)
             confine.write_stacks_to(self._stack_fd)
-        _signal.set_wakeup_fd(self._wakeup_fd)
+        _set_wakeup_fd(self._wakeup_fd)
         faulthandler.cancel_dump_traceback_later()  # it may end the process
         if not faulthandler.is_enabled():
             confine.write_stacks_to(self._stack_fd)
@@ -147,7 +154,7 @@ class Parting:
         """A handler's own timer must not fire in our code."""
         for timer in _TIMERS:
             if _signal.getitimer(timer)[0]:
-                _signal.setitimer(timer, 0)
+                _setitimer(timer, 0)
 
     def _left_threads(self) -> str:
         if not self._has_more_threads():

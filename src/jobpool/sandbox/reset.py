@@ -98,6 +98,7 @@ class Baseline:
 
     def _look(self, replaced: str) -> Restored:
         """Put back everything; name what cannot be."""
+        first_deed = deeds.last()
         self._parting.compose()
         foreign = self._foreign.changes()  # first: it sees whether there is such code
         running = self._parting.left_running()
@@ -116,8 +117,9 @@ class Baseline:
         self._restore_process()
         output = self._parting.take_output()
         surprises.append(self._empty_scratch())
-        # Last: what was cut short is done again.
-        self._last_deed = deed
+        # Last: what was cut short is done again. And what an ending thread has done
+        # since the beginning is looked after once more.
+        self._last_deed = first_deed
         self._look_at_s = time.monotonic() + GLANCES_S
         return Restored(output, "; ".join(filter(None, surprises)))
 

@@ -37,9 +37,6 @@ class Usage:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._peak_reset = _open_peak_reset()
         self._cpu_s = self._below_cpu_s = 0.0
-        self._rss_bytes = 0
-        self._maxrss_kib = -1
-        """The peak that it was seen with."""
 
     def begin(self) -> None:
         """Let what was used so far be nobody's."""
@@ -54,21 +51,19 @@ class Usage:
         """Return what was used since the last time.
 
         Args:
-            looking: processes may have been begun below this one, or memory given back.
-                Otherwise only a new peak says that there is more memory than before.
+            looking: processes may have been begun below this one.
         """
         own = resource.getrusage(resource.RUSAGE_SELF)
         if looking:
             below = resource.getrusage(resource.RUSAGE_CHILDREN)
             self._below_cpu_s = below.ru_utime + below.ru_stime
-        if looking or own.ru_maxrss != self._maxrss_kib:
-            self._rss_bytes, self._maxrss_kib = self.rss_bytes(), own.ru_maxrss
-        peak_bytes = max(own.ru_maxrss * _KIB, self._rss_bytes)
-        if peak_bytes > self._rss_bytes:
+        rss_bytes = self.rss_bytes()
+        peak_bytes = max(own.ru_maxrss * _KIB, rss_bytes)
+        if peak_bytes > rss_bytes:
             self._forget_peak()
         before_s = self._cpu_s
         self._cpu_s = own.ru_utime + own.ru_stime + self._below_cpu_s
-        return Used(self._cpu_s - before_s, self._rss_bytes, peak_bytes)
+        return Used(self._cpu_s - before_s, rss_bytes, peak_bytes)
 
     def _forget_peak(self) -> None:
         """Start the kernel's high-water mark anew (proc(5), clear_refs)."""

@@ -254,6 +254,8 @@ def glance_after(what):
         ),
         "flags": lambda: fcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK),
         "a descriptor": lambda: os.dup2(os.open(os.devnull, os.O_RDWR), 0),
+        "input": lambda: open(0).read(),
+        "stacks": lambda: signal.raise_signal(signal.SIGUSR2),
         "a program": lambda: subprocess.run(["true"], check=True),
         "a fork": _fork_in_vain,
         "a thread": lambda: _wait_for(threading.Thread(target=os.umask, args=(0o77,))),
@@ -290,8 +292,19 @@ def _import_interpreters():
 
 def slip_past_notes(_):
     """Set the umask by the function that the noting one hides."""
-    hidden = inspect.getclosurevars(os.umask).nonlocals["function"]
-    hidden(0o777)
+    os.umask._function(0o777)
+
+
+KEPT = []
+
+
+def keep_memory(mebibytes):
+    """Hold so much, and nothing of before."""
+    KEPT[:] = [b"x" * (mebibytes << 20)] if mebibytes else []
+
+
+class _Closes:
+    close = os.close
 
 
 def ask_about_functions(_):
@@ -299,6 +312,8 @@ def ask_about_functions(_):
         "takes descriptors": os.chdir in os.supports_fd,
         "pickled": pickle.loads(pickle.dumps(os.nice)) is os.nice,
         "the same": os.umask is posix.umask,
+        "no method": _Closes().close(os.dup(0)) is None,
+        "signature": list(inspect.signature(signal.signal).parameters),
     }
 
 
@@ -315,4 +330,5 @@ HANDLERS = (
     glance_after,
     slip_past_notes,
     ask_about_functions,
+    keep_memory,
 )
