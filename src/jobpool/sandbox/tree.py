@@ -159,8 +159,10 @@ def sweep_orphans(
 def _sweep(known_pids: Collection[int], not_before: int) -> set[Member]:
     met = set()
     for pid in children_of(os.getpid()):
+        if pid in known_pids:
+            continue
         stat = process_stat(pid)
-        if pid in known_pids or stat is None or stat.start_time <= not_before:
+        if stat is None or stat.start_time <= not_before:
             continue
         met.add((pid, stat.start_time))
         if stat.state != "Z":
