@@ -8,8 +8,9 @@ out to, does: so what is noted here says when to look, and never that none is ne
 for long, see `reset`.)
 
 Each such function is replaced by one that notes the call before it does what it always
-did, so that this costs nothing until it is called. Our own code has them as they were:
-it binds them by name, when it is imported.
+did, so that this costs nothing until it is called. What puts the process back calls
+them as they were: it has bound them by name before. Our code that runs for a handler
+(to enqueue, to beat) is noted as that handler's.
 """
 
 from __future__ import annotations
