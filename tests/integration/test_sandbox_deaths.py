@@ -14,6 +14,7 @@ import pytest
 
 from jobpool.sandbox.frames import FrameError
 from jobpool.sandbox.procfs import descendants_of, process_stat, read
+from jobpool.sandbox.spawner import IN_FLIGHT_MAX
 from jobpool.sandbox.tree import sweep_orphans
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
@@ -240,6 +241,23 @@ def test_many_requests_at_once_are_all_answered(rig):
     while len(answers) < 60:
         answers += rig.from_zygote()
     assert [answer.slot for answer in answers] == list(range(60))
+
+
+def test_a_request_that_cannot_be_kept_leaves_no_descriptor(rig):
+    """Where too few are free to keep a request's own, those that were had go back."""
+    for slot in range(IN_FLIGHT_MAX):
+        rig.zygote.fork(slot, [0])
+    before = sorted(Path("/proc/self/fd").iterdir())
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = {int(path.name) for path in before}
+    free = [number for number in range(len(taken) + 3) if number not in taken]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[2], limit[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            rig.zygote.fork(99, [0] * 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
 SUPERVISOR = """

@@ -174,7 +174,7 @@ class Zygote:
         request = Fork(slot, enclosure)
         if free and self._request(request, fds):
             return
-        self._waiting.append((request, [os.dup(fd) for fd in fds]))
+        self._waiting.append((request, _duplicates(fds)))
 
     def guard(self, members: Sequence[tuple[int, int]]) -> None:
         """Ask it to end these as well if this process dies: pids and start times."""
@@ -283,6 +283,21 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _duplicates(fds: Sequence[int]) -> list[int]:
+    """Return a duplicate of each descriptor.
+
+    Raises:
+        OSError: no more may be open; there are none.
+    """
+    made: list[int] = []
+    with contextlib.ExitStack() as undo:
+        for fd in fds:
+            made.append(os.dup(fd))
+            undo.callback(os.close, made[-1])
+        undo.pop_all()
+    return made
 
 
 def _close_all(fds: Sequence[int]) -> None:

@@ -112,7 +112,7 @@ class Children:
             )
         except OSError as exc:
             process.close()
-            self._reactor.feed(m.ForkRefused(number, f"its zygote is gone: {exc}"))
+            self._reactor.feed(m.ForkRefused(number, f"it cannot be asked for: {exc}"))
             return
         process.close_child_ends()
         self._forking[number] = process

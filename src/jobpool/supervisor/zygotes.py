@@ -123,7 +123,7 @@ class Zygotes:
         """Ask for a child.
 
         Raises:
-            OSError: the zygote is gone; no child was made.
+            OSError: the zygote is gone, or no descriptor was left; no child was made.
         """
         kept = self._serving.get(pool)
         if kept is None:
