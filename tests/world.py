@@ -19,6 +19,7 @@ from jobpool.sandbox.frames import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.bulk import is_large
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.slot import Assigned
 
@@ -248,7 +249,12 @@ class World:
             self.settled.append(settlement)
             self._take_back(settlement)
             if not self.hold_settled:
-                self.step(m.Settled(1))
+                self.written(settlement)
+
+    def written(self, settlement: Settlement) -> None:
+        """Let the store say that an end is written."""
+        large = (settlement.token,) if is_large(settlement) else ()
+        self.step(m.Settled(1, large=large))
 
     def _take_back(self, settlement: Settlement) -> None:
         if self.takes_back and settlement.outcome is None:

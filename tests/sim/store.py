@@ -309,8 +309,9 @@ class SimStore(MemoryStore):
         """See `Store.ring`: a hint, which may be lost."""
         self._world.ring()
 
-    def tidy(self) -> None:
+    def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: there is nothing to do."""
+        del waited_for
 
     def hear(self, timeout_s: float) -> bool:
         """See `SharedStore.hear`."""

@@ -10,7 +10,7 @@ from jobpool.core.job import JobState, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.store import open_store
 from jobpool.store.sqlite import database
-from jobpool.store.sqlite.database import BULK_BYTES
+from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES
 from storing import begin_run, lease, new_job
 
 NAP_S = 0.2
@@ -77,6 +77,17 @@ def test_small_ones_are_left_to_sqlite(store, path):
     assert frames_in_log(path) * 4096 > BULK_BYTES // 2
     settle(store, LARGE[: BULK_BYTES // 2 + 1])
     store.tidy()
+    assert frames_in_log(path) == 0
+
+
+def test_while_somebody_waits_only_much_is_copied(store, path):
+    """The wait for it is shorter than what is left would make it later."""
+    for _ in range(BULK_MAX_BYTES // BULK_BYTES - 1):
+        settle(store, LARGE)
+        store.tidy(waited_for=True)
+    assert frames_in_log(path) * 4096 > BULK_MAX_BYTES - BULK_BYTES
+    settle(store, LARGE)
+    store.tidy(waited_for=True)
     assert frames_in_log(path) == 0
 
 

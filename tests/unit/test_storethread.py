@@ -18,8 +18,9 @@ from jobpool.sandbox.marks import MARK, MARK_BYTES
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import storethread
+from jobpool.supervisor.bulk import SMALL_BYTES
 from jobpool.supervisor.inbox import FULL_BATCH, Inbox, newest_beats
-from jobpool.supervisor.outbox import LARGE_MAX, SMALL_BYTES, TURN_BYTES
+from jobpool.supervisor.outbox import LARGE_MAX, QUIET_S, TURN_BYTES
 from jobpool.supervisor.pool import HELD_MAX
 from jobpool.supervisor.storethread import RUSH_S, StoreThread
 from storing import ManualClock
@@ -125,7 +126,7 @@ class FakeStore:
     def ring(self) -> None:
         self.rings += 1
 
-    def tidy(self) -> None:
+    def tidy(self, *, waited_for: bool) -> None:
         """Nothing was put off."""
 
     def close(self) -> None:
@@ -187,7 +188,7 @@ def leased(token: int) -> Lease:
 def test_the_store_is_tidied_after_the_answer(rig: Rig) -> None:
     """Whoever waits for an end or a lease does not wait for that as well."""
     answered: list[int] = []
-    rig.store.tidy = lambda: answered.append(len(rig.of(m.Settled)))
+    rig.store.tidy = lambda waited_for: answered.append(len(rig.of(m.Settled)))
     rig.settle(1)
     rig.wait_settled(1)
     wait_until(lambda: answered, PATIENCE_S, "tidied")
@@ -243,15 +244,63 @@ def test_a_full_batch_waits_for_no_company(
 
 def test_large_ends_are_written_after_small_ones_and_a_few_at_a_time() -> None:
     """Who has a small end, or waits for a lease, does not wait for large ones."""
-    rig = Rig()
-    large = b"x" * (TURN_BYTES // 2)
+    clock = ManualClock()
+    rig = Rig(clock)
     with rig.thread._changed:
-        rig.settle(1, 2, 3, result=large)
+        rig.settle(1, 2, 3, result=b"x" * (TURN_BYTES // 2))
         rig.settle(4, result=b"x" * SMALL_BYTES)
         rig.settle(5)
-    assert [said.count for said in rig.wait_settled(5)] == [2, 2, 1]
+    assert [said.count for said in rig.wait_settled(5)] == [2, 1, 1, 1]
     assert [one.token for one in rig.store.settled] == [4, 5, 1, 2, 3]
     rig.thread.close(PATIENCE_S)
+
+
+def test_where_there_are_no_small_ends_large_ones_are_written_together() -> None:
+    """They keep nobody waiting then."""
+    clock = ManualClock()
+    rig = Rig(clock)
+    rig.settle(1)
+    rig.wait_settled(1)
+    clock.advance(2 * QUIET_S)
+    with rig.thread._changed:
+        rig.settle(2, 3, 4, result=b"x" * (TURN_BYTES // 2))
+    assert [said.count for said in rig.wait_settled(4)] == [1, 2, 1]
+    rig.thread.close(PATIENCE_S)
+
+
+def test_it_is_said_which_large_ends_are_answered_for(rig: Rig) -> None:
+    """Their pools wait for that; one that is held by somebody is not written yet."""
+    rig.store.receipts = {
+        1: [Receipt.STALE],
+        2: [Receipt.LATER, Receipt.ACCEPTED],
+        3: [Receipt.COMPLETED],
+    }
+    with rig.thread._changed:
+        rig.settle(1, 2, 3, 4, result=b"x" * TURN_BYTES)
+        rig.settle(5)
+    told = [token for said in rig.wait_settled(5) for token in said.large]
+    assert sorted(told) == [1, 2, 3, 4]
+    assert told[-1] == 2
+
+
+def test_the_store_is_told_that_somebody_waits(rig: Rig) -> None:
+    """What it has put off comes after them, if it can."""
+    waited: list[bool] = []
+    settle = rig.store.settle
+
+    def settle_slowly(settlements: Sequence[Settlement]) -> list[Receipt]:
+        if not rig.store.settled:
+            rig.settle(2)
+        return settle(settlements)
+
+    def tidy(*, waited_for: bool) -> None:
+        waited.append(waited_for)
+
+    rig.store.settle, rig.store.tidy = settle_slowly, tidy
+    rig.settle(1)
+    rig.wait_settled(2)
+    wait_until(lambda: len(waited) > 1, PATIENCE_S, "tidied twice")
+    assert waited == [True, False]
 
 
 def test_one_end_that_is_larger_than_a_turn_is_written(rig: Rig) -> None:
@@ -260,14 +309,12 @@ def test_one_end_that_is_larger_than_a_turn_is_written(rig: Rig) -> None:
     assert [said.count for said in rig.wait_settled(2)] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("count", "size"), [(LARGE_MAX + 1, SMALL_BYTES + 1), (9, TURN_BYTES // 2)]
-)
-def test_too_many_large_ends_are_not_put_off(count: int, size: int) -> None:
+def test_too_many_large_ends_are_not_put_off() -> None:
     """No lease is granted beside them: a slot could begin more than its ring holds."""
     rig = Rig()
+    count = LARGE_MAX + 1
     with rig.thread._changed:
-        rig.settle(*range(1, count + 1), result=b"x" * size)
+        rig.settle(*range(1, count + 1), result=b"x" * (SMALL_BYTES + 1))
         rig.settle(count + 1)
         rig.thread.leave([m.Lease({"cpu": 1})])
     rig.wait_for(m.Granted)

@@ -301,7 +301,12 @@ class Decoder:
                 if end - body < length:
                     break
                 start = body + length
-                yield decode(frames[body:start])
+                if length > READ_BYTES:
+                    with memoryview(frames) as whole, whole[body:start] as part:
+                        message = decode(part)
+                else:  # a copy is quicker than a view
+                    message = decode(frames[body:start])
+                yield message
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
             raise FrameError(
                 f"a frame of {length} bytes is not a message: {exc}"

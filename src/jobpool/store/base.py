@@ -268,8 +268,8 @@ class Store(Protocol):
         """Count due jobs of these kinds by pool, up to *limit* each; paused ones: 0."""
         ...
 
-    def tidy(self) -> None:
-        """Do what was put off while somebody waited for an answer; never fails."""
+    def tidy(self, *, waited_for: bool = False) -> None:
+        """Do what was put off; little is, while somebody waits for it. Never fails."""
         ...
 
     # -- people and programs that watch ----------------------------------------------

@@ -5,7 +5,8 @@ many others as slots, because whichever is free first should have the last ones.
 
 A job that was sent ahead can be recalled until its child begins it; yet none is sent
 behind an attempt that already lasts, nor to a child that is about to be replaced, and
-none that expires: the child would not know.
+none that expires: the child would not know. Of a kind with large results no more are
+sent than the store writes soon, and none while it has many of the pool's to write.
 
 Who has half of that left is sent more: one that has to ask for it stands still until
 it comes.

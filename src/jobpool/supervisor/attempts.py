@@ -269,11 +269,12 @@ class Attempts:
         claimed = done is not None and done.completed
         if claimed:
             settlement = self.claims.hold(job, slot.name, settlement)
-        self._pools[slot.pool].took(lease.kind, [ending.evidence.duration_s or 0.0])
+        pool = self._pools[slot.pool]
+        pool.took(lease.kind, [ending.evidence.duration_s or 0.0])
+        pool.owe(lease.kind, settlement)
         desk.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
-            due_s = desk.now_s + settlement.delay_ms / 1000
-            self._pools[slot.pool].pace.expect(due_s)
+            pool.pace.expect(desk.now_s + settlement.delay_ms / 1000)
         if output := ending.evidence.output:
             desk.say(notices.job_output(desk.now_ms, lease, slot.name, output))
         if not claimed:

@@ -55,6 +55,10 @@ class Desk:
         self.look_again = False
         """Something that kept jobs from beginning is over."""
 
+    def set_time(self, now_s: float, now_ms: int, slept_s: float) -> None:
+        """Begin a step."""
+        self.now_s, self.now_ms, self.slept_s = now_s, now_ms, slept_s
+
     def say(self, events: Event | Iterable[Event]) -> None:
         """Tell people."""
         said = (events,) if isinstance(events, Event) else events

@@ -10,6 +10,8 @@ What was asked for before a fence (`fencing`) is handed back wherever it turns u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jobpool.core.job import Evidence, Lease
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
@@ -123,8 +125,10 @@ class Leasing:
         return is_shut or self.waiting or not self._is_open
 
     def _room(self, pool: Pool) -> int:
-        """Return how many more leases a pool can use; none while it awaits memory."""
+        """Return how many more leases a pool can use; none while it has to wait."""
         if pool.backlog and self._admission.waits(pool.backlog[0]):
+            return 0
+        if pool.unwritten.is_much:
             return 0
         return pool.capacity(self._desk.now_s)
 
@@ -186,6 +190,8 @@ class Leasing:
         if not pool.backlog:
             self._admission.forget(pool.name)
             return
+        if pool.unwritten.is_much:
+            return
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         are_all_used = len(idle) <= room
@@ -203,6 +209,12 @@ class Leasing:
             self._probation.keep_time()
         if are_all_used and not self._probation.is_closed:
             self._ahead.send(pool)
+
+    def written(self, tokens: Sequence[int]) -> None:
+        """Large ends are in the store: their pools may go on."""
+        for pool in self._pools.values():
+            if pool.unwritten.written(tokens):
+                self.dispatch(pool)
 
     def top_up(self, slot: Slot) -> None:
         """Send more ahead to a busy slot before it has nothing left."""

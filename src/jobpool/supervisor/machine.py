@@ -159,7 +159,7 @@ class Machine:
 
     def start(self, now_s: float, now_ms: int) -> list[m.Command]:
         """Begin: ask for every pool's zygote."""
-        self._set_time(now_s, now_ms)
+        self._desk.set_time(now_s, now_ms, slept_s=0.0)
         self._desk.out.extend(m.StartZygote(name) for name in self.pools)
         return self._desk.take()
 
@@ -177,7 +177,7 @@ class Machine:
         Returns:
             What is to be done, in order.
         """
-        self._set_time(now_s, now_ms, slept_s)
+        self._desk.set_time(now_s, now_ms, slept_s)
         if self._fencing.is_due and not isinstance(event, m.Renewed):
             self._fence(self._fencing.close(), UNRENEWED)
         self._handlers[type(event)](event)
@@ -285,6 +285,8 @@ class Machine:
 
     def _settled(self, event: m.Settled) -> None:
         self._desk.unsettled -= event.count
+        if event.large:
+            self._leasing.written(event.large)
         if event.stale or event.completed or event.unfinished:
             self._attempts.claims.settled(
                 event.completed, event.unfinished, event.stale
@@ -392,9 +394,3 @@ class Machine:
                     self._handle(slot, SlotEvent.STOP, "drain window over")
             else:
                 self._desk.wake_at(pool.drain_until_s)
-
-    # -- small parts ---------------------------------------------------------------
-
-    def _set_time(self, now_s: float, now_ms: int, slept_s: float = 0.0) -> None:
-        self._desk.now_s, self._desk.slept_s = now_s, slept_s
-        self._desk.now_ms = now_ms

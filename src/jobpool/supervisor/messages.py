@@ -141,6 +141,8 @@ class Settled(msgspec.Struct, frozen=True):
     """Settlements are durable; the tokens of those that were not written are named."""
 
     count: int
+    large: tuple[int, ...] = ()
+    """The large ones among them."""
     stale: tuple[int, ...] = ()
     """Refused: superseded."""
     completed: tuple[int, ...] = ()

@@ -3,8 +3,9 @@
 Theory of operation. A settlement leaves the outbox when the store has given a receipt
 for it. One whose job is held by somebody's open transaction is tried again shortly,
 apart from the others. Large ones have a commit of their own, after that of the small
-ones, and so few of them in one turn that nobody who comes meanwhile waits for all;
+ones, and where there are such, one in a turn: nobody who comes meanwhile waits for all;
 unless they become too many, because no jobs may be leased before these are settled.
+(`bulk` sees to it that they seldom do.)
 When the answer to a commit was lost, everything that was in it is in doubt: the
 settlements are sent once more (a stale receipt then means that the first time counted),
 and once the store answers again, leases that it has granted to this run without anybody
@@ -23,19 +24,19 @@ from jobpool.core.outcome import Outcome
 from jobpool.store.base import Store
 from jobpool.store.records import Receipt
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.bulk import is_large, size_bytes
 
 LATER_FIRST_S = 0.005
 LATER_LAST_S = 0.05
 """A job that is held by an open transaction is settled again after so long: another
 supervisor that leases lets go of it in a moment, somebody's work may take its time."""
-SMALL_BYTES = 2**14
-"""A settlement with more than that is large: it keeps the disk, and others, waiting."""
 TURN_BYTES = 2**21
-"""About so much of the large ones is written in one turn."""
+"""About so much of the large ones is written in one turn, or one of them."""
+QUIET_S = 0.1
+"""Where small ones have come for so long, only one large one is written in a turn."""
 LARGE_MAX = 32
-LARGE_MAX_BYTES = 2**23
-"""Of more than that nothing is put off: they fill our memory, and each slot must
-remember, in its ring of marks, all that began there and is not settled."""
+"""Of more than that nothing is put off: each slot must remember, in its ring of marks,
+all that began there and is not settled."""
 
 
 class Outbox:
@@ -58,6 +59,8 @@ class Outbox:
         self._clock = clock
         self._small: list[Settlement] = []
         self._large: list[Settlement] = []
+        self._small_s = float("-inf")
+        """When a small one came last."""
         self._later: list[Settlement] = []
         self._later_s = 0.0
         """When those are tried again."""
@@ -80,10 +83,11 @@ class Outbox:
 
     def add(self, settlements: Iterable[Settlement]) -> None:
         """Take what is to be written."""
+        before = len(self._small)
         for settlement in settlements:
-            has_text = settlement.result or settlement.evidence.output
-            is_large = has_text and _size_bytes(settlement) > SMALL_BYTES
-            (self._large if is_large else self._small).append(settlement)
+            (self._large if is_large(settlement) else self._small).append(settlement)
+        if len(self._small) > before:
+            self._small_s = self._clock.monotonic_s()
 
     def due(self, *, last: bool = False) -> list[Settlement]:
         """Return what is to be written now, in order.
@@ -94,19 +98,16 @@ class Outbox:
         if self._later and (last or self._later_s <= self._clock.monotonic_s()):
             self.add(self._later)
             self._later.clear()
-        is_all = last or self._has_too_many_large()
+        is_all = last or len(self._large) > LARGE_MAX
         return self._small + self._large if is_all else self._small[:]
-
-    def _has_too_many_large(self) -> bool:
-        size_bytes = sum(map(_size_bytes, self._large))
-        return len(self._large) > LARGE_MAX or size_bytes > LARGE_MAX_BYTES
 
     def due_apart(self) -> list[Settlement]:
         """Return what is to be written then, in a commit of its own."""
         found: list[Settlement] = []
-        room_bytes = TURN_BYTES
+        is_quiet = self._clock.monotonic_s() - self._small_s > QUIET_S
+        room_bytes = TURN_BYTES if is_quiet else 0
         for settlement in self._large:
-            room_bytes -= _size_bytes(settlement)
+            room_bytes -= size_bytes(settlement)
             if found and room_bytes < 0:
                 break
             found.append(settlement)
@@ -137,6 +138,7 @@ class Outbox:
         else:
             for settlement, receipt in zip(sent, receipts, strict=True):
                 by[receipt].append(settlement)
+        were_large = [one.token for one in self._large]
         self._forget(sent)
         if by[Receipt.LATER]:
             self._later += by.pop(Receipt.LATER)
@@ -157,6 +159,7 @@ class Outbox:
         self._post(
             m.Settled(
                 len(left),
+                large=tuple(token for token in were_large if token in tokens),
                 stale=_tokens(by[Receipt.STALE]),
                 completed=_tokens(by[Receipt.COMPLETED]),
                 unfinished=_tokens(s for s in by[Receipt.ACCEPTED] if s.completed),
@@ -208,11 +211,6 @@ class Outbox:
                 outcome=settlement.outcome,
             )
         )
-
-
-def _size_bytes(settlement: Settlement) -> int:
-    """Return about how much it takes in the store, beyond what they all take."""
-    return len(settlement.result or b"") + len(settlement.evidence.output or "")
 
 
 def _tokens(settlements: Iterable[Settlement]) -> tuple[int, ...]:

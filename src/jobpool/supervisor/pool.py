@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from jobpool.core.job import Settlement
 from jobpool.core.settings import PoolSettings
+from jobpool.supervisor.bulk import Unwritten, is_large, size_bytes
 from jobpool.supervisor.pace import Pace
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
 from jobpool.supervisor.tempo import BRIEFEST_S, BRISK_S, FAST_S, Tempo
@@ -49,6 +51,7 @@ class Pool:
         self.backlog: deque[Assigned] = deque()
         self.heaviest_bytes = 1
         """About the most that the arguments of a leased job took lately."""
+        self.unwritten = Unwritten()
         self.pace = Pace()
         self.asked = 0
         """Leases asked for and not yet answered."""
@@ -150,6 +153,12 @@ class Pool:
         """Note what the arguments of a leased job take; what was long ago fades."""
         before_bytes = self.heaviest_bytes
         self.heaviest_bytes = max(size_bytes, before_bytes - before_bytes // 64, 1)
+
+    def owe(self, kind: str, settlement: Settlement) -> None:
+        """Note the end of a job, if it is large: the store has yet to write it."""
+        if is_large(settlement):
+            self.unwritten.add(settlement)
+            self.tempo_of(kind).returned(size_bytes(settlement))
 
     def took(self, kind: str, durations_s: Sequence[float]) -> None:
         """Note how long attempts took, one after another."""

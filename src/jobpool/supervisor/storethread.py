@@ -175,7 +175,7 @@ class StoreThread(threading.Thread):
             self._commit(store, Inbox(), apart)  # nobody waits for these
         if self._outbox.in_doubt and self._trouble_since_s is None:
             self._reconcile(store)
-        store.tidy()
+        store.tidy(waited_for=bool(self._inbox))
         for chore in batch.chores:
             try:
                 said = chore(store)

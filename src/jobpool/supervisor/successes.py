@@ -22,6 +22,7 @@ from jobpool.sandbox.verdict import evidence_of_success, is_plain_success
 from jobpool.supervisor import notices
 from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.breaking import Breaking
+from jobpool.supervisor.bulk import SMALL_BYTES
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import Slot, SlotState
@@ -79,6 +80,8 @@ class Successes:
             done = frame
             evidence = evidence_of_success(done, name)
             ended.append(success(lease, evidence, done.result))
+            if done.result and len(done.result) > SMALL_BYTES:
+                self._pools[slot.pool].owe(lease.kind, ended[-1])
             took_s.setdefault(lease.kind, []).append(done.duration_s)
             slot.cpu_s += done.cpu_s
             rss_bytes = max(rss_bytes, done.rss_bytes)

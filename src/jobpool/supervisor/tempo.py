@@ -18,6 +18,9 @@ AHEAD_MAX = 64
 AHEAD_S = 0.032
 """About so much work may wait there: of what takes next to nothing many, so that a
 child and its supervisor seldom wait for each other, or run in turns on one core."""
+AHEAD_BYTES = 2**20
+"""The results of what waits there take about so much, at most: they have to be written
+before other jobs of the pool begin."""
 BRIEFEST_S = 0.0001
 """Every attempt costs its slot so much, however soon its handler returns."""
 _SAMPLES = 32
@@ -33,7 +36,15 @@ class Tempo:
         p95_s: what nearly all of them stayed below.
     """
 
-    __slots__ = ("_ahead", "_count", "_recent", "brisk", "fast", "p95_s")
+    __slots__ = (
+        "_ahead",
+        "_count",
+        "_largest_bytes",
+        "_recent",
+        "brisk",
+        "fast",
+        "p95_s",
+    )
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=_SAMPLES)
@@ -42,6 +53,8 @@ class Tempo:
         self.brisk = False
         self.p95_s = BRISK_S
         self._ahead = 0
+        self._largest_bytes = 0
+        """Of their results, lately; 0: they are small."""
 
     @property
     def ahead(self) -> int:
@@ -69,9 +82,21 @@ class Tempo:
             if slowest_s >= BRISK_S:
                 self.brisk = False
 
+    def returned(self, size_bytes: int) -> None:
+        """Note the size of a large result; what was long ago fades."""
+        self._largest_bytes = max(size_bytes, self._largest_bytes)
+        self._ahead = min(self._ahead, self._fitting)
+
+    @property
+    def _fitting(self) -> int:
+        if not self._largest_bytes:
+            return AHEAD_MAX
+        return min(AHEAD_MAX, AHEAD_BYTES // self._largest_bytes)
+
     def _look(self) -> None:
         ranked = sorted(self._recent)
         self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
         self.fast = self.p95_s < FAST_S
         self.brisk = self.p95_s < BRISK_S
-        self._ahead = min(AHEAD_MAX, int(AHEAD_S / max(self.p95_s, BRIEFEST_S)))
+        self._largest_bytes //= 2
+        self._ahead = min(self._fitting, int(AHEAD_S / max(self.p95_s, BRIEFEST_S)))

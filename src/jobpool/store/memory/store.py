@@ -85,8 +85,9 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
         with self._bell_lock:
             self._bell.ring()
 
-    def tidy(self) -> None:
+    def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: nothing is put off."""
+        del waited_for
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`: there are none."""

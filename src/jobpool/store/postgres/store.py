@@ -135,8 +135,9 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         self._seen = snapshot
         return is_new
 
-    def tidy(self) -> None:
+    def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: the server does so by itself."""
+        del waited_for
 
     def ring(self) -> None:
         """See `Store.ring`: a hint; a ring that cannot be sent is no error."""

@@ -15,7 +15,8 @@ commit. A file that vanished is not made again: that would be an empty queue.
 A checkpoint keeps all writers waiting while it brings what is in the log to the disk a
 second time. Of small rows little is left by then, since many have changed the same
 pages; results are there in full. So `tidy` makes one after each mebibyte of these, in a
-turn of its own, while the usual one comes after 16, within somebody's commit.
+turn of its own, or after four if somebody waits each time, while the usual one comes
+after 16, within somebody's commit.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from jobpool.store.sqlite.writers import WritersLock, return_lock, share_lock
 
 BULK_BYTES = 2**20
 """After so much of payloads, results and the like the log is to be emptied."""
+BULK_MAX_BYTES = 2**22
+"""After so much, whoever waits: the longer it is put off, the longer it takes."""
 TURN_S = 0.0005
 """Whoever waits for the writers' lock takes so long to wake up and have it."""
 TIDY_WAIT_S = 0.1
@@ -223,12 +226,12 @@ class Database:
     def _closed(self) -> UsageError:
         return UsageError(f"the store on {self.path} is closed; open another one")
 
-    def tidy(self) -> None:
-        """Copy a log that holds much into the file, once others have had their turn.
+    def tidy(self, bulk_bytes: int) -> None:
+        """Copy a log that holds so much into the file, once others have had their turn.
 
         If it cannot be done now, the next call or SQLite's own checkpoint does it.
         """
-        if self._session is None or self._session.bulk_bytes < BULK_BYTES:
+        if self._session is None or self._session.bulk_bytes < bulk_bytes:
             return
         time.sleep(TURN_S)
         with (

@@ -30,6 +30,8 @@ _NAMES = (
     "expires_at_ms",
 )
 """Of the values in a row as `job_rows` makes them."""
+ALONE_BYTES = 2**16
+"""A result of more than that costs more to be copied than a statement of its own."""
 _RANDOM_BITS = 20
 _TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
 _TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
@@ -142,6 +144,11 @@ def settle_plain(
 def store_results(session: Session, accepted: Sequence[Settlement]) -> None:
     """Store results in a table of their own: a row of a job stays small."""
     blobs = Blobs()
-    rows = [(s.id, *blobs.add(s.result)) for s in accepted if has_result(s)]
+    rows = []
+    for s in filter(has_result, accepted):
+        if len(s.result or b"") > ALONE_BYTES:
+            session.run("insert_result", id=s.id, result=s.result)
+        else:
+            rows.append((s.id, *blobs.add(s.result)))
     if rows:
         session.run("insert_results", rows=as_json(rows), blobs=blobs.joined())

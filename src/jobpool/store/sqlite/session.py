@@ -12,8 +12,14 @@ from jobpool.store.sqlite.faults import explain
 
 Row = tuple[Any, ...]
 _QUERIES = load_queries("sqlite")
-_BULKY = frozenset({"insert_payloads", "insert_results", "record_beats"})
-"""Statements that store bytes of others, as many as there may be."""
+_BULKY = {
+    "insert_payloads": "blobs",
+    "insert_result": "result",
+    "insert_results": "blobs",
+    "record_beats": "blobs",
+}
+"""Statements that store bytes of others, as many as there may be: the parameter's name
+by the statement's."""
 _TABLE = re.compile(r"\bjobpool_(?!step\b)\w+")
 
 
@@ -85,8 +91,8 @@ class Session:
                 raise
         except (sqlite3.Error, OverflowError) as error:
             raise explain(error, self.path, _table_of(_QUERIES[name])) from error
-        if name in _BULKY:
-            self.bulk_bytes += len(parameters["blobs"])
+        if bulk := _BULKY.get(name):
+            self.bulk_bytes += len(parameters[bulk])
         return rows, cursor.rowcount
 
 

@@ -21,7 +21,7 @@ from jobpool.store.methods.settling import Settling
 from jobpool.store.methods.watching import Watching
 from jobpool.store.sqlite import granting
 from jobpool.store.sqlite.connecting import check_library
-from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES, Database
 from jobpool.store.sqlite.depth import DepthGuard
 from jobpool.store.sqlite.joining import caller_transaction, joined
 from jobpool.store.sqlite.place import filesystem_of, prepare
@@ -128,9 +128,9 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         """See `Store.ring`."""
         self._bell.ring()
 
-    def tidy(self) -> None:
+    def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`."""
-        self._file.tidy()
+        self._file.tidy(BULK_MAX_BYTES if waited_for else BULK_BYTES)
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`: none that `describe` does not tell."""

@@ -111,8 +111,8 @@ SET
 WHERE id = :id AND token = :token AND +state = 'leased'
 RETURNING +id
 
--- name: complete_result
--- Its result, unless it is null.
+-- name: insert_result
+-- One job's result, unless it is null: it is copied less often than in insert_results.
 INSERT OR REPLACE INTO jobpool_results (job_id, result) VALUES (:id, :result)
 
 -- name: insert_attempts

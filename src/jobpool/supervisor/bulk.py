@@ -1,0 +1,58 @@
+"""Large ends: their results keep the disk, and all who need the store, waiting.
+
+A pool may make more of them than the disk takes. They would pile up in our memory, and
+then nobody's end could be written, and no job be leased, before all of them are. So the
+pool begins no other job while many of its large ends are not written; the other pools
+do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jobpool.core.job import Settlement
+
+SMALL_BYTES = 2**14
+"""A settlement with more than that is large."""
+UNWRITTEN_MAX = 16
+UNWRITTEN_MAX_BYTES = 2**21
+"""A pool that has more of them unwritten, or so much, begins no other job: the store
+has enough to do until their ends are known."""
+
+
+def size_bytes(settlement: Settlement) -> int:
+    """Return about how much it takes in the store, beyond what they all take."""
+    return len(settlement.result or b"") + len(settlement.evidence.output or "")
+
+
+def is_large(settlement: Settlement) -> bool:
+    """Say whether a settlement is to be written apart from the small ones."""
+    has_text = settlement.result or settlement.evidence.output
+    return bool(has_text) and size_bytes(settlement) > SMALL_BYTES
+
+
+class Unwritten:
+    """The large ends of a pool that are not known to be written."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        """By token, in bytes."""
+
+    @property
+    def is_much(self) -> bool:
+        """Whether nothing else is to begin."""
+        sizes = self._sizes
+        return bool(sizes) and (
+            len(sizes) > UNWRITTEN_MAX or sum(sizes.values()) >= UNWRITTEN_MAX_BYTES
+        )
+
+    def add(self, settlement: Settlement) -> None:
+        """Note a large end that is given to the store."""
+        self._sizes[settlement.token] = size_bytes(settlement)
+
+    def written(self, tokens: Iterable[int]) -> bool:
+        """Forget what the store has answered for; say whether others may begin now."""
+        before = self.is_much
+        for token in tokens:
+            self._sizes.pop(token, None)
+        return before and not self.is_much

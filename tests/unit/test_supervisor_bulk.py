@@ -1,0 +1,139 @@
+"""Large ends: who makes more of them than are written waits, and nobody else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobpool.core.job import Evidence, JobState, Settlement
+from jobpool.supervisor import messages as m
+from jobpool.supervisor.bulk import (
+    SMALL_BYTES,
+    UNWRITTEN_MAX,
+    UNWRITTEN_MAX_BYTES,
+    Unwritten,
+    is_large,
+)
+from jobpool.supervisor.tempo import AHEAD_BYTES, AHEAD_MAX, Tempo
+from world import World, pool
+
+MANY = UNWRITTEN_MAX + 1
+
+
+def ended(token: int, result: bytes | None = None, **evidence: str) -> Settlement:
+    """Return an end."""
+    return Settlement(
+        id=token,
+        token=token,
+        state=JobState.SUCCEEDED,
+        result=result,
+        evidence=Evidence(**evidence),
+    )
+
+
+def owing(*sizes: int) -> Unwritten:
+    """Return what a pool owes after ends of these sizes, with tokens from 1."""
+    unwritten = Unwritten()
+    for token, size in enumerate(sizes, 1):
+        unwritten.add(ended(token, b"x" * size))
+    return unwritten
+
+
+@pytest.mark.parametrize(
+    ("end", "large"),
+    [
+        (ended(1), False),
+        (ended(1, b"x" * SMALL_BYTES), False),
+        (ended(1, b"x" * SMALL_BYTES + b"x"), True),
+        (ended(1, output="x" * (SMALL_BYTES + 1)), True),
+        (ended(1, b"x" * SMALL_BYTES, output="x"), True),
+    ],
+)
+def test_an_end_is_as_large_as_its_result_and_output(
+    end: Settlement, large: bool
+) -> None:
+    """Whatever of it has to be written counts."""
+    assert is_large(end) == large
+
+
+@pytest.mark.parametrize(
+    ("sizes", "much"),
+    [
+        ([], False),
+        ([SMALL_BYTES + 1] * UNWRITTEN_MAX, False),
+        ([SMALL_BYTES + 1] * MANY, True),
+        ([UNWRITTEN_MAX_BYTES - 1], False),
+        ([UNWRITTEN_MAX_BYTES // 2] * 2, True),
+    ],
+)
+def test_many_are_much_and_so_are_a_few_that_are_huge(
+    sizes: list[int], much: bool
+) -> None:
+    """Either keeps the store busy until their ends are known."""
+    assert owing(*sizes).is_much == much
+
+
+def test_it_is_said_once_that_others_may_begin() -> None:
+    """Only an answer that makes room does; one for others is nothing to it."""
+    unwritten = owing(*[SMALL_BYTES + 1] * (MANY + 1))
+    assert not unwritten.written([MANY + 9])
+    assert not unwritten.written([1])
+    assert unwritten.written([2])
+    assert not unwritten.is_much
+    assert not unwritten.written([3])
+
+
+def in_trouble(result_bytes: int, jobs: int) -> World:
+    """Return a world whose store writes nothing, with that many jobs for a pool."""
+    world = World(pool("cpu", 1), pool("io", 1)).up()
+    world.hold_settled = True
+    for _ in range(jobs):
+        world.job()
+    world.ring()
+    while world.machine.slots[0].queue:
+        world.done(0, result=b"x" * result_bytes, duration_s=0.5)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("size", "begun"), [(SMALL_BYTES + 1, MANY), (UNWRITTEN_MAX_BYTES // 2, 2)]
+)
+def test_a_pool_begins_nothing_while_it_has_much_to_be_written(
+    size: int, begun: int
+) -> None:
+    """It asks for no lease either; once there is room again, it does both."""
+    world = in_trouble(size, 40)
+    assert sum(end.result is not None for end in world.settled) == begun
+    world.took(m.Lease)
+    world.wait(5.0)
+    assert all("cpu" not in asked.wanted for asked in world.took(m.Lease))
+    world.written(next(end for end in world.settled if end.result))
+    assert len(world.machine.slots[0].queue) == 1
+
+
+def test_other_pools_do_not_notice() -> None:
+    """They are why it has to wait."""
+    world = in_trouble(UNWRITTEN_MAX_BYTES // 2, 40)
+    world.job("io")
+    world.ring()
+    assert len(world.machine.slots[1].queue) == 1
+
+
+def test_small_ends_keep_nobody_from_going_on() -> None:
+    """A store that writes nothing for a while stops no pool by itself."""
+    assert len(in_trouble(SMALL_BYTES, 40).settled) == 40
+
+
+def test_of_jobs_with_large_results_fewer_wait_in_a_child() -> None:
+    """All that was sent ahead may end before the first of them is written."""
+    tempo = Tempo()
+    tempo.took([0.0001] * 8)
+    assert tempo.ahead == AHEAD_MAX
+    tempo.returned(AHEAD_BYTES // 3)
+    assert tempo.ahead == 3
+    tempo.returned(SMALL_BYTES + 1)
+    assert tempo.ahead == 3
+    tempo.returned(2 * AHEAD_BYTES)
+    assert tempo.ahead == 0
+    for _ in range(30):
+        tempo.took([0.0001] * 8)
+    assert tempo.ahead == AHEAD_MAX
