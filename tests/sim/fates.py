@@ -20,7 +20,7 @@ from jobpool.sandbox.frames import (
     RunJob,
     StartFailed,
 )
-from jobpool.supervisor.outbox import SMALL_BYTES
+from jobpool.supervisor.bulk import SMALL_BYTES, UNWRITTEN_MAX_BYTES
 from sim.host import Orphan, Tree
 from sim.plan import Fate
 
@@ -32,6 +32,9 @@ RESTLESS_S = 6.0
 LARGE_EVERY = 8
 """Of so many jobs one has a result that is written after the others' ends."""
 LARGE = b"1" * (SMALL_BYTES + 1)
+HUGE_EVERY = 24
+"""After each of them nothing begins in its pool until it is written."""
+HUGE = b"1" * UNWRITTEN_MAX_BYTES
 OPEN_S = 1.0
 """A handler's own transaction is open for at most so long, or for no time at all."""
 
@@ -135,11 +138,12 @@ def _done(
         undone: and did not commit that.
     """
     is_large = error is None and frame.id % LARGE_EVERY == 0
+    is_huge = is_large and frame.id % HUGE_EVERY == 0
     done = Done(
         seq=frame.seq,
         token=frame.token,
         ok=error is None,
-        result=LARGE if is_large else b"1",
+        result=HUGE if is_huge else LARGE if is_large else b"1",
         duration_s=tree.world.fate_of(frame).seconds,
         cpu_s=0.0,
         rss_bytes=tree.rss_bytes,
@@ -150,6 +154,7 @@ def _done(
     )
     soft = error is not None and error.soft_timeout
     tree.world.sometimes["a result was large"] += is_large
+    tree.world.sometimes["a result kept its pool waiting"] += is_huge
     ok = error is None and not undone
     cause = "done_ok" if ok else "done_soft" if soft else "done_failed"
     tree.send(done)

@@ -24,6 +24,7 @@ RARE = (
     "a key or unique text was known",
     "a request was lost",
     "a result was large",
+    "a result kept its pool waiting",
     "a zygote did not load",
     "a zygote hung in a fork",
     "a zygote was lost",
