@@ -17,7 +17,7 @@ SEED = 20261122
 def find(plant, seed=SEED):
     """Return how often each rule was seen broken with a bug planted."""
     words = ["--minutes", str(STORM_MINUTES), "--seed", str(seed)]
-    words += ["--calm", "2", "--drain", "30"]
+    words += ["--calm", "2", "--drain", "30", "--outage", str(plant.outage_s)]
     with tempfile.TemporaryDirectory() as name, sown(plant.edits) as environment:
         out = Path(name, "out.json")
         done = subprocess.run(

@@ -17,6 +17,8 @@ class Plant(NamedTuple):
     breaks: frozenset[str]
     """Rules of which at least one must be seen broken."""
     edits: tuple[Edit, ...]
+    outage_s: float = 0.0
+    """The store is away for so long before the storm: longer than anybody waits for it."""
 
 
 PLANTS = (
@@ -164,6 +166,7 @@ PLANTS = (
                 "        self._outbox._forget(due)",
             ),
         ),
+        outage_s=13.0,
     ),
     Plant(
         "a waiting job is not canceled, and said to be",
