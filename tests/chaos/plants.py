@@ -18,7 +18,7 @@ class Plant(NamedTuple):
     """Rules of which at least one must be seen broken."""
     edits: tuple[Edit, ...]
     outage_s: float = 0.0
-    """The store is away for so long before the storm: longer than anybody waits for it."""
+    """The store is away for so long before the storm."""
 
 
 PLANTS = (
@@ -166,7 +166,7 @@ PLANTS = (
                 "        self._outbox._forget(due)",
             ),
         ),
-        outage_s=13.0,
+        outage_s=13.0,  # longer than anybody waits for a lock
     ),
     Plant(
         "a waiting job is not canceled, and said to be",
