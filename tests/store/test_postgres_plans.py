@@ -122,7 +122,7 @@ RULES = {
     "begin_attempts": Rule({"rows": places(3), "now_ms": NOW_MS}, PKEY),
     "note_completed": Rule({"rows": places(16)}, PKEY),
     "complete_job": Rule({"id": 7, "token": 7, "now_ms": NOW_MS}, PKEY),
-    "insert_result": Rule({"id": 7, "result": b"1"}, PKEY),
+    "store_result": Rule({"id": 7, "result": b"1"}, PKEY),
     "is_attempt": Rule({"id": 7, "token": 7}, PKEY),
     "expire_jobs": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),
     "bury_unreadable": Rule({"ids": IDS, "now_ms": NOW_MS, "reason": "r"}, PKEY),
@@ -173,7 +173,7 @@ RULES = {
 KEPT = ("lease_candidates", "lease_jobs", "look")
 """Whose plans are kept for as long as a connection."""
 ALONE = {
-    *("key_holders", "unique_holders", "complete_job", "insert_result", "is_attempt"),
+    *("key_holders", "unique_holders", "complete_job", "store_result", "is_attempt"),
     *("count_runnable", "count_due", "cancel_requests"),
     *("get_job", "get_payload", "get_attempts"),
 }

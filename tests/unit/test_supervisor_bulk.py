@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jobpool.core.job import Evidence, JobState, Settlement
+from jobpool.sandbox.frames import Raised
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.bulk import (
     SMALL_BYTES,
-    UNWRITTEN_MAX,
     UNWRITTEN_MAX_BYTES,
     Unwritten,
     is_large,
@@ -16,7 +16,8 @@ from jobpool.supervisor.bulk import (
 from jobpool.supervisor.tempo import AHEAD_BYTES, AHEAD_MAX, Tempo
 from world import World, pool
 
-MANY = UNWRITTEN_MAX + 1
+HALF_BYTES = UNWRITTEN_MAX_BYTES // 2
+MANY = UNWRITTEN_MAX_BYTES // SMALL_BYTES
 
 
 def ended(token: int, result: bytes | None = None, **evidence: str) -> Settlement:
@@ -59,10 +60,10 @@ def test_an_end_is_as_large_as_its_result_and_output(
     ("sizes", "much"),
     [
         ([], False),
-        ([SMALL_BYTES + 1] * UNWRITTEN_MAX, False),
+        ([SMALL_BYTES + 1] * (MANY - 1), False),
         ([SMALL_BYTES + 1] * MANY, True),
         ([UNWRITTEN_MAX_BYTES - 1], False),
-        ([UNWRITTEN_MAX_BYTES // 2] * 2, True),
+        ([HALF_BYTES] * 2, True),
     ],
 )
 def test_many_are_much_and_so_are_a_few_that_are_huge(
@@ -74,8 +75,8 @@ def test_many_are_much_and_so_are_a_few_that_are_huge(
 
 def test_it_is_said_once_that_others_may_begin() -> None:
     """Only an answer that makes room does; one for others is nothing to it."""
-    unwritten = owing(*[SMALL_BYTES + 1] * (MANY + 1))
-    assert not unwritten.written([MANY + 9])
+    unwritten = owing(*[HALF_BYTES] * 3)
+    assert not unwritten.written([9])
     assert not unwritten.written([1])
     assert unwritten.written([2])
     assert not unwritten.is_much
@@ -95,7 +96,7 @@ def in_trouble(result_bytes: int, jobs: int) -> World:
 
 
 @pytest.mark.parametrize(
-    ("size", "begun"), [(SMALL_BYTES + 1, MANY), (UNWRITTEN_MAX_BYTES // 2, 2)]
+    ("size", "begun"), [(UNWRITTEN_MAX_BYTES // 16, 16), (HALF_BYTES, 2)]
 )
 def test_a_pool_begins_nothing_while_it_has_much_to_be_written(
     size: int, begun: int
@@ -112,7 +113,7 @@ def test_a_pool_begins_nothing_while_it_has_much_to_be_written(
 
 def test_other_pools_do_not_notice() -> None:
     """They are why it has to wait."""
-    world = in_trouble(UNWRITTEN_MAX_BYTES // 2, 40)
+    world = in_trouble(HALF_BYTES, 40)
     world.job("io")
     world.ring()
     assert len(world.machine.slots[1].queue) == 1
@@ -137,3 +138,94 @@ def test_of_jobs_with_large_results_fewer_wait_in_a_child() -> None:
     for _ in range(30):
         tempo.took([0.0001] * 8)
     assert tempo.ahead == AHEAD_MAX
+
+
+def owing_with_backlog() -> World:
+    """Return a world whose pool owes much while leased jobs of it wait here."""
+    world = World(pool("cpu", 1), pool("io", 1)).up().fast()
+    world.hold_settled = True
+    for _ in range(200):
+        world.job()
+    world.ring()
+    while world.machine.slots[0].queue:
+        world.done(0, result=b"x" * HALF_BYTES, duration_s=0.0001)
+    assert world.machine.pools["cpu"].backlog
+    return world
+
+
+def test_what_is_leased_waits_as_well_and_goes_on_at_once() -> None:
+    """A pool that was sent it would owe still more; once there is room, it is sent."""
+    world = owing_with_backlog()
+    slot, cpu = world.machine.slots[0], world.machine.pools["cpu"]
+    waiting = list(cpu.backlog)
+    world.step(m.Rung())
+    assert list(cpu.backlog) == waiting
+    world.hold_grants = True
+    for end in [end for end in world.settled if is_large(end)]:
+        assert not slot.queue
+        world.written(end)
+        if not cpu.unwritten.is_much:
+            break
+    assert slot.queue[0] is waiting[0]
+
+
+def test_a_pool_that_waits_for_its_writes_is_not_slow() -> None:
+    """What waits too long is handed back; its jobs are as fast as before."""
+    world = owing_with_backlog()
+    before = world.machine.pools["cpu"].tempo.p95_s
+    world.wait(1.5)
+    assert not world.machine.pools["cpu"].backlog
+    assert world.machine.pools["cpu"].tempo.p95_s == before
+
+
+def test_after_a_large_end_fewer_are_sent_ahead() -> None:
+    """All of them may bring as much before the first is written."""
+    world = World(pool("cpu", 1)).up().fast()
+    world.job()
+    world.ring()
+    world.done(0, result=b"x" * (AHEAD_BYTES // 3), duration_s=0.0001)
+    for _ in range(200):
+        world.job()
+    world.ring()
+    assert len(world.machine.slots[0].queue) == 1 + 3
+
+
+def test_the_output_of_a_bad_end_counts() -> None:
+    """It is written with it."""
+    world = World(pool("cpu", 1)).up()
+    world.hold_settled = True
+    count = UNWRITTEN_MAX_BYTES // (2 * SMALL_BYTES)
+    for _ in range(count + 9):
+        world.job()
+    world.ring()
+    while world.machine.slots[0].queue:
+        assert len(world.settled) < count
+        raised = Raised(["builtins.ValueError"], "no", "")
+        world.done(0, error=raised, output=b"x" * 2 * SMALL_BYTES, duration_s=0.5)
+    assert len(world.settled) == count
+
+
+def test_a_suspect_is_sent_whatever_its_pool_has_to_write() -> None:
+    """All pools wait until it has had its turn: it must not wait for a disk."""
+    world = World(pool("cpu", 2), pool("io", 1)).up()
+    world.wait(120.0)  # the probation after a start is over
+    world.hold_settled = True
+    for _ in range(2):
+        world.job()
+    world.ring()
+    world.done(0, result=b"x" * HALF_BYTES)
+    suspect = world.job(suspect=True)
+    world.ring()
+    world.done(1, result=b"x" * HALF_BYTES)
+    assert world.machine.pools["cpu"].unwritten.is_much
+    running = [job.lease.id for slot in world.machine.slots for job in slot.queue]
+    assert running == [suspect.id]
+
+
+def test_a_pool_that_waits_for_its_writes_is_not_idle() -> None:
+    """It is no reason to give its children up."""
+    waiting = in_trouble(HALF_BYTES, 2).machine.pools["cpu"]
+    idle = in_trouble(SMALL_BYTES, 2).machine.pools["cpu"]
+    for moment_s in (10.0, 100.0):
+        waiting_s, idle_s = waiting.idle_for_s(moment_s), idle.idle_for_s(moment_s)
+    assert (waiting_s, idle_s) == (0.0, 90.0)

@@ -1,9 +1,11 @@
 """Large ends: their results keep the disk, and all who need the store, waiting.
 
 A pool may make more of them than the disk takes. They would pile up in our memory, and
-then nobody's end could be written, and no job be leased, before all of them are. So the
-pool begins no other job while many of its large ends are not written; the other pools
-do not notice.
+then nobody's end could be written, and no job be leased, before all of them are. So a
+pool is sent no other job while much of its large ends is with the store, and asks for
+none; what its children have goes on, and the other pools do not notice. An end that
+somebody's open transaction holds is put off apart from the others, for as long as that
+takes, and keeps no pool waiting.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ from jobpool.core.job import Settlement
 
 SMALL_BYTES = 2**14
 """A settlement with more than that is large."""
-UNWRITTEN_MAX = 16
 UNWRITTEN_MAX_BYTES = 2**21
-"""A pool that has more of them unwritten, or so much, begins no other job: the store
-has enough to do until their ends are known."""
+"""A pool that has so much unwritten is sent no other job: the store has enough to do
+until their ends are known."""
 
 
 def size_bytes(settlement: Settlement) -> int:
@@ -32,7 +33,7 @@ def is_large(settlement: Settlement) -> bool:
 
 
 class Unwritten:
-    """The large ends of a pool that are not known to be written."""
+    """The large ends of a pool that the store is busy with, or will be."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
@@ -40,11 +41,8 @@ class Unwritten:
 
     @property
     def is_much(self) -> bool:
-        """Whether nothing else is to begin."""
-        sizes = self._sizes
-        return bool(sizes) and (
-            len(sizes) > UNWRITTEN_MAX or sum(sizes.values()) >= UNWRITTEN_MAX_BYTES
-        )
+        """Whether nothing else is to be sent."""
+        return sum(self._sizes.values()) >= UNWRITTEN_MAX_BYTES
 
     def add(self, settlement: Settlement) -> None:
         """Note a large end that is given to the store."""

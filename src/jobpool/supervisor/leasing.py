@@ -190,8 +190,8 @@ class Leasing:
         if not pool.backlog:
             self._admission.forget(pool.name)
             return
-        if pool.unwritten.is_much:
-            return
+        if pool.unwritten.is_much and not pool.backlog[0].lease.suspect:
+            return  # a suspect keeps all pools waiting until it has had its turn
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         are_all_used = len(idle) <= room
@@ -234,7 +234,8 @@ class Leasing:
             if self._awaits_its_turn(pool):
                 return
             desk.hand_back([pool.backlog.popleft().lease])
-            pool.tempo.took([HOLD_S])  # it is not as fast as its jobs were
+            if not pool.unwritten.is_much:
+                pool.tempo.took([HOLD_S])  # it is not as fast as its jobs were
         if pool.backlog:
             desk.wake_at(_held_until_s(pool, lasts_from_s))
 

@@ -142,7 +142,7 @@ class Settled(msgspec.Struct, frozen=True):
 
     count: int
     large: tuple[int, ...] = ()
-    """The large ones among them."""
+    """The large ones, with those that somebody's open transaction keeps for later."""
     stale: tuple[int, ...] = ()
     """Refused: superseded."""
     completed: tuple[int, ...] = ()

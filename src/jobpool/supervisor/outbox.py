@@ -3,7 +3,7 @@
 Theory of operation. A settlement leaves the outbox when the store has given a receipt
 for it. One whose job is held by somebody's open transaction is tried again shortly,
 apart from the others. Large ones have a commit of their own, after that of the small
-ones, and where there are such, one in a turn: nobody who comes meanwhile waits for all;
+ones, and so few of them in one turn that nobody who comes meanwhile waits for all;
 unless they become too many, because no jobs may be leased before these are settled.
 (`bulk` sees to it that they seldom do.)
 When the answer to a commit was lost, everything that was in it is in doubt: the
@@ -32,8 +32,10 @@ LATER_LAST_S = 0.05
 supervisor that leases lets go of it in a moment, somebody's work may take its time."""
 TURN_BYTES = 2**21
 """About so much of the large ones is written in one turn, or one of them."""
+BUSY_TURN_BYTES = 2**18
+"""The same where small ones have come lately: they wait for it to be written."""
 QUIET_S = 0.1
-"""Where small ones have come for so long, only one large one is written in a turn."""
+"""What is longer ago is not lately."""
 LARGE_MAX = 32
 """Of more than that nothing is put off: each slot must remember, in its ring of marks,
 all that began there and is not settled."""
@@ -84,10 +86,13 @@ class Outbox:
     def add(self, settlements: Iterable[Settlement]) -> None:
         """Take what is to be written."""
         before = len(self._small)
-        for settlement in settlements:
-            (self._large if is_large(settlement) else self._small).append(settlement)
+        self._sort(settlements)
         if len(self._small) > before:
             self._small_s = self._clock.monotonic_s()
+
+    def _sort(self, settlements: Iterable[Settlement]) -> None:
+        for settlement in settlements:
+            (self._large if is_large(settlement) else self._small).append(settlement)
 
     def due(self, *, last: bool = False) -> list[Settlement]:
         """Return what is to be written now, in order.
@@ -96,7 +101,7 @@ class Outbox:
             last: there will be no later.
         """
         if self._later and (last or self._later_s <= self._clock.monotonic_s()):
-            self.add(self._later)
+            self._sort(self._later)
             self._later.clear()
         is_all = last or len(self._large) > LARGE_MAX
         return self._small + self._large if is_all else self._small[:]
@@ -105,7 +110,7 @@ class Outbox:
         """Return what is to be written then, in a commit of its own."""
         found: list[Settlement] = []
         is_quiet = self._clock.monotonic_s() - self._small_s > QUIET_S
-        room_bytes = TURN_BYTES if is_quiet else 0
+        room_bytes = TURN_BYTES if is_quiet else BUSY_TURN_BYTES
         for settlement in self._large:
             room_bytes -= size_bytes(settlement)
             if found and room_bytes < 0:
@@ -138,7 +143,7 @@ class Outbox:
         else:
             for settlement, receipt in zip(sent, receipts, strict=True):
                 by[receipt].append(settlement)
-        were_large = [one.token for one in self._large]
+        were_large = {one.token for one in self._large}
         self._forget(sent)
         if by[Receipt.LATER]:
             self._later += by.pop(Receipt.LATER)
@@ -147,7 +152,9 @@ class Outbox:
         elif not self._later:
             self._pause_s = LATER_FIRST_S
         left = [settlement for group in by.values() for settlement in group]
-        if not left:
+        # Who is held by somebody's transaction keeps the store no busier than others.
+        large = tuple(one.token for one in sent if one.token in were_large)
+        if not left and not large:
             return
         for settlement in by[Receipt.STALE]:
             self._say_stale(settlement)
@@ -159,7 +166,7 @@ class Outbox:
         self._post(
             m.Settled(
                 len(left),
-                large=tuple(token for token in were_large if token in tokens),
+                large=large,
                 stale=_tokens(by[Receipt.STALE]),
                 completed=_tokens(by[Receipt.COMPLETED]),
                 unfinished=_tokens(s for s in by[Receipt.ACCEPTED] if s.completed),

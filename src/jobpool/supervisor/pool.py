@@ -135,7 +135,7 @@ class Pool:
 
     def idle_for_s(self, now_s: float) -> float:
         """Return for how long a slot has been idle at every look."""
-        if self.busy >= self.size or self.backlog:
+        if self.busy >= self.size or self.backlog or self.unwritten.is_much:
             self.idle_since_s = None
             return 0.0
         if self.idle_since_s is None:

@@ -54,7 +54,7 @@ class Tempo:
         self.p95_s = BRISK_S
         self._ahead = 0
         self._largest_bytes = 0
-        """Of their results, lately; 0: they are small."""
+        """Of their ends, lately; 0: they are small."""
 
     @property
     def ahead(self) -> int:
@@ -83,7 +83,7 @@ class Tempo:
                 self.brisk = False
 
     def returned(self, size_bytes: int) -> None:
-        """Note the size of a large result; what was long ago fades."""
+        """Note the size of a large end; what was long ago fades."""
         self._largest_bytes = max(size_bytes, self._largest_bytes)
         self._ahead = min(self._ahead, self._fitting)
 

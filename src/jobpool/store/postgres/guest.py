@@ -64,7 +64,7 @@ def complete(connection: Any, claim: Claim, result: bytes) -> None:
             "complete_job", id=claim.job_id, token=claim.token, now_ms=None
         )
         if done and result != _NULL:
-            session.run("insert_result", id=claim.job_id, result=result)
+            session.run("store_result", id=claim.job_id, result=result)
     if not done:
         fail(session, claim)
 

@@ -147,7 +147,7 @@ def store_results(session: Session, accepted: Sequence[Settlement]) -> None:
     rows = []
     for s in filter(has_result, accepted):
         if len(s.result or b"") > ALONE_BYTES:
-            session.run("insert_result", id=s.id, result=s.result)
+            session.run("store_result", id=s.id, result=s.result)
         else:
             rows.append((s.id, *blobs.add(s.result)))
     if rows:

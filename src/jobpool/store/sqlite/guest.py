@@ -38,7 +38,7 @@ def complete(connection: Any, claim: Claim, result: bytes, path: str) -> None:
             now_ms=SystemClock().utc_ms(),
         )
         if done and result != _NULL:
-            session.run("insert_result", id=claim.job_id, result=result)
+            session.run("store_result", id=claim.job_id, result=result)
     if not done:
         session.run("rollback")
         raise superseded(claim)

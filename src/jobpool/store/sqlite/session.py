@@ -14,9 +14,9 @@ Row = tuple[Any, ...]
 _QUERIES = load_queries("sqlite")
 _BULKY = {
     "insert_payloads": "blobs",
-    "insert_result": "result",
     "insert_results": "blobs",
     "record_beats": "blobs",
+    "store_result": "result",
 }
 """Statements that store bytes of others, as many as there may be: the parameter's name
 by the statement's."""

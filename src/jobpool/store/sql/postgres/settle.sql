@@ -106,7 +106,7 @@ SET
 WHERE id = %(id)s AND token = %(token)s AND state || '' = 'leased'
 RETURNING id
 
--- name: insert_result
+-- name: store_result
 -- Its result, unless it is null.
 UPDATE jobpool.jobs SET result = %(result)s WHERE id = %(id)s
 

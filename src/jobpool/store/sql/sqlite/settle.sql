@@ -111,7 +111,7 @@ SET
 WHERE id = :id AND token = :token AND +state = 'leased'
 RETURNING +id
 
--- name: insert_result
+-- name: store_result
 -- One job's result, unless it is null: it is copied less often than in insert_results.
 INSERT OR REPLACE INTO jobpool_results (job_id, result) VALUES (:id, :result)
 
