@@ -9,8 +9,8 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor.ahead import (
     ATTEMPT_LEAST_S,
     ENOUGH,
-    LARGE_MAX,
-    SMALL_BYTES,
+    HEAVY_MAX,
+    LIGHT_BYTES,
     patience_s,
 )
 from jobpool.supervisor.moments import RECALL_AFTER_S
@@ -88,7 +88,7 @@ def test_idle_pools_wait_without_a_break() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "ahead"), [(SMALL_BYTES, AHEAD_MAX), (SMALL_BYTES + 1, LARGE_MAX)]
+    ("size", "ahead"), [(LIGHT_BYTES, AHEAD_MAX), (LIGHT_BYTES + 1, HEAVY_MAX)]
 )
 def test_of_jobs_with_large_arguments_fewer_wait_in_a_child(
     size: int, ahead: int

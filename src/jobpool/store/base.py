@@ -269,7 +269,7 @@ class Store(Protocol):
         ...
 
     def tidy(self, *, waited_for: bool = False) -> None:
-        """Do what was put off; little is, while somebody waits for it. Never fails."""
+        """Do what was put off; little of it may wait, if others do. Never fails."""
         ...
 
     # -- people and programs that watch ----------------------------------------------

@@ -27,8 +27,8 @@ from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
 
 ATTEMPT_LEAST_S = 0.000025
 """No attempt, its child's reset included, was seen to take less."""
-SMALL_BYTES = 4096
-LARGE_MAX = 16
+LIGHT_BYTES = 4096
+HEAVY_MAX = 16
 """Of jobs with more arguments than that so many wait in a child: more would wait in our
 own memory, for room in the child's socket."""
 SHARES = 4
@@ -90,8 +90,8 @@ class Ahead:
             job = backlog[0]
             tempo = pool.tempo_of(job.lease.kind)
             room = tempo.ahead
-            if len(job.lease.payload) > SMALL_BYTES:
-                room = min(room, LARGE_MAX)
+            if len(job.lease.payload) > LIGHT_BYTES:
+                room = min(room, HEAVY_MAX)
             is_one_of_many = tempo.fast or len(backlog) >= pool.size
             has_room = held + len(jobs) <= room and is_one_of_many
             if job.expires_s < NEVER_S or not has_room:

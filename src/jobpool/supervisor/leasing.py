@@ -211,7 +211,7 @@ class Leasing:
             self._ahead.send(pool)
 
     def written(self, tokens: Sequence[int]) -> None:
-        """Large ends are in the store: their pools may go on."""
+        """The store has answered for large ends: their pools may go on."""
         for pool in self._pools.values():
             if pool.unwritten.written(tokens):
                 self.dispatch(pool)

@@ -19,8 +19,8 @@ AHEAD_S = 0.032
 """About so much work may wait there: of what takes next to nothing many, so that a
 child and its supervisor seldom wait for each other, or run in turns on one core."""
 AHEAD_BYTES = 2**20
-"""The results of what waits there take about so much, at most: they have to be written
-before other jobs of the pool begin."""
+"""The ends of what waits there take about so much, at most: all may come before the
+first is written."""
 BRIEFEST_S = 0.0001
 """Every attempt costs its slot so much, however soon its handler returns."""
 _SAMPLES = 32
