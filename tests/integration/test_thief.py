@@ -18,6 +18,7 @@ from waiting import wait_until
 APP = """
 import sys
 from jobpool.sandbox.frames import Done, encode
+from jobpool.sandbox.tickets import pack
 
 
 def own_job():
@@ -70,7 +71,7 @@ def robber():
                 os.write(int(name), said)
     while True:
         try:
-            os.read(own, 8)
+            os.read(own, 16)
         except BlockingIOError:
             time.sleep(0.001)
         else:
@@ -81,7 +82,7 @@ def robber():
 def returns():
     witness()
     (own,) = tickets()
-    ticket = own_job().seq.to_bytes(8, "little")
+    (ticket,) = pack([own_job()])
     for way in (lambda: os.open(f"/proc/self/fd/{own}", os.O_WRONLY), lambda: own):
         try:
             os.write(way(), ticket)

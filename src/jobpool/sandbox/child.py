@@ -47,6 +47,7 @@ from jobpool.sandbox.readable import needed_paths
 from jobpool.sandbox.report import failed, raised
 from jobpool.sandbox.reset import Baseline
 from jobpool.sandbox.softmemory import SoftMemoryGuard
+from jobpool.sandbox.tickets import Tickets
 from jobpool.sandbox.tree import become_subreaper
 from jobpool.sandbox.usage import Usage
 
@@ -95,11 +96,12 @@ def _live(fds: ChildFds, inherited: Inheritance) -> int:
     confine.close_fds(inherited.ours)
     os.setsid()
     confine.redirect(fds.output)
-    link = Link(socket(fileno=fds.socket), fds.ticket)
+    marks = Marks(fds.mark)
+    link = Link(socket(fileno=fds.socket), Tickets(fds.ticket, marks))
     go = link.wait_for_go()
     if go is None:
         return 0  # the supervisor died before it knew us
-    child = Child(fds, link, go)
+    child = Child(fds, link, marks, go)
     try:
         application = child.set_up(inherited)
     except BaseException as exc:  # noqa: BLE001 - hooks and imports are the user's
@@ -125,10 +127,11 @@ class Child:
     Args:
         fds: its own descriptors.
         link: its way to the supervisor.
+        marks: of its slot.
         go: who it is.
     """
 
-    def __init__(self, fds: ChildFds, link: Link, go: Go) -> None:
+    def __init__(self, fds: ChildFds, link: Link, marks: Marks, go: Go) -> None:
         self._fds = fds
         self._link = link
         self._go = go
@@ -136,7 +139,7 @@ class Child:
         self._pid = os.getpid()
         self._soft_from_s: float | None = None
         self._soft_memory = SoftMemoryGuard()
-        self._marks = Marks(fds.mark)
+        self._marks = marks
         self._usage = Usage()
         self._has_looked = True
         """More than a glance was taken since the last `Done`."""
@@ -192,6 +195,7 @@ class Child:
                 return  # the supervisor is gone; the mark says that we had it
             if done.surprise or self._go.is_for_one:
                 self._await_end()
+        self._marks.renew()  # a ticket may be taken whose job never came
 
     def _await_end(self) -> None:
         """Begin nothing more in this process: the supervisor replaces it."""
@@ -290,7 +294,7 @@ class Child:
     def _reset(self, *, may_glance: bool) -> tuple[bytes, str]:
         output, surprise, self._has_glanced = self._restore(may_glance=may_glance)
         surprise, self._surprise = surprise or self._surprise, ""
-        if problem := self._marks.renew(at_a_glance=self._has_glanced):
+        if not self._has_glanced and (problem := self._marks.renew()):
             unmarked = f"its mark file cannot be written: {problem}"
             surprise = f"{surprise}; {unmarked}" if surprise else unmarked
         return output, surprise

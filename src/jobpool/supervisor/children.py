@@ -181,15 +181,16 @@ class Children:
 
     def assign(self, number: int, frames: Sequence[RunJob]) -> None:
         """Send jobs and their tickets."""
-        process, seqs = self._process(number), [frame.seq for frame in frames]
+        process = self._process(number)
         if process is None:
-            self._buried[number] += seqs
+            self._buried[number] += [frame.seq for frame in frames]
             return
         self.send(number, *frames)
         try:
-            process.issue_tickets(seqs)
+            process.issue_tickets(frames)
         except OSError as exc:
-            self._without_ticket.setdefault(number, []).extend(seqs)
+            left = self._without_ticket.setdefault(number, [])
+            left += [frame.seq for frame in frames]
             self._reactor.feed(m.FrameBroken(number, f"its tickets back: {exc}"))
 
     def send(self, number: int, *frames: ToChild) -> None:

@@ -135,27 +135,26 @@ def _late(act):
     threading.Thread(target=lambda: (time.sleep(0.004), act())).start()
 
 
-def _fd_of(part):
-    """Return this process's descriptor of a file whose name has a part."""
+def _fds_of(part):
+    """Yield this process's descriptors of a file whose name has a part."""
     for name in os.listdir("/proc/self/fd"):
         try:
             if part in os.readlink(f"/proc/self/fd/{name}"):
-                return int(name)
+                yield int(name)
         except FileNotFoundError:
             continue
-    raise LookupError(part)
 
 
 def harm_marks(how):
-    fd = _fd_of("/mark.")
-    if how == "truncate":
-        os.ftruncate(fd, 0)
-    elif how == "grow":
-        os.ftruncate(fd, 1 << 30)
-    elif how == "close":
-        os.close(fd)
-    else:
-        os.dup2(os.open(how, os.O_RDWR), fd)
+    for fd in _fds_of("/mark."):
+        if how == "truncate":
+            os.ftruncate(fd, 0)
+        elif how == "grow":
+            os.ftruncate(fd, 1 << 30)
+        elif how == "close":
+            os.close(fd)
+        else:
+            os.dup2(os.open(how, os.O_RDWR), fd)
 
 
 def change_for_good(what):
