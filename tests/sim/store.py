@@ -309,6 +309,11 @@ class SimStore(MemoryStore):
         """See `Store.ring`: a hint, which may be lost."""
         self._world.ring()
 
+    def store_part(self, settlement: Settlement) -> bool:
+        """See `Store.store_part`: there is no disk to wait for."""
+        del settlement
+        return False
+
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: there is nothing to do."""
         del waited_for

@@ -48,6 +48,10 @@ def lines_of(connection, name):
         ("history_of", "jobpool_attempts_of_job (job_id=?)"),
         ("get_attempts", "jobpool_attempts_of_job (job_id=?)"),
         ("delete_attempts", "jobpool_attempts_of_job (job_id=?)"),
+        ("delete_result_parts", "sqlite_autoindex_jobpool_result_parts_1 (job_id=?)"),
+        ("drop_draft_parts", "_result_parts_1 (job_id=? AND token=?)"),
+        ("prune_draft_parts", "_result_parts_1 (job_id=? AND token=?)"),
+        ("get_job", "_result_parts_1 (job_id=? AND token=?)"),
     ],
 )
 def test_each_search_has_its_index(store, by_hand, name, index):
@@ -59,7 +63,8 @@ def test_each_search_has_its_index(store, by_hand, name, index):
 
 def is_table_scan(line):
     """Say whether a line of a plan walks one of our big tables from end to end."""
-    big = ("jobpool_jobs", "jobpool_attempts", "jobpool_payloads", "jobpool_results")
+    big = ("jobpool_jobs", "jobpool_attempts", "jobpool_payloads")
+    big += ("jobpool_results", "jobpool_result_parts")
     aliases = {"SCAN j", "SCAN c", "SCAN r", "SCAN a", "SCAN p", "SCAN past"}
     if line in aliases:
         return True
@@ -88,6 +93,10 @@ def is_table_scan(line):
         "delete_jobs",
         "delete_payloads",
         "delete_results",
+        "move_jobs",
+        "store_part",
+        "end_draft",
+        "drop_draft",
     ],
 )
 def test_each_write_goes_by_the_primary_key(store, by_hand, name):

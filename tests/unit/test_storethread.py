@@ -20,7 +20,7 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor import storethread
 from jobpool.supervisor.bulk import SMALL_BYTES
 from jobpool.supervisor.inbox import FULL_BATCH, Inbox, newest_beats
-from jobpool.supervisor.outbox import BUSY_TURN_BYTES, LARGE_MAX, QUIET_S, TURN_BYTES
+from jobpool.supervisor.outbox import HURRIED_TURN_BYTES, LARGE_MAX, QUIET_S, TURN_BYTES
 from jobpool.supervisor.pool import HELD_MAX
 from jobpool.supervisor.storethread import RUSH_S, StoreThread
 from storing import ManualClock
@@ -72,6 +72,8 @@ class FakeStore:
     def __init__(self) -> None:
         self.receipts: dict[int, list[Receipt]] = {}
         self.settled: list[Settlement] = []
+        self.parts_left = 0
+        self.parts: list[int] = []
         self.failures: list[Exception] = []
         self.held: list[Lease] = []
         self.grants: list[Lease] = []
@@ -125,6 +127,13 @@ class FakeStore:
 
     def ring(self) -> None:
         self.rings += 1
+
+    def store_part(self, settlement: Settlement) -> bool:
+        if self.parts_left:
+            self.parts_left -= 1
+            self.parts.append(settlement.token)
+            return True
+        return False
 
     def tidy(self, *, waited_for: bool) -> None:
         """Nothing was put off."""
@@ -274,7 +283,7 @@ def test_beside_small_ends_a_few_that_are_hardly_large_are_written_together() ->
     """A commit for each would take longer than all of them together."""
     clock = ManualClock()
     rig = Rig(clock)
-    count = BUSY_TURN_BYTES // (SMALL_BYTES + 1)
+    count = HURRIED_TURN_BYTES // (SMALL_BYTES + 1)
     with rig.thread._changed:
         rig.settle(*range(1, count + 2), result=b"x" * (SMALL_BYTES + 1))
         rig.settle(count + 2)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 from jobpool.core.breaker import Saved
 from jobpool.core.job import (
@@ -268,6 +268,13 @@ class Store(Protocol):
         """Count due jobs of these kinds by pool, up to *limit* each; paused ones: 0."""
         ...
 
+    def store_part(self, settlement: Settlement) -> bool:
+        """Store a part of a large result, if any, ahead of settling it; say whether.
+
+        Call it again until there is none; without the settlement nobody sees a part.
+        """
+        ...
+
     def tidy(self, *, waited_for: bool = False) -> None:
         """Do what was put off; little of it may wait, if others do. Never fails."""
         ...
@@ -380,21 +387,3 @@ class Store(Protocol):
     def paused(self) -> list[tuple[str, str]]:
         """Return what is paused: ``("pool" | "kind", name)``."""
         ...
-
-
-class SharedStore(Store, Protocol):
-    """A store that several hosts can use: its leases expire by its own clock."""
-
-    def hear(self, timeout_s: float) -> bool:
-        """Wait until somebody rings, at most so long.
-
-        Returns:
-            Whether anybody rang. Where no ring can be heard (behind a pooler) it is
-            False after the time: polling remains.
-        """
-        ...
-
-
-def is_shared(store: Store) -> TypeGuard[SharedStore]:
-    """Say whether other hosts may use the store, so that leases expire by time."""
-    return not store.one_host

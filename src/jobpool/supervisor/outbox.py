@@ -32,7 +32,7 @@ LATER_LAST_S = 0.05
 supervisor that leases lets go of it in a moment, somebody's work may take its time."""
 TURN_BYTES = 2**21
 """About so much of the large ones is written in one turn, or one of them."""
-BUSY_TURN_BYTES = 2**18
+HURRIED_TURN_BYTES = 2**18
 """The same where small ones have come lately: they wait for it to be written."""
 QUIET_S = 0.1
 """What is longer ago is not lately."""
@@ -83,6 +83,11 @@ class Outbox:
         """Whether there is something to be written now."""
         return bool(self._small or self._large)
 
+    @property
+    def is_hurried(self) -> bool:
+        """Whether small ones have come lately, so that others may follow."""
+        return self._clock.monotonic_s() - self._small_s <= QUIET_S
+
     def add(self, settlements: Iterable[Settlement]) -> None:
         """Take what is to be written."""
         before = len(self._small)
@@ -109,8 +114,7 @@ class Outbox:
     def due_apart(self) -> list[Settlement]:
         """Return what is to be written then, in a commit of its own."""
         found: list[Settlement] = []
-        is_quiet = self._clock.monotonic_s() - self._small_s > QUIET_S
-        room_bytes = TURN_BYTES if is_quiet else BUSY_TURN_BYTES
+        room_bytes = HURRIED_TURN_BYTES if self.is_hurried else TURN_BYTES
         for settlement in self._large:
             room_bytes -= size_bytes(settlement)
             if found and room_bytes < 0:

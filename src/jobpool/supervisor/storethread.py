@@ -31,8 +31,9 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.sandbox.frames import Answer
-from jobpool.store.base import Store, is_shared
+from jobpool.store.base import Store
 from jobpool.store.records import Receipt
+from jobpool.store.shared import is_shared
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.cautions import count_saves, lease, write
 from jobpool.supervisor.inbox import Chore, Inbox, newest_beats
@@ -172,7 +173,7 @@ class StoreThread(threading.Thread):
         has_work = bool(due) or batch.is_to_be_written
         is_well = not has_work or self._commit(store, batch, due)
         if is_well and (apart := self._outbox.due_apart()):
-            self._commit(store, Inbox(), apart)  # nobody waits for these
+            self._write_apart(store, apart)
         if self._outbox.in_doubt and self._trouble_since_s is None:
             self._reconcile(store)
         store.tidy(waited_for=bool(self._inbox))
@@ -234,6 +235,18 @@ class StoreThread(threading.Thread):
         if batch.asks:
             store.ring()
         return True
+
+    def _write_apart(self, store: Store, apart: list[Settlement]) -> None:
+        """Write what nobody waits for; only a part, if others may come meanwhile."""
+        try:
+            if self._outbox.is_hurried and store.store_part(apart[0]):
+                return
+        except StoreError as exc:
+            self._failed(Inbox(), [], exc)
+            if isinstance(exc, StoreRefused):
+                self._refused(exc)
+            return
+        self._commit(store, Inbox(), apart)
 
     def _write_ends(
         self, store: Store, batch: Inbox, due: list[Settlement]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobpool.core.clock import Clock
+from jobpool.core.job import Settlement
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.keeping import Keeping
 from jobpool.store.memory.operating import Operating
@@ -84,6 +85,11 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
         self._session.check()
         with self._bell_lock:
             self._bell.ring()
+
+    def store_part(self, settlement: Settlement) -> bool:
+        """See `Store.store_part`: there is no disk to wait for."""
+        del settlement
+        return False
 
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: nothing is put off."""

@@ -27,6 +27,8 @@ class Keeping:
     _LOCK_RUN: ClassVar[str | None] = None
     """The query that keeps leases of a run from coming, where one may be on its way."""
     _DELETIONS: ClassVar[tuple[str, ...]]
+    _LEFT_OVER: ClassVar[tuple[str, ...]] = ()
+    """Queries that delete what leases have left, whose jobs live on."""
     """The queries that delete jobs with all that is theirs, in order."""
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
@@ -132,6 +134,8 @@ class Keeping:
                 ids = as_json(old)
                 for name in self._DELETIONS:
                     session.run(name, ids=ids)
+            for name in self._LEFT_OVER:
+                session.run(name)
             session.run("prune_suspects")
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)

@@ -135,6 +135,11 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         self._seen = snapshot
         return is_new
 
+    def store_part(self, settlement: Settlement) -> bool:
+        """See `Store.store_part`: nobody waits there while it is written."""
+        del settlement
+        return False
+
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: the server does so by itself."""
         del waited_for

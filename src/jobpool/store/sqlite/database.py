@@ -14,9 +14,9 @@ commit. A file that vanished is not made again: that would be an empty queue.
 
 A checkpoint keeps all writers waiting while it brings what is in the log to the disk a
 second time. Of small rows little is left by then, since many have changed the same
-pages; results are there in full. So `tidy` makes one after each mebibyte of these, in a
-turn of its own, or after four if somebody waits each time, while the usual one comes
-after 16, within somebody's commit.
+pages; results are there in full. So `tidy` makes one after each half mebibyte of these,
+in a turn of its own, or after four mebibytes if somebody waits each time, while the
+usual one comes after 16, within somebody's commit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from jobpool.store.sqlite.place import Identity, identity_of
 from jobpool.store.sqlite.session import Session
 from jobpool.store.sqlite.writers import WritersLock, return_lock, share_lock
 
-BULK_BYTES = 2**20
+BULK_BYTES = 2**19
 """After so much of payloads, results and the like the log is to be emptied."""
 BULK_MAX_BYTES = 2**22
 """After so much, whoever waits: the longer it is put off, the longer it takes."""

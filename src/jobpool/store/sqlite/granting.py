@@ -14,6 +14,7 @@ from jobpool.store.methods.producing import job_rows
 from jobpool.store.methods.session import Session
 from jobpool.store.methods.settling import has_result, success_row
 from jobpool.store.queries import load_queries
+from jobpool.store.sqlite import parts
 
 _NAMES = (
     "kind",
@@ -147,7 +148,7 @@ def store_results(session: Session, accepted: Sequence[Settlement]) -> None:
     rows = []
     for s in filter(has_result, accepted):
         if len(s.result or b"") > ALONE_BYTES:
-            session.run("store_result", id=s.id, result=s.result)
+            parts.store_result(session, s)
         else:
             rows.append((s.id, *blobs.add(s.result)))
     if rows:

@@ -17,6 +17,8 @@ _BULKY = {
     "insert_results": "blobs",
     "record_beats": "blobs",
     "store_result": "result",
+    "store_part": "part",
+    "store_last_part": "result",
 }
 """Statements that store bytes of others, as many as there may be: the parameter's name
 by the statement's."""

@@ -19,7 +19,7 @@ from jobpool.store.methods.operating import Operating
 from jobpool.store.methods.session import Session
 from jobpool.store.methods.settling import Settling
 from jobpool.store.methods.watching import Watching
-from jobpool.store.sqlite import granting
+from jobpool.store.sqlite import granting, parts
 from jobpool.store.sqlite.connecting import check_library
 from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES, Database
 from jobpool.store.sqlite.depth import DepthGuard
@@ -36,9 +36,11 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     _DELETIONS = (
         "delete_payloads",
         "delete_results",
+        "delete_result_parts",
         "delete_attempts",
         "delete_jobs",
     )
+    _LEFT_OVER = ("prune_draft_parts", "prune_drafts")
 
     def __init__(
         self,
@@ -127,6 +129,11 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     def ring(self) -> None:
         """See `Store.ring`."""
         self._bell.ring()
+
+    def store_part(self, settlement: Settlement) -> bool:
+        """See `Store.store_part`."""
+        with self._database.writing() as session:
+            return parts.store_part(session, settlement)
 
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`."""

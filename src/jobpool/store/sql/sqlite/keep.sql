@@ -147,6 +147,34 @@ DELETE FROM jobpool_payloads WHERE job_id IN (SELECT value FROM json_each(:ids))
 -- Of pruned jobs.
 DELETE FROM jobpool_results WHERE job_id IN (SELECT value FROM json_each(:ids))
 
+-- name: delete_result_parts
+-- Of pruned jobs.
+DELETE FROM jobpool_result_parts WHERE job_id IN (SELECT value FROM json_each(:ids))
+
+-- name: prune_draft_parts
+-- Of leases that have ended otherwise.
+DELETE FROM jobpool_result_parts
+WHERE (job_id, token) IN (
+    SELECT d.job_id, d.token
+    FROM jobpool_result_drafts AS d
+    WHERE NOT EXISTS (
+      SELECT 1
+      FROM jobpool_jobs AS j
+      WHERE j.id = d.job_id AND j.token = d.token AND +j.state = 'leased'
+    )
+  )
+
+-- name: prune_drafts
+-- After their parts.
+DELETE FROM jobpool_result_drafts
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM jobpool_jobs AS j
+    WHERE j.id = jobpool_result_drafts.job_id
+      AND j.token = jobpool_result_drafts.token
+      AND +j.state = 'leased'
+  )
+
 -- name: delete_attempts
 -- Of pruned jobs.
 DELETE FROM jobpool_attempts WHERE job_id IN (SELECT value FROM json_each(:ids))

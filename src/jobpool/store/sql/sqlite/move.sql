@@ -68,12 +68,18 @@ FROM (
     SELECT
       j.id,
       coalesce(length(p.payload), 0)
-      + coalesce(length(r.result), 0)
+      + coalesce(
+        (
+          SELECT length(w.result)
+          FROM jobpool_whole_results AS w
+          WHERE w.job_id = j.id
+        ),
+        0
+      )
       + coalesce(length(j.checkpoint), 0)
       + coalesce(length(j.progress), 0) AS bytes
     FROM jobpool_jobs AS j
     LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
-    LEFT JOIN jobpool_results AS r ON r.job_id = j.id
     WHERE j.id > :after
     ORDER BY j.id
     LIMIT :limit
@@ -90,10 +96,10 @@ SELECT
   j.created_at_ms, j.run_at_ms, j.expires_at_ms, j.finished_at_ms,
   j.completed_token, j.slot, j.started_at_ms, j.last_heartbeat_at_ms, j.outcome,
   j.reason, j.error_class, j.error, j.duration_s, j.cpu_s, j.peak_rss_bytes,
-  j.progress, j.checkpoint, r.result
+  j.progress, j.checkpoint,
+  (SELECT w.result FROM jobpool_whole_results AS w WHERE w.job_id = j.id) AS result
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
-LEFT JOIN jobpool_results AS r ON r.job_id = j.id
 WHERE j.id > :after AND j.id <= :last
 ORDER BY j.id
 

@@ -115,6 +115,43 @@ RETURNING +id
 -- One job's result, unless it is null: it is copied less often than in insert_results.
 INSERT OR REPLACE INTO jobpool_results (job_id, result) VALUES (:id, :result)
 
+-- name: draft_parts
+-- How many parts of a result there are under a lease.
+SELECT parts FROM jobpool_result_drafts WHERE token = :token
+
+-- name: encoding
+PRAGMA encoding
+
+-- name: store_part
+-- Of the result that a lease is about to end with; no row: it is over already.
+INSERT OR REPLACE INTO jobpool_result_parts (job_id, token, place, part)
+SELECT id, token, :place, :part
+FROM jobpool_jobs
+WHERE id = :id AND token = :token AND +state = 'leased'
+
+-- name: note_draft
+-- So many parts are there now.
+INSERT OR REPLACE INTO jobpool_result_drafts (token, job_id, parts)
+VALUES (:token, :id, :parts)
+
+-- name: end_draft
+-- No row: there are not as many parts.
+DELETE FROM jobpool_result_drafts
+WHERE token = :token AND job_id = :id AND parts = :parts
+
+-- name: store_last_part
+-- The others are there.
+INSERT OR REPLACE INTO jobpool_results (job_id, result, parts_token)
+VALUES (:id, :result, :token)
+
+-- name: drop_draft
+-- The result is stored in one piece after all.
+DELETE FROM jobpool_result_drafts WHERE token = :token
+
+-- name: drop_draft_parts
+-- With it.
+DELETE FROM jobpool_result_parts WHERE job_id = :id AND token = :token
+
 -- name: insert_attempts
 -- Before settle_jobs, while the jobs still say who held them.
 INSERT INTO jobpool_attempts (
