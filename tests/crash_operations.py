@@ -38,6 +38,7 @@ from jobpool.sandbox.rundirectory import remove_run
 from jobpool.store.queries import load_migrations
 from jobpool.store.sqlite import giving
 from jobpool.store.sqlite.database import BULK_BYTES
+from jobpool.store.sqlite.parts import PART_BYTES
 from jobpool.supervisor.losses import reclaim
 from storing import (
     ManualClock,
@@ -51,6 +52,7 @@ from storing import (
 )
 
 KNOWN = {"cpu": ("shop.thumbnail",)}
+_NEWEST = len(load_migrations("sqlite"))
 _AT_ONCE = Retention(**{f"{state}_s": 0.0 for state in ("succeeded", "dead")})
 
 
@@ -155,6 +157,15 @@ def _prune(limit):
     return lambda store, _given: store.prune(_AT_ONCE, limit)
 
 
+def _in_parts(one):
+    """Return the end of a lease with a result of two parts and a last one."""
+    return succeeded(one, b'"' + b"xy" * PART_BYTES + b'"')
+
+
+def _store_part(store, leases):
+    return store.store_part(_in_parts(leases[0]))
+
+
 def _look(store, _given):
     return store.stats()
 
@@ -198,17 +209,18 @@ def crashed(name, kills_at):
 
 
 OPERATIONS = {
-    "create": Operation(
-        nothing,
+    "create": Operation(nothing, (_look,), opens=True, versions=tuple(range(_NEWEST))),
+    "migrate-1": Operation(
+        lambda at: make_version(at, 1),
         (_look,),
         opens=True,
-        versions=tuple(range(len(load_migrations("sqlite")) + 1)),
+        versions=tuple(range(1, _NEWEST)),
     ),
-    "migrate-1": Operation(
-        lambda at: make_version(at, 1), (_look,), opens=True, versions=(1, 2, 3)
-    ),
-    "migrate-2": Operation(
-        lambda at: make_version(at, 2), (_look,), opens=True, versions=(2, 3)
+    "migrate-4": Operation(
+        lambda at: make_version(at, 4),
+        (_look,),
+        opens=True,
+        versions=tuple(range(4, _NEWEST)),
     ),
     "open": Operation(some, (_look,), opens=True),
     "enqueue": Operation(empty, SINGLE),
@@ -228,6 +240,19 @@ OPERATIONS = {
             lambda store, leases: store.settle([succeeded(leases[5])]),
             _settle_all,
             lambda store, leases: store.settle([ended(leases[6])]),
+        ),
+    ),
+    "result-parts": Operation(
+        leased,
+        (
+            _store_part,
+            _store_part,
+            lambda store, leases: store.settle([_in_parts(leases[0])]),
+            lambda store, leases: store.store_part(_in_parts(leases[1])),
+            lambda store, leases: store.settle([_in_parts(leases[1])]),
+            lambda store, leases: store.store_part(_in_parts(leases[2])),
+            lambda store, leases: store.settle([handed_back(leases[2])]),
+            _prune(1),
         ),
     ),
     "group-commit": Operation(leased, (_group_commit,)),

@@ -12,6 +12,7 @@ from jobpool.errors import ConfigError, StoreRefused
 from jobpool.store import moving, open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite.giving import Source
+from jobpool.store.sqlite.parts import PART_BYTES
 from postgres_server import server
 from storing import begin_run, ended, kind_record, lease_one, new_job, succeeded
 
@@ -94,6 +95,19 @@ def test_every_value_arrives(source, source_url, target_url, open_target):
     assert everything(target) == everything(source)
     assert (target.paused(), target.kinds()) == (source.paused(), source.kinds())
     assert moved.jobs == len(everything(source)) == sum(moved.states.values())
+
+
+def test_a_result_in_parts_arrives(source, source_url, target_url, open_target):
+    """As it was returned."""
+    begin_run(source)
+    (one,) = source.enqueue([new_job()])
+    end = succeeded(lease_one(source), b'"' + b"xy" * PART_BYTES + b'"')
+    while source.store_part(end):
+        pass
+    source.settle([end])
+    source.end_run("run-1")
+    moving.move(source_url, target_url)
+    assert open_target().get(one.id).result == end.result
 
 
 def test_what_is_dangerous_stays_known(source, source_url, target_url, open_target):

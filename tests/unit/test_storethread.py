@@ -292,6 +292,57 @@ def test_beside_small_ends_a_few_that_are_hardly_large_are_written_together() ->
     rig.thread.close(PATIENCE_S)
 
 
+def test_beside_small_ends_a_large_one_is_written_in_parts(rig: Rig) -> None:
+    """Each lets what has come meanwhile have its turn; its end is settled last."""
+    rig.store.parts_left = 2
+    settled_before: list[int] = []
+    store_part = rig.store.store_part
+
+    def note(settlement: Settlement) -> bool:
+        settled_before.append(len(rig.store.settled))
+        rig.settle(10 + len(settled_before))
+        return store_part(settlement)
+
+    rig.store.store_part = note
+    with rig.thread._changed:
+        rig.settle(1)
+        rig.settle(2, result=b"x" * (SMALL_BYTES + 1))
+    rig.wait_settled(5)
+    assert rig.store.parts == [2, 2]
+    assert settled_before == [1, 2, 3]
+    assert [s.token for s in rig.store.settled] == [1, 11, 12, 2, 13]
+
+
+def test_where_there_are_no_small_ends_a_large_one_stays_whole() -> None:
+    """Nobody would have the turns between its parts."""
+    clock = ManualClock()
+    rig = Rig(clock)
+    rig.store.parts_left = 1
+    clock.advance(2 * QUIET_S)
+    rig.settle(1, result=b"x" * (SMALL_BYTES + 1))
+    rig.wait_settled(1)
+    assert rig.store.parts == []
+    rig.thread.close(PATIENCE_S)
+
+
+def test_a_part_that_could_not_be_stored_is_stored_again(rig: Rig) -> None:
+    """The store is left alone for a while; then its end is written as ever."""
+    store_part, failures = rig.store.store_part, [StoreUnavailable("the disk is full")]
+
+    def fail_once(settlement: Settlement) -> bool:
+        if failures:
+            raise failures.pop()
+        return store_part(settlement)
+
+    rig.store.store_part, rig.store.parts_left = fail_once, 1
+    with rig.thread._changed:
+        rig.settle(1)
+        rig.settle(2, result=b"x" * (SMALL_BYTES + 1))
+    rig.wait_settled(2)
+    assert rig.store.parts == [2]
+    assert len(rig.of(ev.StoreTrouble)) == len(rig.of(ev.StoreBack)) == 1
+
+
 def test_it_is_said_which_large_ends_are_answered_for(rig: Rig) -> None:
     """Their pools wait for that, but not for one that somebody's transaction holds."""
     rig.store.receipts = {

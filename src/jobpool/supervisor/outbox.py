@@ -3,8 +3,9 @@
 Theory of operation. A settlement leaves the outbox when the store has given a receipt
 for it. One whose job is held by somebody's open transaction is tried again shortly,
 apart from the others. Large ones have a commit of their own, after that of the small
-ones, and so few of them in one turn that nobody who comes meanwhile waits for all;
-unless they become too many, because no jobs may be leased before these are settled.
+ones, and so few of them in one turn (or a part of one, see `Store.store_part`) that
+nobody who comes meanwhile waits for all; unless they become too many, because no jobs
+may be leased before these are settled.
 (`bulk` sees to it that they seldom do.)
 When the answer to a commit was lost, everything that was in it is in doubt: the
 settlements are sent once more (a stale receipt then means that the first time counted),
