@@ -11,7 +11,7 @@ from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.store import open_store
 from jobpool.store.records import Receipt
-from jobpool.store.sqlite.parts import PART_BYTES
+from jobpool.store.sqlite.parts import PART_BYTES, WHOLE_MAX_BYTES
 from storing import begin_run, lease, new_job
 
 KEEP = Retention()
@@ -76,15 +76,25 @@ def left(path):
 
 
 @pytest.mark.parametrize("last_bytes", ENDS)
-@pytest.mark.parametrize("ahead", [0, 1, 11])
+@pytest.mark.parametrize("ahead", [2, 3, 11])
 def test_a_result_is_as_it_was_returned(store, path, one, ahead, last_bytes):
     """However many parts it has, and wherever a part cuts a character in two."""
-    end = ending(one, text(max(2, ahead * PART_BYTES + last_bytes)))
+    end = ending(one, text(ahead * PART_BYTES + last_bytes))
     assert all_parts(store, end) == ahead
     assert store.get(one.id).state is JobState.LEASED
     assert store.settle([end]) == [Receipt.ACCEPTED]
     assert store.get(one.id).result == end.result
     assert left(path) == (ahead, 0)
+
+
+@pytest.mark.parametrize("size", [2, WHOLE_MAX_BYTES - 1, WHOLE_MAX_BYTES])
+def test_what_is_not_large_enough_stays_whole(store, path, one, size):
+    """Its commit keeps nobody waiting for long."""
+    end = ending(one, text(size))
+    assert all_parts(store, end) == 0
+    store.settle([end])
+    assert store.get(one.id).result == end.result
+    assert left(path) == (0, 0)
 
 
 def test_parts_are_laid_end_to_end_in_their_order(store, path, one):

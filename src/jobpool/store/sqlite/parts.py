@@ -18,6 +18,8 @@ from jobpool.store.methods.settling import has_result
 
 PART_BYTES = 2**17
 """A commit of so much takes little longer than one of a few rows."""
+WHOLE_MAX_BYTES = 2 * PART_BYTES
+"""No more than that is not worth the commits."""
 
 
 def store_part(session: Session, settlement: Settlement) -> bool:
@@ -59,5 +61,7 @@ def store_result(session: Session, settlement: Settlement) -> None:
 
 
 def _parts_ahead(result: bytes) -> int:
-    """Return in how many parts a result can come before its last one."""
-    return max(0, len(result) - 1) // PART_BYTES
+    """Return in how many parts a result comes before its last one, if it is large."""
+    if len(result) <= WHOLE_MAX_BYTES:
+        return 0
+    return (len(result) - 1) // PART_BYTES

@@ -120,6 +120,7 @@ INSERT OR REPLACE INTO jobpool_results (job_id, result) VALUES (:id, :result)
 SELECT parts FROM jobpool_result_drafts WHERE token = :token
 
 -- name: encoding
+-- Of texts, in this file.
 PRAGMA encoding
 
 -- name: store_part
