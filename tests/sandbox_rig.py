@@ -129,7 +129,7 @@ class Rig:
         """Send a job and its ticket."""
         job = self.job(kind, argument, **changes)
         child.send(job)
-        child.issue_tickets([job])
+        child.issue_tickets([job.seq])
         return job
 
     def run(self, child, kind, argument=None, **changes):

@@ -31,7 +31,7 @@ def test_result_comes_back_with_its_figures(rig, child):
     """A result is what the handler returned, with figures of its attempt."""
     job = rig.job("echo", {"a": [1, "ü"]})
     child.send(job)
-    child.issue_tickets([job])
+    child.issue_tickets([job.seq])
     done = rig.message(child)
     assert (done.seq, done.token, done.ok) == (job.seq, job.token, True)
     assert json.loads(done.result) == {"a": [1, "ü"]}

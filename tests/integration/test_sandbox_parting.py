@@ -76,7 +76,7 @@ def test_nothing_more_begins_in_it(rig, child):
     first, second = rig.job("change", "umask"), rig.job("echo", 1)
     child.send(first)
     child.send(second)
-    child.issue_tickets([first, second])
+    child.issue_tickets([first.seq, second.seq])
     assert rig.message(child).seq == first.seq
     assert not select.select([child], [], [], 0.2)[0]
     assert child.recall() == [second.seq]

@@ -30,10 +30,10 @@ def killer(gate: str):
 
 @jobs.job("cpu", kind="hider")
 def hider():
-    for fd in range(3, 64):
+    for fd in os.listdir("/proc/self/fd"):
         try:
             if "/mark." in os.readlink(f"/proc/self/fd/{fd}"):
-                os.ftruncate(fd, 0)
+                os.ftruncate(int(fd), 0)
         except FileNotFoundError:
             continue
     os.kill(os.getppid(), signal.SIGKILL)

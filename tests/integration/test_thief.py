@@ -18,7 +18,6 @@ from waiting import wait_until
 APP = """
 import sys
 from jobpool.sandbox.frames import Done, encode
-from jobpool.sandbox.tickets import pack
 
 
 def own_job():
@@ -71,7 +70,7 @@ def robber():
                 os.write(int(name), said)
     while True:
         try:
-            os.read(own, 16)
+            os.read(own, 8)
         except BlockingIOError:
             time.sleep(0.001)
         else:
@@ -82,7 +81,7 @@ def robber():
 def returns():
     witness()
     (own,) = tickets()
-    (ticket,) = pack([own_job()])
+    ticket = own_job().seq.to_bytes(8, "little")
     for way in (lambda: os.open(f"/proc/self/fd/{own}", os.O_WRONLY), lambda: own):
         try:
             os.write(way(), ticket)

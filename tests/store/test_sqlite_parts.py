@@ -5,10 +5,12 @@ from contextlib import closing, suppress
 
 import pytest
 
+from jobpool.client.results import decode_plain
 from jobpool.core.job import JobState, Settlement
 from jobpool.core.lifecycle import hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
+from jobpool.errors import StoreError
 from jobpool.store import open_store
 from jobpool.store.records import Receipt
 from jobpool.store.sqlite.parts import PART_BYTES, WHOLE_MAX_BYTES
@@ -174,6 +176,29 @@ def test_a_pruned_job_leaves_no_part(store, path, one):
     store.settle([end])
     assert store.prune(Retention(succeeded_s=-1.0)) == 1
     assert left(path) == (0, 0)
+
+
+def test_who_knows_of_no_parts_deletes_them_with_their_result(store, path, one):
+    """A supervisor of an older jobpool may prune while a newer one works."""
+    end = ending(one, text(3 * PART_BYTES))
+    all_parts(store, end)
+    store.settle([end])
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        old.execute("DELETE FROM jobpool_results WHERE job_id = ?", [one.id])
+    assert left(path) == (0, 0)
+
+
+@pytest.mark.parametrize("which", ["place = 1", "1"])
+def test_a_result_that_lacks_a_part_is_no_other_result(store, path, one, which):
+    """It can be read no more, which is said; it is not a shorter one, nor null."""
+    end = ending(one, text(3 * PART_BYTES))
+    all_parts(store, end)
+    store.settle([end])
+    with closing(sqlite3.connect(path, isolation_level=None)) as hand:
+        hand.execute(f"DELETE FROM jobpool_result_parts WHERE {which}")  # noqa: S608 - ours
+    assert store.get(one.id).result == b""
+    with pytest.raises(StoreError, match="is not JSON"):
+        decode_plain(store.get(one.id).result)
 
 
 def test_a_failed_commit_of_a_part_loses_none(store, one):

@@ -42,12 +42,12 @@ from jobpool.sandbox.frames import (
 )
 from jobpool.sandbox.link import Link
 from jobpool.sandbox.marks import Marks
+from jobpool.sandbox.ownfds import out_of_reach
 from jobpool.sandbox.parting import Parting, Restored
 from jobpool.sandbox.readable import needed_paths
 from jobpool.sandbox.report import failed, raised
 from jobpool.sandbox.reset import Baseline
 from jobpool.sandbox.softmemory import SoftMemoryGuard
-from jobpool.sandbox.tickets import Tickets
 from jobpool.sandbox.tree import become_subreaper
 from jobpool.sandbox.usage import Usage
 
@@ -95,13 +95,13 @@ def child_main(fds: ChildFds, inherited: Inheritance) -> NoReturn:
 def _live(fds: ChildFds, inherited: Inheritance) -> int:
     confine.close_fds(inherited.ours)
     os.setsid()
+    fds = ChildFds(*map(out_of_reach, fds))
     confine.redirect(fds.output)
-    marks = Marks(fds.mark)
-    link = Link(socket(fileno=fds.socket), Tickets(fds.ticket, marks))
+    link = Link(socket(fileno=fds.socket), fds.ticket)
     go = link.wait_for_go()
     if go is None:
         return 0  # the supervisor died before it knew us
-    child = Child(fds, link, marks, go)
+    child = Child(fds, link, go)
     try:
         application = child.set_up(inherited)
     except BaseException as exc:  # noqa: BLE001 - hooks and imports are the user's
@@ -127,11 +127,10 @@ class Child:
     Args:
         fds: its own descriptors.
         link: its way to the supervisor.
-        marks: of its slot.
         go: who it is.
     """
 
-    def __init__(self, fds: ChildFds, link: Link, marks: Marks, go: Go) -> None:
+    def __init__(self, fds: ChildFds, link: Link, go: Go) -> None:
         self._fds = fds
         self._link = link
         self._go = go
@@ -139,7 +138,7 @@ class Child:
         self._pid = os.getpid()
         self._soft_from_s: float | None = None
         self._soft_memory = SoftMemoryGuard()
-        self._marks = marks
+        self._marks = Marks(fds.mark)
         self._usage = Usage()
         self._has_looked = True
         """More than a glance was taken since the last `Done`."""
@@ -195,7 +194,6 @@ class Child:
                 return  # the supervisor is gone; the mark says that we had it
             if done.surprise or self._go.is_for_one:
                 self._await_end()
-        self._marks.renew()  # a ticket may be taken whose job never came
 
     def _await_end(self) -> None:
         """Begin nothing more in this process: the supervisor replaces it."""

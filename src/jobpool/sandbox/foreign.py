@@ -17,6 +17,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
 from typing import Any
 
+from jobpool.sandbox.ownfds import open_own
+
 _SUFFIXES = tuple(EXTENSION_SUFFIXES)
 _OWN_EXTENSIONS = os.path.join(  # noqa: PTH118 - a str here
     sys.base_exec_prefix,
@@ -78,7 +80,7 @@ class Foreign:
     """What such code could change, as it is now, to be compared with later."""
 
     def __init__(self) -> None:
-        self._status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        self._status = open_own("/proc/self/status", os.O_RDONLY)
         self._timers = _open_timers()
         # An ordinary user only leaves one by getting rights, which are seen.
         self._places = _places() if os.geteuid() == 0 else []
@@ -134,7 +136,7 @@ class Foreign:
 def _open_timers() -> int:
     """Return a descriptor of the list of POSIX timers, -1 where there is none."""
     try:
-        return os.open("/proc/self/timers", os.O_RDONLY | os.O_CLOEXEC)
+        return open_own("/proc/self/timers", os.O_RDONLY)
     except OSError:
         return -1
 

@@ -1,7 +1,11 @@
 """A child's ends of the socket and of the tickets' way.
 
 Theory of operation. The supervisor may send jobs ahead. A job may begin only when
-this side has its ticket (`tickets`).
+this side has read its ticket, eight bytes with its sequence number, from a socket
+that the supervisor can read as well: whoever reads a ticket has it alone, so that
+the supervisor can recall what has not begun, and knows exactly what had begun when
+the child dies. Nobody on this side can put one there. Both read without blocking
+(they share one end), in multiples of eight bytes, and so never half a ticket.
 
 A frame must be sent or taken whole: a signal handler of the user's that raises in
 the middle would tear the stream. Signals are therefore blocked meanwhile, but never
@@ -17,6 +21,7 @@ must never speak in the child's name.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections import deque
@@ -39,8 +44,8 @@ from jobpool.sandbox.frames import (
     encode,
     prepared,
 )
-from jobpool.sandbox.tickets import Tickets
 
+TICKET_BYTES = 8
 _DEFERRED = frozenset(signal.valid_signals()) - {
     signal.SIGUSR2,  # the fault handler's, which only writes the stacks
     signal.SIGSEGV,
@@ -73,7 +78,7 @@ class Link:
         ended: the supervisor is gone.
     """
 
-    def __init__(self, connection: socket, tickets: Tickets) -> None:
+    def __init__(self, connection: socket, ticket_fd: int) -> None:
         self.lock = threading.RLock()
         self.draining = False
         self.retiring = False
@@ -81,13 +86,13 @@ class Link:
         self.go: Go | None = None
         self._abandoned = False
         self._socket = connection
-        self._tickets = tickets
+        self._ticket_fd = ticket_fd
         self._jobs: deque[RunJob] = deque()
         self._answers: dict[int, Answer] = {}
         self._decoder = Decoder(ToChild)
         self._poll = poll()
         self._poll.register(connection, POLLIN)
-        self._poll.register(tickets, POLLIN)
+        self._poll.register(ticket_fd, POLLIN)
         self._incoming = poll()
         self._incoming.register(connection, POLLIN)
 
@@ -97,7 +102,7 @@ class Link:
             return  # a copy's copy: the numbers may be somebody else's by now
         self._abandoned = self.ended = True
         self.lock = threading.RLock()  # a thread of the original may have held it
-        close_fds((self._socket.detach(), self._tickets.fileno()))
+        close_fds((self._socket.detach(), self._ticket_fd))
 
     def send(self, message: Any) -> None:
         """Send a message, waiting for room if there is none.
@@ -126,12 +131,10 @@ class Link:
             rest: what is to be done before it waits.
         """
         while not (self.ended or self.retiring):
-            ticket = self._tickets.take()
+            ticket = self._take_ticket()
             if ticket is not None:
                 return self._job(ticket)
-            if self._tickets.ended:
-                self.ended = True
-            else:
+            if not self.ended:  # the tickets' end tells it as well
                 rest()
                 self._wait_for_work()
         return None
@@ -172,9 +175,19 @@ class Link:
             case Go():
                 self.go = message
 
+    def _take_ticket(self) -> int | None:
+        try:
+            ticket = os.read(self._ticket_fd, TICKET_BYTES)
+        except BlockingIOError:
+            return None
+        if not ticket:
+            self.ended = True
+            return None
+        return int.from_bytes(ticket, "little")
+
     def _wait_for_work(self) -> None:
         for fd, _events in self._poll.poll():
-            if fd != self._tickets.fileno():
+            if fd != self._ticket_fd:
                 self.take_in()
 
     def _job(self, ticket: int) -> RunJob | None:

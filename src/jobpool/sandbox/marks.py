@@ -11,19 +11,20 @@ never used twice, so that an old one means nothing to anybody later. Fewer than 
 attempts of a slot can be unsettled at once: no more than its pool may hold
 (`pool.HELD_MAX`), and those whose large ends the outbox puts off (`LARGE_MAX`).
 
-Theory of operation. The child maps the file, and the kernel writes the marks there
-while it hands out the tickets (`tickets`). A handler may truncate the file, or put
-another one in the place of its descriptor. The child keeps a copy of the ring,
-therefore, and compares the file with it when it looks after its attempts: what a
-handler did to the file is undone there, and what cannot be written is met there, when
-no job can be blamed for it. Nothing here touches the mapping itself: where a page is
-gone, or cannot be had, the kernel says so, but whoever touches it would be killed.
+Theory of operation. A handler shares the child's descriptors and may truncate the
+file or put another one in its place. The child keeps a copy of the ring, therefore,
+and compares the file with it when it looks after its attempts: what a handler did to
+the file is undone there, and what cannot be written is met there, when no job can be
+blamed for it. No other file gets the number of its descriptor meanwhile (`ownfds`).
+
+It is not mapped: touching a page that is gone would kill the child. Nor may the kernel
+put a mark there while it hands out the ticket, which would be quicker: it might wait
+for the disk with the tickets' socket locked, and the supervisor with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import stat
 import struct
@@ -68,12 +69,8 @@ class Marks:
     Args:
         fd: the mark file.
 
-    Attributes:
-        place: where the kernel is to put the next mark, that of the oldest one. It is
-            not to be touched otherwise.
-
     Raises:
-        OSError: it cannot be read or mapped.
+        OSError: it cannot be read.
     """
 
     def __init__(self, fd: int) -> None:
@@ -83,15 +80,20 @@ class Marks:
         self._ring = bytearray(os.pread(fd, MARK_BYTES, 0).ljust(MARK_BYTES, b"\0"))
         words = _RING.unpack_from(self._ring)
         self._at = words.index(min(words)) * MARK.size  # go on at the oldest
-        self._mapped = memoryview(mmap.mmap(fd, MARK_BYTES))
-        self.place = self._mapped[self._at : self._at + MARK.size]
 
     def begin(self, token: int) -> None:
-        """Note what the kernel has put into its place, where it could."""
-        at = self._at
-        MARK.pack_into(self._ring, at, token)
-        self._at = at = (at + MARK.size) % MARK_BYTES
-        self.place = self._mapped[at : at + MARK.size]
+        """Mark that an attempt begins, in the place of the oldest mark.
+
+        A failure is not told here, where the job would be blamed for it: `renew` meets
+        it again. Until then the attempt counts as not begun if all is killed at once.
+        """
+        at, mark = self._at, MARK.pack(token)
+        self._ring[at : at + MARK.size] = mark
+        try:  # noqa: SIM105 - half the time
+            os.pwrite(self._fd, mark, at)
+        except OSError:
+            pass
+        self._at = (at + MARK.size) % MARK_BYTES
 
     def renew(self) -> str:
         """Undo what a handler did to the file.
@@ -106,8 +108,8 @@ class Marks:
                 return "its descriptor is another file's now"
             if status.st_size > MARK_BYTES:
                 os.ftruncate(self._fd, MARK_BYTES)
-            # To read it is cheaper than to write it. A mark that could not be
-            # written is missing here.
+            # To read it is cheaper than to write it. What `begin` could not
+            # write is missing here, and is met again.
             if os.pread(self._fd, MARK_BYTES, 0) != self._ring:
                 os.pwrite(self._fd, self._ring, 0)
         except OSError as exc:

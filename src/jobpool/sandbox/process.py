@@ -30,7 +30,8 @@ from jobpool.sandbox.bounds import bound_data
 from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
 from jobpool.sandbox.cgroup import ChildGroup
 from jobpool.sandbox.enclosure import Ending, pin_job, read_ending
-from jobpool.sandbox.frames import Decoder, FromChild, RunJob, encode
+from jobpool.sandbox.frames import Decoder, FromChild, encode
+from jobpool.sandbox.link import TICKET_BYTES
 from jobpool.sandbox.marks import open_marks
 from jobpool.sandbox.procfs import (
     catches,
@@ -38,11 +39,10 @@ from jobpool.sandbox.procfs import (
     process_start_time,
     statm_bytes,
 )
-from jobpool.sandbox.tickets import pack, seqs_in
 from jobpool.sandbox.tree import kill_tree, send_signal
 from jobpool.sandbox.verdict import Exit
 
-TICKETS_AT_ONCE = 256
+TICKETS_AT_ONCE = 512
 """So many tickets go or stay as one: their socket takes a page as a whole."""
 HURRY_NICE = -10
 """Of a child that is to die: as the loop's own (`supervisor.priority`)."""
@@ -291,13 +291,13 @@ class ChildProcess:
 
     # -- tickets -------------------------------------------------------------------
 
-    def issue_tickets(self, jobs: Iterable[RunJob]) -> None:
+    def issue_tickets(self, seqs: Iterable[int]) -> None:
         """Allow the child to begin these jobs, which were sent before, in order.
 
         Raises:
             OSError: hundreds are out already, or a handler has shut their way.
         """
-        tickets = pack(jobs)
+        tickets = [seq.to_bytes(TICKET_BYTES, "little") for seq in seqs]
         for first in range(0, len(tickets), TICKETS_AT_ONCE):
             part = tickets[first : first + TICKETS_AT_ONCE]
             self._tickets.send(b"".join(part), socket.MSG_DONTWAIT)
@@ -315,7 +315,10 @@ class ChildProcess:
                 return seqs
             if not tickets:
                 return seqs  # a handler has shut it
-            seqs += seqs_in(tickets)
+            seqs += (
+                int.from_bytes(tickets[at : at + TICKET_BYTES], "little")
+                for at in range(0, len(tickets), TICKET_BYTES)
+            )
 
     # -- memory --------------------------------------------------------------------
 

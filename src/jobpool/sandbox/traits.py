@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from jobpool.sandbox.bounds import is_signed
+from jobpool.sandbox.ownfds import open_own
 
 _DESCRIPTORS_MORE_MAX = 64
 """Some growth is caches that fill; more is a leak."""
@@ -75,7 +76,7 @@ class Traits:
         self._finders = list(sys.meta_path)
         self._modules = len(sys.modules)
         self._priority = os.getpriority(os.PRIO_PROCESS, 0)
-        self._fds = os.open("/proc/self/fd", os.O_RDONLY | os.O_CLOEXEC)
+        self._fds = open_own("/proc/self/fd", os.O_RDONLY)
         self._data = resource.getrlimit(resource.RLIMIT_DATA)
         self._adopts = ctypes.c_int()
         self._adopts_ref = ctypes.byref(self._adopts)

@@ -10,6 +10,7 @@ import os
 import resource
 from typing import NamedTuple
 
+from jobpool.sandbox.ownfds import open_own
 from jobpool.sandbox.procfs import statm_bytes
 
 _STATM_BYTES = 128
@@ -34,7 +35,7 @@ class Usage:
     """Measures this process."""
 
     def __init__(self) -> None:
-        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._statm = open_own("/proc/self/statm", os.O_RDONLY)
         self._peak_reset = _open_peak_reset()
         self._cpu_s = self._below_cpu_s = 0.0
 
@@ -74,6 +75,6 @@ class Usage:
 def _open_peak_reset() -> int:
     """Return a descriptor of clear_refs, -1 where the kernel has none."""
     try:
-        return os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+        return open_own("/proc/self/clear_refs", os.O_WRONLY)
     except OSError:
         return -1

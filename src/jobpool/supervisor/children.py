@@ -181,16 +181,15 @@ class Children:
 
     def assign(self, number: int, frames: Sequence[RunJob]) -> None:
         """Send jobs and their tickets."""
-        process = self._process(number)
+        process, seqs = self._process(number), [frame.seq for frame in frames]
         if process is None:
-            self._buried[number] += [frame.seq for frame in frames]
+            self._buried[number] += seqs
             return
         self.send(number, *frames)
         try:
-            process.issue_tickets(frames)
+            process.issue_tickets(seqs)
         except OSError as exc:
-            left = self._without_ticket.setdefault(number, [])
-            left += [frame.seq for frame in frames]
+            self._without_ticket.setdefault(number, []).extend(seqs)
             self._reactor.feed(m.FrameBroken(number, f"its tickets back: {exc}"))
 
     def send(self, number: int, *frames: ToChild) -> None:

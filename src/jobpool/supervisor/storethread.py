@@ -240,6 +240,7 @@ class StoreThread(threading.Thread):
         """Write what nobody waits for; only a part, if others may come meanwhile."""
         try:
             if self._outbox.is_hurried and store.store_part(apart[0]):
+                self._well()
                 return
         except StoreError as exc:
             self._failed(Inbox(), [], exc)

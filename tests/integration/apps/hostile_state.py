@@ -135,26 +135,27 @@ def _late(act):
     threading.Thread(target=lambda: (time.sleep(0.004), act())).start()
 
 
-def _fds_of(part):
-    """Yield this process's descriptors of a file whose name has a part."""
+def _fd_of(part):
+    """Return this process's descriptor of a file whose name has a part."""
     for name in os.listdir("/proc/self/fd"):
         try:
             if part in os.readlink(f"/proc/self/fd/{name}"):
-                yield int(name)
+                return int(name)
         except FileNotFoundError:
             continue
+    raise LookupError(part)
 
 
 def harm_marks(how):
-    for fd in _fds_of("/mark."):
-        if how == "truncate":
-            os.ftruncate(fd, 0)
-        elif how == "grow":
-            os.ftruncate(fd, 1 << 30)
-        elif how == "close":
-            os.close(fd)
-        else:
-            os.dup2(os.open(how, os.O_RDWR), fd)
+    fd = _fd_of("/mark.")
+    if how == "truncate":
+        os.ftruncate(fd, 0)
+    elif how == "grow":
+        os.ftruncate(fd, 1 << 30)
+    elif how == "close":
+        os.close(fd)
+    else:
+        os.dup2(os.open(how, os.O_RDWR), fd)
 
 
 def change_for_good(what):
@@ -302,6 +303,15 @@ def keep_memory(mebibytes):
     KEPT[:] = [b"x" * (mebibytes << 20)] if mebibytes else []
 
 
+def close_and_open(told):
+    """Close what there is, as daemons do, and keep files of one's own open."""
+    os.closerange(3, told["up_to"])
+    for name in told["names"]:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+        os.write(fd, b"a user's data")
+        KEPT.append(fd)
+
+
 class _Closes:
     close = os.close
 
@@ -330,4 +340,5 @@ HANDLERS = (
     slip_past_notes,
     ask_about_functions,
     keep_memory,
+    close_and_open,
 )

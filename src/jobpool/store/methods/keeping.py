@@ -27,9 +27,9 @@ class Keeping:
     _LOCK_RUN: ClassVar[str | None] = None
     """The query that keeps leases of a run from coming, where one may be on its way."""
     _DELETIONS: ClassVar[tuple[str, ...]]
+    """The queries that delete jobs with all that is theirs, in order."""
     _LEFT_OVER: ClassVar[tuple[str, ...]] = ()
     """Queries that delete what leases have left, whose jobs live on."""
-    """The queries that delete jobs with all that is theirs, in order."""
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
         """See `Store.begin_run`."""

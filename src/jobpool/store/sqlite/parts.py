@@ -19,7 +19,7 @@ from jobpool.store.methods.settling import has_result
 PART_BYTES = 2**17
 """A commit of so much takes little longer than one of a few rows."""
 WHOLE_MAX_BYTES = 2 * PART_BYTES
-"""No more than that is not worth the commits."""
+"""A result that takes no more stays in one piece: parts would take more commits."""
 
 
 def store_part(session: Session, settlement: Settlement) -> bool:
@@ -53,7 +53,9 @@ def store_result(session: Session, settlement: Settlement) -> None:
     if parts := _parts_ahead(result):
         if session.run("end_draft", id=job_id, token=token, parts=parts):
             last = result[parts * PART_BYTES :]
-            session.run("store_last_part", id=job_id, token=token, result=last)
+            session.run(
+                "store_last_part", id=job_id, token=token, parts=parts, result=last
+            )
             return
         if session.run("drop_draft", token=token):
             session.run("drop_draft_parts", id=job_id, token=token)

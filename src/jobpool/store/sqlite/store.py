@@ -36,7 +36,6 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     _DELETIONS = (
         "delete_payloads",
         "delete_results",
-        "delete_result_parts",
         "delete_attempts",
         "delete_jobs",
     )

@@ -142,8 +142,8 @@ WHERE token = :token AND job_id = :id AND parts = :parts
 
 -- name: store_last_part
 -- The others are there.
-INSERT OR REPLACE INTO jobpool_results (job_id, result, parts_token)
-VALUES (:id, :result, :token)
+INSERT OR REPLACE INTO jobpool_results (job_id, result, parts_token, parts)
+VALUES (:id, :result, :token, :parts)
 
 -- name: drop_draft
 -- The result is stored in one piece after all.

@@ -16,15 +16,30 @@ CREATE TABLE jobpool_result_drafts (
   parts INTEGER NOT NULL
 );
 
--- Of a result with parts: whose they are; the row has its last one. NULL: it has all.
+-- Of a result with parts: whose they are, and how many; the row has the last one, which
+-- is not among them. NULL: it has all.
 ALTER TABLE jobpool_results ADD COLUMN parts_token INTEGER;
+ALTER TABLE jobpool_results ADD COLUMN parts INTEGER;
 
--- Results as they were returned.
+-- Whoever deletes a result, a jobpool that knows of no parts as well.
+CREATE TRIGGER jobpool_results_deleted AFTER DELETE ON jobpool_results
+WHEN OLD.parts_token IS NOT NULL
+BEGIN
+  DELETE FROM jobpool_result_parts
+  WHERE job_id = OLD.job_id AND token = OLD.parts_token;
+END;
+
+-- Results as they were returned; where a part is missing no JSON at all.
 CREATE VIEW jobpool_whole_results AS
 SELECT
   r.job_id,
   CASE
     WHEN r.parts_token IS NULL THEN r.result
+    WHEN r.parts <> (
+      SELECT count(*)
+      FROM jobpool_result_parts
+      WHERE job_id = r.job_id AND token = r.parts_token
+    ) THEN x''
     ELSE CAST(
       (
         SELECT group_concat(ahead.part, '')
