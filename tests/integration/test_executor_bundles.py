@@ -65,6 +65,16 @@ def quick(n, bad=(), die=None, log=None):
     return bundle()
 
 
+def closes(n, folder):
+    """Once, close what there is, as daemons do, and keep files of one's own open."""
+    if n == 100:
+        os.closerange(3, 256)
+        for number in range(20):
+            fd = os.open(f"{folder}/{number}", os.O_RDWR | os.O_CREAT, 0o600)
+            os.write(fd, b"a user's data")
+    return bundle()
+
+
 def hog():
     held = []
     while True:
@@ -87,6 +97,16 @@ def test_quick_calls_travel_together(executor):
 def slow_token():
     time.sleep(0.01)
     return bundle()
+
+
+def test_no_file_of_a_calls_takes_the_bundles_descriptors_place(executor, tmp_path):
+    """Ends are not written to it, and its bytes are taken for no tickets."""
+    warmed(executor, quick)
+    futures = [executor.submit(closes, n, str(tmp_path)) for n in range(400)]
+    assert ends_of(futures) == {}
+    books = list(tmp_path.iterdir())
+    assert len(books) == 20
+    assert {book.read_bytes() for book in books} == {b"a user's data"}
 
 
 @pytest.mark.parametrize(

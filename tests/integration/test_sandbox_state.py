@@ -1,5 +1,6 @@
 """What one attempt does to its child does not reach the next one."""
 
+import json
 import os
 import select
 import stat
@@ -144,6 +145,19 @@ def test_a_mark_file_of_another_length_is_made_whole(rig, child, how):
     assert path.stat().st_size == MARK_BYTES
 
 
+@pytest.mark.parametrize("how", ["truncate", "grow"])
+def test_a_mark_file_is_whole_before_the_next_job_begins(rig, child, how):
+    """Also where only a glance was taken: it may be all that tells what ran."""
+    jobs = [
+        rig.job("mark_bytes" if number % 2 else "harm_marks", how)
+        for number in range(40)
+    ]
+    child.send(*jobs)
+    child.issue_tickets([job.seq for job in jobs])
+    found = [json.loads(rig.message(child).result) for _ in jobs]
+    assert found == [None, MARK_BYTES] * 20
+
+
 def test_a_huge_mark_file_is_not_read(tmp_path):
     """A terabyte that a handler left must not end the supervisor that finds it."""
     path = tmp_path / "mark.0"
@@ -165,10 +179,12 @@ def test_a_lost_mark_file_is_named(rig, child, tmp_path, how, named):
     assert other.read_bytes() == b"a user's data"
 
 
-@pytest.mark.parametrize("up_to", [256, 65536])
-def test_no_file_of_a_handlers_takes_our_descriptors_place(rig, child, tmp_path, up_to):
+@pytest.mark.parametrize(("up_to", "files"), [(256, 20), (65536, 20), (65536, 1000)])
+def test_no_file_of_a_handlers_takes_our_descriptors_place(
+    rig, child, tmp_path, up_to, files
+):
     """What is cut, written and moved between attempts is ours, or nothing at all."""
-    names = [str(tmp_path / f"book-{number}") for number in range(20)]
+    names = [str(tmp_path / f"book-{number}") for number in range(files)]
     job = rig.start(child, "close_and_open", {"up_to": up_to, "names": names})
     if up_to > OWN_FROM:
         rig.exit(child)  # without its socket

@@ -48,6 +48,7 @@ def lines_of(connection, name):
         ("history_of", "jobpool_attempts_of_job (job_id=?)"),
         ("get_attempts", "jobpool_attempts_of_job (job_id=?)"),
         ("delete_attempts", "jobpool_attempts_of_job (job_id=?)"),
+        ("delete_result_parts", "sqlite_autoindex_jobpool_result_parts_1 (job_id=?)"),
         ("drop_draft_parts", "_result_parts_1 (job_id=? AND token=?)"),
         ("prune_draft_parts", "_result_parts_1 (job_id=? AND token=?)"),
         ("get_job", "_result_parts_1 (job_id=? AND token=?)"),

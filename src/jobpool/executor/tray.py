@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from jobpool.sandbox.frames import Decoder, FrameError, encode
+from jobpool.sandbox.ownfds import open_own
 
 CALLS_MAX = 256
 """In one bundle. All their tickets fit into one atomic write."""
@@ -89,9 +90,9 @@ def child_tray(path: str) -> Iterator[ChildTray]:
     Raises:
         OSError: the host has it no more.
     """
-    tickets = os.open(path + _TICKETS, _READ_CALLS)
+    tickets = open_own(path + _TICKETS, _READ_CALLS)
     try:
-        ends = os.open(path + _ENDS, _APPEND, 0o600)
+        ends = open_own(path + _ENDS, _APPEND)
         try:
             yield ChildTray(tickets, ends)
         finally:

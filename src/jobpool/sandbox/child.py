@@ -292,7 +292,7 @@ class Child:
     def _reset(self, *, may_glance: bool) -> tuple[bytes, str]:
         output, surprise, self._has_glanced = self._restore(may_glance=may_glance)
         surprise, self._surprise = surprise or self._surprise, ""
-        if not self._has_glanced and (problem := self._marks.renew()):
+        if problem := self._marks.renew(at_a_glance=self._has_glanced):
             unmarked = f"its mark file cannot be written: {problem}"
             surprise = f"{surprise}; {unmarked}" if surprise else unmarked
         return output, surprise

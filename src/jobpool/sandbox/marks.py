@@ -13,9 +13,9 @@ attempts of a slot can be unsettled at once: no more than its pool may hold
 
 Theory of operation. A handler shares the child's descriptors and may truncate the
 file or put another one in its place. The child keeps a copy of the ring, therefore,
-and compares the file with it when it looks after its attempts: what a handler did to
-the file is undone there, and what cannot be written is met there, when no job can be
-blamed for it. No other file gets the number of its descriptor meanwhile (`ownfds`).
+and compares the file with it between attempts: what a handler did to the file is
+undone there, and what cannot be written is met there, when no job can be blamed for
+it. No other file gets the number of its descriptor meanwhile (`ownfds`).
 
 It is not mapped: touching a page that is gone would kill the child. Nor may the kernel
 put a mark there while it hands out the ticket, which would be quicker: it might wait
@@ -95,14 +95,19 @@ class Marks:
             pass
         self._at = (at + MARK.size) % MARK_BYTES
 
-    def renew(self) -> str:
+    def renew(self, *, at_a_glance: bool = False) -> str:
         """Undo what a handler did to the file.
+
+        Args:
+            at_a_glance: only its length may be another; the rest is looked at later.
 
         Returns:
             Why it cannot be written any more, ``""`` when it can. Nothing was written
             to a file that has taken its place.
         """
         try:
+            if at_a_glance and os.lseek(self._fd, 0, os.SEEK_END) == MARK_BYTES:
+                return ""
             status = os.fstat(self._fd)
             if (status.st_dev, status.st_ino) != self._inode:
                 return "its descriptor is another file's now"

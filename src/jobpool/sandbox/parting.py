@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from jobpool.sandbox import confine
 from jobpool.sandbox.foundations import Foundations
+from jobpool.sandbox.ownfds import identity_of, require
 from jobpool.sandbox.procfs import command_name, listed_children_of
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.streams import Streams
@@ -69,7 +70,7 @@ class Parting:
     def __init__(self, output_fd: int, stack_fd: int, scratch: Scratch | None) -> None:
         self._foundations = Foundations()
         self._streams = Streams(output_fd)
-        self._stack_fd = stack_fd
+        self._stack_fd, self._stack = stack_fd, identity_of(stack_fd)
         self._scratch = scratch
         self._handlers = [_signal.getsignal(signum) for signum in _SIGNALS]
         self._on_usr2 = _signal.getsignal(signal.SIGUSR2)
@@ -126,8 +127,13 @@ class Parting:
         return self._left_threads(), self._left_processes()
 
     def take_output(self) -> bytes:
-        """Put the streams back; return the tail of what the attempt wrote."""
+        """Put the streams back; return the tail of what the attempt wrote.
+
+        Raises:
+            OSError: a capture is not to be had any more; it was not emptied.
+        """
         output = self._streams.take_output()
+        require(self._stack_fd, self._stack)
         if os.lseek(self._stack_fd, 0, os.SEEK_END):
             os.ftruncate(self._stack_fd, 0)
         return output

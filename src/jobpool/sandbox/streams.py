@@ -16,6 +16,7 @@ from fcntl import F_GETFL, F_SETFL, fcntl  # before an application can replace i
 
 from jobpool.sandbox import confine
 from jobpool.sandbox.capture import OUTPUT_MAX_BYTES, read_tail
+from jobpool.sandbox.ownfds import identity_of, require
 
 _FAR = 1 << 62
 """A position that no file has by chance."""
@@ -31,7 +32,7 @@ class Streams:
     def __init__(self, output_fd: int) -> None:
         self._output_fd = output_fd
         self._output_flags = fcntl(output_fd, F_GETFL)
-        self._input = _identity(0)
+        self._capture, self._input = identity_of(output_fd), identity_of(0)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
 
     def are_untouched(self) -> bool:
@@ -42,25 +43,28 @@ class Streams:
         streams = sys.stdin, sys.stdout, sys.stderr
         if streams != self._streams or any(map(_is_closed, streams)):
             return False
-        _flush(sys.stdout)
-        _flush(sys.stderr)
         return (
-            _identity(0) == self._input
+            not _flush(sys.stdout)
+            and not _flush(sys.stderr)
+            and identity_of(0) == self._input
             and self._are_in_place()
             and not os.lseek(self._output_fd, 0, os.SEEK_END)
         )
 
     def take_output(self) -> bytes:
-        """Put the streams back, and take what was written since the last attempt."""
+        """Put the streams back, and take what was written since the last attempt.
+
+        Raises:
+            OSError: the capture is not to be had any more.
+        """
+        require(self._output_fd, self._capture)
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
-            for stream in (sys.stdout, sys.stderr):
-                _flush(stream)
+            self._flush_both()
             sys.stdin, sys.stdout, sys.stderr = self._streams
-        if _identity(0) != self._input:
+        if identity_of(0) != self._input:
             confine.point_input()
         self._reopen_closed()
-        for stream in (sys.stdout, sys.stderr):
-            _flush(stream)
+        self._flush_both()
         if not self._are_in_place():
             confine.point_output(self._output_fd)
         if fcntl(self._output_fd, F_GETFL) != self._output_flags:
@@ -70,6 +74,13 @@ class Streams:
         output = read_tail(self._output_fd, OUTPUT_MAX_BYTES)
         os.ftruncate(self._output_fd, 0)
         return output
+
+    def _flush_both(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if problem := _flush(stream):
+                # Not to stderr: its number may be a file of the handler's.
+                told = f"jobpool: a stream could not be flushed: {problem}\n"
+                os.write(self._output_fd, told.encode())
 
     def _are_in_place(self) -> bool:
         """Say whether stdout and stderr are copies of the capture's descriptor."""
@@ -96,24 +107,17 @@ class Streams:
         sys.stdin, sys.stdout, sys.stderr = self._streams
 
 
-def _identity(fd: int) -> tuple[int, int]:
-    """Say which file a descriptor is; (0, 0) for none."""
-    try:
-        status = os.fstat(fd)
-    except OSError:
-        return 0, 0
-    return status.st_dev, status.st_ino
-
-
 def _is_closed(stream: object) -> bool:
     return bool(getattr(stream, "closed", False))
 
 
-def _flush(stream: object) -> None:
+def _flush(stream: object) -> str:
+    """Write out what a stream holds; say why that failed."""
     try:
         stream.flush()  # type: ignore[attr-defined]
     except Exception as exc:  # noqa: BLE001 - a handler's own stream may do anything
-        os.write(2, f"jobpool: a stream could not be flushed: {exc!r}\n".encode())
+        return repr(exc)
+    return ""
 
 
 def _writer(fd: int) -> io.TextIOWrapper:

@@ -10,7 +10,7 @@ import os
 import resource
 from typing import NamedTuple
 
-from jobpool.sandbox.ownfds import open_own
+from jobpool.sandbox.ownfds import identity_of, open_own, require
 from jobpool.sandbox.procfs import statm_bytes
 
 _STATM_BYTES = 128
@@ -37,6 +37,7 @@ class Usage:
     def __init__(self) -> None:
         self._statm = open_own("/proc/self/statm", os.O_RDONLY)
         self._peak_reset = _open_peak_reset()
+        self._peak_file = identity_of(self._peak_reset)
         self._cpu_s = self._below_cpu_s = 0.0
 
     def begin(self) -> None:
@@ -69,6 +70,7 @@ class Usage:
     def _forget_peak(self) -> None:
         """Start the kernel's high-water mark anew (proc(5), clear_refs)."""
         if self._peak_reset >= 0:
+            require(self._peak_reset, self._peak_file)
             os.pwrite(self._peak_reset, b"5", 0)
 
 

@@ -158,6 +158,10 @@ def harm_marks(how):
         os.dup2(os.open(how, os.O_RDWR), fd)
 
 
+def mark_bytes(_):
+    return os.fstat(_fd_of("/mark.")).st_size
+
+
 def change_for_good(what):
     if what == "priority":
         os.nice(1)
@@ -341,4 +345,5 @@ HANDLERS = (
     ask_about_functions,
     keep_memory,
     close_and_open,
+    mark_bytes,
 )

@@ -36,6 +36,7 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     _DELETIONS = (
         "delete_payloads",
         "delete_results",
+        "delete_result_parts",
         "delete_attempts",
         "delete_jobs",
     )

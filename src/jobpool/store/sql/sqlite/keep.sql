@@ -147,6 +147,10 @@ DELETE FROM jobpool_payloads WHERE job_id IN (SELECT value FROM json_each(:ids))
 -- Of pruned jobs.
 DELETE FROM jobpool_results WHERE job_id IN (SELECT value FROM json_each(:ids))
 
+-- name: delete_result_parts
+-- Of pruned jobs: what a hand has left of a result before the last one as well.
+DELETE FROM jobpool_result_parts WHERE job_id IN (SELECT value FROM json_each(:ids))
+
 -- name: prune_draft_parts
 -- Of leases that have ended otherwise.
 DELETE FROM jobpool_result_parts
