@@ -145,6 +145,28 @@ def test_a_mark_file_of_another_length_is_made_whole(rig, child, how):
     assert path.stat().st_size == MARK_BYTES
 
 
+def test_a_flush_that_fails_is_told_to_no_file_of_a_handlers(rig, child, tmp_path):
+    """The output says it; the file that has got descriptor 2 is as it was."""
+    book = tmp_path / "book"
+    book.write_bytes(b"a user's data")
+    done = rig.run(child, "leave_a_stream", str(book))
+    assert b"a stream could not be flushed" in done.output
+    assert book.read_bytes() == b"a user's data"
+
+
+@pytest.mark.parametrize("part", ["jobpool output", "jobpool stacks", "clear_refs"])
+def test_what_has_taken_a_descriptors_place_is_not_cut(rig, child, tmp_path, part):
+    """The child is replaced: it has lost what it needs."""
+    book = tmp_path / "book"
+    book.write_bytes(b"a user's data")
+    rig.start(child, "replace_own", {"part": part, "name": str(book)})
+    if part == "clear_refs":
+        rig.exit(child)
+    else:
+        assert "is another file now" in rig.message(child).surprise
+    assert book.read_bytes() == b"a user's data"
+
+
 @pytest.mark.parametrize("how", ["truncate", "grow"])
 def test_a_mark_file_is_whole_before_the_next_job_begins(rig, child, how):
     """Also where only a glance was taken: it may be all that tells what ran."""

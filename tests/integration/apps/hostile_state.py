@@ -136,11 +136,11 @@ def _late(act):
 
 
 def _fd_of(part):
-    """Return this process's descriptor of a file whose name has a part."""
-    for name in os.listdir("/proc/self/fd"):
+    """Return this process's highest descriptor of a file whose name has a part."""
+    for fd in sorted(map(int, os.listdir("/proc/self/fd")), reverse=True):
         try:
-            if part in os.readlink(f"/proc/self/fd/{name}"):
-                return int(name)
+            if part in os.readlink(f"/proc/self/fd/{fd}"):
+                return fd
         except FileNotFoundError:
             continue
     raise LookupError(part)
@@ -156,6 +156,21 @@ def harm_marks(how):
         os.close(fd)
     else:
         os.dup2(os.open(how, os.O_RDWR), fd)
+
+
+def replace_own(told):
+    """Put a file of one's own in the place of a descriptor of the child's."""
+    fd = _fd_of(told["part"])
+    os.dup2(os.open(told["name"], os.O_RDWR), fd)
+    return len(b"x" * (50 << 20))
+
+
+def leave_a_stream(name):
+    """Leave a stream that cannot be flushed, and a file at the number of stderr."""
+    sys.stdout = open(f"{name}.log", "w")
+    sys.stdout.write("held")
+    os.closerange(0, 256)
+    KEPT.extend(os.open(n, os.O_RDWR) for n in (os.devnull, os.devnull, name))
 
 
 def mark_bytes(_):
@@ -346,4 +361,6 @@ HANDLERS = (
     keep_memory,
     close_and_open,
     mark_bytes,
+    replace_own,
+    leave_a_stream,
 )
