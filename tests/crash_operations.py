@@ -216,6 +216,12 @@ OPERATIONS = {
         opens=True,
         versions=tuple(range(1, _NEWEST)),
     ),
+    "migrate-2": Operation(
+        lambda at: make_version(at, 2),
+        (_look,),
+        opens=True,
+        versions=tuple(range(2, _NEWEST)),
+    ),
     "migrate-4": Operation(
         lambda at: make_version(at, 4),
         (_look,),

@@ -59,6 +59,15 @@ def test_a_success_keeps_its_result(store, granted, clock, result, stored):
     assert store.attempts(granted.id) == []
 
 
+def test_a_large_result_is_whole_however_it_is_written(store, granted):
+    """In parts ahead of its end, where a store has them; nobody sees those before."""
+    end = succeeded(granted, b'"' + b"xy" * 2**18 + b'"')
+    while store.store_part(end):
+        assert store.get(granted.id).result is None
+    assert store.settle([end]) == [Receipt.ACCEPTED]
+    assert store.get(granted.id).result == end.result
+
+
 def test_an_unfinished_job_has_no_result(store, granted):
     """None, not null."""
     assert store.get(granted.id).result is None

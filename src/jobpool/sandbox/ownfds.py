@@ -36,13 +36,13 @@ def out_of_reach(fd: int) -> int:
     return own
 
 
-def open_own(path: str, flags: int, mode: int = 0o600) -> int:
-    """Open a file as a descriptor of the child's own.
+def open_own(path: str, flags: int) -> int:
+    """Open a file, or make it, as a descriptor of the child's own.
 
     Raises:
         OSError: it cannot be opened.
     """
-    return out_of_reach(os.open(path, flags | os.O_CLOEXEC, mode))
+    return out_of_reach(os.open(path, flags | os.O_CLOEXEC, 0o600))
 
 
 def identity_of(fd: int) -> Identity:

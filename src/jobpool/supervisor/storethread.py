@@ -217,8 +217,6 @@ class StoreThread(threading.Thread):
                 )
         except StoreError as exc:
             self._failed(batch, due, exc)
-            if isinstance(exc, StoreRefused):
-                self._refused(exc)
             return False
         self._well()
         self.saves += count_saves(batch.cautions)
@@ -244,8 +242,6 @@ class StoreThread(threading.Thread):
                 return
         except StoreError as exc:
             self._failed(Inbox(), [], exc)
-            if isinstance(exc, StoreRefused):
-                self._refused(exc)
             return
         self._commit(store, Inbox(), apart)
 
@@ -301,6 +297,8 @@ class StoreThread(threading.Thread):
                 self._inbox.cautions = batch.cautions + self._inbox.cautions
         self._trouble(error)
         self._pause()
+        if isinstance(error, StoreRefused):
+            self._refused(error)
 
     def _refused(self, error: StoreRefused) -> None:
         """Trying again does not help: end, and say what does."""
