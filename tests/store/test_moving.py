@@ -1,5 +1,7 @@
 """Moving house: all or nothing, each value, and an old door that says where to."""
 
+import contextlib
+
 import msgspec
 import pytest
 
@@ -13,7 +15,7 @@ from jobpool.store import moving, open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite.giving import Source
 from jobpool.store.sqlite.parts import PART_BYTES
-from postgres_server import server
+from postgres_server import query_of, server
 from storing import begin_run, ended, kind_record, lease_one, new_job, succeeded
 
 
@@ -128,6 +130,28 @@ def test_what_is_dangerous_stays_known(source, source_url, target_url, open_targ
     assert target.suspects() == source.suspects()
     (found,) = target.breakers()
     assert msgspec.structs.replace(found, wait_s=1e6) == held
+
+
+def test_what_keeps_a_job_waiting_stays_known(
+    source, source_url, target_url, open_target, by_hand
+):
+    """How often it said "not yet", and whose schema its arguments did not fit."""
+    begin_run(source, kinds=[kind_record()])
+    (one,) = source.enqueue([new_job()])
+    source.end_run("run-1")
+    by_hand.execute("UPDATE jobpool_jobs SET snoozes = 3, snoozed_since_ms = 7")
+    by_hand.execute("INSERT INTO jobpool_misfits VALUES (?, 'digest', 5, 9)", [one.id])
+    moving.move(source_url, target_url)
+    target = open_target()
+    assert everything(target) == everything(source)
+    found = target.get(one.id)
+    assert (found.snoozes, found.snoozed_since_ms, found.unfit_since_ms) == (3, 7, 5)
+    with contextlib.closing(server().connect(target_url)) as connection:
+        schema = query_of(target_url)["schema"]
+        digests = connection.execute(f"SELECT schema_digest FROM {schema}.kinds")  # noqa: S608 - our own
+        assert digests.fetchall() == [(kind_record().schema_digest,)]
+        misfits = connection.execute(f"SELECT * FROM {schema}.misfits")  # noqa: S608 - our own
+        assert misfits.fetchall() == [(one.id, "digest", 5, 9)]
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 2500])

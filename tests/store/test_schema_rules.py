@@ -174,6 +174,9 @@ def test_sqlite_columns_take_one_type_only(tmp_path):
     for table, row, column in [
         ("meta", {"name": "mine"}, "value"),
         ("suspects", {"job_id": 2}, "since_ms"),
+        ("misfits", {"job_id": 2, "schema_digest": "a", "until_ms": 1}, "since_ms"),
+        ("misfits", {"job_id": 3, "schema_digest": "a", "since_ms": 1}, "until_ms"),
+        ("running", {"job_id": 2, "token": 1}, "updated_at_ms"),
     ]:
         for wrong in WRONG["INTEGER"]:
             assert not hand.insert(table, {**row, column: wrong}), (table, wrong)
@@ -181,13 +184,16 @@ def test_sqlite_columns_take_one_type_only(tmp_path):
     hand.connection.close()
 
 
-COUNTERS = ["attempt", "reset_attempt", "failures", "crashes", "interruptions"]
+COUNTERS = ["attempt", "reset_attempt", "failures", "crashes", "snoozes"]
 
 
 @pytest.mark.parametrize(
     ("column", "good", "bad"),
     [
-        *((name, [0, 1, 2**31 - 1], [-1, None]) for name in [*COUNTERS, "recoveries"]),
+        *(
+            (name, [0, 1, 2**31 - 1], [-1, None])
+            for name in [*COUNTERS, "interruptions", "recoveries"]
+        ),
         ("priority", [-32768, 0, 32767], [-32769, 32768, None]),
         ("run_at_ms", [0, END_MS], [END_MS + 1, None]),
         ("kind", ["k"], [None]),

@@ -240,6 +240,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None
     cpu_s: float | None
     peak_rss_bytes: int | None
+    snoozes: int = 0
+    """Attempts in a row that said "not yet" (`jobpool.Snooze`), up to now."""
+    snoozed_since_ms: int | None = None
+    """When the first of them did."""
+    unfit_since_ms: int | None = None
+    """Since when its arguments are known not to fit what a supervisor knows."""
+    rss_bytes: int | None = None
+    """Memory of the attempt that runs, as last seen."""
 
     @property
     def shown_state(self) -> str:

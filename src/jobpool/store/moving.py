@@ -154,7 +154,7 @@ def _appear(
 ) -> str | None:
     """Commit the move; None: somebody else's call has done so meanwhile."""
     runs, kinds, pauses = source.surroundings()
-    suspects, breakers = source.cautions()
+    suspects, misfits, breakers = source.cautions()
     with target.transaction() as session:
         if target.is_done(session, note.id):
             return None
@@ -164,6 +164,7 @@ def _appear(
         put(session, "move_take_kind", kinds)
         put(session, "move_take_pause", pauses)
         put(session, "move_take_suspect", suspects)
+        put(session, "move_take_misfit", misfits)
         put(session, "move_take_breaker", breakers)
         return _verify(source, session, states)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -66,6 +67,11 @@ class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     max_crashes: int
     updated_at_ms: int = 0
+
+    @property
+    def schema_digest(self) -> str:
+        """Tells whether two supervisors know the kind by the same arguments."""
+        return hashlib.blake2b(self.schema, digest_size=16).hexdigest()
 
 
 class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):

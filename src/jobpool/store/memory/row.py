@@ -90,6 +90,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """None: null, of a job that has succeeded."""
     tried: tuple[Tried, ...] = ()
     """Oldest first."""
+    snoozes: int = 0
+    snoozed_since_ms: int | None = None
 
     def is_late(self, now_ms: int) -> bool:
         """Say whether it must not begin any more."""
@@ -187,4 +189,6 @@ def job_from(row: Row, lease_until_ms: int | None) -> Job:
         duration_s=ended.duration_s,
         cpu_s=ended.cpu_s,
         peak_rss_bytes=ended.peak_rss_bytes,
+        snoozes=row.snoozes,
+        snoozed_since_ms=row.snoozed_since_ms,
     )

@@ -42,6 +42,7 @@ class Keeping:
                 kind.memory_bytes,
                 kind.max_attempts,
                 kind.max_crashes,
+                kind.schema_digest,
             )
             for kind in {kind.kind: kind for kind in kinds}.values()
         ]
@@ -137,6 +138,8 @@ class Keeping:
             for name in self._LEFT_OVER:
                 session.run(name)
             session.run("prune_suspects")
+            session.run("prune_misfits")
+            session.run("prune_running")
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
         return len(old)

@@ -141,10 +141,14 @@ class Source:
                 session.rows("paused"),
             )
 
-    def cautions(self) -> tuple[list[Row], list[Row]]:
-        """Return suspects, and kinds that crash in a row."""
+    def cautions(self) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return suspects, jobs that did not fit, and kinds that crash in a row."""
         with self._file.reading() as session:
-            return session.rows("move_suspects"), session.rows("move_breakers")
+            return (
+                session.rows("move_suspects"),
+                session.rows("move_misfits"),
+                session.rows("move_breakers"),
+            )
 
     def counters(self) -> tuple[int, int, int]:
         """Return the last id, the last token, and the stale settlements seen."""

@@ -189,6 +189,24 @@ WHERE NOT EXISTS (
   WHERE j.id = s.job_id AND j.state || '' IN ('pending', 'runnable', 'leased')
 )
 
+-- name: prune_misfits
+-- Of jobs that are gone, or have ended.
+DELETE FROM jobpool.misfits AS m
+WHERE NOT EXISTS (
+  SELECT 1
+  FROM jobpool.jobs AS j
+  WHERE j.id = m.job_id AND j.state || '' IN ('pending', 'runnable', 'leased')
+)
+
+-- name: prune_running
+-- What leases have left that are over.
+DELETE FROM jobpool.running AS n
+WHERE NOT EXISTS (
+  SELECT 1
+  FROM jobpool.jobs AS j
+  WHERE j.id = n.job_id AND j.token = n.token AND j.state || '' = 'leased'
+)
+
 -- name: save_breaker
 -- The newest word counts.
 INSERT INTO jobpool.breakers (

@@ -36,7 +36,8 @@ DELETE FROM jobpool.kinds WHERE run_id = %(run_id)s
 -- What its application knows now.
 INSERT INTO jobpool.kinds (
   kind, run_id, pool, schema,
-  timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms
+  timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms,
+  schema_digest
 )
 SELECT
   value ->> 0,
@@ -47,7 +48,8 @@ SELECT
   (value ->> 4)::bigint,
   (value ->> 5)::bigint,
   (value ->> 6)::bigint,
-  %(now_ms)s
+  %(now_ms)s,
+  value ->> 7
 FROM jsonb_array_elements(%(rows)s::jsonb)
 
 -- name: lease_until

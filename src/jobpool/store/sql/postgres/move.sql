@@ -52,12 +52,12 @@ INSERT INTO jobpool.moving_jobs (
   interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
   finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
   outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
-  checkpoint, result
+  checkpoint, snoozes, snoozed_since_ms, result
 )
 VALUES (
   false,
   %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 
 -- name: move_stage_attempt
@@ -98,7 +98,7 @@ INSERT INTO jobpool.jobs (
   interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
   finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
   outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
-  checkpoint, result
+  checkpoint, snoozes, snoozed_since_ms, result
 )
 SELECT
   id, kind, pool, state, priority, key, unique_text, tenant, payload, max_attempts,
@@ -106,7 +106,7 @@ SELECT
   interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
   finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
   outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
-  checkpoint, result
+  checkpoint, snoozes, snoozed_since_ms, result
 FROM jobpool.moving_jobs
 ORDER BY id
 
@@ -139,10 +139,10 @@ ON CONFLICT DO NOTHING
 -- As published.
 INSERT INTO jobpool.kinds (
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms
+  updated_at_ms, schema_digest
 )
 VALUES (
-  %s, %s, %s, %s, %s, %s, %s, %s, %s
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 ON CONFLICT DO NOTHING
 
@@ -153,6 +153,12 @@ INSERT INTO jobpool.pauses (what, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
 -- name: move_take_suspect
 -- It may have killed its host: it begins alone here as well.
 INSERT INTO jobpool.suspects (job_id, since_ms) VALUES (%s, %s)
+ON CONFLICT DO NOTHING
+
+-- name: move_take_misfit
+-- Its arguments may fit nobody here either.
+INSERT INTO jobpool.misfits (job_id, schema_digest, since_ms, until_ms)
+VALUES (%s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
 -- name: move_take_breaker
@@ -186,7 +192,7 @@ SELECT
   j.created_at_ms, j.run_at_ms, j.expires_at_ms, j.finished_at_ms,
   j.completed_token, j.slot, j.started_at_ms, j.last_heartbeat_at_ms, j.outcome,
   j.reason, j.error_class, j.error, j.duration_s, j.cpu_s, j.peak_rss_bytes,
-  j.progress, j.checkpoint, j.result
+  j.progress, j.checkpoint, j.snoozes, j.snoozed_since_ms, j.result
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s

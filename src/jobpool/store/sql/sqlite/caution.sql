@@ -180,6 +180,26 @@ WHERE job_id NOT IN (
   WHERE +j.state IN ('pending', 'runnable', 'leased')
 )
 
+-- name: prune_misfits
+-- Of jobs that are gone, or have ended.
+DELETE FROM jobpool_misfits
+WHERE job_id NOT IN (
+  SELECT m.job_id
+  FROM jobpool_misfits AS m
+  CROSS JOIN jobpool_jobs AS j ON j.id = m.job_id
+  WHERE +j.state IN ('pending', 'runnable', 'leased')
+)
+
+-- name: prune_running
+-- What leases have left that are over.
+DELETE FROM jobpool_running
+WHERE job_id NOT IN (
+  SELECT n.job_id
+  FROM jobpool_running AS n
+  CROSS JOIN jobpool_jobs AS j ON j.id = n.job_id
+  WHERE +j.state = 'leased' AND j.token = n.token
+)
+
 -- name: save_breaker
 -- The newest word counts.
 INSERT OR REPLACE INTO jobpool_breakers (

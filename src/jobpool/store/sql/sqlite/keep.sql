@@ -36,7 +36,8 @@ DELETE FROM jobpool_kinds WHERE run_id = :run_id
 -- What its application knows now.
 INSERT INTO jobpool_kinds (
   kind, run_id, pool, schema,
-  timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms
+  timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms,
+  schema_digest
 )
 SELECT
   json_extract(value, '$[0]'),
@@ -47,7 +48,8 @@ SELECT
   json_extract(value, '$[4]'),
   json_extract(value, '$[5]'),
   json_extract(value, '$[6]'),
-  :now_ms
+  :now_ms,
+  json_extract(value, '$[7]')
 FROM json_each(:rows)
 
 -- name: lease_until

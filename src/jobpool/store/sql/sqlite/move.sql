@@ -96,7 +96,7 @@ SELECT
   j.created_at_ms, j.run_at_ms, j.expires_at_ms, j.finished_at_ms,
   j.completed_token, j.slot, j.started_at_ms, j.last_heartbeat_at_ms, j.outcome,
   j.reason, j.error_class, j.error, j.duration_s, j.cpu_s, j.peak_rss_bytes,
-  j.progress, j.checkpoint,
+  j.progress, j.checkpoint, j.snoozes, j.snoozed_since_ms,
   (SELECT w.result FROM jobpool_whole_results AS w WHERE w.job_id = j.id) AS result
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
@@ -126,7 +126,7 @@ FROM jobpool_runs
 -- As published.
 SELECT
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms
+  updated_at_ms, schema_digest
 FROM jobpool_kinds
 
 -- name: move_suspects
@@ -134,6 +134,13 @@ FROM jobpool_kinds
 SELECT s.job_id, s.since_ms
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+WHERE +j.state IN ('pending', 'runnable')
+
+-- name: move_misfits
+-- Unfinished jobs whose arguments did not fit.
+SELECT m.job_id, m.schema_digest, m.since_ms, m.until_ms
+FROM jobpool_misfits AS m
+CROSS JOIN jobpool_jobs AS j ON j.id = m.job_id
 WHERE +j.state IN ('pending', 'runnable')
 
 -- name: move_breakers
