@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures._base import PENDING, RUNNING
+from concurrent.futures._base import LOGGER, PENDING, RUNNING
 from typing import Any, NamedTuple
 
 
@@ -20,6 +22,24 @@ class JobFuture(Future[Any]):
         with self._condition:
             if self._state == RUNNING:
                 self._state = PENDING
+
+    def _invoke_callbacks(self) -> None:
+        """Call each, whatever one raises; the standard library's lets SystemExit out.
+
+        Ctrl-C still is the main thread's, once all are called.
+        """
+        callbacks: list[Callable[[Future[Any]], object]]
+        callbacks = self._done_callbacks  # type: ignore[attr-defined] # no public way
+        interrupt = None
+        for callback in callbacks:
+            try:
+                callback(self)
+            except BaseException as exc:  # noqa: BLE001 - the callback is the user's
+                LOGGER.exception("exception calling callback for %r", self)
+                if isinstance(exc, KeyboardInterrupt):
+                    interrupt = exc
+        if interrupt and threading.current_thread() is threading.main_thread():
+            raise interrupt
 
 
 class Limits(NamedTuple):

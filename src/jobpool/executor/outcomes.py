@@ -61,7 +61,7 @@ def settle(future: Future[Any], wrapped: bytes) -> str | None:
             future.set_exception(ExecutorBroken(why))
             return why
         found = load_error(rest) if tag == RAISED else loads(rest)
-    except Exception as exc:  # noqa: BLE001 - what it takes to put it together is the user's
+    except BaseException as exc:  # noqa: BLE001 - what it takes to put it together is the user's
         error = pickle.UnpicklingError(
             f"what came of the call cannot be read: {type(exc).__name__}: {exc}"
         )

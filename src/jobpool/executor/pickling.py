@@ -10,27 +10,24 @@ so), travels as the path of its file.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import io
 import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from enum import EnumMeta
-from functools import lru_cache, reduce
-from types import FunctionType, ModuleType, TracebackType
+from functools import reduce
+from types import FunctionType, TracebackType
 from typing import Any, NoReturn
 
 import dill
 
-from jobpool.executor.enums import add_methods, make_enum, members_of, methods_of
+from jobpool.executor.byvalue import PROTOCOL, ByValuePickler
+from jobpool.executor.strays import import_file, stray_file
 
-PROTOCOL = 5
 _QUICK, _SLOW, _STRAYS = b"q", b"s", b"m"
-_LOCAL = "<locals>"
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
 """Most results: nothing in them is to be looked for."""
+_PICKLERS = ("jobpool", "pickle", "dill", "dis")
 
 
 class _ByValue(Exception):
@@ -64,83 +61,9 @@ class _Quick(pickle.Pickler):
             module = obj.__module__
             if module == "__main__":
                 raise _ByValue
-            if file := _stray_file(module):
+            if file := stray_file(module):
                 self.strays[module] = file
         return NotImplemented
-
-
-class _Slow(dill.Pickler):  # type: ignore[misc] # dill has no types
-    """Dill's pickler.
-
-    Args:
-        file: where the bytes go.
-        strays: takes the files of modules that are not on the path.
-        main_by_name: classes of ``__main__`` are the reader's own.
-    """
-
-    def __init__(
-        self, file: io.BytesIO, strays: dict[str, str], *, main_by_name: bool
-    ) -> None:
-        # recurse: of its globals, a function takes along what it uses.
-        super().__init__(file, protocol=PROTOCOL, recurse=True)
-        self._strays = strays
-        self._main_by_name = main_by_name
-
-    def save(self, obj: Any, save_persistent_id: Any = True) -> None:  # noqa: FBT002 - as in the base
-        """Note where functions and classes that go by name come from."""
-        if type(obj) is FunctionType or issubclass(type(obj), type):
-            module = obj.__module__
-            if module != "__main__" and _is_found(module, obj):
-                file = _stray_file(module)
-                if file:
-                    self._strays[module] = file
-            elif (
-                issubclass(type(obj), EnumMeta)
-                and id(obj) not in self.memo
-                and not self._is_named(obj)
-            ):
-                self._save_enum(obj)
-                return
-        elif type(obj) is ModuleType and _has_name(obj):
-            self._save_module(obj)
-            return
-        super().save(obj, save_persistent_id)
-
-    def persistent_id(self, obj: Any) -> str | None:
-        """Name a class of the caller's ``__main__``."""
-        return str(obj.__qualname__) if self._is_named(obj) else None
-
-    def _is_named(self, obj: Any) -> bool:
-        return (
-            self._main_by_name
-            and issubclass(type(obj), type)
-            and obj.__module__ == "__main__"
-            and _LOCAL not in obj.__qualname__
-        )
-
-    def _save_module(self, module: ModuleType) -> None:
-        """Save its name only: dill takes all that is in some modules along."""
-        if id(module) in self.memo:
-            self.write(self.get(self.memo[id(module)][0]))
-            return
-        if file := _stray_file(module.__name__):
-            self._strays[module.__name__] = file
-        self.save_reduce(importlib.import_module, (module.__name__,), obj=module)
-
-    def _save_enum(self, cls: EnumMeta) -> None:
-        self.save_reduce(
-            make_enum,
-            (
-                cls.__bases__,
-                cls.__name__,
-                cls.__qualname__,
-                cls.__module__,
-                members_of(cls),
-            ),
-            methods_of(cls),
-            state_setter=add_methods,
-            obj=cls,
-        )
 
 
 class _Unpickler(dill.Unpickler):  # type: ignore[misc] # dill has no types
@@ -174,16 +97,18 @@ def dumps(obj: Any, *, main_by_name: bool = False) -> bytes:
     strays: dict[str, str] = {}
     pickler.strays = strays
     try:
-        pickler.dump(obj)
-    except Exception:  # noqa: BLE001 - dill may do better, and says why if not
-        file, strays = io.BytesIO(), {}
-        file.write(_SLOW)
         try:
-            _Slow(file, strays, main_by_name=main_by_name).dump(obj)
-        except Exception as exc:
-            raise pickle.PicklingError(
-                f"cannot pickle it: {type(exc).__name__}: {exc}"
-            ) from exc
+            pickler.dump(obj)
+        except Exception:  # noqa: BLE001 - dill may do better, and says why if not
+            file, strays = io.BytesIO(), {}
+            file.write(_SLOW)
+            ByValuePickler(file, strays, main_by_name=main_by_name).dump(obj)
+    except BaseException as exc:
+        if _is_ours_to_pass_on(exc):
+            raise
+        raise pickle.PicklingError(
+            f"cannot pickle it: {type(exc).__name__}: {exc}"
+        ) from exc
     if strays:
         return _STRAYS + pickle.dumps((strays, file.getvalue()), PROTOCOL)
     return file.getvalue()
@@ -203,9 +128,21 @@ def loads(data: bytes) -> Any:
     if tag == _STRAYS:
         strays, inner = pickle.loads(memoryview(data)[1:])  # noqa: S301 - the same
         for module, path in strays.items():
-            _import_file(module, path)
+            import_file(module, path)
         return loads(inner)
     raise pickle.UnpicklingError(f"not one of our pickles: {data[:20]!r}")
+
+
+def _is_ours_to_pass_on(exc: BaseException) -> bool:
+    """Say whether somebody pressed Ctrl-C while our own code ran, or the pickler's.
+
+    Whatever the objects raise themselves is only a reason why they cannot be sent.
+    """
+    if not isinstance(exc, KeyboardInterrupt) or exc.__traceback__ is None:
+        return False
+    *_, (frame, _line) = traceback.walk_tb(exc.__traceback__)
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package in _PICKLERS
 
 
 class Parcel:
@@ -247,10 +184,10 @@ def dump_error(exc: BaseException, own_files: tuple[str, ...]) -> bytes:
     try:
         tb = _without(exc.__traceback__, own_files)
         text = "".join(traceback.format_exception(type(exc), exc, tb))
-    except Exception as failure:  # noqa: BLE001 - its text is the user's code
+    except BaseException as failure:  # noqa: BLE001 - its text is the user's code
         text = f"<{name}; it cannot be shown: {type(failure).__name__}>"
     try:
-        inner, why = dumps(exc, main_by_name=True), ""
+        inner, why = dumps(_sendable(exc), main_by_name=True), ""
     except pickle.PicklingError as failure:
         inner, why = b"", str(failure)
     clean = (part.encode("utf-8", "replace").decode() for part in (name, text, why))
@@ -266,13 +203,45 @@ def load_error(data: bytes) -> BaseException:
     inner, name, text, why = pickle.loads(data)  # noqa: S301 - written by `dump_error`
     try:
         exc = loads(inner) if inner else None
-    except Exception as failure:  # noqa: BLE001 - its class is the user's code
+    except BaseException as failure:  # noqa: BLE001 - its class is the user's code
         exc, why = None, f"{type(failure).__name__}: {failure}"
     if not isinstance(exc, BaseException):
         exc = pickle.PicklingError(
             f"the job raised {name}, which cannot come back: {why}"
         )
-    exc.__cause__ = RemoteTraceback(text)
+    # Its class may forbid setting attributes.
+    object.__setattr__(exc, "__cause__", RemoteTraceback(text))
+    return exc
+
+
+def _sendable(exc: BaseException) -> Any:
+    is_usual = type(exc).__setattr__ is BaseException.__setattr__
+    return exc if is_usual else _Unsettable(exc)
+
+
+class _Unsettable:
+    """Stands for an exception that forbids setting attributes; unpickled, it is it.
+
+    A frozen dataclass does so, and pickle sets attributes.
+    """
+
+    def __init__(self, exc: BaseException) -> None:
+        self._exc = exc
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments, state = (*self._exc.__reduce_ex__(PROTOCOL), None)[:3]
+        return _put_together, (make, arguments, state)
+
+
+def _put_together(
+    make: Callable[..., BaseException], arguments: tuple[Any, ...], state: Any
+) -> BaseException:
+    exc = make(*arguments)
+    if type(exc).__setstate__ is not BaseException.__setstate__:
+        exc.__setstate__(state)
+    else:
+        for name, value in (state or {}).items():
+            object.__setattr__(exc, name, value)
     return exc
 
 
@@ -282,76 +251,3 @@ def _without(
     while tb is not None and tb.tb_frame.f_code.co_filename.startswith(own_files):
         tb = tb.tb_next
     return tb
-
-
-# -- modules that are not on the path ----------------------------------------------
-
-
-def _has_name(module: ModuleType) -> bool:
-    """Say whether another process can import a module; ``__main__`` is our own."""
-    name = module.__name__
-    return name != "__main__" and sys.modules.get(name) is module
-
-
-def _is_found(module: str | None, obj: Any) -> bool:
-    """Say whether an object is what its module has under its name."""
-    found: Any = sys.modules.get(module or "")
-    for part in obj.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is obj
-
-
-@lru_cache(maxsize=4096)
-def _stray_file(module: str | None) -> str:
-    """Return the file of a loaded module that no other process would find; else ""."""
-    loaded = sys.modules.get(module or "")
-    file = getattr(loaded, "__file__", None)
-    if module is None or file is None or _is_importable(module, file):
-        return ""
-    return str(file)
-
-
-@lru_cache(maxsize=4096)
-def _is_importable(module: str, file: str | None) -> bool:
-    """Say whether another process with our path would find a module in this file."""
-    parent, _, _leaf = module.rpartition(".")
-    path = None
-    if parent:
-        package = sys.modules.get(parent)
-        path = getattr(package, "__path__", None)
-        own = getattr(package, "__file__", None)
-        if path is None or not _is_importable(parent, own):
-            return False
-    for finder in sys.meta_path:
-        spec = finder.find_spec(module, path)
-        if spec is not None:
-            return file is None or spec.origin == file
-    return False
-
-
-def _import_file(module: str, path: str) -> None:
-    """Import a module from a file that is not on the path, under its own name."""
-    if module in sys.modules:
-        return
-    spec = importlib.util.spec_from_file_location(module, path)
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"cannot import {module} from {path}", name=module)
-    _stand_in_for_parents(module)
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[module] = made
-    try:
-        spec.loader.exec_module(made)
-    except BaseException:
-        del sys.modules[module]
-        raise
-
-
-def _stand_in_for_parents(module: str) -> None:
-    """Make the packages above such a module: pickle asks for them."""
-    parent, _, _leaf = module.rpartition(".")
-    if not parent or parent in sys.modules:
-        return
-    _stand_in_for_parents(parent)
-    package = ModuleType(parent)
-    package.__path__ = []
-    sys.modules[parent] = package

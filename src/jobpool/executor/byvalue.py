@@ -1,0 +1,190 @@
+"""Pickles what no other process can import by value, through dill.
+
+Theory of operation. Dill does the work, but for functions: of its globals, a function
+takes along what its code names, no more. Dill finds these names as well, by following
+closures without end where one refers to itself, and by catching what is printed.
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import io
+import pickle
+import sys
+from enum import EnumMeta
+from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import dill
+from dill import _dill
+
+from jobpool.executor.enums import add_methods, make_enum, members_of, methods_of
+from jobpool.executor.strays import stray_file
+
+PROTOCOL = 5
+_LOCAL = "<locals>"
+_NAMED_APART = ("__doc__", "__kwdefaults__", "__annotations__")
+
+
+class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
+    """Dill's pickler.
+
+    Args:
+        file: where the bytes go.
+        strays: takes the files of modules that are not on the path.
+        main_by_name: classes of ``__main__`` are the reader's own.
+    """
+
+    def __init__(
+        self, file: io.BytesIO, strays: dict[str, str], *, main_by_name: bool
+    ) -> None:
+        super().__init__(file, protocol=PROTOCOL, recurse=False)
+        self._strays = strays
+        self._main_by_name = main_by_name
+
+    def save(self, obj: Any, save_persistent_id: Any = True) -> None:  # noqa: FBT002 - as in the base
+        """Note where functions and classes that go by name come from."""
+        if type(obj) is FunctionType or issubclass(type(obj), type):
+            module = obj.__module__
+            if module != "__main__" and is_found(module, obj):
+                file = stray_file(module)
+                if file:
+                    self._strays[module] = file
+            elif type(obj) is FunctionType:
+                if id(obj) not in self.memo:
+                    self._save_function(obj)
+                    return
+            elif (
+                issubclass(type(obj), EnumMeta)
+                and id(obj) not in self.memo
+                and not self._is_named(obj)
+            ):
+                self._save_enum(obj)
+                return
+        elif type(obj) is ModuleType and _has_name(obj):
+            self._save_module(obj)
+            return
+        super().save(obj, save_persistent_id)
+
+    def persistent_id(self, obj: Any) -> str | None:
+        """Name a class of the caller's ``__main__``."""
+        return str(obj.__qualname__) if self._is_named(obj) else None
+
+    def _is_named(self, obj: Any) -> bool:
+        return (
+            self._main_by_name
+            and issubclass(type(obj), type)
+            and obj.__module__ == "__main__"
+            and _LOCAL not in obj.__qualname__
+        )
+
+    def _save_function(self, function: FunctionType) -> None:
+        """Save it as dill does, with the globals that it uses."""
+        names = {"__name__": function.__module__}
+        used = globals_of(function)
+        # What it refers to may refer to it: its globals come when all of that is there.
+        later = (_dill._setitems, (names, used))  # noqa: SLF001 - no public way
+        used_ids = {id(value) for value in used.values()}
+        begun = next((key for key in self._postproc if key in used_ids), None)
+        if begun is not None:
+            self._postproc[begun].append(later)
+        apart = {
+            name: value
+            for name in _NAMED_APART
+            if (value := getattr(function, name)) is not None
+        }
+        apart["__qualname__"] = function.__qualname__
+        apart["__module__"] = function.__module__
+        closure = function.__closure__
+        _dill._save_with_postproc(  # noqa: SLF001 - the same
+            self,
+            (
+                _dill._create_function,  # noqa: SLF001 - the same
+                (
+                    function.__code__,
+                    names,
+                    function.__name__,
+                    function.__defaults__,
+                    closure,
+                ),
+                (function.__dict__, apart),
+            ),
+            obj=function,
+            postproc_list=[later] if begun is None else [],
+        )
+        self._fill_cells(function)
+
+    def _fill_cells(self, function: FunctionType) -> None:
+        """Fill cells that hold it at once: what comes next may call it."""
+        first: list[Any] = next(iter(self._postproc.values()), [])
+        for cell in function.__closure__ or ():
+            for place, (call, arguments) in enumerate(first):
+                # By identity: a user's objects may make anything of "equal".
+                if call is setattr and arguments[0] is cell:
+                    del first[place]
+                    self.save_reduce(call, arguments)
+                    self.write(pickle.POP)
+                    break
+
+    def _save_module(self, module: ModuleType) -> None:
+        """Save its name only: dill takes all that is in some modules along."""
+        if id(module) in self.memo:
+            self.write(self.get(self.memo[id(module)][0]))
+            return
+        if file := stray_file(module.__name__):
+            self._strays[module.__name__] = file
+        self.save_reduce(importlib.import_module, (module.__name__,), obj=module)
+
+    def _save_enum(self, cls: EnumMeta) -> None:
+        self.save_reduce(
+            make_enum,
+            (
+                cls.__bases__,
+                cls.__name__,
+                cls.__qualname__,
+                cls.__module__,
+                members_of(cls),
+            ),
+            methods_of(cls),
+            state_setter=add_methods,
+            obj=cls,
+        )
+
+
+def globals_of(function: FunctionType) -> dict[str, Any]:
+    """Return by name what a function's code refers to of its globals."""
+    known = function.__globals__
+    return {
+        name: known[name] for name in _global_names(function.__code__) if name in known
+    }
+
+
+@lru_cache(maxsize=1024)
+def _global_names(code: CodeType) -> tuple[str, ...]:
+    """Return the names that a code, or one inside it, may look up in its globals."""
+    names = {
+        str(line.argval)
+        for line in dis.get_instructions(code)
+        # In the body of a class, a plain name may be a global one.
+        if "GLOBAL" in line.opname or line.opname == "LOAD_NAME"
+    }
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names.update(_global_names(inner))
+    return tuple(sorted(names))
+
+
+def _has_name(module: ModuleType) -> bool:
+    """Say whether another process can import a module; ``__main__`` is our own."""
+    name = module.__name__
+    return name != "__main__" and sys.modules.get(name) is module
+
+
+def is_found(module: str | None, obj: Any) -> bool:
+    """Say whether an object is what its module has under its name."""
+    found: Any = sys.modules.get(module or "")
+    for part in obj.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is obj
