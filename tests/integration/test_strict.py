@@ -159,6 +159,22 @@ def test_what_it_leaves_beside_its_directory_replaces_it(rig):
         assert left.startswith("it left outside of its directory: ")
 
 
+@pytest.mark.parametrize("kind", ["descriptor", "mapping", "in flight"])
+def test_room_that_it_keeps_replaces_it(rig, kind):
+    """What has no name any more but is held takes TMPDIR's room from the next job."""
+    child = rig.child(lockdown=strict())
+    assert rig.run(child, "fill", 2).surprise == ""
+    kept = rig.run(child, "keep", kind).surprise
+    assert kept == "it keeps 1MiB of its TMPDIR, in files deleted but not closed"
+
+
+def test_places_for_files_that_it_keeps_replace_it(rig):
+    """There are 100,000 of them, and an empty file takes one as well."""
+    child = rig.child(lockdown=strict())
+    kept = rig.run(child, "keep", "many in flight").surprise
+    assert kept == "it keeps 200 files in its TMPDIR, deleted but not closed"
+
+
 def test_the_store_is_covered_where_its_directory_is_shown(rig, open_path):
     """A database beside the application is as if it were empty, and its run as well."""
     (open_path / "jobpool.db").write_text("secret")

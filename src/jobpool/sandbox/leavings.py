@@ -8,15 +8,42 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import NamedTuple
 
+from jobpool.core.quantity import show_size
 from jobpool.sandbox.view import WRITABLE
 
+_FILES_KEPT_MAX = 64
+"""Empty ones: as many as descriptors. Landlock keeps the child's first directory."""
 _SYSV = ("shm", "msg", "sem")
 _SHM_INFO, _MSG_INFO, _SEM_INFO = 14, 12, 19
 _SEMAPHORES_AT = 7
 _INFO_INTS = 64  # far more than any of the three answers holds
 _libc = ctypes.CDLL(None)
 _shmctl, _msgctl, _semctl = _libc.shmctl, _libc.msgctl, _libc.semctl
+
+
+class Room(NamedTuple):
+    """What is free where an enclosed child may write."""
+
+    free_bytes: int
+    free_files: int
+
+    def kept(self, now: Room) -> str:
+        """Name what is missing of it; ``""``: no more than anybody may keep."""
+        if now.free_bytes < self.free_bytes:
+            size = show_size(self.free_bytes - now.free_bytes)
+            return f"it keeps {size} of its TMPDIR, in files deleted but not closed"
+        files = self.free_files - now.free_files
+        if files > _FILES_KEPT_MAX:
+            return f"it keeps {files} files in its TMPDIR, deleted but not closed"
+        return ""
+
+
+def room() -> Room:
+    """Return it. What was deleted and is still open has no name, and takes room."""
+    told = os.statvfs("/")  # the view's root, which holds all of `WRITABLE`
+    return Room(told.f_bfree * told.f_frsize, told.f_ffree)
 
 
 def things() -> frozenset[str]:

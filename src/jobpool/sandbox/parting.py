@@ -165,7 +165,7 @@ class Parting:
     def _left_threads(self) -> str:
         if not self._has_more_threads():
             return ""
-        are_left = _still_there_after_grace(self._has_more_threads)
+        are_left = still_there_after_grace(self._has_more_threads)
         self._stop_timers()  # such a thread may have set one
         if not are_left:
             return ""
@@ -177,7 +177,7 @@ class Parting:
         return _count_threads() > self._thread_count
 
     def _left_processes(self) -> str:
-        if not self._has_children() or not _still_there_after_grace(self._has_children):
+        if not self._has_children() or not still_there_after_grace(self._has_children):
             return ""
         left = set(listed_children_of(os.getpid())) - self._children
         names = listed([f"{command_name(pid)} (pid {pid})" for pid in sorted(left)])
@@ -194,7 +194,8 @@ class Parting:
         return not self._children.issuperset(listed_children_of(os.getpid()))
 
 
-def _still_there_after_grace(is_there: Callable[[], bool]) -> bool:
+def still_there_after_grace(is_there: Callable[[], bool]) -> bool:
+    """Say whether something that may be ending anyway is still there a moment later."""
     deadline = time.monotonic() + GRACE_S
     while is_there():
         if time.monotonic() >= deadline:

@@ -24,7 +24,12 @@ from jobpool.sandbox import deeds, leavings
 from jobpool.sandbox.environment import Environment
 from jobpool.sandbox.foreign import Foreign
 from jobpool.sandbox.interpreter import Interpreter
-from jobpool.sandbox.parting import Parting, Restored, listed
+from jobpool.sandbox.parting import (
+    Parting,
+    Restored,
+    listed,
+    still_there_after_grace,
+)
 from jobpool.sandbox.scratch import Scratch
 from jobpool.sandbox.traits import Traits
 
@@ -52,6 +57,8 @@ class Baseline:
         self._scratch = scratch
         self._is_at_home = scratch is not None and scratch.is_home
         self._things = leavings.things() if self._is_at_home else frozenset()
+        self._room = leavings.room() if self._is_at_home else None
+        """Free at first, where TMPDIR is in memory."""
         self._cwd = os.getcwd()  # noqa: PTH109 - a str is what is compared
         self._umask = _umask(0o077)
         _umask(self._umask)
@@ -133,7 +140,7 @@ class Baseline:
         if not self._is_at_home:
             return ""
         self._scratch.go_home()
-        return self._left_things()
+        return self._left_things() or self._kept_room()
 
     def _restore_process(self) -> None:
         _umask(self._umask)
@@ -162,6 +169,14 @@ class Baseline:
         left = leavings.things() - self._things
         names = listed(sorted(left))
         return f"it left outside of its directory: {names}" if left else ""
+
+    def _kept_room(self) -> str:
+        room = self._room
+        if room is None or not room.kept(leavings.room()):
+            return ""
+        # A process of the attempt's that ends at this moment still holds its files.
+        still_there_after_grace(lambda: bool(room.kept(leavings.room())))
+        return room.kept(leavings.room())
 
 
 def _timezone() -> tuple[object, ...]:

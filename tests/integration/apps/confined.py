@@ -4,9 +4,11 @@
 # ruff: noqa: PTH101, PTH110, PTH114, PTH116, PTH123, PTH208, SIM115
 
 import ctypes
+import mmap
 import multiprocessing
 import os
 import resource
+import socket
 import sqlite3
 import ssl
 import stat
@@ -110,6 +112,27 @@ def leave(kind):
         return
     where = {"file": view.OWN + "/../left", "memory": "/dev/shm/left"}[kind]
     Path(where).write_text("secret")
+
+
+KEPT = []
+"""What handlers hold on to."""
+
+
+@app.handler
+def keep(kind):
+    """Hold on to the room of what has been deleted in TMPDIR."""
+    sizes = [0] * 200 if kind == "many in flight" else [2**20]
+    KEPT.append(socket.socketpair())
+    for size in sizes:
+        fd, path = tempfile.mkstemp()
+        os.write(fd, b"x" * size)
+        if kind == "mapping":
+            KEPT.append(mmap.mmap(fd, size))
+        elif "in flight" in kind:
+            socket.send_fds(KEPT[0][0], [b"x"], [fd])
+        if kind != "descriptor":
+            os.close(fd)
+        Path(path).unlink()
 
 
 @app.handler
