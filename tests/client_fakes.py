@@ -109,6 +109,12 @@ class FakeStore:
         yield
 
 
+class InTransaction:
+    """A caller's connection, within its transaction."""
+
+    in_transaction = True
+
+
 def pool_with(store, **kwargs):
     """Return a JobPool whose store is *store*, open already."""
     jobs = JobPool(**kwargs)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobpool.client.handle import Job
-from jobpool.client.handler import Handler
+from jobpool.client.handler import Call, Handler
 from jobpool.client.hooks import DeadJob
 from jobpool.client.jobpool import JobPool
 from jobpool.client.retry import Retry
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AppError",
     "ArgumentsRejected",
+    "Call",
     "ConfigError",
     "DeadJob",
     "Executor",

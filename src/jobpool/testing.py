@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec
 
 from jobpool.client.handler import Handler
 from jobpool.client.invocation import call
@@ -23,7 +23,6 @@ from jobpool.core.settings import PAYLOAD_MAX_BYTES, RESULT_MAX_BYTES
 from jobpool.errors import ArgumentsRejected, Superseded, UsageError
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 __all__ = ["Beat", "Completion", "FakeClock", "Rehearsal", "run_now", "running"]
 
@@ -158,7 +157,7 @@ def _current_if_any() -> Current | None:
         return None
 
 
-def run_now(handler: Handler[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:
+def run_now(handler: Handler[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
     """Run a handler here and now, with all the checks that a real job meets.
 
     Arguments are checked, encoded and decoded again; so is the result. An async

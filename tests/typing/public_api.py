@@ -1,10 +1,13 @@
-"""What type checkers see of the public API; checked by mypy, never run."""
+"""What type checkers see of the public API; checked by mypy and pyright, never run.
+
+Each wrong line carries the mark of both: a mark too many is an error as well.
+"""
 
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, assert_type
 
-from jobpool import DeadJob, Job, JobPool, Retry, SoftTimeout, current
+from jobpool import Call, DeadJob, Job, JobPool, Retry, SoftTimeout, current
 from jobpool.core.job import JobState
 
 jobs = JobPool()
@@ -28,6 +31,24 @@ async def fetch(url: str) -> bytes:
     return url.encode()
 
 
+@jobs.job("io")
+def anything(number: int) -> Any:
+    return number
+
+
+@jobs.job("io")
+def named_self(self: str, job: int) -> str:
+    return self * job
+
+
+class Greeter:
+    async def __call__(self, name: str) -> str:
+        return name
+
+
+greet = jobs.job("io", kind="greet")(Greeter())
+
+
 @jobs.on_dead
 @jobs.on_quarantine
 def tell(job: DeadJob) -> None:
@@ -43,24 +64,64 @@ def uses() -> None:
     assert_type(thumbnail.enqueue("a"), Job[str])
     assert_type(thumbnail.enqueue("a").result(timeout="5s"), str)
     assert_type(thumbnail.enqueue("a").state, JobState)
-    assert_type(fetch.enqueue("u"), Job[bytes])
-    assert_type(fetch.options(run_in=5).enqueue("u").result(), bytes)
     assert_type(thumbnail.options(priority=5, unique="a").enqueue("a"), Job[str])
-    assert_type(jobs.enqueue_many(thumbnail, [{"path": "a"}]), int)
+    assert_type(fetch.enqueue("u"), Job[bytes])
+    assert_type(fetch.enqueue("u").result(), bytes)
+    assert_type(fetch.options(run_in=5).enqueue("u").result(), bytes)
+    assert_type(greet.enqueue("you").result(), str)
+    assert_type(anything.enqueue(1), Job[Any])
+    assert_type(named_self.enqueue(self="a", job=1), Job[str])
     assert_type(jobs.get(1), Job[Any])
     assert_type(jobs.wait(1, 5), Job[Any])
-    thumbnail.enqueue(5)  # type: ignore[arg-type]
-    thumbnail.enqueue("a", heigth=5)  # type: ignore[call-arg]
-    thumbnail.options(priority=1).enqueue()  # type: ignore[call-arg]
-    thumbnail.options(prio=1)  # type: ignore[call-arg]
-    fetch.enqueue(5)  # type: ignore[call-overload]
     current().complete(None, 1)
     with suppress(SoftTimeout):
         current().heartbeat(progress=0.5)
+
+
+def makes_many() -> None:
+    assert_type(thumbnail.call("a", width=3), Call[str])
+    assert_type(fetch.call("u"), Call[bytes])
+    assert_type(fetch.options(key="k").call("u"), Call[bytes])
+    assert_type(jobs.enqueue_many(thumbnail, [{"path": "a"}]), int)
+    assert_type(jobs.enqueue_many(thumbnail.call(p) for p in "abc"), int)
+    jobs.enqueue_many([thumbnail.call("a"), fetch.options(key="k").call("u")])
 
 
 async def uses_async() -> None:
     job = await thumbnail.options(connection=None).enqueue_async("a", width=3)
     assert_type(job, Job[str])
     assert_type(await fetch.enqueue_async("u"), Job[bytes])
-    await thumbnail.enqueue_async(5)  # type: ignore[arg-type]
+    assert_type(await fetch("u"), bytes)
+
+
+def is_wrong() -> None:
+    thumbnail.enqueue(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    thumbnail.enqueue("a", heigth=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    thumbnail.options(priority=1).enqueue()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    thumbnail.options(prio=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    thumbnail.options(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    thumbnail.enqueue("a").result(timeout=[])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    number: int = thumbnail.enqueue("a").result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    fetch.enqueue(5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    number = fetch.enqueue("u").result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    anything.enqueue("a")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    thumbnail.call(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.enqueue_many(thumbnail.call(n) for n in range(3))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.enqueue_many(thumbnail)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    jobs.enqueue_many(thumbnail, [5])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    jobs.get("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.job("cpu", timout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    del number
+
+
+@jobs.job  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def has_no_pool() -> None: ...
+
+
+@jobs.on_dead  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator]
+def takes_two(job: DeadJob, other: int) -> None: ...
+
+
+async def is_wrong_async() -> None:
+    await thumbnail.enqueue_async(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await fetch.enqueue_async(5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]

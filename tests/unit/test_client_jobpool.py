@@ -1,5 +1,6 @@
 """JobPool, Handler and Job over a store in memory: what goes where, and when."""
 
+import asyncio
 import copy
 import pickle
 import threading
@@ -7,18 +8,17 @@ import threading
 import msgspec
 import pytest
 
-from client_fakes import FakeStore, adder, pool_with
+from client_fakes import FakeStore, InTransaction, adder, pool_with
 from jobpool import (
     ArgumentsRejected,
     ConfigError,
     JobNotFound,
     JobPool,
     KeyConflict,
-    StoreUnavailable,
     UnknownKind,
     UsageError,
 )
-from jobpool.testing import running
+from jobpool.testing import run_now, running
 
 
 @pytest.fixture
@@ -114,10 +114,6 @@ def test_the_payload_cap_is_the_pools(store):
         handler.enqueue("a")
 
 
-class InTransaction:
-    in_transaction = True
-
-
 def test_a_connection_goes_to_the_store_and_nobody_is_woken(store, add):
     """Before the caller commits there is nothing to see."""
     connection = InTransaction()
@@ -126,73 +122,34 @@ def test_a_connection_goes_to_the_store_and_nobody_is_woken(store, add):
     assert store.rings == 0
 
 
-# -- bulk ---
+@pytest.mark.parametrize("name", ["self", "handler", "function", "args", "job"])
+def test_an_argument_may_have_any_name(store, jobs, name):
+    """Ours do not stand in the way of the handler's."""
+    scope = {}
+    exec(f"def named({name}):\n    return {name}", scope)  # noqa: S102
+    handler = jobs.job("cpu", kind="named")(scope["named"])
+    given = {name: 7}
+    assert handler(**given) == 7
+    assert handler.enqueue(**given).created
+    assert handler.options(priority=1).enqueue(**given).created
+    assert asyncio.run(handler.enqueue_async(**given)).created
+    assert asyncio.run(handler.options(priority=1).enqueue_async(**given)).created
+    assert jobs.enqueue_many(handler, [given]) == 1
+    assert jobs.enqueue_many([handler.call(**given)]) == 1
+    assert jobs.enqueue_many([handler.options(priority=1).call(**given)]) == 1
+    assert {job.payload for job in store.jobs} == {b'{"%s":7}' % name.encode()}
+    assert len(store.jobs) == 7
+    assert jobs.invoke("named", b'{"%s":7}' % name.encode(), 100) == b"7"
+    assert run_now(handler, **given) == 7
 
 
-def test_many_are_stored_in_batches(store, jobs, add):
-    """1,000 a batch, in order, from a generator that is never held whole."""
-    ahead = []
-
-    def items():
-        for number in range(2500):
-            ahead.append(number - len(store.jobs))
-            yield {"a": number}
-
-    assert jobs.enqueue_many(add.options(priority=3), items()) == 2500
-    assert store.batches == [(1000, None), (1000, None), (500, None)]
-    assert [job.payload for job in store.jobs[:2]] == [b'{"a":0}', b'{"a":1}']
-    assert {job.priority for job in store.jobs} == {3}
-    assert max(ahead) < 1000
-
-
-def test_large_items_make_small_batches(store, jobs):
-    """Memory is bounded by bytes as well."""
-    handler = jobs.job("cpu", kind="k")(lambda text: None)
-    assert jobs.enqueue_many(handler, [{"text": "x" * 1_000_000}] * 7) == 7
-    assert store.batches == [(5, None), (2, None)]
-
-
-def test_a_bad_item_is_named_and_its_batch_is_not_stored(store, jobs, add):
-    """The message says which one, and how many were stored before it."""
-    items = [{"a": 1}] * 1200 + [{"a": "SECRET"}] + [{"a": 1}] * 1000
-    with pytest.raises(
-        ArgumentsRejected, match=r"item 1200 \(the first is 0\).*1000 jobs"
-    ):
-        jobs.enqueue_many(add, items)
-    assert len(store.jobs) == 1000
-
-
-def test_a_failing_store_or_generator_says_how_far_it_came(store, jobs, add):
-    """The error itself is kept, with a note."""
-
-    def items():
-        yield from [{"a": 1}] * 1000
-        store.error = StoreUnavailable("gone")
-        yield from [{"a": 1}] * 1000
-
-    with pytest.raises(StoreUnavailable) as caught:
-        jobs.enqueue_many(add, items())
-    assert (caught.value.__notes__) == [
-        "enqueue_many: 1000 jobs had been stored before this"
-    ]
-
-
-def test_nothing_to_enqueue_is_no_transaction(store, jobs, add):
-    """An empty iterable stores nothing."""
-    assert jobs.enqueue_many(add, []) == 0
-    assert store.batches == []
-
-
-def test_many_with_one_key_are_refused(jobs, add):
-    """They would all be one job."""
-    with pytest.raises(UsageError, match="all items one job"):
-        jobs.enqueue_many(add.options(key="k"), [{"a": 1}])
-
-
-def test_many_of_a_plain_function_are_refused(jobs):
-    """The remedy is named."""
-    with pytest.raises(UsageError, match="decorate the function"):
-        jobs.enqueue_many(print, [{}])
+def test_an_argument_that_no_handler_has_is_rejected_whatever_its_name(store, add):
+    """It is a mistake of the arguments, not of the method."""
+    with pytest.raises(ArgumentsRejected, match="'self'"):
+        add.enqueue(1, self=5)
+    with pytest.raises(ArgumentsRejected, match="'self'"):
+        add.options(priority=1).enqueue(1, self=5)
+    assert store.jobs == []
 
 
 def test_close_closes_the_store(store, jobs):

@@ -94,6 +94,8 @@ class Job(Generic[R]):
     def result(self, timeout: DurationLike | None = None) -> R:
         """Wait until the job has finished and return what its handler returned.
 
+        Without a timeout it waits for ever, also where no supervisor runs.
+
         The result comes as its annotation says: a handler ``-> datetime`` gives a
         datetime. Without an annotation it is plain JSON.
 

@@ -17,11 +17,12 @@ from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.quantity import DurationLike, SizeLike
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+"""Covariant: type checkers may know an async function's coroutine by a closer type."""
 T = TypeVar("T")
 
 
-class Handler(Generic[P, R]):
+class Handler(Generic[P, R_co]):
     """A registered function. Made by ``@jobs.job``, not by applications.
 
     Calling it calls the function, here and now; `enqueue` makes a job of the call.
@@ -35,7 +36,7 @@ class Handler(Generic[P, R]):
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         spec: HandlerSpec,
         *,
         gateway: Gateway,
@@ -53,7 +54,7 @@ class Handler(Generic[P, R]):
         self.name: str = getattr(function, "__qualname__", spec.kind)
         """The function's name within its module."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself; no job is made."""
         return self._function(*args, **kwargs)
 
@@ -92,11 +93,11 @@ class Handler(Generic[P, R]):
 
     @overload
     def enqueue(
-        self: Handler[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+        self: Handler[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Job[T]: ...
     @overload
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]: ...
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Make a job of this call; it is durable once this returns.
 
         Inside a handler the supervisor stores it, and this returns after the commit.
@@ -115,11 +116,13 @@ class Handler(Generic[P, R]):
 
     @overload
     async def enqueue_async(
-        self: Handler[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+        self: Handler[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Job[T]: ...
     @overload
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+    async def enqueue_async(
+        self, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Job[R_co]: ...
+    async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Make a job of this call without blocking the event loop; as `enqueue`."""
         return await self._enqueue_async(DEFAULT, args, kwargs)
 
@@ -137,7 +140,7 @@ class Handler(Generic[P, R]):
         timeout: DurationLike | None = None,
         memory: SizeLike | None = None,
         connection: Any = None,
-    ) -> BoundHandler[P, R]:
+    ) -> BoundHandler[P, R_co]:
         """Say how a job differs from the handler's others, before `enqueue`.
 
         Args:
@@ -175,6 +178,20 @@ class Handler(Generic[P, R]):
                 connection=connection,
             ),
         )
+
+    @overload
+    def call(
+        self: Handler[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Call[T]: ...
+    @overload
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]: ...
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[Any]:
+        """Return this call, checked and not yet enqueued, for `JobPool.enqueue_many`.
+
+        Raises:
+            ArgumentsRejected: as of `enqueue`.
+        """
+        return Call(self._called(DEFAULT, args, kwargs), None)
 
     def new_job(self, options: Options, payload: bytes = b"") -> NewJob:
         """Return a job of this kind, not stored."""
@@ -218,7 +235,25 @@ class Handler(Generic[P, R]):
         )
 
 
-class BoundHandler(Generic[P, R]):
+class Call(Generic[R_co]):
+    """A handler with its arguments, not yet enqueued. Made by ``handler.call``.
+
+    Args:
+        job: what is to be stored.
+        connection: the caller's own connection by which it goes, if any.
+    """
+
+    __slots__ = ("connection", "job")
+
+    def __init__(self, job: NewJob, connection: Any) -> None:
+        self.job = job
+        self.connection = connection
+
+    def __repr__(self) -> str:
+        return f"<Call of {self.job.kind}>"
+
+
+class BoundHandler(Generic[P, R_co]):
     """A handler with the options of one job, as `Handler.options` returns it.
 
     Args:
@@ -228,31 +263,35 @@ class BoundHandler(Generic[P, R]):
 
     __slots__ = ("handler", "options")
 
-    def __init__(self, handler: Handler[P, R], options: Options) -> None:
+    def __init__(self, handler: Handler[P, R_co], options: Options) -> None:
         self.handler = handler
         self.options = options
 
     @overload
     def enqueue(
         self: BoundHandler[P, Coroutine[Any, Any, T]],
+        /,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Job[T]: ...
     @overload
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]: ...
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Make a job of this call with these options; as `Handler.enqueue`."""
         return self.handler._enqueue(self.options, args, kwargs)  # noqa: SLF001 - its other half
 
     @overload
     async def enqueue_async(
         self: BoundHandler[P, Coroutine[Any, Any, T]],
+        /,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Job[T]: ...
     @overload
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
+    async def enqueue_async(
+        self, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Job[R_co]: ...
+    async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Make a job without blocking the event loop; as `Handler.enqueue`.
 
         The one way to use an asynchronous ``connection``: psycopg's AsyncConnection,
@@ -260,3 +299,17 @@ class BoundHandler(Generic[P, R]):
         """
         handler = self.handler
         return await handler._enqueue_async(self.options, args, kwargs)  # noqa: SLF001 - its other half
+
+    @overload
+    def call(
+        self: BoundHandler[P, Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Call[T]: ...
+    @overload
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]: ...
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[Any]:
+        """Return this call with these options, not yet enqueued; as `Handler.call`."""
+        job = self.handler._called(self.options, args, kwargs)  # noqa: SLF001 - its other half
+        return Call(job, self.options.connection)

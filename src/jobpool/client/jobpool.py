@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, overload
 
 from jobpool.client.bulk import enqueue_many
 from jobpool.client.completing import Completing
 from jobpool.client.ending import read_job
 from jobpool.client.gateway import Gateway
 from jobpool.client.handle import Job, cancel
-from jobpool.client.handler import BoundHandler, Handler
+from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.registration import Registration
 from jobpool.core.job import JobState
 from jobpool.core.quantity import DurationLike, SizeLike, size_bytes
@@ -44,28 +44,41 @@ class JobPool(Registration):
         super().__init__(Gateway(store), size_bytes(payload_max, "payload_max"))
         offer(Completing())
 
+    @overload
+    def enqueue_many(self, calls: Iterable[Call[Any]], /) -> int: ...
+    @overload
     def enqueue_many(
         self,
         handler: Handler[..., Any] | BoundHandler[..., Any],
         items: Iterable[Mapping[str, Any]],
+    ) -> int: ...
+    def enqueue_many(
+        self,
+        handler: Any,
+        items: Iterable[Mapping[str, Any]] | None = None,
     ) -> int:
-        """Make a job of each item, a dict of arguments by name; in the same order.
+        """Make a job of each call, or of each dict of arguments by name; in order.
 
-        The items are streamed: batches of up to 1,000 jobs or 4 MiB are each checked
+        ``jobs.enqueue_many(load.call(n) for n in range(10))`` is checked by type
+        checkers, and each call may have options of its own, a key for instance.
+        ``jobs.enqueue_many(load, dicts)`` is for arguments that are dicts already.
+
+        They are streamed: batches of up to 1,000 jobs or 4 MiB are each checked
         whole and then stored in one transaction, so memory stays bounded.
 
         Args:
-            handler: a handler, or ``handler.options(...)`` for all of them; key and
-                unique are refused.
-            items: may be a generator, of any length.
+            handler: calls; or a handler, or ``handler.options(...)`` for all items;
+                key and unique are refused there.
+            items: may be a generator, of any length, as calls may.
 
         Returns:
-            How many jobs were stored.
+            How many jobs were stored: those that a call's key or unique text has
+            found there already do not count.
 
         Raises:
             ArgumentsRejected: an item does not fit; names its index, and how many
                 jobs of the items before it were stored. Nothing after them was.
-            UsageError: not a handler, or called where it cannot work.
+            UsageError: not a handler or a call, or called where it cannot work.
             StoreError: the store cannot be used; a note says how many were stored.
         """
         return enqueue_many(self._gateway, handler, items)

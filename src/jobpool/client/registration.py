@@ -15,7 +15,7 @@ from jobpool.client.declaration import (
 )
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Handler
-from jobpool.client.hooks import Hooks
+from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invocation import call, prepare
 from jobpool.client.opening import find_store
 from jobpool.client.results import decode_plain
@@ -26,7 +26,8 @@ from jobpool.errors import ConfigError, UnknownKind
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+Start = TypeVar("Start", bound=Callable[[], Any])
+Hook = TypeVar("Hook", bound=Callable[[DeadJob], Any])
 HOOK_POOL = "io"
 """Hooks run here if the application has such a pool; they talk to the world."""
 
@@ -137,7 +138,7 @@ class Registration:
 
         return register
 
-    def on_child_start(self, function: F) -> F:
+    def on_child_start(self, function: Start) -> Start:
         """Run the decorated function, without arguments, in every new child.
 
         For what does not survive a fork: connections, error trackers. If it raises,
@@ -145,14 +146,14 @@ class Registration:
         """
         return self._hooks.add_child_start(function)
 
-    def on_quarantine(self, function: F) -> F:
+    def on_quarantine(self, function: Hook) -> Hook:
         """Run the decorated function with a `DeadJob` for each job set aside.
 
         It runs as a job, in a child, and is tried again when it raises.
         """
         return self._hooks.add_quarantined(function)
 
-    def on_dead(self, function: F) -> F:
+    def on_dead(self, function: Hook) -> Hook:
         """Run the decorated function with a `DeadJob` for each job that died.
 
         It runs as a job, in a child, and is tried again when it raises.
