@@ -58,10 +58,10 @@ def test_first_code_comes_early():
 
 def test_masks_hide_what_varies_and_nothing_else():
     """A limit, a verdict, a state and a count stay; a clock, a pid, a peak do not."""
-    line = "10:00:02 job 3 out_of_memory  cpu/1  attempt 1 of 5  killed at 258MiB, over"
+    line = "10:00:02 job 3 out_of_memory  cpu/1  attempt 1  killed at 258MiB, over"
     assert masked([f"{line} its memory limit of 256MiB, again in 1s"]) == [
         (
-            "<clock> job 3 out_of_memory  cpu/<slot>  attempt 1 of 5  killed at <size>,"
+            "<clock> job 3 out_of_memory  cpu/<slot>  attempt 1  killed at <size>,"
             " over its memory limit of 256MiB, again in 1s"
         )
     ]

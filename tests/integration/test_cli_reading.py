@@ -188,7 +188,7 @@ def test_show_explains_a_quarantined_job(store):
         f"jobpool release {job_id}",
         "ran 3.2s  peak 530MiB",
         "time 30s  memory 512MiB",
-        "1 crashes of 3",
+        "crashes 1 of 3",
         "signal 11",
         "line 7 in thumbnail",
         "about to die\\x1b[2J",

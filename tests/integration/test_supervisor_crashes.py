@@ -104,6 +104,11 @@ def revived():
     return current().attempt
 
 
+@jobs.job("cpu", kind="counted", max_attempts=2, retry=AT_ONCE)
+def counted():
+    raise ValueError(current().attempt)
+
+
 @jobs.job("cpu", kind="never_again", rerun="never")
 def never_again():
     witness("never_again")
@@ -233,7 +238,7 @@ def test_the_usual_back_off_is_half_a_minute_and_jitter(site):
 @pytest.mark.parametrize(
     ("error", "attempts", "reason"),
     [
-        ("Refused", 4, "failure 4 of 4"),
+        ("Refused", 4, "failure 4 of 4 under Vendor"),
         ("KeyError", 2, "failure 2 of 2"),
         ("ValueError", 1, "never retried after ValueError"),
     ],
@@ -243,6 +248,48 @@ def test_retry_rules_go_by_the_error_class(site, error, attempts, reason):
     job, _attempt = end_of(site, "rules", {"error": error})
     assert (job.state, job.attempt) == ("dead", attempts)
     assert reason in job.reason
+
+
+def test_the_log_says_why(site):
+    """Both lines of a job that died have the message, the limits and the own frame."""
+    job, _attempt = end_of(site, "give_up")
+    ended, gone = (
+        site.supervisors[0].wait_event(name, id=job.id)
+        for name in ("job_ended", "job_dead")
+    )
+    source = (site.folder / "jobs.py").read_text().splitlines()
+    line = source.index('    raise GiveUp("no such picture")') + 1
+    for said in (ended, gone):
+        assert said["reason"] == job.reason == "gave up: no such picture"
+        assert said["error_class"] == "jobpool.errors.GiveUp"
+        assert said["error"] == "no such picture"
+        assert said["frame"] == f"{site.folder}/jobs.py:{line} give_up"
+        assert (said["attempt"], said["outcome"]) == (1, "failed")
+        assert (said["timeout_s"], said["memory_bytes"]) == (600.0, 2**30)
+    assert ended["spent"] == [{"budget": "failure", "count": 1, "of": 5, "rule": None}]
+
+
+def test_the_log_says_where_a_killed_job_was(site):
+    """A crash has no traceback: the frame is of the stack that it left."""
+    job, _attempt = end_of(site, "once", {"how": "abort"})
+    said = site.supervisors[0].wait_event("job_quarantined", id=job.id)
+    assert said["frame"].startswith(f"{site.folder}/jobs.py:")
+    assert said["frame"].endswith(" once")
+    assert said["reason"].startswith("killed by SIGABRT")
+
+
+def test_attempts_are_numbered_for_ever_and_budgets_by_themselves(site):
+    """After a retry the number goes on, the budget begins anew, and that is said."""
+    job_id = site.add("counted")
+    assert site.finish(job_id).state == "dead"
+    assert site.cli("retry", job_id)[0]["retried"] == 1
+    site.supervisors[0].wait_event("job_ended", id=job_id, attempt=4)
+    lines = site.supervisors[0].events("job_ended", id=job_id)
+    counted = [
+        (line["attempt"], line["spent"][0]["count"], line["counters_reset"])
+        for line in lines
+    ]
+    assert counted == [(1, 1, False), (2, 2, False), (3, 1, True), (4, 2, True)]
 
 
 def test_at_most_once_is_never_started_again(site):

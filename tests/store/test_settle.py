@@ -127,6 +127,7 @@ def test_the_rule_of_an_attempt_is_in_its_history(store, granted, clock):
     policy = Policy(retry={"shop.Bad": RetryRule(delays_s=(0.0,))})
     store.settle([ended(granted, policy=policy, error_classes=("shop.Bad",))])
     assert [past.rule for past in lease_one(store).history] == ["shop.Bad"]
+    assert [shown.rule for shown in store.attempts(granted.id)] == ["shop.Bad"]
 
 
 def test_a_lease_handed_back_leaves_no_trace(store, granted):

@@ -132,7 +132,7 @@ def test_verdict_fits_a_line_and_names_the_end():
         state=JobState.QUARANTINED,
     )
     line = verdict(item, 61.0).plain
-    assert line.endswith("try 3  quarantined: killed by SIGSEGV")
+    assert line.endswith("attempt 3  quarantined: killed by SIGSEGV")
     assert line.startswith(" 1:01.0  null_pointer")
     assert len(line) < 80
 

@@ -7,6 +7,7 @@ import pytest
 from jobpool.core import cautionevents as caution
 from jobpool.core import events as ev
 from jobpool.core.breaker import BreakerState
+from jobpool.core.budget import Budget, Spent
 from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, json_line
 from jobpool.core.job import JobState
 from jobpool.core.memoryevents import MemorySoftPassed
@@ -186,7 +187,7 @@ LINES = [
             duration_s=0.0,
             peak_rss_bytes=0,
         ),
-        ["job 5 succeeded", "cpu/1", "attempt 3 of 3", "0ms", "0B", "a"],
+        ["job 5 succeeded", "cpu/1", "attempt 3", "0ms", "0B", "a"],
     ),
     (
         ev.JobSucceeded(
@@ -234,13 +235,58 @@ LINES = [
             id=5,
             kind="a",
             slot="cpu/1",
+            attempt=6,
+            outcome=Outcome.CRASHED,
+            state=JobState.PENDING,
+            max_attempts=5,
+            reason="killed",
+            delay_s=60.0,
+            spent=(Spent(Budget.FAILURE, 1, 5), Spent(Budget.CRASH, 1, 3)),
+            counters_reset=True,
+        ),
+        [
+            "job 5 crashed",
+            "cpu/1",
+            "attempt 6",
+            "a",
+            "killed; failure 1 of 5, crash 1 of 3 (counters reset), again in 1m00s",
+        ],
+    ),
+    (
+        ev.JobEnded(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
+            attempt=12,
+            outcome=Outcome.FAILED,
+            state=JobState.DEAD,
+            max_attempts=5,
+            reason="raised X; failure 6 of 6 under X",
+            spent=(Spent(Budget.FAILURE, 6, 6, "X"),),
+            counters_reset=True,
+        ),
+        [
+            "job 5 failed",
+            "cpu/1",
+            "attempt 12",
+            "a",
+            "raised X; failure 6 of 6 under X (counters reset), now dead",
+        ],
+    ),
+    (
+        ev.JobEnded(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="cpu/1",
             attempt=1,
             outcome=Outcome.CRASHED,
             state=JobState.QUARANTINED,
             max_attempts=5,
             duration_s=2.0,
         ),
-        ["job 5 crashed", "cpu/1", "attempt 1 of 5", "a", "now quarantined"],
+        ["job 5 crashed", "cpu/1", "attempt 1", "a", "now quarantined"],
     ),
     (
         ev.JobCompleted(at_ms=0, id=5, token=9),
@@ -357,8 +403,8 @@ def test_every_event_is_here():
     known = {type(event) for event, _ in LINES}
     core = {
         one
-        for one in ev.Event.__subclasses__()
-        if one.__module__.startswith("jobpool.core")
+        for one in (*ev.Event.__subclasses__(), *ev.JobFailure.__subclasses__())
+        if one.__module__.startswith("jobpool.core") and one is not ev.JobFailure
     }
     assert core == known
 

@@ -8,6 +8,7 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.breaker import BreakerState
+from jobpool.core.budget import Budget, Spent
 from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, iso_time, json_line
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
@@ -48,6 +49,8 @@ def sample(kind, text="text"):
             given["kinds"] = (ev.UnknownKind(text, 3, 4.0),)
         elif field.name == "pools":
             given["pools"] = {"cpu": text}
+        elif field.name == "spent":
+            given["spent"] = (Spent(Budget.FAILURE, 6, 6, text),)
         elif field.name.startswith("cgroup"):
             given[field.name] = {} if field.name.endswith("missing") else ()
         else:
@@ -59,13 +62,13 @@ def _members(wanted):
     return getattr(wanted, "__args__", ())
 
 
-ALL = ev.Event.__subclasses__()
+ALL = {*ev.Event.__subclasses__(), *ev.JobFailure.__subclasses__()} - {ev.JobFailure}
 
 
 def test_an_attempts_end_reads_as_designed():
     """The line says what, where, which attempt, why and what comes next."""
     assert human_line(ENDED) == (
-        "22:13:22 job 2 out_of_memory  cpu/1  attempt 1 of 3  shop.thumbnail  "
+        "22:13:22 job 2 out_of_memory  cpu/1  attempt 1  shop.thumbnail  "
         "killed at 512MiB, again in 15s"
     )
 
@@ -87,6 +90,14 @@ def test_the_json_line_has_every_field():
         "delay_s": 15.0,
         "reason": "killed at 512MiB",
         "error_class": None,
+        "error": None,
+        "frame": None,
+        "key": None,
+        "tenant": None,
+        "timeout_s": None,
+        "memory_bytes": None,
+        "spent": [],
+        "counters_reset": False,
         "duration_s": None,
         "peak_rss_bytes": None,
     }

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from jobpool.core.budget import spent_words
 from jobpool.core.job import FINISHED, Evidence, JobState, Lease, PastAttempt
 from jobpool.core.lifecycle import (
     TRANSITIONS,
@@ -192,6 +193,54 @@ def test_rerun_never_ends_what_may_have_happened(outcome: Outcome) -> None:
         assert "rerun" in (settlement.evidence.reason or "")
     else:
         assert settlement.state is not JobState.DEAD
+
+
+COUNTS: list[tuple[Outcome, dict[str, object], Policy, str]] = [
+    (Outcome.FAILED, {}, Policy(), "failure 1 of 5"),
+    (Outcome.FAILED, {"max_attempts": 1}, Policy(), "failure 1 of 1"),
+    (Outcome.CRASHED, {}, Policy(), "failure 1 of 5, crash 1 of 3"),
+    (
+        Outcome.CRASHED,
+        {"history": past(Outcome.TIMED_OUT, 2), "attempt": 3},
+        Policy(),
+        "failure 3 of 5, crash 1 of 3",
+    ),
+    (
+        Outcome.FAILED,
+        {"history": past(Outcome.INTERRUPTED, 7), "attempt": 8},
+        Policy(),
+        "failure 1 of 5",
+    ),
+    (Outcome.INTERRUPTED, {"interruptions": 2}, Policy(), "interruption 3 of 20"),
+    (Outcome.LOST, {"recoveries": 1}, Policy(), "recovery 2 of 5"),
+    (Outcome.CANCELED, {}, Policy(), ""),
+    (
+        Outcome.TIMED_OUT,
+        {"history": past(Outcome.TIMED_OUT, 5, rule="timed_out"), "attempt": 6},
+        Policy(retry={"timed_out": RetryRule(max_attempts=6)}),
+        "failure 6 of 6 under timed_out",
+    ),
+    (
+        Outcome.TIMED_OUT,
+        {"history": past(Outcome.TIMED_OUT, 2, rule="timed_out"), "attempt": 3},
+        Policy(retry={"timed_out": RetryRule(delays_s=(1.0,))}),
+        "failure 3 of 5",
+    ),
+    (Outcome.FAILED, {"attempt": 6}, Policy(), "failure 1 of 5 (counters reset)"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "before", "policy", "words"), COUNTS)
+def test_a_budget_is_counted_by_itself(
+    outcome: Outcome, before: dict[str, object], policy: Policy, words: str
+) -> None:
+    """What is spent is said of the budget that was charged, never of the attempts."""
+    of = lease(**before)
+    settlement = account(of, policy, Ending(outcome=outcome), now_ms=NOW_MS)
+    assert spent_words(settlement.spent, reset=of.was_revived) == words
+    ended = [one for one in settlement.spent if one.is_used_up]
+    if settlement.state is JobState.DEAD:
+        assert str(ended[0]) in (settlement.evidence.reason or "")
 
 
 def test_give_up_is_dead_at_once() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from jobpool.core import printable
+from jobpool.core.printable import error_unsaid
 
 
 def test_a_line_and_a_text_are_capped_and_marked():
@@ -40,3 +41,19 @@ def test_lines_of_other_systems_are_lines():
     """CR LF is one break; a lone CR would hide what stands before it."""
     assert printable.lines("a\r\nb\rc") == "a\nb\\rc"
     assert printable.whole("a\ud800b") == "a\ufffd\ufffd\ufffdb"
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "unsaid"),
+    [
+        ("raised ValueError: no\\nanswer; failure 5 of 5", "no\nanswer\n", ""),
+        ("raised ValueError; failure 5 of 5", "no answer", "ValueError: no answer"),
+        ("raised ValueError: xx… [3 more characters]", "xxxxx", "ValueError: xxxxx"),
+        ("ended by its soft time limit", "", ""),
+        (None, "no answer", "ValueError: no answer"),
+    ],
+)
+def test_an_error_is_told_once(reason, error, unsaid):
+    """Beside its reason only where that was cut, or is an older version's."""
+    assert error_unsaid(reason, "ValueError", error) == unsaid
+    assert error_unsaid(None, None, None) == ""

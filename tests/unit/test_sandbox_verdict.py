@@ -73,6 +73,39 @@ def test_an_exception_is_a_failure(flags, outcome):
     assert ending.result is None
 
 
+def down(message, **flags):
+    return Raised(["shop.Down", "OSError"], message, "tb", **flags)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (down("no\x1b[2J\nanswer"), "raised shop.Down: no\\x1b[2J\\nanswer"),
+        (down("  \n"), "raised shop.Down"),
+        (down("HTTP 410", give_up=True), "gave up: shop.Down: HTTP 410"),
+        (
+            Raised(["jobpool.errors.GiveUp"], "HTTP 410", "", give_up=True),
+            "gave up: HTTP 410",
+        ),
+        (Raised(["jobpool.errors.GiveUp"], "", "", give_up=True), "gave up"),
+        (Raised(["jobpool.errors.RetryLater"], "429", ""), "raised RetryLater: 429"),
+        (Raised([], "odd", ""), "raised an exception: odd"),
+        (down("late", soft_timeout=True), "ended by its soft time limit"),
+    ],
+)
+def test_the_reason_tells_what_was_raised(error, reason):
+    """Class and message in one harmless line: HTTP 410 is not HTTP 500."""
+    ending = verdict_of_done(done(ok=False, error=error), "cpu/0")
+    assert ending.evidence.reason == reason
+
+
+def test_a_long_message_is_cut_in_the_reason_and_marked():
+    """`show` has all of it."""
+    evidence = verdict_of_done(done(ok=False, error=down("x" * 400)), "cpu/0").evidence
+    assert evidence.reason == f"raised shop.Down: {'x' * 300}… [100 more characters]"
+    assert evidence.error == "x" * 400
+
+
 def test_a_failure_without_an_error_is_a_failure():
     """A child that reports a failure and no error is believed, and it is said."""
     ending = verdict_of_done(done(ok=False), "cpu/0")

@@ -6,17 +6,22 @@ it left: traceback, stack and output.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from jobpool.cli.output import ago, seconds, size
-from jobpool.core.job import Attempt
+from jobpool.core.budget import RESET, attempt_words, budget_words
+from jobpool.core.job import Attempt, Job
+from jobpool.core.outcome import CHARGES
+from jobpool.core.policy import INTERRUPTIONS_MAX
+from jobpool.store.records import KindRecord
 
 
 def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:
     """Describe each attempt: how it ended, its figures, and why."""
     for one in attempts:
         parts = (
-            f"#{one.attempt} {one.outcome}",
+            f"{attempt_words(one.attempt)} {one.outcome}",
             ago(one.finished_at_ms, now_ms),
             figures(one.duration_s, one.peak_rss_bytes, one.cpu_s),
             one.slot,
@@ -24,6 +29,30 @@ def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:
         yield "  ".join(filter(None, parts))
         if reason := one.reason or one.error_class:
             yield f"   {reason}"
+
+
+def counts(job: Job, attempts: Sequence[Attempt], known: KindRecord | None) -> str:
+    """Say how often a job was tried, and what that has spent of each budget.
+
+    Args:
+        job: as stored.
+        attempts: the unsuccessful ones, oldest first.
+        known: its kind as published, with the budgets; None: nobody has.
+    """
+    failed = [one for one in attempts if CHARGES[one.outcome].failure]
+    since_reset = failed[max(0, len(failed) - job.failures) :]
+    under = Counter(one.rule for one in since_reset if one.rule)
+    rules = ", ".join(f"{n} under {rule}" for rule, n in under.items())
+    most = job.max_attempts or (known.max_attempts if known else None)
+    parts = (
+        f"attempts {job.attempt}",
+        budget_words("failures", job.failures, most) + (f" ({rules})" if rules else ""),
+        budget_words("crashes", job.crashes, known.max_crashes if known else None),
+        budget_words("interruptions", job.interruptions, INTERRUPTIONS_MAX),
+        budget_words("recoveries", job.recoveries, None),
+    )
+    reset = f" ({RESET})" if len(failed) > job.failures else ""
+    return f"{', '.join(parts)}{reset}"
 
 
 def figures(

@@ -34,6 +34,7 @@ def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
         "duration_s": attempt.duration_s,
         "error_class": attempt.error_class,
         "error": attempt.error,
+        "rule": attempt.rule,
         "supervisor": attempt.supervisor,
         "slot": attempt.slot,
         "started_at": iso_time(attempt.started_at_ms),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from jobpool.cli.autopsy import attempt_lines, evidence, figures
+from jobpool.cli.autopsy import attempt_lines, counts, evidence, figures
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import (
@@ -22,9 +22,10 @@ from jobpool.cli.output import (
 )
 from jobpool.cli.records import decoded, job_object
 from jobpool.core.breaker import BreakerState
+from jobpool.core.budget import attempt_words
 from jobpool.core.eventlines import iso_time
 from jobpool.core.job import Attempt, Job, JobState
-from jobpool.core.printable import lines
+from jobpool.core.printable import error_unsaid, lines
 from jobpool.errors import JobNotFound
 from jobpool.store.base import Store
 from jobpool.store.records import KindRecord
@@ -64,22 +65,24 @@ def show(
             shown["payload"] = decoded(payload)
         print_json(encodable(shown))
         return
-    _print_job(job, known, waits)
+    _print_job(job, attempts, known, waits)
     if with_payload:
         heading("PAYLOAD")
         click.echo(lines((payload or b"").decode("utf-8", "replace"), _TEXT_MAX))
     _print_attempts(attempts)
 
 
-def _print_job(job: Job, known: KindRecord | None, waits: str) -> None:
+def _print_job(
+    job: Job, attempts: Sequence[Attempt], known: KindRecord | None, waits: str
+) -> None:
     now = now_ms()
     print_line(f"job {job.id}", job.kind, job.shown_state)
     rows = [
         ("why", job.reason or ""),
         ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
-        ("error", ": ".join(filter(None, (job.error_class, job.error)))),
+        ("error", error_unsaid(job.reason, job.error_class, job.error)),
         ("pool", _place(job)),
-        ("counts", _counts(job, known)),
+        ("counts", counts(job, attempts, known)),
         ("limits", _limits(job, known)),
         ("observed", _observed(job)),
         ("progress", _json(job.progress)),
@@ -127,7 +130,7 @@ def _next_try(job: Job, known: KindRecord | None, now: int) -> str:
         return f"runs {when}"
     last = known is not None and job.crashes and job.crashes + 1 >= known.max_crashes
     danger = "; one more crash quarantines it" if last else ""
-    return f"attempt {job.attempt + 1} {when}{danger}"
+    return f"{attempt_words(job.attempt + 1)} {when}{danger}"
 
 
 def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
@@ -161,17 +164,6 @@ def _place(job: Job) -> str:
     slot = f"  slot {job.slot}" if job.slot else ""
     supervisor = f"  supervisor {job.supervisor}" if job.supervisor else ""
     return f"{job.pool}{slot}{supervisor}"
-
-
-def _counts(job: Job, known: KindRecord | None) -> str:
-    maximum = job.max_attempts or (known.max_attempts if known else None)
-    crashes = known.max_crashes if known else None
-    of = f" of {maximum}" if maximum else ""
-    of_crashes = f" of {crashes}" if crashes else ""
-    return (
-        f"{job.attempt} attempts: {job.failures} failures{of}, {job.crashes} crashes"
-        f"{of_crashes}, {job.interruptions} interruptions, {job.recoveries} recoveries"
-    )
 
 
 def _limits(job: Job, known: KindRecord | None) -> str:
@@ -210,5 +202,5 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
     for line in attempt_lines(attempts, now_ms()):
         print_line(line)
     for name, text in evidence(attempts[-1]):
-        heading(f"{name} OF ATTEMPT {attempts[-1].attempt}")
+        heading(f"{name} OF {attempt_words(attempts[-1].attempt).upper()}")
         click.echo(lines(text.rstrip("\n"), _TEXT_MAX))

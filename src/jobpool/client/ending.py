@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.job import FINISHED, Job, JobState
+from jobpool.core.printable import error_unsaid
 from jobpool.core.quantity import show_duration
 from jobpool.errors import JobNotFound, JobUnsuccessful, WaitTimeout
 from jobpool.store.base import Store
@@ -83,11 +84,10 @@ def successful(job: Job) -> Job:
     """
     if job.state is JobState.SUCCEEDED:
         return job
-    parts = [str(job.outcome) if job.outcome else "never ran", job.reason]
-    if job.error_class:
-        error = job.error or ""
-        cut = "…" if len(error) > _ERROR_MAX else ""
-        parts.append(f"{job.error_class}: {error[:_ERROR_MAX]}{cut}")
+    error = error_unsaid(job.reason, job.error_class, job.error)
+    cut = "…" if len(error) > _ERROR_MAX else ""
+    ended = str(job.outcome) if job.outcome else "never ran"
+    parts = (ended, job.reason, f"{error[:_ERROR_MAX]}{cut}")
     evidence = "; ".join(filter(None, parts))
     raise JobUnsuccessful(
         f"job {job.id} ({job.kind}) is {job.state} and has no result: {evidence}; "

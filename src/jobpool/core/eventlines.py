@@ -15,6 +15,7 @@ import msgspec
 
 from jobpool.core import cautionevents
 from jobpool.core import events as ev
+from jobpool.core.budget import RESET, attempt_words, spent_words
 from jobpool.core.job import JobState
 from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.core.printable import capped, json_text, one_line, whole
@@ -159,10 +160,7 @@ def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
     outcome = event.outcome if isinstance(event, ev.JobEnded) else "succeeded"
     yield f"job {event.id} {outcome}"
     yield event.slot
-    # Interruptions and an operator's retry add attempts that spend nothing.
-    most = event.max_attempts
-    of = f" of {most}" if most is not None and event.attempt <= most else ""
-    yield f"attempt {event.attempt}{of}"
+    yield attempt_words(event.attempt or 0)
     if isinstance(event, ev.JobEnded):
         yield event.kind
         yield _verdict(event)
@@ -175,15 +173,20 @@ def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
 
 
 def _verdict(event: ev.JobEnded) -> str:
-    """Say why an attempt ended and what comes next."""
+    """Say why an attempt ended, what it has cost, and what comes next.
+
+    Of a job that is not tried again, the reason names the budget that is used up.
+    """
     why = event.reason or event.error_class or ""
     match event.state:
         case JobState.PENDING | JobState.RUNNABLE:
-            again = show_duration(event.delay_s) if event.delay_s else "at once"
-            what_next = f"again in {again}" if event.delay_s else f"again {again}"
+            cost = spent_words(event.spent, reset=event.counters_reset)
+            again = f"in {show_duration(event.delay_s)}" if event.delay_s else "at once"
+            parts = ["; ".join(filter(None, (why, cost))), f"again {again}"]
         case _:
-            what_next = f"now {event.state}"
-    return ", ".join(filter(None, (why, what_next)))
+            reset = f"({RESET})" if event.spent and event.counters_reset else ""
+            parts = [" ".join(filter(None, (why, reset))), f"now {event.state}"]
+    return ", ".join(filter(None, parts))
 
 
 def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each

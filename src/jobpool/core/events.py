@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from jobpool.core.budget import Spent
 from jobpool.core.cgroups import Control
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
@@ -305,24 +306,41 @@ class JobSucceeded(Event, frozen=True, kw_only=True):
     peak_rss_bytes: int | None = None
 
 
-class JobEnded(Event, frozen=True, kw_only=True):
-    """An attempt ended in any other way; says what becomes of its job."""
+class JobFailure(Event, frozen=True, kw_only=True):
+    """What the lines about a job that did not succeed have in common."""
 
-    name = "job_ended"
     level = Level.WARNING
 
     id: int
     kind: str
+    attempt: int | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    error_class: str | None = None
+    error: str | None = None
+    """The exception's message: one line, capped."""
+    frame: str | None = None
+    """The application's own innermost frame: ``/srv/shop/jobs.py:41 charge``."""
+    key: str | None = None
+    tenant: str | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+
+
+class JobEnded(JobFailure, frozen=True, kw_only=True):
+    """An attempt ended without success; says what becomes of its job."""
+
+    name = "job_ended"
+
     slot: str
-    attempt: int
-    outcome: Outcome
     state: JobState
     """The job's next state."""
     max_attempts: int | None = None
+    spent: tuple[Spent, ...] = ()
+    counters_reset: bool = False
+    """An operator has retried the job before: its budgets began anew then."""
     delay_s: float | None = None
     """When it is tried again: after so long."""
-    reason: str | None = None
-    error_class: str | None = None
     duration_s: float | None = None
     peak_rss_bytes: int | None = None
 
@@ -338,26 +356,17 @@ class JobCompleted(Event, frozen=True, kw_only=True):
     """How the attempt ended, uncharged; None: as it should, with its completion."""
 
 
-class JobDead(Event, frozen=True, kw_only=True):
+class JobDead(JobFailure, frozen=True, kw_only=True):
     """A job is a dead letter now."""
 
     name = "job_dead"
-    level = Level.WARNING
-
-    id: int
-    kind: str
-    reason: str | None = None
 
 
-class JobQuarantined(Event, frozen=True, kw_only=True):
+class JobQuarantined(JobFailure, frozen=True, kw_only=True):
     """A poison pill was set aside."""
 
     name = "job_quarantined"
     level = Level.ERROR
-
-    id: int
-    kind: str
-    reason: str | None = None
 
 
 class JobOutput(Event, frozen=True, kw_only=True):

@@ -14,9 +14,12 @@ from enum import StrEnum
 
 import msgspec
 
+from jobpool.core.budget import Spent
 from jobpool.core.outcome import Charge, Outcome
 
 PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
+HISTORY_MAX = 1000
+"""A lease tells of so many earlier attempts, the newest ones."""
 TIME_MAX_MS = 253_402_300_799_000
 """The end of year 9999, the last moment that Python's datetime can hold."""
 
@@ -122,6 +125,11 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     suspect: bool = False
     """It may have killed its host: it runs on probation (`core.suspicion`)."""
 
+    @property
+    def was_revived(self) -> bool:
+        """Whether an operator has begun its budgets anew: attempts are missing."""
+        return len(self.history) < min(self.attempt - 1, HISTORY_MAX)
+
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known about the end of one attempt. Texts are capped and marked."""
@@ -153,6 +161,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome | None = None
     """None: the attempt never began; it is handed back and not counted."""
     charge: Charge = Charge()
+    spent: tuple[Spent, ...] = ()
+    """What the charge makes of the job's budgets, for people."""
     delay_ms: int = 0
     """When the next state is pending: due so long after the settlement."""
     result: bytes | None = None
@@ -197,6 +207,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     slot: str | None
     started_at_ms: int
     finished_at_ms: int
+    rule: str | None
+    """The retry rule that it was counted under, if one matched."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

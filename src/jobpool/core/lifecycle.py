@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from jobpool.core.budget import Budget, Spent
 from jobpool.core.job import Evidence, JobState, Lease, PastAttempt, Settlement
 from jobpool.core.outcome import CHARGES, Charge, Outcome
 from jobpool.core.policy import (
@@ -174,8 +175,9 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
     rule = matching_rule(policy, names) if charge.failure else None
     own = PastAttempt(ending.outcome, rule, now_ms)
     history = (*lease.history, own)
+    spent = _spent(lease, policy, charge, history=history, rule=rule)
     event, delay_s, verdict = _judge(
-        lease, policy, ending, history=history, rule=rule, now_ms=now_ms
+        lease, policy, ending, history=history, rule=rule, spent=spent
     )
     reason = "; ".join(filter(None, (ending.evidence.reason, verdict))) or None
     return Settlement(
@@ -184,6 +186,7 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         state=after(JobState.LEASED, event),
         outcome=ending.outcome,
         charge=charge,
+        spent=tuple(spent.values()),
         delay_ms=round(delay_s * 1000),
         rule=rule,
         evidence=msgspec.structs.replace(ending.evidence, reason=reason),
@@ -200,6 +203,32 @@ def _suspect(lease: Lease, ending: Ending, event: JobEvent) -> bool | None:
     return ending.suspect
 
 
+def _spent(
+    lease: Lease,
+    policy: Policy,
+    charge: Charge,
+    *,
+    history: Sequence[PastAttempt],
+    rule: str | None,
+) -> Mapping[Budget, Spent]:
+    """Return what the charge makes of each budget that it touches."""
+    found = []
+    if charge.failure:
+        count, _under_rule = spent_attempts(policy, history, rule)
+        own = policy.retry[rule].max_attempts if rule is not None else None
+        most = own or lease.max_attempts or policy.max_attempts
+        found.append(Spent(Budget.FAILURE, count, most, rule if own else None))
+    if charge.crash:
+        count = crashes_in_window(policy, history, history[-1].finished_at_ms)
+        found.append(Spent(Budget.CRASH, count, policy.max_crashes))
+    if charge.interruption:
+        count = lease.interruptions + 1
+        found.append(Spent(Budget.INTERRUPTION, count, INTERRUPTIONS_MAX))
+    if charge.recovery:
+        found.append(Spent(Budget.RECOVERY, lease.recoveries + 1, policy.max_lost))
+    return {one.budget: one for one in found}
+
+
 def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
     lease: Lease,
     policy: Policy,
@@ -207,7 +236,7 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
     *,
     history: Sequence[PastAttempt],
     rule: str | None,
-    now_ms: int,
+    spent: Mapping[Budget, Spent],
 ) -> tuple[JobEvent, float, str]:
     """Return the event, the delay before another attempt, and the verdict in words."""
     charge = ending.price
@@ -216,17 +245,21 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
     if policy.rerun is Rerun.NEVER and charge.end_unknown:
         return JobEvent.BURY, 0.0, 'its end is unknown and rerun="never"'
     if ending.give_up:
-        return JobEvent.BURY, 0.0, "the handler gave up"
-    crashes = crashes_in_window(policy, history, now_ms)
-    if charge.crash and crashes >= policy.max_crashes:
-        return JobEvent.QUARANTINE, 0.0, f"crash {crashes} of {policy.max_crashes}"
-    if charge.recovery and lease.recoveries + 1 >= policy.max_lost:
+        # Its reason says so already, if its child has told why.
+        return (
+            JobEvent.BURY,
+            0.0,
+            "" if ending.evidence.reason else "the handler gave up",
+        )
+    if (crash := spent.get(Budget.CRASH)) and crash.is_used_up:
+        return JobEvent.QUARANTINE, 0.0, str(crash)
+    if (recovery := spent.get(Budget.RECOVERY)) and recovery.is_used_up:
         return (
             JobEvent.QUARANTINE,
             0.0,
-            f"lost {lease.recoveries + 1} times alone with its supervisor or host",
+            f"lost {recovery.count} times alone with its supervisor or host",
         )
-    if charge.interruption and lease.interruptions + 1 >= INTERRUPTIONS_MAX:
+    if (interruption := spent.get(Budget.INTERRUPTION)) and interruption.is_used_up:
         return (
             JobEvent.QUARANTINE if ending.outcome is Outcome.LOST else JobEvent.BURY,
             0.0,
@@ -234,35 +267,30 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
         )
     if not charge.failure:
         return JobEvent.TRY_AGAIN, 0.0, ""
-    return _judge_failure(lease, policy, ending, history=history, rule_name=rule)
+    failure = spent[Budget.FAILURE]
+    return _judge_failure(lease, policy, ending, history, rule, failure)
 
 
-def _judge_failure(
+def _judge_failure(  # noqa: PLR0917 - what `_judge` has
     lease: Lease,
     policy: Policy,
     ending: Ending,
-    *,
     history: Sequence[PastAttempt],
     rule_name: str | None,
+    failure: Spent,
 ) -> tuple[JobEvent, float, str]:
     """Decide after an outcome that spends an attempt."""
     rule = policy.retry[rule_name] if rule_name is not None else None
     if rule and rule.never:
         return JobEvent.BURY, 0.0, f"never retried after {rule_name}"
-    spent, under_rule = spent_attempts(policy, history, rule_name)
-    if rule and rule.max_attempts is not None:
-        budget = rule.max_attempts
-    elif lease.max_attempts is not None:
-        budget = lease.max_attempts
-    else:
-        budget = policy.max_attempts
-    if spent >= budget:
-        return JobEvent.BURY, 0.0, f"failure {spent} of {budget}"
+    if failure.is_used_up:
+        return JobEvent.BURY, 0.0, str(failure)
     if ending.retry_in_s is not None:
         return JobEvent.TRY_AGAIN, ending.retry_in_s, ""
+    _spent, under_rule = spent_attempts(policy, history, rule_name)
     wait_s = retry_delay_s(
         rule,
-        nth=spent,
+        nth=failure.count,
         under_rule=under_rule,
         crashed=CHARGES[ending.outcome].crash,
         spread=spread_of(lease.token),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+MESSAGE_MAX_CHARS = 300
+"""Of an exception's message, in a reason or a line of the log; `show` has all."""
 _UNSAFE = (
     r"\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     r"\ud800-\udfff\U000e0000-\U000e007f"
@@ -22,6 +24,18 @@ def one_line(text: str, max_chars: int = 2000) -> str:
     """Return *text* as one harmless line, capped and marked when it was longer."""
     text = capped(text, max_chars)
     return text if _is_plain(text) else _HIDDEN.sub(_visible, text)
+
+
+def message_line(message: str) -> str:
+    """Return an exception's message as reasons and log lines carry it: one line."""
+    return one_line(message.strip(), MESSAGE_MAX_CHARS)
+
+
+def error_unsaid(reason: str | None, error_class: str | None, error: str | None) -> str:
+    """Return ``Class: message`` of an error, or "" where its reason has said all."""
+    if reason and one_line((error or "").strip(), len(error or "")) in reason:
+        return ""
+    return ": ".join(filter(None, (error_class, error)))
 
 
 def lines(text: str, max_chars: int = 100_000) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from jobpool.core.job import Evidence
 from jobpool.core.lifecycle import Ending
 from jobpool.core.outcome import Outcome
+from jobpool.core.printable import message_line
 from jobpool.core.quantity import show_duration, show_size
 from jobpool.sandbox.frames import Done, Raised
 
@@ -286,8 +287,20 @@ def _reason_of_done(done: Done) -> str | None:
         return "its child reported a failure without an error"
     if error.soft_timeout:
         return "ended by its soft time limit"
-    # The class alone: reasons are for grouping, and a message may hold anything.
-    return f"raised {error.classes[0]}" if error.classes else None
+    return _reason_of_error(error)
+
+
+def _reason_of_error(error: Raised) -> str:
+    """Say what was raised: ``gave up: HTTP 410``, ``raised ValueError: no such page``.
+
+    What is the user's own to read off, such as `GiveUp`, needs no name of its module.
+    """
+    name = error.classes[0].removeprefix("jobpool.errors.") if error.classes else ""
+    if error.give_up:
+        words = ["gave up", "" if name == "GiveUp" else name]
+    else:
+        words = [f"raised {name or 'an exception'}"]
+    return ": ".join(filter(None, [*words, message_line(error.message)]))
 
 
 def _stack(stack: str, processes: Sequence[str]) -> str | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from jobpool.core import events as ev
 from jobpool.core.job import Evidence, JobState, Lease, Settlement
+from jobpool.core.limits import Effective
 from jobpool.core.outcome import Outcome
+from jobpool.core.ownframe import own_frame
+from jobpool.core.printable import message_line
 from jobpool.core.quantity import show_duration
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import signal_name
@@ -46,35 +50,56 @@ def attempt_ended(
     if settlement.outcome is None:
         return
     again = settlement.state is JobState.PENDING
+    said = _about_failure(lease, settlement, job.limits)
     yield ev.JobEnded(
         at_ms=at_ms,
-        id=lease.id,
-        kind=lease.kind,
+        **said,
         slot=slot_name,
-        attempt=lease.attempt,
-        outcome=settlement.outcome,
         state=settlement.state,
         max_attempts=budget,
+        spent=settlement.spent,
+        counters_reset=lease.was_revived,
         delay_s=settlement.delay_ms / 1000 if again else None,
-        reason=evidence.reason,
-        error_class=evidence.error_class,
         duration_s=evidence.duration_s,
         peak_rss_bytes=evidence.peak_rss_bytes,
     )
-    yield from job_set_aside(at_ms, lease, settlement)
+    yield from _set_aside(at_ms, settlement, said)
 
 
 def job_set_aside(
     at_ms: int, lease: Lease, settlement: Settlement
 ) -> Iterator[ev.Event]:
     """Yield the line that names a job which ended for good without success."""
-    reason = settlement.evidence.reason
+    yield from _set_aside(at_ms, settlement, _about_failure(lease, settlement, None))
+
+
+def _set_aside(
+    at_ms: int, settlement: Settlement, said: Mapping[str, Any]
+) -> Iterator[ev.Event]:
     if settlement.state is JobState.QUARANTINED:
-        yield ev.JobQuarantined(
-            at_ms=at_ms, id=lease.id, kind=lease.kind, reason=reason
-        )
+        yield ev.JobQuarantined(at_ms=at_ms, **said)
     elif settlement.state is JobState.DEAD:
-        yield ev.JobDead(at_ms=at_ms, id=lease.id, kind=lease.kind, reason=reason)
+        yield ev.JobDead(at_ms=at_ms, **said)
+
+
+def _about_failure(
+    lease: Lease, settlement: Settlement, limits: Effective | None
+) -> dict[str, Any]:
+    """Return the fields of a `JobFailure`; *limits* are those that were in force."""
+    evidence = settlement.evidence
+    error = evidence.error
+    return {
+        "id": lease.id,
+        "kind": lease.kind,
+        "attempt": lease.attempt,
+        "outcome": settlement.outcome,
+        "reason": evidence.reason,
+        "error_class": evidence.error_class,
+        "error": None if error is None else message_line(error),
+        "frame": own_frame(evidence.traceback, evidence.stack),
+        "timeout_s": limits.timeout_s if limits else lease.timeout_s,
+        "memory_bytes": limits.memory_bytes if limits else lease.memory_bytes,
+    }
 
 
 def job_output(

@@ -15,6 +15,7 @@ from rich.text import Text
 from jobpool.cli.demo.cases import BY_KIND
 from jobpool.cli.demo.household import Memory
 from jobpool.cli.demo.watching import Contained, Look
+from jobpool.core.budget import attempt_words
 from jobpool.core.outcome import Outcome
 from jobpool.core.printable import one_line
 from jobpool.core.quantity import show_size
@@ -188,7 +189,7 @@ def verdict(item: Contained, elapsed_s: float) -> Text:
     line = Text(overflow="ellipsis", no_wrap=True)
     line.append(f"{clock(elapsed_s)}  ", style="dim")
     line.append(f"{name:<{_KIND_WIDTH}}", style="bold")
-    line.append(f"  try {item.attempt}  ", style="dim")
+    line.append(f"  {attempt_words(item.attempt)}  ", style="dim")
     if item.state is not None:
         line.append(item.state, style=STATE_COLOURS.get(item.state, ""))
         line.append(": ")

@@ -6,11 +6,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.job import Attempt, Job, JobState, Lease, NewJob, PastAttempt
+from jobpool.core.job import (
+    HISTORY_MAX,
+    Attempt,
+    Job,
+    JobState,
+    Lease,
+    NewJob,
+    PastAttempt,
+)
 from jobpool.core.outcome import Outcome
-
-HISTORY_MAX = 1000
-"""A lease tells of so many earlier attempts, the newest ones."""
 
 
 class Tried(NamedTuple):

@@ -244,5 +244,6 @@ def _tried(row: Row, held: Held, s: Settlement, now_ms: int) -> Tried:
         slot=begun.slot,
         started_at_ms=begun.started_at_ms,
         finished_at_ms=now_ms,
+        rule=clean_text(s.rule),
     )
-    return Tried(shown, PastAttempt(ended.outcome, clean_text(s.rule), now_ms))
+    return Tried(shown, PastAttempt(ended.outcome, shown.rule, now_ms))
