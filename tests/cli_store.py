@@ -9,6 +9,7 @@ from jobpool.core.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.store import open_store
 from jobpool.store.records import KindRecord, Run
+from storing import started
 
 SCHEMA = json.dumps(
     {
@@ -70,7 +71,7 @@ def enqueue(store, count=1, **more):
 def settle(store, outcome, state, **more):
     """Lease one job and settle it; return its id."""
     (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
-    store.begin_attempts([(lease.id, lease.token, "cpu/1")])
+    store.begin_attempts([started(lease, "cpu/1")])
     settlement = Settlement(
         id=lease.id,
         token=lease.token,

@@ -8,7 +8,7 @@ from jobpool.core.job import Progress
 from jobpool.core.running import Claim
 from jobpool.store import joining, open_store
 from postgres_server import server
-from storing import begin_run, ended, lease_one, new_job
+from storing import begin_run, ended, lease_one, new_job, started
 
 FIGURES = {"peak_rss_bytes": 4096, "cpu_s": 0.5, "duration_s": 2.0, "slot": "cpu/7"}
 _replace = msgspec.structs.replace
@@ -55,7 +55,7 @@ class Site:
         )
         granted = lease_one(self.store)
         if begun:
-            self.store.begin_attempts([(granted.id, granted.token, "cpu/3")])
+            self.store.begin_attempts([started(granted, "cpu/3")])
             self.store.record([Progress(granted.id, granted.token, b"1", b"2")])
         return granted
 

@@ -13,6 +13,7 @@ from storing import (
     lease,
     lease_one,
     new_job,
+    started,
     succeeded,
 )
 
@@ -102,7 +103,7 @@ CALLS = {
     ),
     "begin_attempts": Call(
         one_lease,
-        lambda far, granted: far.begin_attempts([(granted.id, granted.token, "cpu/1")]),
+        lambda far, granted: far.begin_attempts([started(granted, "cpu/1")]),
         lambda near, granted: near.get(granted.id).started_at_ms is not None,
         lambda returned: returned is None,
     ),

@@ -4,6 +4,7 @@ import contextlib
 
 import msgspec
 
+from jobpool.core.job import Start
 from jobpool.errors import JobpoolError
 from jobpool.store.records import LeaseBatch
 
@@ -65,7 +66,10 @@ class Twins:
             if method in {"cancel", "revive"}:
                 told = [[self.names.ids.get(one, one) for one in arguments[0]]]
                 told += arguments[1:]
-            elif method in {"begin_attempts", "clear"}:
+            elif method == "begin_attempts":
+                rows = [self.names.translate_lease(*row) for row in arguments[0]]
+                told = [[Start(*row) for row in rows]]
+            elif method == "clear":
                 told = [[self.names.translate_lease(*row) for row in arguments[0]]]
             elif method in {"get", "payload", "attempts"}:
                 told = [self.names.ids.get(one, one) for one in arguments]

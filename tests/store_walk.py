@@ -17,7 +17,7 @@ from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolError
 from jobpool.store.records import Filter, Run
 from store_model import KINDS, POLICY, POOL_OF, REVIVABLE
-from storing import begin_run, kind_record, new_job
+from storing import begin_run, kind_record, new_job, started
 
 KEPT = (BreakerState.CLOSED, BreakerState.SLOWED, BreakerState.OPEN)
 RUNS_MAX = 3
@@ -137,7 +137,10 @@ class Walk:
 
     def start(self):
         self.store.begin_attempts(
-            [(one.id, one.token, f"cpu/{one.id % 3}") for one in self.some(self.held)]
+            [
+                started(one, f"cpu/{one.id % 3}", self.clock.boottime_s() - 0.7)
+                for one in self.some(self.held)
+            ]
         )
 
     def beat(self):
@@ -177,6 +180,7 @@ class Walk:
             retry_in_s=self.maybe(0.5, 100.0),
             give_up=self.dice.random() < 0.1,
         )
+        now_s = self.clock.boottime_s()
         made = account(granted, POLICY, ending, now_ms=self.clock.utc_ms())
         return msgspec.structs.replace(
             made,
@@ -184,6 +188,8 @@ class Walk:
             rule=made.rule or self.maybe("ValueError"),
             followup=self.maybe(self.job(key=None, unique=None), None),
             completed=self.dice.random() < 0.2,
+            began_s=self.maybe(now_s - 2.0, now_s - 0.5),
+            ended_s=self.maybe(now_s, now_s - 0.25),
         )
 
     def settle(self):

@@ -1,6 +1,6 @@
 """What tests of the store share: a clock to move, and short ways to say a thing."""
 
-from jobpool.core.job import Evidence, JobState, NewJob, Settlement
+from jobpool.core.job import Evidence, JobState, NewJob, Settlement, Start
 from jobpool.core.lifecycle import Ending, account, hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
@@ -20,6 +20,9 @@ class ManualClock:
         return self.now_ms
 
     def monotonic_s(self):
+        return self.elapsed_s
+
+    def boottime_s(self):
         return self.elapsed_s
 
     def advance(self, seconds):
@@ -65,6 +68,11 @@ def lease(store, run_id="run-1", limit=100, pool="cpu", kinds=None):
 def lease_one(store, run_id="run-1", pool="cpu"):
     (only,) = lease(store, run_id, 1, pool)
     return only
+
+
+def started(granted, slot, began_s=1e12):
+    """Say that an attempt has begun; unless it is said when, only now."""
+    return Start(granted.id, granted.token, slot, began_s)
 
 
 def succeeded(granted, result=b'{"ok":1}', **evidence):

@@ -23,6 +23,14 @@ def work_io(note: str = ""):
     witness("work")
 
 
+@jobs.job("cpu", kind="time")
+def take(seconds: float, *, fails: bool = False):
+    (HERE / f"at.{current().id}").write_text(repr(time.time()))
+    time.sleep(seconds)
+    if fails:
+        raise GiveUp("as it was asked to")
+
+
 @jobs.job("cpu", kind="hold")
 def wait_at(gate: str):
     sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -128,6 +136,31 @@ def test_a_job_from_another_process_starts_before_the_next_poll(site):
         job = site.finish(site.add("work"))
         waits.append(job.started_at_ms - job.created_at_ms)
     assert sorted(waits)[4] < 200
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_times_are_those_at_which_things_happened(site, seconds, fails):
+    """When the handler began and ended, not when that was noted or written."""
+    job = site.finish(site.add("time", {"seconds": seconds, "fails": fails}))
+    assert job.state == ("dead" if fails else "succeeded")
+    took_ms = job.finished_at_ms - job.started_at_ms
+    assert abs(took_ms - 1000 * job.duration_s) <= 2
+    began_ms = 1000 * float((site.folder / f"at.{job.id}").read_text())
+    assert -300 < job.started_at_ms - began_ms < 2
+    for attempt in site.store.attempts(job.id):
+        times = attempt.started_at_ms, attempt.finished_at_ms
+        assert times == (job.started_at_ms, job.finished_at_ms)
+
+
+def test_a_running_job_began_when_it_began(site):
+    """It is noted a second later, as of then."""
+    job_id = site.add("time", {"seconds": 1.6})
+    seen = wait_until(lambda: site.job(job_id).started_at_ms, PATIENCE_S, "its start")
+    assert site.job(job_id).state == "leased"
+    began_ms = 1000 * float((site.folder / f"at.{job_id}").read_text())
+    assert -500 < seen - began_ms < 2
+    site.finish(job_id)
 
 
 def test_a_job_of_the_future_waits(site):

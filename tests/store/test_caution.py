@@ -12,7 +12,7 @@ from jobpool.core.suspicion import (
     PROBATION_S,
 )
 from jobpool.store.records import LeaseBatch
-from storing import KINDS, begin_run, ended, lease, new_job, succeeded
+from storing import KINDS, begin_run, ended, lease, new_job, started, succeeded
 
 _replace = msgspec.structs.replace
 
@@ -200,7 +200,7 @@ def test_nothing_is_granted_beside_a_suspect_on_probation_of_the_same_host(
         LeaseBatch(), suspects_wait=True, next_due_in_s=None
     )
     clock.advance(1)
-    one.begin_attempts([(held.id, held.token, "cpu/0")])
+    one.begin_attempts([started(held, "cpu/0")])
     clock.advance(PROBATION_MAX_S / 2)
     for store, run_id in ((one, "run-1"), (other, "run-2")):
         store.renew(run_id, 60.0, anew=True)

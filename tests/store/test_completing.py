@@ -1,5 +1,6 @@
 """A handler that completes its job in its own transaction, in every database."""
 
+import time
 from contextlib import closing
 
 import msgspec
@@ -10,7 +11,7 @@ from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.errors import Superseded
 from jobpool.store.records import Receipt
-from storing import ended, handed_back, succeeded
+from storing import ended, handed_back, lease_one, new_job, succeeded
 
 ENGINES = ["sqlite", "postgres"]
 _replace = msgspec.structs.replace
@@ -61,6 +62,25 @@ def test_its_end_adds_the_figures_and_charges_nothing(site):
         assert site.store.settle([_replace(said, token=stale)]) == [Receipt.STALE]
     (left,) = site.store.leases_of("run-1")
     assert left.id == neighbour.id
+
+
+def test_its_end_says_when_it_began(site, clock):
+    """Which its own transaction cannot: it is known as of the lease until then."""
+    clock.now_ms = time.time_ns() // 10**6 - 10_000  # a handler's clock is the real one
+    site.store.enqueue([new_job()])
+    granted = lease_one(site.store)
+    clock.advance(5)
+    began_s, began_ms = clock.boottime_s(), clock.utc_ms()
+    clock.advance(4)
+    site.complete(granted)
+    completed = site.store.get(granted.id)
+    times = {"began_s": began_s, "ended_s": clock.boottime_s()}
+    said = _replace(ended(granted), completed=True, **times)
+    assert site.store.settle([said]) == [Receipt.COMPLETED]
+    found = site.store.get(granted.id)
+    assert completed.started_at_ms == began_ms - 5000
+    assert found.started_at_ms == began_ms
+    assert found.finished_at_ms == completed.finished_at_ms
 
 
 def test_only_the_attempt_that_holds_the_lease_completes(site):

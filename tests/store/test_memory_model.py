@@ -19,7 +19,7 @@ from jobpool.store.records import Filter
 from store_machine import StoreMachine, depth
 from store_model import KINDS, REVIVABLE
 from store_twins import Names, Twins
-from storing import begin_run, ended, kind_record, new_job, succeeded
+from storing import begin_run, ended, kind_record, new_job, started, succeeded
 
 SHORTLY = Retention(**{f"{state}_s": 0.0 for state in FINISHED})
 
@@ -97,7 +97,7 @@ def change_everything(store, run_id):
     store.pause(kind="c")
     ids = [job.id for job in store.find(Filter(), 10**6)]
     granted = store.lease(run_id, {"cpu": 3}, KINDS).leases
-    store.begin_attempts([(one.id, one.token, "cpu/0") for one in granted])
+    store.begin_attempts([started(one, "cpu/0") for one in granted])
     store.record([Progress(one.id, one.token, b"1", b"2") for one in granted])
     store.settle([succeeded(one) for one in granted[:1]])
     store.settle([ended(one, Outcome.LOST) for one in granted])

@@ -17,7 +17,16 @@ from jobpool.core.settings import Retention
 from jobpool.store import open_store
 from jobpool.store.records import Filter, Receipt
 from postgres_server import query_of, server, with_query
-from storing import KINDS, begin_run, ended, lease, lease_one, new_job, succeeded
+from storing import (
+    KINDS,
+    begin_run,
+    ended,
+    lease,
+    lease_one,
+    new_job,
+    started,
+    succeeded,
+)
 
 _replace = msgspec.structs.replace
 
@@ -124,7 +133,7 @@ def test_beats_and_starts_of_what_is_held_are_passed_over(store, url, clock):
     first, second = sorted(lease(store), key=lambda one: one.id)
     clock.advance(1)
     with held(url, first.id):
-        store.begin_attempts([(one.id, one.token, "cpu/1") for one in (first, second)])
+        store.begin_attempts([started(one, "cpu/1") for one in (first, second)])
         store.record([Progress(o.id, o.token, b"1", b"2") for o in (first, second)])
         seen = [store.get(one.id) for one in (first, second)]
     now_ms = clock.utc_ms()

@@ -16,9 +16,11 @@ from storing import (
     lease,
     lease_one,
     new_job,
+    started,
     succeeded,
 )
 
+_replace = msgspec.structs.replace
 EVIDENCE = Evidence(
     reason="killed at 512MiB",
     error_class="shop.Bad",
@@ -76,7 +78,7 @@ def test_an_unfinished_job_has_no_result(store, granted):
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.SUCCEEDED])
 def test_every_other_outcome_leaves_an_attempt(store, granted, clock, outcome):
     """With all its evidence, and with what it costs on the job."""
-    store.begin_attempts([(granted.id, granted.token, "cpu/1")])
+    store.begin_attempts([started(granted, "cpu/1")])
     started_ms = clock.utc_ms()
     clock.advance(4)
     policy = Policy(max_attempts=9, max_crashes=9, max_lost=9)
@@ -305,7 +307,7 @@ def test_stale_beats_and_starts_vanish(store, granted):
     lease_one(store)
     before = store.get(granted.id)
     store.record([Progress(granted.id, granted.token, b"1", b"2")])
-    store.begin_attempts([(granted.id, granted.token, "cpu/7")])
+    store.begin_attempts([started(granted, "cpu/7")])
     assert store.get(granted.id) == before
 
 
@@ -313,9 +315,61 @@ def test_the_start_of_an_attempt_is_shown(store, granted, clock):
     """When, and in which slot."""
     assert store.get(granted.id).started_at_ms is None
     clock.advance(2)
-    store.begin_attempts([(granted.id, granted.token, "cpu/3")])
+    store.begin_attempts([started(granted, "cpu/3")])
     job = store.get(granted.id)
     assert (job.started_at_ms, job.slot) == (clock.utc_ms(), "cpu/3")
+
+
+def test_a_start_is_shown_as_of_when_it_was(store, granted, clock):
+    """It is noted only once the attempt has run for a while."""
+    clock.advance(1)
+    began_s, began_ms = clock.boottime_s(), clock.utc_ms()
+    clock.advance(1.25)
+    store.begin_attempts([started(granted, "cpu/3", began_s)])
+    assert store.get(granted.id).started_at_ms == began_ms
+
+
+def test_no_attempt_begins_before_its_lease(store, granted, clock):
+    """Clocks are read one after another, and rounded."""
+    leased_ms = clock.utc_ms()
+    clock.advance(1)
+    store.begin_attempts([started(granted, "cpu/3", clock.boottime_s() - 1.002)])
+    assert store.get(granted.id).started_at_ms == leased_ms
+    times = {"began_s": clock.boottime_s() - 1.002, "ended_s": clock.boottime_s()}
+    store.settle([_replace(succeeded(granted), **times)])
+    assert store.get(granted.id).started_at_ms == leased_ms
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda granted: succeeded(granted, duration_s=2.5),
+        lambda granted: _replace(succeeded(granted, duration_s=2.5), suspect=False),
+        lambda granted: ended(granted, evidence=EVIDENCE),
+        lambda granted: ended(granted, evidence=EVIDENCE, give_up=True),
+    ],
+    ids=["success", "success of a suspect", "failure", "last failure"],
+)
+def test_an_end_is_shown_as_of_when_it_was(store, granted, clock, noted, end):
+    """However long it waited for its commit; and its length is its duration."""
+    clock.advance(3)
+    began_s, began_ms = clock.boottime_s(), clock.utc_ms()
+    clock.advance(2.5)
+    ended_s, ended_ms = clock.boottime_s(), clock.utc_ms()
+    if noted:
+        store.begin_attempts([started(granted, "cpu/1", began_s - 0.004)])
+    clock.advance(60)
+    settlement = _replace(end(granted), began_s=began_s, ended_s=ended_s)
+    assert store.settle([settlement]) == [Receipt.ACCEPTED]
+    job = store.get(granted.id)
+    times = {(job.started_at_ms, job.finished_at_ms or ended_ms)}
+    times |= {
+        (one.started_at_ms, one.finished_at_ms) for one in store.attempts(granted.id)
+    }
+    assert times == {(began_ms, ended_ms)}
+    if job.state is JobState.PENDING:  # the delay counts from the commit on
+        assert job.run_at_ms == clock.utc_ms() + settlement.delay_ms
 
 
 def test_a_success_leaves_nothing_of_the_failure_before_it(store, clock):
@@ -337,7 +391,7 @@ def test_a_success_leaves_nothing_of_the_failure_before_it(store, clock):
 
 def test_the_next_attempt_begins_with_nothing_of_the_last_one(store, granted):
     """When it was started, its slot, beat and progress are the attempt's own."""
-    store.begin_attempts([(granted.id, granted.token, "cpu/3")])
+    store.begin_attempts([started(granted, "cpu/3")])
     store.record([Progress(granted.id, granted.token, b"1", b"2")])
     store.settle([handed_back(granted)])
     again = lease_one(store)
@@ -362,7 +416,7 @@ def test_a_token_is_its_own_jobs(store):
     for settlement in (succeeded(wrong), ended(wrong), handed_back(wrong)):
         assert store.settle([settlement]) == [Receipt.STALE]
     store.record([Progress(second.id, first.token, b"1", b"2")])
-    store.begin_attempts([(second.id, first.token, "cpu/1")])
+    store.begin_attempts([started(wrong, "cpu/1")])
     assert [store.get(one.id) for one in (first, second)] == before
     assert len(store.leases_of("run-1")) == 2
 

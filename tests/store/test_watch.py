@@ -13,6 +13,7 @@ from storing import (
     lease,
     lease_one,
     new_job,
+    started,
     succeeded,
 )
 
@@ -128,7 +129,7 @@ def test_stats_count_and_average(store, clock):
     for wait_s, run_s in ((4, 1.0), (2, 3.0)):
         clock.advance(wait_s)
         granted = lease_one(store)
-        store.begin_attempts([(granted.id, granted.token, "cpu/0")])
+        store.begin_attempts([started(granted, "cpu/0")])
         store.settle([succeeded(granted, duration_s=run_s)])
     store.enqueue([new_job("shop.fetch", "io")])
     succeeded_row, waiting_row = store.stats()

@@ -11,6 +11,7 @@ nothing that could lead back to them.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -175,6 +176,20 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A hook's job, stored in the same transaction if the settlement is accepted."""
     suspect: bool | None = None
     """The job is a suspect from now on, or no more; None: as it was."""
+    began_s: float | None = None
+    """When the attempt began, by this machine's `Clock.boottime_s`."""
+    ended_s: float | None = None
+    """When it ended, likewise; None, as the beginning then: nobody saw it."""
+
+
+class Start(NamedTuple):
+    """An attempt that has begun and goes on."""
+
+    id: int
+    token: int
+    slot: str
+    began_s: float
+    """By this machine's `Clock.boottime_s`."""
 
 
 class Progress(msgspec.Struct, frozen=True):

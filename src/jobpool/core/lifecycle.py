@@ -141,7 +141,14 @@ def hand_back(lease: Lease) -> Settlement:
     )
 
 
-def success(lease: Lease, evidence: Evidence, result: bytes | None) -> Settlement:
+def success(
+    lease: Lease,
+    evidence: Evidence,
+    result: bytes | None,
+    *,
+    began_s: float | None = None,
+    ended_s: float | None = None,
+) -> Settlement:
     """Return the settlement of a job whose handler has returned; it costs nothing."""
     return Settlement(
         id=lease.id,
@@ -151,6 +158,8 @@ def success(lease: Lease, evidence: Evidence, result: bytes | None) -> Settlemen
         result=result,
         evidence=evidence,
         suspect=False if lease.suspect else None,
+        began_s=began_s,
+        ended_s=ended_s,
     )
 
 

@@ -202,9 +202,9 @@ class Child:
 
     def _attempt(self, application: Application, job: RunJob) -> Done:
         channel = AttemptChannel(self._link, self._go, job, self._pid)
-        begun_s = time.perf_counter()
+        began_s = time.monotonic()
         result, error = self._handle(application, job, channel)
-        duration_s = time.perf_counter() - begun_s
+        duration_s = time.monotonic() - began_s
         if os.getpid() != self._pid:
             _end_copy(error)
         channel.close()
@@ -225,6 +225,7 @@ class Child:
             surprise=surprise,
             error=error,
             completed=channel.completed,
+            began_s=began_s,
         )
 
     def _handle(

@@ -193,6 +193,8 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
     error: Raised | None = None
     completed: bool = False
     """The handler called `complete`; the store knows whether it was committed."""
+    began_s: float = 0.0
+    """Monotonic time at which it began."""
 
 
 class Raised(msgspec.Struct, tag="raised", array_like=True):

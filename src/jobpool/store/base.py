@@ -25,6 +25,7 @@ from jobpool.core.job import (
     NewJob,
     Progress,
     Settlement,
+    Start,
 )
 from jobpool.core.settings import Retention
 from jobpool.core.suspicion import Deaths
@@ -205,15 +206,15 @@ class Store(Protocol):
         ...
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
-        """Write the ends of leases, each once, under its token."""
+        """Write the ends of leases, each once, under its token, as of when it was."""
         ...
 
     def record(self, beats: Sequence[Progress]) -> None:
         """Store progress and checkpoints of running attempts; stale ones vanish."""
         ...
 
-    def begin_attempts(self, starts: Sequence[tuple[int, int, str]]) -> None:
-        """Note ``(id, token, slot)`` of attempts that began, for people to see."""
+    def begin_attempts(self, starts: Sequence[Start]) -> None:
+        """Note when and where attempts began, for people to see."""
         ...
 
     def cancel_requests(self, run_id: str) -> list[int]:

@@ -23,7 +23,7 @@ from jobpool.core.quantity import show_size
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Ask, Beat, Done
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done
-from jobpool.supervisor import deaths, notices, orders
+from jobpool.supervisor import deaths, notices, orders, spans
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.claims import Claims
@@ -226,9 +226,8 @@ class Attempts:
         """Do whatever of a running attempt's moments has come."""
         # Moments are compared as `next_moment` computes them: a duration would
         # round differently, and the slot would be woken for nothing, for ever.
-        job, now_s = slot.queue[0], self._desk.now_s
+        job, limits, now_s = slot.queue[0], slot.queue[0].limits, self._desk.now_s
         began_s = now_s if job.started_s is None else job.started_s
-        limits = job.limits
         if began_s + limits.timeout_s <= now_s:
             late = Kill(KillReason.TIMEOUT, limit=limits.timeout_s)
             self._kill(slot, late, dump=not job.dumped)
@@ -251,7 +250,7 @@ class Attempts:
             self._desk.out.append(m.Recall(slot.number, slot.seq))
         if not job.noted and began_s + NOTE_AFTER_S <= now_s:
             job.noted = True
-            self._desk.out.append(m.NoteStart(job.lease.id, job.lease.token, slot.name))
+            self._desk.out.append(orders.note_start(slot, job))
         if write_at(job) <= now_s:
             self._desk.write_progress(job)
         self._set_deadline(slot)
@@ -265,7 +264,8 @@ class Attempts:
             desk.write_progress(job)
         held_s = desk.now_s - job.leased_s + desk.slept_s - job.slept_s
         now_ms = lease.leased_at_ms + round(held_s * 1000)
-        settlement = account(lease, job.policy, ending, now_ms=now_ms)
+        accounted = account(lease, job.policy, ending, now_ms=now_ms)
+        settlement = spans.timed(accounted, job, done, desk)
         claimed = done is not None and done.completed
         if claimed:
             settlement = self.claims.hold(job, slot.name, settlement)
@@ -325,9 +325,10 @@ class Attempts:
 
     def stuck(self, slot: Slot, _detail: object) -> None:
         """The kernel does not let it die (disk sleep): its lease stays ours."""
-        self._desk.say(notices.child_stuck(self._desk.now_ms, slot.name, STUCK_S))
-        self._desk.out.append(m.Kill(slot.number))
-        self._desk.wake_slot_at(slot, self._desk.now_s + STUCK_AGAIN_S)
+        desk = self._desk
+        desk.say(notices.child_stuck(desk.now_ms, slot.name, STUCK_S))
+        desk.out.append(m.Kill(slot.number))
+        desk.wake_slot_at(slot, desk.now_s + STUCK_AGAIN_S)
 
     def died(self, slot: Slot, exited: object) -> None:
         """A child that had jobs is gone, and its tree with it."""
@@ -338,7 +339,6 @@ class Attempts:
             killed = Kill(KillReason.STOPPED, "its lease had run out")
             killed_seq = jobs[0].seq
         cpu_before_s, before = slot.cpu_s, slot.ended_token
-        slot.queue.clear()
         self._desk.out.append(wm.Unwatch(slot.number, slot.allowed_bytes))
         empty(slot)
         back = deaths.never_began(death, jobs, frozenset(dones))

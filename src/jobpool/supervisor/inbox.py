@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from jobpool.core import events as ev
-from jobpool.core.job import Progress, Settlement
+from jobpool.core.job import Progress, Settlement, Start
 from jobpool.store.base import Store
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
@@ -23,7 +23,7 @@ class Inbox:
 
     settlements: list[Settlement] = field(default_factory=list)
     beats: list[Progress] = field(default_factory=list)
-    starts: list[tuple[int, int, str]] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
     asks: list[m.Enqueue] = field(default_factory=list)
     lease: m.Lease | None = None
     cautions: list[cm.Caution] = field(default_factory=list)
@@ -37,8 +37,7 @@ class Inbox:
             case m.Record():
                 self.beats.append(command.progress)
             case m.NoteStart():
-                start = (command.id, command.token, command.slot_name)
-                self.starts.append(start)
+                self.starts.append(command.start)
             case m.Enqueue():
                 self.asks.append(command)
             case m.Lease():

@@ -13,7 +13,7 @@ import msgspec
 
 from jobpool.core.events import Event
 from jobpool.core.handler import AppReport
-from jobpool.core.job import NewJob, Progress, Settlement
+from jobpool.core.job import NewJob, Progress, Settlement, Start
 from jobpool.core.settings import Settings
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.frames import Answer, FromChild, RunJob, ToChild
@@ -318,9 +318,7 @@ class Record(msgspec.Struct, frozen=True):
 class NoteStart(msgspec.Struct, frozen=True):
     """Note for people that an attempt has begun."""
 
-    id: int
-    token: int
-    slot_name: str
+    start: Start
 
 
 class Lease(msgspec.Struct, frozen=True):

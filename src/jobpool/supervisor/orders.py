@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from jobpool.core.job import Start
 from jobpool.sandbox.frames import RunJob
+from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.slot import Assigned, Slot
 
@@ -24,6 +26,12 @@ def run_job(job: Assigned) -> RunJob:
         if limits.memory_soft_raises
         else None,
     )
+
+
+def note_start(slot: Slot, job: Assigned) -> m.NoteStart:
+    """Return what the store is told of an attempt that has begun and goes on."""
+    lease, began_s = job.lease, (job.started_s or 0.0) + job.slept_s
+    return m.NoteStart(Start(lease.id, lease.token, slot.name, began_s))
 
 
 def watch(slot: Slot, job: Assigned) -> wm.Watch:

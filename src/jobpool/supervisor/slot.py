@@ -250,6 +250,7 @@ class Slot:
 def empty(slot: Slot) -> None:
     """The slot has no child any more."""
     slot.state = SlotState.EMPTY
+    slot.queue.clear()
     slot.killed = None
     slot.killed_seq = 0
     slot.dones.clear()

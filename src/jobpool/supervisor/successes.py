@@ -26,6 +26,7 @@ from jobpool.supervisor.bulk import SMALL_BYTES
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import Slot, SlotState
+from jobpool.supervisor.spans import of_done
 
 
 class Successes:
@@ -65,7 +66,7 @@ class Successes:
             return 0
         ended: list[Settlement] = []
         told: list[Event] | None = [] if self._desk.tells_successes else None
-        queue, name, now_ms = slot.queue, slot.name, self._desk.now_ms
+        desk, queue, name = self._desk, slot.queue, slot.name
         took_s: dict[str, list[float]] = {}
         rss_bytes, done = 0, None
         for frame in islice(frames, first, None):
@@ -79,7 +80,10 @@ class Successes:
             queue.popleft()
             done = frame
             evidence = evidence_of_success(done, name)
-            ended.append(success(lease, evidence, done.result))
+            began_s, ended_s = of_done(job, done, desk)
+            ended.append(
+                success(lease, evidence, done.result, began_s=began_s, ended_s=ended_s)
+            )
             if done.result and len(done.result) > SMALL_BYTES:
                 self._pools[slot.pool].owe(lease.kind, ended[-1])
             took_s.setdefault(lease.kind, []).append(done.duration_s)
@@ -87,7 +91,7 @@ class Successes:
             rss_bytes = max(rss_bytes, done.rss_bytes)
             slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
             if told is not None:
-                told.append(notices.attempt_succeeded(now_ms, job, name, evidence))
+                told.append(notices.attempt_succeeded(desk.now_ms, job, name, evidence))
         if done is None:
             return 0
         slot.jobs += len(ended)
@@ -95,7 +99,7 @@ class Successes:
         slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
         for kind, durations_s in took_s.items():
             self._pools[slot.pool].took(kind, durations_s)
-        self._desk.settle_plain(ended)
-        self._desk.say(told or ())
+        desk.settle_plain(ended)
+        desk.say(told or ())
         self._attempts.go_on(slot, rss_bytes)
         return len(ended)

@@ -14,6 +14,7 @@ from jobpool.core.job import (
     PastAttempt,
     Progress,
     Settlement,
+    Start,
 )
 from jobpool.core.lifecycle import TRANSITIONS
 from jobpool.core.outcome import Charge, Outcome
@@ -33,6 +34,7 @@ from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.producing import Producing
 from jobpool.store.memory.row import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.memory.session import Session
+from jobpool.store.moment import Moment
 from jobpool.store.records import Receipt
 
 _replace = msgspec.structs.replace
@@ -78,7 +80,8 @@ class Settling(Producing, Cautioning):
         if s.outcome is None:
             settled = _handed_back(row, held, s, now_ms)
         else:
-            settled = _ended(row, held, s, now_ms)
+            now = Moment(now_ms, self._clock.boottime_s())
+            settled = _ended(row, held, s, now)
         self._database.put_job(row, settled)
         if s.suspect is not None:
             self._suspect(s.id, suspect=s.suspect)
@@ -107,14 +110,15 @@ class Settling(Producing, Cautioning):
                     row, _replace(row, begun=begun, checkpoint=checkpoint)
                 )
 
-    def begin_attempts(self, starts: Sequence[tuple[int, int, str]]) -> None:
+    def begin_attempts(self, starts: Sequence[Start]) -> None:
         """See `Store.begin_attempts`."""
         with self._session.writing:
-            now_ms = self._clock.utc_ms()
-            for job_id, token, slot in starts:
-                row = self._leased(job_id, token)
-                if row is not None:
-                    begun = _replace(row.begun, started_at_ms=now_ms, slot=slot)
+            now = Moment(self._clock.utc_ms(), self._clock.boottime_s())
+            for start in starts:
+                row = self._leased(start.id, start.token)
+                if row is not None and row.held is not None:
+                    began_ms = max(now.of(start.began_s), row.held.since_ms)
+                    begun = _replace(row.begun, started_at_ms=began_ms, slot=start.slot)
                     self._database.put_job(row, _replace(row, begun=begun))
 
     def _leased(self, job_id: int, token: int) -> Row | None:
@@ -130,22 +134,26 @@ def _handed_back(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
     begun, slot = row.begun, s.evidence.slot
     if slot is not None:
         begun = _replace(begun, slot=clean_text(slot))
-    handed_back: Row = _replace(
-        _moved(row, held, s, now_ms), attempt=max(0, row.attempt - 1), begun=begun
-    )
+    moved = _moved(row, held, s, now_ms, now_ms)
+    moved = _moved(row, held, s, now_ms, now_ms)
+    handed_back: Row = _replace(moved, attempt=max(0, row.attempt - 1), begun=begun)
     return handed_back
 
 
-def _ended(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
+def _ended(row: Row, held: Held, s: Settlement, now: Moment) -> Row:
     """Return a job after an attempt: what is known and charged is on it."""
     evidence, begun = s.evidence, row.begun
-    if evidence.slot is not None or begun.started_at_ms is None:
-        begun = Begun(
-            begun.slot if evidence.slot is None else clean_text(evidence.slot),
-            held.since_ms if begun.started_at_ms is None else begun.started_at_ms,
-            begun.last_heartbeat_at_ms,
-            begun.progress,
-        )
+    began_ms, ended_ms = now.of_attempt(s)
+    if began_ms is not None:
+        began_ms = max(began_ms, held.since_ms)
+    else:
+        began_ms = begun.started_at_ms
+    begun = Begun(
+        begun.slot if evidence.slot is None else clean_text(evidence.slot),
+        held.since_ms if began_ms is None else began_ms,
+        begun.last_heartbeat_at_ms,
+        begun.progress,
+    )
     ended = Ended(
         outcome=s.outcome,
         reason=clean_text(evidence.reason),
@@ -156,7 +164,7 @@ def _ended(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
         peak_rss_bytes=_memory_bytes(evidence.peak_rss_bytes),
     )
     moved: Row = _replace(
-        _moved(row, held, s, now_ms),
+        _moved(row, held, s, now.ms, ended_ms),
         begun=begun,
         ended=ended,
         spent=_spent(row.spent, s.charge) if any(s.charge) else row.spent,
@@ -164,16 +172,16 @@ def _ended(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
     )
     if s.outcome is _SUCCESS:
         return moved
-    return _replace(moved, tried=(*row.tried, _tried(moved, held, s, now_ms)))
+    return _replace(moved, tried=(*row.tried, _tried(moved, held, s, ended_ms)))
 
 
-def _moved(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
+def _moved(row: Row, held: Held, s: Settlement, now_ms: int, ended_ms: int) -> Row:
     """Return a job in the state that its lease ends in.
 
     One whose cancellation was asked for does not wait for another attempt.
     """
     state, run_at_ms = s.state, row.run_at_ms
-    finished_at_ms: int | None = now_ms
+    finished_at_ms: int | None = ended_ms
     if state is _PENDING:
         run_at_ms = min(now_ms + fit_delay_ms(s.delay_ms), TIME_MAX_MS)
     if state is _PENDING or state is _RUNNABLE:
@@ -213,14 +221,14 @@ def _memory_bytes(value: int | None) -> int | None:
     return fit_memory_bytes(value)
 
 
-def _tried(row: Row, held: Held, s: Settlement, now_ms: int) -> Tried:
+def _tried(row: Row, held: Held, s: Settlement, ended_ms: int) -> Tried:
     """Return what is kept of an attempt that did not succeed.
 
     Args:
         row: the job after it.
         held: its lease.
         s: how it ended.
-        now_ms: when.
+        ended_ms: when.
     """
     evidence, begun, ended = s.evidence, row.begun, row.ended
     if ended.outcome is None or begun.started_at_ms is None:
@@ -243,7 +251,7 @@ def _tried(row: Row, held: Held, s: Settlement, now_ms: int) -> Tried:
         supervisor=held.run_id,
         slot=begun.slot,
         started_at_ms=begun.started_at_ms,
-        finished_at_ms=now_ms,
+        finished_at_ms=ended_ms,
         rule=clean_text(s.rule),
     )
-    return Tried(shown, PastAttempt(ended.outcome, shown.rule, now_ms))
+    return Tried(shown, PastAttempt(ended.outcome, shown.rule, ended_ms))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from jobpool.store.moment import Moment
+
 Row = tuple[Any, ...]
 Query = tuple[str, Mapping[str, Any]]
 """Its name, and what it is given."""
@@ -62,6 +64,10 @@ class Database(Protocol):
             session: what to ask.
             fresh: not as of the transaction's beginning: a lock was waited for since.
         """
+        ...
+
+    def moment(self, session: Session) -> Moment:
+        """Return the present moment by the store's clock and by this machine's."""
         ...
 
     def known_ms(self, session: Session) -> int | None:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from jobpool.core.job import JobState, Progress, Settlement
+from jobpool.core.job import JobState, Progress, Settlement, Start
 from jobpool.core.outcome import Charge, Outcome
 from jobpool.store.batching import Blobs, as_json
 from jobpool.store.checking import (
@@ -19,6 +19,7 @@ from jobpool.store.checking import (
 )
 from jobpool.store.methods.producing import Producing
 from jobpool.store.methods.session import Database, Session
+from jobpool.store.moment import Moment
 from jobpool.store.records import Receipt
 
 _NULL = b"null"
@@ -38,11 +39,11 @@ class Settling(Producing):
             return []
         receipts = [Receipt.STALE] * len(settlements)
         with self._database.writing() as session:
-            now_ms = self._database.now_ms(session)
-            check_new_jobs([s.followup for s in settlements if s.followup], now_ms)
+            now = self._database.moment(session)
+            check_new_jobs([s.followup for s in settlements if s.followup], now.ms)
             for places in _rounds(settlements):
                 batch = [settlements[place] for place in places]
-                known = self._settle_round(session, batch, now_ms)
+                known = self._settle_round(session, batch, now)
                 for place, settlement in zip(places, batch, strict=True):
                     receipts[place] = known.get(settlement.id, Receipt.STALE)
             if stale := receipts.count(Receipt.STALE):
@@ -50,10 +51,10 @@ class Settling(Producing):
         return receipts
 
     def _settle_round(
-        self, session: Session, settlements: Sequence[Settlement], now_ms: int
+        self, session: Session, settlements: Sequence[Settlement], now: Moment
     ) -> dict[int, Receipt]:
         """Settle jobs, each named once; return the receipts that are not stale."""
-        done_at_once = self._succeed(session, settlements, now_ms)
+        done_at_once = self._succeed(session, settlements, now)
         if len(done_at_once) == len(settlements):
             return done_at_once
         settlements = [s for s in settlements if s.id not in done_at_once]
@@ -61,18 +62,18 @@ class Settling(Producing):
         won = [s for s in settlements if known.get(s.id) is Receipt.ACCEPTED]
         done = [s for s in settlements if known.get(s.id) is Receipt.COMPLETED]
         ended = [
-            _attempt_row(s)
+            _attempt_row(s, now)
             for s in won
             if s.outcome is not None and s.outcome is not Outcome.SUCCEEDED
         ]
         if ended:
-            session.run("insert_attempts", rows=as_json(ended), now_ms=now_ms)
+            session.run("insert_attempts", rows=as_json(ended))
         if won:
-            rows, blobs = _settled_rows(won)
-            session.run("settle_jobs", rows=as_json(rows), blobs=blobs, now_ms=now_ms)
+            rows, blobs = _settled_rows(won, now)
+            session.run("settle_jobs", rows=as_json(rows), blobs=blobs, now_ms=now.ms)
         if done:
-            session.run("note_completed", rows=as_json(map(_job_row, done)))
-        _judge(session, [*won, *done], now_ms)
+            session.run("note_completed", rows=as_json(_job_row(s, now) for s in done))
+        _judge(session, [*won, *done], now.ms)
         self._store_results(session, won)
         hooks = [s.followup for s in won if s.followup]
         if hooks:
@@ -82,7 +83,7 @@ class Settling(Producing):
         return done_at_once | known
 
     def _succeed(
-        self, session: Session, settlements: Sequence[Settlement], now_ms: int
+        self, session: Session, settlements: Sequence[Settlement], now: Moment
     ) -> dict[int, Receipt]:
         """Settle plain successes in one statement.
 
@@ -90,12 +91,12 @@ class Settling(Producing):
             Those that it has settled; the others may be anything.
         """
         plain = [s for s in settlements if _is_plain(s)]
-        done = self._settle_plain(session, plain, now_ms) if plain else ()
+        done = self._settle_plain(session, plain, now) if plain else ()
         return dict.fromkeys(done, Receipt.ACCEPTED)
 
     @abstractmethod
     def _settle_plain(
-        self, session: Session, plain: Sequence[Settlement], now_ms: int
+        self, session: Session, plain: Sequence[Settlement], now: Moment
     ) -> Iterable[int]:
         """Settle plain successes, with their results, in one statement.
 
@@ -142,16 +143,14 @@ class Settling(Producing):
                 now_ms=self._database.now_ms(session),
             )
 
-    def begin_attempts(self, starts: Sequence[tuple[int, int, str]]) -> None:
+    def begin_attempts(self, starts: Sequence[Start]) -> None:
         """See `Store.begin_attempts`."""
         if not starts:
             return
         with self._database.writing() as session:
-            session.run(
-                "begin_attempts",
-                rows=as_json(starts),
-                now_ms=self._database.now_ms(session),
-            )
+            now = self._database.moment(session)
+            rows = [(*start[:3], now.of(start.began_s)) for start in starts]
+            session.run("begin_attempts", rows=as_json(rows))
 
 
 def _judge(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
@@ -189,12 +188,12 @@ def _identity(s: Settlement) -> tuple[int, int]:
 
 
 def _settled_rows(
-    accepted: Sequence[Settlement],
+    accepted: Sequence[Settlement], now: Moment
 ) -> tuple[list[tuple[Any, ...]], bytes]:
     """Return rows for `settle_jobs`, and the results that they point into."""
     blobs = Blobs()
     rows = [
-        (*_job_row(s), *blobs.add(s.result if has_result(s) else None))
+        (*_job_row(s, now), *blobs.add(s.result if has_result(s) else None))
         for s in accepted
     ]
     return rows, blobs.joined()
@@ -221,7 +220,7 @@ def _is_plain(s: Settlement) -> bool:
     )
 
 
-def success_row(s: Settlement) -> tuple[Any, ...]:
+def success_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
     """Return what is written of a plain success, but for its result."""
     evidence = s.evidence
     return (
@@ -231,10 +230,11 @@ def success_row(s: Settlement) -> tuple[Any, ...]:
         fit_duration_s(evidence.cpu_s),
         fit_duration_s(evidence.duration_s),
         clean_text(evidence.slot),
+        *now.of_attempt(s),
     )
 
 
-def _job_row(s: Settlement) -> tuple[Any, ...]:
+def _job_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
     evidence, charge = s.evidence, s.charge
     return (
         s.id,
@@ -253,10 +253,11 @@ def _job_row(s: Settlement) -> tuple[Any, ...]:
         fit_duration_s(evidence.cpu_s),
         fit_duration_s(evidence.duration_s),
         clean_text(evidence.slot),
+        *now.of_attempt(s),
     )
 
 
-def _attempt_row(s: Settlement) -> tuple[Any, ...]:
+def _attempt_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
     evidence = s.evidence
     return (
         s.id,
@@ -275,4 +276,5 @@ def _attempt_row(s: Settlement) -> tuple[Any, ...]:
         clean_text(evidence.output),
         clean_text(evidence.stack),
         clean_text(evidence.slot),
+        *now.of_attempt(s),
     )

@@ -28,7 +28,7 @@ from typing import Any
 
 import psycopg
 
-from jobpool.core.clock import Clock
+from jobpool.core.clock import Clock, boottime_s
 from jobpool.errors import (
     JobpoolError,
     OutcomeUnknown,
@@ -38,6 +38,7 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.store.methods import session as methods
+from jobpool.store.moment import Moment
 from jobpool.store.postgres.address import Address
 from jobpool.store.postgres.connecting import connect, migrate, schema_version
 from jobpool.store.postgres.faults import READ_ONLY, explain
@@ -109,6 +110,13 @@ class Database:
             return begun_ms
         now_ms: int = session.value("now")
         return now_ms
+
+    def moment(self, session: methods.Session) -> Moment:
+        """See `methods.session.Database`."""
+        clock = self._clock
+        return Moment(
+            self.now_ms(session), boottime_s() if clock is None else clock.boottime_s()
+        )
 
     def known_ms(self, session: methods.Session) -> int | None:
         """See `methods.session.Database`."""

@@ -25,6 +25,7 @@ from jobpool.store.methods.producing import job_rows
 from jobpool.store.methods.session import Query, Row, Session
 from jobpool.store.methods.settling import Settling, has_result, success_row
 from jobpool.store.methods.watching import Watching
+from jobpool.store.moment import Moment
 from jobpool.store.postgres.address import read_address
 from jobpool.store.postgres.database import Database
 from jobpool.store.postgres.depth import DepthGuard
@@ -248,16 +249,14 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         }
 
     def _settle_plain(
-        self, session: Session, plain: Sequence[Settlement], now_ms: int
+        self, session: Session, plain: Sequence[Settlement], now: Moment
     ) -> list[int]:
         blobs = Blobs()
         rows = [
-            (*success_row(s), *blobs.add(s.result if has_result(s) else None))
+            (*success_row(s, now), *blobs.add(s.result if has_result(s) else None))
             for s in plain
         ]
-        found = session.rows(
-            "succeed_jobs", rows=as_json(rows), blobs=blobs.joined(), now_ms=now_ms
-        )
+        found = session.rows("succeed_jobs", rows=as_json(rows), blobs=blobs.joined())
         return [job_id for (job_id,) in found]
 
     def _lease_jobs(

@@ -32,6 +32,7 @@ from contextlib import contextmanager, suppress
 from jobpool.core.clock import Clock
 from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable, UsageError
 from jobpool.store.methods import session as methods
+from jobpool.store.moment import Moment
 from jobpool.store.sqlite.committing import commit, identity_after_commit
 from jobpool.store.sqlite.connecting import (
     connect,
@@ -106,6 +107,10 @@ class Database:
         """Return the store's clock: this machine's, since all its users are here."""
         del session, fresh
         return self.clock.utc_ms()
+
+    def moment(self, session: methods.Session) -> Moment:
+        """See `methods.session.Database`."""
+        return Moment(self.now_ms(session), self.clock.boottime_s())
 
     def known_ms(self, session: methods.Session) -> int:
         """See `methods.session.Database`."""

@@ -13,6 +13,7 @@ from jobpool.store.batching import Blobs, as_json, as_json_object
 from jobpool.store.methods.producing import job_rows
 from jobpool.store.methods.session import Session
 from jobpool.store.methods.settling import has_result, success_row
+from jobpool.store.moment import Moment
 from jobpool.store.queries import load_queries
 from jobpool.store.sqlite import parts
 
@@ -128,12 +129,12 @@ def take_tokens(session: Session, count: int) -> list[int]:
 
 
 def settle_plain(
-    session: Session, plain: Sequence[Settlement], now_ms: int
+    session: Session, plain: Sequence[Settlement], now: Moment
 ) -> Sequence[int]:
     """Settle plain successes, all or none; return the ids of those that are settled."""
-    rows = [success_row(s) for s in plain]
+    rows = [success_row(s, now) for s in plain]
     session.run("try_successes")
-    if session.run("succeed_jobs", rows=as_json(rows), now_ms=now_ms) < len(rows):
+    if session.run("succeed_jobs", rows=as_json(rows)) < len(rows):
         session.run("undo_successes")
         session.run("end_successes")
         return ()

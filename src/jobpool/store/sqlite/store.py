@@ -19,6 +19,7 @@ from jobpool.store.methods.operating import Operating
 from jobpool.store.methods.session import Session
 from jobpool.store.methods.settling import Settling
 from jobpool.store.methods.watching import Watching
+from jobpool.store.moment import Moment
 from jobpool.store.sqlite import granting, parts
 from jobpool.store.sqlite.connecting import check_library
 from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES, Database
@@ -106,9 +107,9 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         return granting.insert(session, jobs, self._file.now_ms(session))
 
     def _settle_plain(
-        self, session: Session, plain: Sequence[Settlement], now_ms: int
+        self, session: Session, plain: Sequence[Settlement], now: Moment
     ) -> Sequence[int]:
-        return granting.settle_plain(session, plain, now_ms)
+        return granting.settle_plain(session, plain, now)
 
     def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
         granting.store_results(session, accepted)

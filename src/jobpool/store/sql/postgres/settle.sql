@@ -4,7 +4,8 @@
 
 -- name: succeed_jobs
 -- The usual end, in one statement: nothing is charged, and there is nothing to tell.
--- :rows holds [id, token, peak RSS, CPU, duration, slot, result first, length].
+-- :rows holds [id, token, peak RSS, CPU, duration, slot, when it began, when it ended,
+-- result first, length]; a beginning that is null is not known.
 -- Returns the ids of those that it has settled; the others need a closer look.
 WITH held AS MATERIALIZED (
   SELECT
@@ -13,8 +14,10 @@ WITH held AS MATERIALIZED (
     (ended.value ->> 3)::double precision AS cpu_s,
     (ended.value ->> 4)::double precision AS duration_s,
     ended.value ->> 5 AS slot,
-    (ended.value ->> 6)::integer AS result_first,
-    (ended.value ->> 7)::integer AS result_length
+    (ended.value ->> 6)::bigint AS began_at_ms,
+    (ended.value ->> 7)::bigint AS ended_at_ms,
+    (ended.value ->> 8)::integer AS result_first,
+    (ended.value ->> 9)::integer AS result_length
   FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
   JOIN jobpool.jobs AS j ON j.id = (ended.value ->> 0)::bigint
   WHERE j.state || '' = 'leased' AND j.token = (ended.value ->> 1)::bigint
@@ -24,8 +27,11 @@ UPDATE jobpool.jobs AS j
 SET
   state = 'succeeded',
   outcome = 'succeeded',
-  finished_at_ms = %(now_ms)s,
-  started_at_ms = coalesce(j.started_at_ms, j.leased_at_ms),
+  finished_at_ms = held.ended_at_ms,
+  started_at_ms = CASE
+    WHEN held.began_at_ms IS NULL THEN coalesce(j.started_at_ms, j.leased_at_ms)
+    ELSE greatest(held.began_at_ms, j.leased_at_ms)
+  END,
   reason = NULL,
   error_class = NULL,
   error = NULL,
@@ -79,7 +85,11 @@ SET
   peak_rss_bytes = (ended.value ->> 12)::bigint,
   cpu_s = (ended.value ->> 13)::double precision,
   duration_s = (ended.value ->> 14)::double precision,
-  slot = coalesce(ended.value ->> 15, j.slot)
+  slot = coalesce(ended.value ->> 15, j.slot),
+  started_at_ms = CASE
+    WHEN ended.value ->> 16 IS NULL THEN j.started_at_ms
+    ELSE least((ended.value ->> 16)::bigint, j.finished_at_ms)
+  END
 FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
 WHERE j.id = (ended.value ->> 0)::bigint
   AND j.completed_token = (ended.value ->> 1)::bigint
@@ -136,8 +146,11 @@ SELECT
   ended.value ->> 14,
   j.supervisor,
   coalesce(ended.value ->> 15, j.slot),
-  coalesce(j.started_at_ms, j.leased_at_ms),
-  %(now_ms)s
+  CASE
+    WHEN ended.value ->> 16 IS NULL THEN coalesce(j.started_at_ms, j.leased_at_ms)
+    ELSE greatest((ended.value ->> 16)::bigint, j.leased_at_ms)
+  END,
+  (ended.value ->> 17)::bigint
 FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
 JOIN jobpool.jobs AS j ON j.id = (ended.value ->> 0)::bigint
 WHERE j.token = (ended.value ->> 1)::bigint
@@ -158,7 +171,7 @@ SET
   finished_at_ms = CASE
     WHEN NOT j.cancel_requested AND ended.state IN ('pending', 'runnable')
       THEN NULL
-    ELSE %(now_ms)s::bigint
+    ELSE ended.ended_at_ms
   END,
   run_at_ms = CASE ended.state
     WHEN 'pending'
@@ -177,7 +190,8 @@ SET
   recoveries = least(j.recoveries::bigint + ended.recovery, 2147483647)::integer,
   started_at_ms = CASE
     WHEN ended.outcome IS NULL THEN j.started_at_ms
-    ELSE coalesce(j.started_at_ms, j.leased_at_ms)
+    WHEN ended.began_at_ms IS NULL THEN coalesce(j.started_at_ms, j.leased_at_ms)
+    ELSE greatest(ended.began_at_ms, j.leased_at_ms)
   END,
   outcome = coalesce(ended.outcome, j.outcome),
   reason = CASE WHEN ended.outcome IS NULL THEN j.reason ELSE ended.reason END,
@@ -222,8 +236,10 @@ FROM (
     (value ->> 13)::double precision AS cpu_s,
     (value ->> 14)::double precision AS duration_s,
     value ->> 15 AS slot,
-    (value ->> 16)::integer AS result_first,
-    (value ->> 17)::integer AS result_length
+    (value ->> 16)::bigint AS began_at_ms,
+    (value ->> 17)::bigint AS ended_at_ms,
+    (value ->> 18)::integer AS result_first,
+    (value ->> 19)::integer AS result_length
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ) AS ended
 WHERE j.id = ended.id
@@ -271,12 +287,13 @@ FROM held
 WHERE j.id = held.id
 
 -- name: begin_attempts
--- :rows holds [id, token, slot].
+-- :rows holds [id, token, slot, when].
 WITH begun AS MATERIALIZED (
   SELECT
     (value ->> 0)::bigint AS id,
     (value ->> 1)::bigint AS token,
-    value ->> 2 AS slot
+    value ->> 2 AS slot,
+    (value ->> 3)::bigint AS began_at_ms
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ),
 held AS MATERIALIZED (
@@ -287,6 +304,6 @@ held AS MATERIALIZED (
   FOR UPDATE OF j SKIP LOCKED
 )
 UPDATE jobpool.jobs AS j
-SET started_at_ms = %(now_ms)s, slot = held.slot
+SET started_at_ms = greatest(held.began_at_ms, j.leased_at_ms), slot = held.slot
 FROM held
 WHERE j.id = held.id

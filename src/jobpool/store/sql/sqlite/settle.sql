@@ -2,15 +2,18 @@
 
 -- name: succeed_jobs
 -- The usual end, in one statement: nothing is charged, and there is nothing to tell.
--- :rows holds [id, token, peak RSS, CPU, duration, slot]. Whom it leaves out needs a
+-- :rows holds [id, token, peak RSS, CPU, duration, slot, when it began, when it ended];
+-- a beginning that is null is not known. Whom it leaves out needs a
 -- closer look, and so do counters that a hand has spoilt: settle_jobs puts them right.
 -- It does not say who that is: for a RETURNING, SQLite reads every column once more.
 UPDATE jobpool_jobs
 SET
   state = 'succeeded',
   outcome = 'succeeded',
-  finished_at_ms = :now_ms,
-  started_at_ms = coalesce(started_at_ms, leased_at_ms),
+  finished_at_ms = ended.ended_at_ms,
+  started_at_ms = coalesce(
+    max(ended.began_at_ms, leased_at_ms), started_at_ms, leased_at_ms
+  ),
   reason = NULL,
   error_class = NULL,
   error = NULL,
@@ -29,7 +32,9 @@ FROM (
     json_extract(value, '$[2]') AS peak_rss_bytes,
     json_extract(value, '$[3]') AS cpu_s,
     json_extract(value, '$[4]') AS duration_s,
-    json_extract(value, '$[5]') AS slot
+    json_extract(value, '$[5]') AS slot,
+    json_extract(value, '$[6]') AS began_at_ms,
+    json_extract(value, '$[7]') AS ended_at_ms
   FROM json_each(:rows)
 ) AS ended
 WHERE jobpool_jobs.id = ended.id
@@ -78,7 +83,8 @@ SET
   peak_rss_bytes = ended.peak_rss_bytes,
   cpu_s = ended.cpu_s,
   duration_s = ended.duration_s,
-  slot = coalesce(ended.slot, jobpool_jobs.slot)
+  slot = coalesce(ended.slot, jobpool_jobs.slot),
+  started_at_ms = coalesce(min(ended.began_at_ms, finished_at_ms), started_at_ms)
 FROM (
   SELECT
     json_extract(value, '$[0]') AS id,
@@ -86,7 +92,8 @@ FROM (
     json_extract(value, '$[12]') AS peak_rss_bytes,
     json_extract(value, '$[13]') AS cpu_s,
     json_extract(value, '$[14]') AS duration_s,
-    json_extract(value, '$[15]') AS slot
+    json_extract(value, '$[15]') AS slot,
+    json_extract(value, '$[16]') AS began_at_ms
   FROM json_each(:rows)
 ) AS ended
 WHERE jobpool_jobs.id = ended.id
@@ -179,8 +186,12 @@ SELECT
   json_extract(ended.value, '$[14]'),
   j.supervisor,
   coalesce(json_extract(ended.value, '$[15]'), j.slot),
-  coalesce(j.started_at_ms, j.leased_at_ms),
-  :now_ms
+  coalesce(
+    max(json_extract(ended.value, '$[16]'), j.leased_at_ms),
+    j.started_at_ms,
+    j.leased_at_ms
+  ),
+  json_extract(ended.value, '$[17]')
 FROM json_each(:rows) AS ended
 CROSS JOIN jobpool_jobs AS j
 WHERE j.id = json_extract(ended.value, '$[0]')
@@ -201,7 +212,7 @@ SET
   finished_at_ms = CASE
     WHEN NOT cancel_requested AND ended.state IN ('pending', 'runnable')
       THEN NULL
-    ELSE :now_ms
+    ELSE ended.ended_at_ms
   END,
   run_at_ms = CASE ended.state
     WHEN 'pending' THEN min(:now_ms + ended.delay_ms, 253402300799000)
@@ -225,7 +236,9 @@ SET
   ),
   started_at_ms = CASE
     WHEN ended.outcome IS NULL THEN started_at_ms
-    ELSE coalesce(started_at_ms, leased_at_ms)
+    ELSE coalesce(
+      max(ended.began_at_ms, leased_at_ms), started_at_ms, leased_at_ms
+    )
   END,
   outcome = coalesce(ended.outcome, jobpool_jobs.outcome),
   reason = iif(ended.outcome IS NULL, jobpool_jobs.reason, ended.reason),
@@ -262,7 +275,9 @@ FROM (
     json_extract(value, '$[12]') AS peak_rss_bytes,
     json_extract(value, '$[13]') AS cpu_s,
     json_extract(value, '$[14]') AS duration_s,
-    json_extract(value, '$[15]') AS slot
+    json_extract(value, '$[15]') AS slot,
+    json_extract(value, '$[16]') AS began_at_ms,
+    json_extract(value, '$[17]') AS ended_at_ms
   FROM json_each(:rows)
 ) AS ended
 WHERE jobpool_jobs.id = ended.id
@@ -315,14 +330,15 @@ WHERE jobpool_jobs.id = beat.id
   AND +jobpool_jobs.state = 'leased'
 
 -- name: begin_attempts
--- :rows holds [id, token, slot].
+-- :rows holds [id, token, slot, when].
 UPDATE jobpool_jobs
-SET started_at_ms = :now_ms, slot = begun.slot
+SET started_at_ms = max(begun.began_at_ms, leased_at_ms), slot = begun.slot
 FROM (
   SELECT
     json_extract(value, '$[0]') AS id,
     json_extract(value, '$[1]') AS token,
-    json_extract(value, '$[2]') AS slot
+    json_extract(value, '$[2]') AS slot,
+    json_extract(value, '$[3]') AS began_at_ms
   FROM json_each(:rows)
 ) AS begun
 WHERE jobpool_jobs.id = begun.id
