@@ -286,3 +286,31 @@ def test_trays_are_removed(executor):
         PATIENCE_S,
         "the trays' removal",
     )
+
+
+def test_one_worker_begins_calls_in_the_order_of_their_submission(tmp_path):
+    """Quick ones of several functions, with and without limits, slow ones between."""
+    log = tmp_path / "log"
+
+    def note(number, pause_s=0.0):
+        time.sleep(pause_s)
+        with open(log, "ab", 0) as file:  # noqa: PTH123 - quick, and by value
+            file.write(b"%d\n" % number)
+
+    def another(number):
+        note(number)
+
+    with jobpool.Executor(1) as executor:
+        limited = executor.options(timeout="5s")
+        fine = executor.options(timeout="0.5s")
+        for _round in range(3):
+            log.write_bytes(b"")
+            for n in range(0, 600, 6):
+                executor.submit(note, n)
+                executor.submit(another, n + 1)
+                limited.submit(note, n + 2)
+                limited.submit(another, n + 3)
+                fine.submit(another, n + 4)
+                last = executor.submit(note, n + 5, 0.08 if n == 300 else 0.0)
+            last.result(PATIENCE_S)
+            assert [*map(int, log.read_text().split())] == list(range(600))

@@ -26,10 +26,10 @@ QUICK_S = 0.00001
 class Rig:
     """A ledger whose store takes down jobs, and a child's view of them."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, workers=2):
         self.jobs: dict[int, NewJob] = {}
         self.waiting: set[int] = set()
-        setup = Setup(1, 1, 1, None, (str(folder),), [], "/", None)
+        setup = Setup(1, 1, workers, None, (str(folder),), [], "/", None)
         self.folder = folder
         self.ledger = Ledger(self, setup)
         for _ in range(SAMPLES_MIN):
@@ -266,3 +266,53 @@ def test_a_recall_takes_back_what_was_never_leased(rig):
     rig.waiting = {job_id, job_id + 1}
     assert sorted(rig.ledger.recall()) == [1, *range(10, 20)]
     assert not list(rig.folder.iterdir())
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A ledger of one worker: it begins calls in their order."""
+    return Rig(tmp_path, workers=1)
+
+
+def test_one_worker_gets_nothing_behind_a_bundle(one):
+    """What a bundle gives back comes before what was submitted after it."""
+    job_id, bundle = one.bundle()
+    one.ledger.take([task(n, timeout_s=0.5) for n in range(20, 23)])
+    assert set(one.jobs) == {job_id}
+    run(bundle, 4, begin_another=True)
+    one.look()
+    one.look()
+    one.ended(job_id, Outcome.CRASHED)
+    assert one.singles() == [b"i%d" % n for n in range(15, 23)]
+
+
+def test_one_worker_gets_no_bundle_behind_other_calls(one):
+    """A single call may give way to what its child was sent ahead."""
+    one.ledger.take([task(1, timeout_s=0.5)])
+    one.ledger.take([task(n) for n in range(10, 20)])
+    assert one.singles() == [b"i1"]
+    assert len(one.jobs) == 1
+    one.ended(1, Outcome.SUCCEEDED)
+    assert [job.kind for job in one.jobs.values()] == [KIND, BUNDLE_KIND]
+
+
+def test_what_waits_in_line_for_one_worker_is_recalled(one):
+    """It has never begun."""
+    one.bundle()
+    one.ledger.take([task(n) for n in range(20, 23)])
+    assert one.ledger.recall() == [20, 21, 22]
+
+
+def test_who_died_in_a_bundle_of_two_functions_is_the_one_to_blame(rig):
+    """Calls of the other one still travel together."""
+    other = FUNCTION + 1
+    for _ in range(SAMPLES_MIN):
+        rig.ledger._speeds.took(other, QUICK_S)
+    rig.ledger._calls = 100
+    mixed = [(n, FUNCTION if n % 2 else other) for n in range(6)]
+    rig.ledger.take([Task(n, b"", None, None, 1, function) for n, function in mixed])
+    bundle = msgspec.msgpack.decode(rig.jobs[1].payload, type=Bundle)
+    run(bundle, 2, begin_another=True)
+    assert [death.number for death in rig.ended(1, Outcome.CRASHED).deaths] == [2]
+    assert rig.ledger._speeds.cost_s(other) is None
+    assert rig.ledger._speeds.cost_s(FUNCTION) is not None

@@ -1,5 +1,7 @@
-"""How many calls of a function travel together."""
+"""Which calls travel together, and how many."""
 
+from jobpool.executor.frames import Task
+from jobpool.executor.grouping import grouped
 from jobpool.executor.speeds import FUNCTIONS_MAX, SAMPLES_MIN, Speeds
 from jobpool.executor.tray import CALLS_MAX
 
@@ -13,34 +15,72 @@ def fed(duration_s, times=SAMPLES_MIN):
     return speeds
 
 
+def task(number, function=1, timeout_s=None, memory_bytes=None, max_crashes=1):
+    return Task(number, b"", timeout_s, memory_bytes, max_crashes, function)
+
+
+def groups(speeds, tasks, most=CALLS_MAX):
+    """Return the numbers of calls that travel together."""
+    return [[t.number for t in group] for group in grouped(tasks, speeds, most)]
+
+
+def together(speeds, function=1, timeout_s=None):
+    """Return how many calls make a bundle."""
+    calls = [task(n, function, timeout_s) for n in range(2 * CALLS_MAX)]
+    return len(groups(speeds, calls)[0])
+
+
+def test_calls_keep_their_order():
+    """Those that travel together are neighbours, whatever they call."""
+    speeds = fed(QUICK_S)
+    for _ in range(SAMPLES_MIN):
+        speeds.took(2, QUICK_S)
+    calls = [
+        task(0),
+        task(1, function=2),
+        task(2, function=3),  # unknown: by itself
+        task(3),
+        task(4, max_crashes=2),
+        task(5),
+        task(6, timeout_s=5.0),
+        task(7, timeout_s=5.0, function=2),
+        task(8, memory_bytes=2**30),
+        task(9, timeout_s=0.5),
+        task(10),
+    ]
+    expected = [[0, 1], [2], [3], [4], [5], [6, 7], [8], [9], [10]]
+    assert groups(speeds, calls) == expected
+    assert groups(speeds, [task(n) for n in range(7)], 3) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
 def test_a_function_that_nobody_knows_travels_by_itself():
     """Also while there are few samples."""
-    assert Speeds().together(1) == 1
-    assert fed(QUICK_S, SAMPLES_MIN - 1).together(1) == 1
+    assert together(Speeds()) == 1
+    assert together(fed(QUICK_S, SAMPLES_MIN - 1)) == 1
 
 
 def test_quick_calls_travel_together_and_slow_ones_do_not():
     """The quicker, the more; never more than a bundle may have."""
-    assert 1 < fed(0.0004).together(1) < fed(QUICK_S).together(1)
-    assert fed(0.0).together(1) <= CALLS_MAX
-    assert fed(SLOW_S).together(1) == 1
+    assert 1 < together(fed(0.0004)) < together(fed(QUICK_S))
+    assert together(fed(0.0)) <= CALLS_MAX
+    assert together(fed(SLOW_S)) == 1
 
 
 def test_calls_with_a_short_time_limit_make_short_bundles():
     """None is so long that calls at its end find its time used up."""
     speeds = fed(QUICK_S)
-    assert 1 < speeds.together(1, 0.002) < speeds.together(1)
-    assert speeds.together(1, 1.0) == speeds.together(1)
+    assert 1 < together(speeds, timeout_s=1.0) < together(speeds)
+    assert together(speeds, timeout_s=100.0) == together(speeds)
 
 
 def test_one_slow_call_ends_the_haste_for_a_while():
     """One of 20 ms does; quick ones make up for it."""
     speeds = fed(QUICK_S)
     speeds.took(1, 0.02)
-    assert speeds.together(1) == 1
+    assert together(speeds) == 1
     for _ in range(20):
         speeds.took(1, QUICK_S)
-    assert speeds.together(1) > 1
+    assert together(speeds) > 1
 
 
 def test_a_death_sends_a_functions_calls_by_themselves():
@@ -51,8 +91,8 @@ def test_a_death_sends_a_functions_calls_by_themselves():
     speeds.died(1)
     for _ in range(2 * SAMPLES_MIN):
         speeds.took(1, QUICK_S)
-    assert speeds.together(1) == 1
-    assert speeds.together(2) > 1
+    assert together(speeds) == 1
+    assert together(speeds, 2) > 1
 
 
 def test_only_so_many_functions_are_remembered():
@@ -60,5 +100,5 @@ def test_only_so_many_functions_are_remembered():
     speeds = fed(QUICK_S)
     for function in range(2, FUNCTIONS_MAX + 2):
         speeds.took(function, QUICK_S)
-    assert speeds.together(1) == 1
+    assert together(speeds) == 1
     assert len(speeds._means) == FUNCTIONS_MAX

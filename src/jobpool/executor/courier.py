@@ -63,6 +63,8 @@ class Courier:
         self._waiting: deque[Call] = deque()
         self._out: dict[int, Call] = {}
         self._out_bytes = 0
+        self._is_recalling = False
+        """Until the host has answered, calls that come back may be next in line."""
         self._awake = False
         """The thread was woken, and has not looked since."""
         self._closing = self._canceling = False
@@ -168,13 +170,17 @@ class Courier:
             return self._closing and not self._waiting and not self._out
 
     def _timeout_s(self) -> float | None:
+        if self._is_recalling:
+            return None
         at_s = self._window.recall_at_s(len(self._out))
         return None if at_s == float("inf") else max(0.0, at_s - time.monotonic())
 
     def _recall(self) -> None:
         now_s = time.monotonic()
-        if self._window.recall_at_s(len(self._out)) <= now_s:
+        is_due = self._window.recall_at_s(len(self._out)) <= now_s
+        if is_due and not self._is_recalling:
             self._window.recalled(now_s)
+            self._is_recalling = True
             self._wire.send(Recall())
 
     def _send(self) -> None:
@@ -192,7 +198,7 @@ class Courier:
         before = len(self._out)
         tasks: list[Task] = []
         frame_bytes = 0
-        room = self._window.room(now_s, before)
+        room = 0 if self._is_recalling else self._window.room(now_s, before)
         while room > 0 and self._waiting and self._out_bytes < BYTES_MAX:
             call = self._waiting.popleft()
             if not call.future.set_running_or_notify_cancel():
@@ -252,6 +258,7 @@ class Courier:
             call.future.set_exception(death_error(message))
 
     def _recalled(self, message: Recalled) -> None:
+        self._is_recalling = False
         back = [call for n in message.numbers if (call := self._take(n)) is not None]
         back.sort(key=lambda call: call.number)
         for call in back:

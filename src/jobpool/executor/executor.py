@@ -34,6 +34,10 @@ class _Door(StandardExecutor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Call ``fn(*args, **kwargs)`` in a child.
 
+        Calls begin in the order of their submission. Where there are several workers,
+        a quick one may be overtaken by the next ones, by some 15 ms; and one that is
+        made again after a death begins when that is known.
+
         What cannot be pickled fails its own future, with a `pickle.PicklingError`.
 
         Raises:

@@ -75,7 +75,7 @@ class Died(msgspec.Struct, tag="died", array_like=True):
 
 
 class Recalled(msgspec.Struct, tag="recalled", array_like=True):
-    """These have never begun, and will not."""
+    """The answer to `Recall`: these have never begun, and will not."""
 
     numbers: list[int]
 

@@ -221,8 +221,7 @@ class Host:
             case Submit(tasks=tasks):
                 self._ledger.take(tasks)
             case Recall():
-                if numbers := self._ledger.recall():
-                    self._wire.send(Recalled(numbers))
+                self._wire.send(Recalled(self._ledger.recall()))
             case _:
                 raise FrameError(f"unexpected {type(message).__name__}")
 

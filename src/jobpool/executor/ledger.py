@@ -6,6 +6,11 @@ made all of its calls; it stopped early, and the rest becomes jobs anew; or it d
 the call that was running is to blame, while the rest becomes jobs anew, uncounted.
 What waits behind a call that turns out slow is taken back and becomes jobs of its own.
 
+Calls become jobs in the order of their submission. One worker also begins them in that
+order: nothing is enqueued behind a bundle, because its child may give calls back, nor a
+bundle behind what is enqueued; they wait in line. With several workers those of a
+bundle may begin later than the next ones, by as long as a bundle takes.
+
 All of it happens in one thread, the caller's: also the store's word on ended jobs is
 only read there, so that a job is in the book before its end is looked up.
 """
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -26,17 +32,15 @@ from jobpool.core.quantity import show_duration
 from jobpool.executor.application import BUNDLE_KIND, KIND, POOL
 from jobpool.executor.bundle import Bundle, budget_s
 from jobpool.executor.frames import Died, Setup, Task
+from jobpool.executor.grouping import grouped
 from jobpool.executor.hoststore import HostStore
-from jobpool.executor.speeds import BUNDLE_S, Speeds
+from jobpool.executor.speeds import Speeds
 from jobpool.executor.tray import CallEnd, HostTray
 from jobpool.sandbox.frames import Decoder, FrameError
 from jobpool.store.records import Filter
 
 BUNDLES_MAX = 64
 """At once; each takes a descriptor and two files."""
-BUNDLE_BYTES_MAX = 2**20
-TIMEOUT_MIN_S = 1.0
-"""A shorter limit is too fine for a bundle, which adds its budget to it."""
 LOOK_S = 0.05
 """A bundle that began no call for so long is stuck in one."""
 LOOKS_MAX = 4
@@ -93,6 +97,8 @@ class Ledger:
         self._speeds = Speeds()
         self._single: dict[int, Task] = {}
         self._bundles: dict[int, _Together] = {}
+        self._line: deque[Task] | None = deque() if setup.workers == 1 else None
+        """Calls that are no jobs yet, where they must begin in their order."""
         self._calls = 0
         self._trays = itertools.count(1)
         self._look_s = 0.0
@@ -102,12 +108,38 @@ class Ledger:
     def take(self, tasks: Sequence[Task]) -> None:
         """Make jobs of calls."""
         self._calls += len(tasks)
-        self._enqueue(tasks)
+        if self._line is None:
+            self._enqueue(self._grouped(tasks))
+        else:
+            self._line.extend(tasks)
+            self._advance(self._line)
 
-    def _enqueue(self, tasks: Sequence[Task], priority: int = 0) -> None:
+    def _take_again(self, tasks: Sequence[Task]) -> None:
+        """Make jobs of calls that were in line before: they go first."""
+        if self._line is None:
+            self._enqueue(self._grouped(tasks), _FIRST)
+        else:
+            self._line.extendleft(reversed(tasks))
+            self._advance(self._line)
+
+    def _advance(self, line: deque[Task]) -> None:
+        """Enqueue what may follow what is enqueued already."""
+        groups: list[list[Task]] = []
+        while line and not self._bundles:
+            group = next(self._grouped(line))
+            if len(group) > 1 and (self._single or groups):
+                break
+            for _task in group:
+                line.popleft()
+            groups.append(group)
+            if len(group) > 1:
+                break
+        self._enqueue(groups)
+
+    def _enqueue(self, groups: Iterable[list[Task]], priority: int = 0) -> None:
         jobs: list[NewJob] = []
         book: list[Task | _Together] = []
-        for group in self._grouped(tasks):
+        for group in groups:
             tray = self._tray(len(group)) if len(group) > 1 else None
             if tray is None:
                 jobs += [_job(task, priority) for task in group]
@@ -125,28 +157,12 @@ class Ledger:
                 self._single[stored.id] = entry
         self._store.ring()
 
-    def _grouped(self, tasks: Sequence[Task]) -> Iterator[list[Task]]:
-        """Yield calls that may travel together; most often, one by one."""
-        alike: dict[tuple[int, float | None, int | None], list[Task]] = {}
-        for task in tasks:
-            if self._may_share(task):
-                key = (task.function, task.timeout_s, task.memory_bytes)
-                alike.setdefault(key, []).append(task)
-            else:
-                yield [task]
+    def _grouped(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
+        if self._setup.jobs_per_child is not None:
+            return ([task] for task in tasks)
         # All workers shall have something to do.
         most = -(-self._calls // (2 * self._setup.workers))
-        for (function, timeout_s, _), group in alike.items():
-            within_s = BUNDLE_S if timeout_s is None else budget_s(timeout_s)
-            together = self._speeds.together(function, within_s)
-            yield from _cut(group, min(most, together))
-
-    def _may_share(self, task: Task) -> bool:
-        return (
-            task.max_crashes == 1
-            and self._setup.jobs_per_child is None
-            and (task.timeout_s is None or task.timeout_s >= TIMEOUT_MIN_S)
-        )
+        return grouped(tasks, self._speeds, most)
 
     def _tray(self, calls: int) -> HostTray | None:
         """Make a tray; None: there are enough, or it cannot be made."""
@@ -177,6 +193,9 @@ class Ledger:
                 bundle = self._bundles.pop(job_id)
                 numbers += [task.number for task in bundle.give_back()]
                 bundle.tray.close()
+        if self._line:
+            numbers += [task.number for task in self._line]
+            self._line.clear()
         self._calls -= len(numbers)
         return numbers
 
@@ -202,10 +221,11 @@ class Ledger:
             bundle.looks += 1
             self._note_ends(bundle, bundle.tray.ends(), ends)
             if left and (left == bundle.left or bundle.looks > LOOKS_MAX):
-                self._speeds.took(bundle.tasks[0].function, LOOK_S)
                 back += bundle.give_back()
+                for task in bundle.open.values():
+                    self._speeds.took(task.function, LOOK_S)
             bundle.left = left
-        self._enqueue(back, _FIRST)
+        self._take_again(back)
 
     # -- out ---------------------------------------------------------------------------
 
@@ -230,7 +250,7 @@ class Ledger:
             else:
                 self._speeds.died(task.function)
                 ends.deaths.append(_died(task, settlement, attempts))
-        self._enqueue(again, _FIRST)
+        self._take_again(again)
 
     def _bundle_ended(self, settlement: Settlement, ends: Ends) -> list[Task]:
         """Note what came of a bundle; return the calls that must be made yet."""
@@ -239,11 +259,14 @@ class Ledger:
         self._note_ends(bundle, bundle.tray.ends(), ends)
         self._note_ends(bundle, _unwritten(settlement), ends)
         if settlement.outcome is not Outcome.SUCCEEDED:
-            self._speeds.died(bundle.tasks[0].function)
+            suspects = bundle.tasks
             if bundle.open:
                 _place, task = bundle.open.popitem()  # the last one that has begun
                 self._calls -= 1
                 ends.deaths.append(_died_in_bundle(task, settlement))
+                suspects = [task]
+            for task in suspects:
+                self._speeds.died(task.function)
         bundle.tray.close()
         # An interrupted attempt may have begun calls that the next one did not get.
         return [*bundle.open.values(), *again]
@@ -266,20 +289,6 @@ def _unwritten(settlement: Settlement) -> Iterator[CallEnd]:
     """Yield the end that the child could not put into its tray."""
     with contextlib.suppress(FrameError):  # the user's own code may have spoken
         yield from Decoder(CallEnd).feed(settlement.result or b"")
-
-
-def _cut(tasks: list[Task], most: int) -> Iterator[list[Task]]:
-    """Cut a list into bundles of at most so many calls, and of bounded size."""
-    part: list[Task] = []
-    size = 0
-    for task in tasks:
-        size += len(task.call)
-        if part and (len(part) >= most or size > BUNDLE_BYTES_MAX):
-            yield part
-            part, size = [], len(task.call)
-        part.append(task)
-    if part:
-        yield part
 
 
 def _died(task: Task, settlement: Settlement, attempts: int) -> Died:

@@ -1,13 +1,9 @@
-"""How long calls of each function took lately; decides how many travel together."""
+"""How long calls of each function took lately; decides which travel together."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from jobpool.executor.tray import CALLS_MAX
-
-BUNDLE_S = 0.015
-"""A bundle is made to take so long: what each costs the host is little beside it."""
 QUICK_S = 0.0005
 """Calls that take longer on the average travel by themselves."""
 OVERHEAD_S = 0.00004
@@ -18,6 +14,7 @@ FUNCTIONS_MAX = 256
 _WEIGHT = 1 / 8
 _DEATH_S = 1.0
 """A death counts as so long: some fifty quick calls by themselves make up for it."""
+_UNKNOWN = (_DEATH_S, 0)
 
 
 class Speeds:
@@ -39,15 +36,9 @@ class Speeds:
         self._means.pop(function, None)
         self._means[function] = _DEATH_S, 1
 
-    def together(self, function: int, within_s: float = BUNDLE_S) -> int:
-        """Return how many of its calls may make a bundle; 1: none.
-
-        Args:
-            function: what they call.
-            within_s: all of them shall have begun by then.
-        """
-        mean_s, count = self._means.get(function, (_DEATH_S, 0))
+    def cost_s(self, function: int) -> float | None:
+        """Return what a call of it takes in a bundle; None: it travels by itself."""
+        mean_s, count = self._means.get(function, _UNKNOWN)
         if count < SAMPLES_MIN or mean_s > QUICK_S:
-            return 1
-        bundle_s = min(BUNDLE_S, within_s)
-        return max(1, min(CALLS_MAX, int(bundle_s / (mean_s + OVERHEAD_S))))
+            return None
+        return mean_s + OVERHEAD_S

@@ -1,0 +1,62 @@
+"""Which calls travel together: neighbours in the line, so that they keep their order.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jobpool.executor.bundle import budget_s
+from jobpool.executor.frames import Task
+from jobpool.executor.speeds import Speeds
+from jobpool.executor.tray import CALLS_MAX
+
+BUNDLE_S = 0.015
+"""A bundle is made to take so long: what each costs the host is little beside it."""
+BUNDLE_BYTES_MAX = 2**20
+TIMEOUT_MIN_S = 1.0
+"""A shorter limit is too fine for a bundle, which adds its budget to it."""
+
+
+def grouped(tasks: Iterable[Task], speeds: Speeds, most: int) -> Iterator[list[Task]]:
+    """Yield calls in their order; those that may travel together in one list.
+
+    Args:
+        tasks: in the order of their submission.
+        speeds: of what they call.
+        most: in one list.
+    """
+    most = min(most, CALLS_MAX)
+    part: list[Task] = []
+    limits: tuple[float | None, int | None] = (None, None)
+    left_s, left_bytes = 0.0, 0
+    for task in tasks:
+        cost_s = speeds.cost_s(task.function) if _may_share(task) else None
+        if cost_s is None:
+            if part:
+                yield part
+                part = []
+            yield [task]
+            continue
+        size = len(task.call)
+        own = task.timeout_s, task.memory_bytes
+        is_full = len(part) >= most or cost_s > left_s or size > left_bytes
+        if part and (is_full or own != limits):
+            yield part
+            part = []
+        if not part:
+            limits, left_bytes = own, BUNDLE_BYTES_MAX
+            # All of them shall have begun by then.
+            limit_s = task.timeout_s
+            left_s = BUNDLE_S if limit_s is None else min(BUNDLE_S, budget_s(limit_s))
+        part.append(task)
+        left_s -= cost_s
+        left_bytes -= size
+    if part:
+        yield part
+
+
+def _may_share(task: Task) -> bool:
+    is_fine = task.timeout_s is not None and task.timeout_s < TIMEOUT_MIN_S
+    return task.max_crashes == 1 and not is_fine
