@@ -32,7 +32,13 @@ class Site:
 
     def claim(self, granted, queue_depth_max=10):
         return Claim(
-            self.url, granted.id, granted.kind, granted.token, 10**6, queue_depth_max
+            store_url=self.url,
+            job_id=granted.id,
+            kind=granted.kind,
+            token=granted.token,
+            payload_max_bytes=10**6,
+            result_max_bytes=10**6,
+            queue_depth_max=queue_depth_max,
         )
 
     def complete(self, granted, result=b"null"):

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, ParamSpec
 
 from jobpool.client.handler import Handler
 from jobpool.client.invocation import call
+from jobpool.client.opening import find_settings
 from jobpool.client.results import encode_result
 from jobpool.client.strict_json import NotJson, encode
 from jobpool.core.job import Enqueued, JobState, NewJob
 from jobpool.core.quantity import DurationLike, duration_s
 from jobpool.core.running import Current, channel, current, enter
-from jobpool.core.settings import PAYLOAD_MAX_BYTES, RESULT_MAX_BYTES
 from jobpool.errors import ArgumentsRejected, Superseded, UsageError
 
 P = ParamSpec("P")
@@ -93,7 +93,7 @@ class Rehearsal:
         """Note a completion; the result must be storable, as in a child."""
         if self.completion is not None:
             raise UsageError("complete() was called before in this attempt")
-        encode_result(result, self._kind, RESULT_MAX_BYTES)
+        encode_result(result, self._kind, find_settings(None).result_max_bytes)
         if self._superseded:
             raise Superseded("complete(): the test has taken the lease back")
         self.completion = Completion(connection, result)
@@ -177,11 +177,12 @@ def run_now(handler: Handler[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> A
             f"run_now: expected a handler, got {type(handler).__name__}; decorate the "
             "function with @jobs.job(...) first"
         )
-    payload = handler.arguments.encode_call(args, kwargs, PAYLOAD_MAX_BYTES)
+    payload = handler.encode_call(args, kwargs)
     sent_args, sent_kwargs = handler.arguments.decode(payload)
     function: Callable[..., Any] = handler
     result = call(function, sent_args, sent_kwargs)
-    return handler.results.decode(handler.results.encode(result, RESULT_MAX_BYTES))
+    most = find_settings(None).result_max_bytes
+    return handler.results.decode(handler.results.encode(result, most))
 
 
 class FakeClock:

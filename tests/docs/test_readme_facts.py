@@ -13,7 +13,6 @@ from click.testing import CliRunner
 import jobpool
 from jobpool.cli.exits import MEANING
 from jobpool.cli.launch import run
-from jobpool.cli.opening import NETWORK_VARIABLE
 from jobpool.cli.root import cli
 from jobpool.core import cautionevents, events, outcome, policy
 from jobpool.core.isolation import MEASURES
@@ -23,6 +22,7 @@ from jobpool.core.outcome import CHARGES, Charge
 from jobpool.core.quantity import show_duration
 from jobpool.core.settings import DRAIN_S
 from jobpool.store import open_store
+from jobpool.store.opening import ALLOW_NETWORK
 from jobpool.store.postgres.place import BASE_VARIABLE
 from postgres_server import query_of, server
 from readme import README
@@ -38,7 +38,7 @@ FOREIGN_OPTIONS = {"--encoding", "--template"}
 # `jobpool.toml` and `jobpool.db` look like tables.
 FILES = {"toml", "db"}
 OTHER_VARIABLES = {
-    NETWORK_VARIABLE,
+    ALLOW_NETWORK,
     BASE_VARIABLE,
     "JOBPOOL_CONFIG",
     "JOBPOOL_RUN",
@@ -176,7 +176,7 @@ def test_the_readme_names_no_option_that_a_script_does_not_have():
 def test_the_readme_names_no_variable_that_is_not_there():
     """Environment variables in the README exist."""
     named = set(re.findall(r"JOBPOOL_[A-Z_]*[A-Z]", TEXT))
-    assert NETWORK_VARIABLE in named
+    assert ALLOW_NETWORK in named
     assert named <= {*ENVIRONMENT, *OTHER_VARIABLES}
 
 

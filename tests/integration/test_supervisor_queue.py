@@ -81,14 +81,24 @@ def peek():
         return work.enqueue("x").state
     except jobpool.UsageError as exc:
         return str(exc)
+
+
+@jobs.job("cpu", kind="too_much", max_attempts=1)
+def too_much():
+    try:
+        return work.enqueue("x" * 2000).id
+    except jobpool.ArgumentsRejected as exc:
+        return str(exc)
 """
+CONFIG = "payload_max = 2000"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     with Site(tmp_path_factory.mktemp("queue"), APP) as site:
         site.of_tomorrow = site.add("of.tomorrow", {"a": 1})
-        site.start("cpu=1,io=1")
+        (site.folder / "other.toml").write_text(CONFIG)
+        site.start("cpu=1,io=1", "--config", "other.toml")
         yield site
         site.supervisors[0].stop()
 
@@ -343,3 +353,10 @@ def test_nothing_else_happened(site):
     found = site.store.find(Filter(), limit=1000)
     assert {job.kind for job in found if job.crashes} == {"then_die"}
     assert site.supervisors[0].events("stale_settlement") == []
+
+
+def test_handlers_obey_their_supervisors_payload_max(site):
+    """It may be from a file that only the supervisor was told of."""
+    refused = site.result(site.add("too_much"))
+    assert "allowed are 2,000" in refused
+    assert "raise payload_max" in refused

@@ -296,7 +296,7 @@ def test_a_wrong_option_is_refused_by_name(given, says):
         handler.options(**given)
 
 
-@pytest.mark.parametrize("size", ["lots", 0, None])
+@pytest.mark.parametrize("size", ["lots", 0, True, "9MiB"])
 def test_a_wrong_payload_max_is_refused(size):
     """The cap is a size."""
     with pytest.raises(ConfigError, match="payload_max"):

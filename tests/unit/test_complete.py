@@ -91,7 +91,7 @@ def leased(tmp_path):
     begin_run(store)
     store.enqueue([new_job()])
     lease = lease_one(store)
-    claim = Claim(url, lease.id, lease.kind, lease.token, 1000, 1000)
+    claim = Claim(url, lease.id, lease.kind, lease.token, 1000, 1000, 1000)
     yield claim, tmp_path / "jobs.db"
     store.close()
 

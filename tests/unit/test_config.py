@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configuring import HERE, build, pool, toml
-from jobpool.core.config import Machine, locate_store
+from jobpool.core.config import Machine, client_settings, read_sources
 from jobpool.core.settings import GIB, MIB, Retention
 from jobpool.errors import ConfigError
 
@@ -321,8 +321,10 @@ def test_a_file_that_was_asked_for_must_exist(how):
 )
 def test_the_store_is_found_by_one_rule(argument, env, files, expected):
     """Argument, variable, file, default; a relative path hangs on the file's place."""
-    found = locate_store(argument, env=env, directory=HERE, read_file=files.get)
-    assert found == expected
+    sources = read_sources(
+        {"store": argument}, env=env, directory=HERE, read_file=files.get
+    )
+    assert client_settings(sources).store == expected
     built = build({"store": argument}, env=env, files=files)
     assert built.settings.store == expected
 

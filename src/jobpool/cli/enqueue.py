@@ -14,12 +14,11 @@ from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.cli.times import moment_ms
-from jobpool.core.config import top_value
+from jobpool.core.config import client_settings
 from jobpool.core.handler import check_kind, check_pool
 from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, Enqueued, NewJob
 from jobpool.core.layers import nearest
 from jobpool.core.quantity import duration_s
-from jobpool.core.settings import PAYLOAD_MAX_BYTES
 from jobpool.errors import ArgumentsRejected, UnknownKind
 from jobpool.store.base import Store
 from jobpool.store.records import KindRecord
@@ -64,7 +63,7 @@ def enqueue(
     with no arguments is made. A single "-" reads one ARGS-JSON a line from stdin.
     """
     sources = own_sources(store, config)
-    most = top_value(sources, "payload_max", PAYLOAD_MAX_BYTES).value
+    most = client_settings(sources).payload_max_bytes
     times = _times(options)
     with opened(sources, create=force) as found:
         record = _known(found, check_kind(kind), pool, force=force)

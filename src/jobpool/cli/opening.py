@@ -15,17 +15,12 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.config import (
     Configuration,
     Sources,
+    client_settings,
     configure,
     read_sources,
-    store_of,
-    top_value,
 )
-from jobpool.core.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ConfigError
 from jobpool.store.base import Store
-
-NETWORK_VARIABLE = "JOBPOOL_ALLOW_NETWORK_FS"
-"""Set to 1: a store on a network file system is opened all the same."""
 
 
 def read_file(path: str) -> str | None:
@@ -103,11 +98,9 @@ def opened(sources: Sources, *, create: bool = False) -> Iterator[Store]:
     """
     from jobpool.store import open_store  # noqa: PLC0415 - not for --help
 
+    settings = client_settings(sources)
     store = open_store(
-        store_of(sources).value,
-        create=create,
-        queue_depth_max=top_value(sources, "queue_depth_max", QUEUE_DEPTH_MAX).value,
-        force_network=os.environ.get(NETWORK_VARIABLE) == "1",
+        settings.store, create=create, queue_depth_max=settings.queue_depth_max
     )
     try:
         yield store

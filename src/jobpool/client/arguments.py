@@ -123,7 +123,7 @@ class Arguments:
             raise self._rejected(
                 f"they take {len(payload):,} bytes as JSON, allowed are {max_bytes:,} "
                 f"({show_size(max_bytes)}); store the data elsewhere and send where it "
-                "is, or raise JobPool(payload_max=...)"
+                "is, or raise payload_max"
             )
         return payload
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jobpool.client.opening import LazyStore, find_store
+from jobpool.client.opening import LazyStore
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.running import Channel, channel
 from jobpool.errors import UsageError
@@ -75,7 +75,7 @@ class Gateway:
     ) -> list[Enqueued]:
         """Store jobs in the transaction of a handler."""
         claim = way.claim()
-        url = find_store(self.argument) if claim is None else claim.store_url
+        url = self._lazy.settings.store if claim is None else claim.store_url
         if not url.startswith("postgres"):
             raise UsageError(
                 "connection= cannot be used inside a handler with a SQLite store: "
@@ -130,6 +130,16 @@ class Gateway:
                 "that transaction for ever; use .options(connection=connection) there, "
                 "or do it after the block"
             )
+
+    def payload_max_bytes(self) -> int:
+        """Return the most bytes that arguments may take.
+
+        Raises:
+            ConfigError: the configuration is wrong.
+        """
+        way = channel()
+        claim = None if way is None else way.claim()
+        return (claim or self._lazy.settings).payload_max_bytes
 
     @property
     def argument(self) -> str | None:

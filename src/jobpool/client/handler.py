@@ -31,7 +31,7 @@ class Handler(Generic[P, R_co]):
         function: the user's function.
         spec: what its decorator declared, without the schema.
         gateway: where jobs go.
-        payload_max_bytes: most bytes that arguments may take.
+        payload_max_bytes: most bytes that arguments may take; None: as configured.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Handler(Generic[P, R_co]):
         spec: HandlerSpec,
         *,
         gateway: Gateway,
-        payload_max_bytes: int,
+        payload_max_bytes: int | None,
     ) -> None:
         self._function = function
         self._spec = spec
@@ -203,7 +203,11 @@ class Handler(Generic[P, R_co]):
         Raises:
             ArgumentsRejected: as of `enqueue`.
         """
-        return self.arguments.encode_named(arguments, self._payload_max_bytes)
+        return self.arguments.encode_named(arguments, self._payload_max())
+
+    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return the payload for a call; as `encode_named`."""
+        return self.arguments.encode_call(args, kwargs, self._payload_max())
 
     def _enqueue(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -222,8 +226,11 @@ class Handler(Generic[P, R_co]):
     def _called(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> NewJob:
-        payload = self.arguments.encode_call(args, kwargs, self._payload_max_bytes)
-        return self.new_job(options, payload)
+        return self.new_job(options, self.encode_call(args, kwargs))
+
+    def _payload_max(self) -> int:
+        own = self._payload_max_bytes
+        return self._gateway.payload_max_bytes() if own is None else own
 
     def _job(self, stored: Enqueued) -> Job[Any]:
         return Job(

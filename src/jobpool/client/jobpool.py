@@ -14,9 +14,9 @@ from jobpool.client.handle import Job, cancel
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.registration import Registration
 from jobpool.core.job import JobState
-from jobpool.core.quantity import DurationLike, SizeLike, size_bytes
+from jobpool.core.options import TOP
+from jobpool.core.quantity import DurationLike, SizeLike
 from jobpool.core.running import offer
-from jobpool.core.settings import PAYLOAD_MAX_BYTES
 from jobpool.errors import UsageError
 
 _RETRIED = (JobState.PENDING, JobState.DEAD, JobState.CANCELED)
@@ -32,16 +32,22 @@ class JobPool(Registration):
     Args:
         store: URL of the store, such as ``sqlite:///jobpool.db``. None: what
             ``JOBPOOL_STORE`` or the configuration file says, as for the supervisor.
-        payload_max: most bytes that one job's arguments may take as JSON.
+        payload_max: most bytes that one job's arguments may take as JSON. None: as
+            the configuration says; 1 MiB.
 
     Raises:
-        ConfigError: payload_max is not a size.
+        ConfigError: payload_max is not a size, or over 8 MiB.
     """
 
     def __init__(
-        self, store: str | None = None, *, payload_max: SizeLike = PAYLOAD_MAX_BYTES
+        self, store: str | None = None, *, payload_max: SizeLike | None = None
     ) -> None:
-        super().__init__(Gateway(store), size_bytes(payload_max, "payload_max"))
+        super().__init__(
+            Gateway(store),
+            None
+            if payload_max is None
+            else TOP["payload_max"].read(payload_max, "payload_max"),
+        )
         offer(Completing())
 
     @overload

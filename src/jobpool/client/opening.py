@@ -1,4 +1,9 @@
-"""Finding and opening the store, as the supervisor finds it, at the first use."""
+"""What the configuration says to a client, as to a supervisor; and the open store.
+
+Found at the first use, so that a JobPool can be made at import, and kept until it is
+closed. In a child the supervisor's word counts: it may have been given by a flag, and
+an enclosed child may not see the file.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,18 @@ import os
 import threading
 from pathlib import Path
 
-from jobpool.core.config import locate_store
+from jobpool.core.config import client_settings, read_sources
+from jobpool.core.settings import ClientSettings
 from jobpool.errors import ConfigError
 from jobpool.store import open_store
 from jobpool.store.base import Store
 
-ALLOW_NETWORK = "JOBPOOL_ALLOW_NETWORK_FS"
-"""Set to 1, a store on a network file system is not refused."""
 
+def find_settings(argument: str | None) -> ClientSettings:
+    """Return what a client obeys: argument, environment, configuration, defaults.
 
-def find_store(argument: str | None) -> str:
-    """Return the store's URL: argument, JOBPOOL_STORE, configuration, default.
+    Args:
+        argument: the store's URL as the application names it, if it does.
 
     Raises:
         ConfigError: the configuration is wrong, or the URL is not one.
@@ -26,8 +32,13 @@ def find_store(argument: str | None) -> str:
             f"store: expected a URL such as 'sqlite:///jobpool.db', got "
             f"{type(argument).__name__}"
         )
-    return locate_store(
-        argument, env=os.environ, directory=str(Path.cwd()), read_file=_read_file
+    return client_settings(
+        read_sources(
+            {"store": argument},
+            env=os.environ,
+            directory=str(Path.cwd()),
+            read_file=_read_file,
+        )
     )
 
 
@@ -40,13 +51,27 @@ class LazyStore:
 
     def __init__(self, argument: str | None) -> None:
         self._argument = argument
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._settings: ClientSettings | None = None
         self._store: Store | None = None
 
     @property
     def argument(self) -> str | None:
         """The URL as the application wrote it."""
         return self._argument
+
+    @property
+    def settings(self) -> ClientSettings:
+        """What the configuration says.
+
+        Raises:
+            ConfigError: it is wrong.
+        """
+        if self._settings is None:
+            with self._lock:
+                if self._settings is None:
+                    self._settings = find_settings(self._argument)
+        return self._settings
 
     def get(self) -> Store:
         """Return the open store.
@@ -58,16 +83,17 @@ class LazyStore:
         if self._store is None:
             with self._lock:
                 if self._store is None:
+                    settings = self.settings
                     self._store = open_store(
-                        find_store(self._argument),
-                        force_network=os.environ.get(ALLOW_NETWORK) == "1",
+                        settings.store, queue_depth_max=settings.queue_depth_max
                     )
         return self._store
 
     def close(self) -> None:
-        """Close the store if it is open; the next use opens it again."""
+        """Close the store if it is open; the next use finds and opens it again."""
         with self._lock:
             store, self._store = self._store, None
+            self._settings = None
         if store is not None:
             store.close()
 

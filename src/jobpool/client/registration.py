@@ -17,7 +17,7 @@ from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Handler
 from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invocation import call, prepare
-from jobpool.client.opening import find_store
+from jobpool.client.opening import find_settings
 from jobpool.client.results import decode_plain
 from jobpool.client.retry import RetryRules
 from jobpool.core.handler import HandlerSpec, check_pool
@@ -37,10 +37,10 @@ class Registration:
 
     Args:
         gateway: where the handlers' jobs go.
-        payload_max_bytes: most bytes that arguments may take.
+        payload_max_bytes: most bytes that arguments may take; None: as configured.
     """
 
-    def __init__(self, gateway: Gateway, payload_max_bytes: int) -> None:
+    def __init__(self, gateway: Gateway, payload_max_bytes: int | None) -> None:
         self._gateway = gateway
         self._payload_max_bytes = payload_max_bytes
         self._lock = threading.Lock()
@@ -178,7 +178,7 @@ class Registration:
     def named_store(self) -> str | None:
         """Return the absolute URL of the store that the application names, if any."""
         argument = self._gateway.argument
-        return None if argument is None else find_store(argument)
+        return None if argument is None else find_settings(argument).store
 
     def start_child(self) -> None:
         """Run the application's ``on_child_start`` hooks in a new child."""

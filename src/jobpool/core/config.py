@@ -14,7 +14,7 @@ from jobpool.core import settings as st
 from jobpool.core.configfile import ConfigFile
 from jobpool.core.layers import lookup
 from jobpool.core.limitconfig import kinds_of, named_pools, pools_of
-from jobpool.core.options import RETENTION, TOP
+from jobpool.core.options import CLIENT, RETENTION, TOP
 from jobpool.core.quantity import show_duration
 from jobpool.core.sources import (
     Machine,
@@ -28,7 +28,6 @@ from jobpool.core.sources import (
 )
 from jobpool.core.storeurl import (
     base_directory,
-    locate_store,
     refuse_other_store,
     store_of,
     without_password,
@@ -40,8 +39,8 @@ __all__ = [
     "Machine",
     "Sources",
     "Value",
+    "client_settings",
     "configure",
-    "locate_store",
     "read_sources",
     "refuse_other_store",
     "retention_of",
@@ -59,6 +58,23 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     values: Mapping[str, Value]
     """By dotted name, ``pools.cpu.memory``, in the order to show them."""
     file: ConfigFile | None
+
+
+def client_settings(sources: Sources) -> st.ClientSettings:
+    """Return what whoever enqueues obeys, as a supervisor of the same sources does.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    base = st.ClientSettings(store="")
+    rest = {
+        field_of(st.ClientSettings, key): top_value(
+            sources, key, getattr(base, field_of(st.ClientSettings, key))
+        ).value
+        for key in CLIENT
+        if key != "store"
+    }
+    return st.ClientSettings(store=store_of(sources).value, **rest)
 
 
 def retention_of(sources: Sources) -> st.Retention:

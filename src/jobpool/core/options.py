@@ -280,6 +280,9 @@ TOP: Mapping[str, Option] = {
 }
 """Options at the top of a file."""
 
+CLIENT = ("store", "payload_max", "result_max", "queue_depth_max")
+"""Those of them that whoever enqueues obeys as well; see `settings.ClientSettings`."""
+
 POOL: Mapping[str, Option] = {
     "size": Option(pool_size),
     "memory": _SIZE,

@@ -27,6 +27,7 @@ class Claim(NamedTuple):
     job_id: int
     kind: str
     token: int
+    payload_max_bytes: int
     result_max_bytes: int
     queue_depth_max: int
 

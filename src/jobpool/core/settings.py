@@ -109,11 +109,19 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     quarantined_s: float | None = None
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a supervisor needs to know before it starts."""
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What whoever enqueues obeys: applications, commands and supervisors alike."""
 
     store: str
     """URL with an absolute path."""
+    payload_max_bytes: int = PAYLOAD_MAX_BYTES
+    result_max_bytes: int = RESULT_MAX_BYTES
+    queue_depth_max: int = QUEUE_DEPTH_MAX
+
+
+class Settings(ClientSettings, frozen=True, kw_only=True):
+    """Everything that a supervisor needs to know before it starts."""
+
     app: str
     """``module`` or ``path/to/file.py``, optionally ``:attribute``."""
     app_directory: str
@@ -125,9 +133,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Pools that the configuration names but this supervisor does not run."""
     kinds: Mapping[str, KindSettings] = {}
     retention: Retention = Retention()
-    payload_max_bytes: int = PAYLOAD_MAX_BYTES
-    result_max_bytes: int = RESULT_MAX_BYTES
-    queue_depth_max: int = QUEUE_DEPTH_MAX
     memory_budget_bytes: int | None = None
     """What all attempts together may use; None: no bound."""
     app_timeout_s: float = 60.0

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 from urllib.parse import unquote
 
-from jobpool.core.configfile import ReadFile
 from jobpool.core.settings import DEFAULT_STORE, Settings
-from jobpool.core.sources import Sources, Value, read_sources, top_value
+from jobpool.core.sources import Sources, Value, top_value
 from jobpool.errors import ConfigError
 
 _SQLITE = "sqlite:///"
@@ -44,39 +42,6 @@ _HARMLESS = frozenset(
     }
 )
 """Options of a URL that are no secrets."""
-
-
-def locate_store(
-    argument: str | None,
-    *,
-    env: Mapping[str, str],
-    directory: str,
-    read_file: ReadFile,
-    config: str | None = None,
-) -> str:
-    """Name the store, identically for clients and supervisors.
-
-    Args:
-        argument: what the application or ``--store`` says.
-        env: the environment; ``JOBPOOL_STORE`` and ``JOBPOOL_CONFIG`` count.
-        directory: the launch directory, absolute.
-        read_file: reads a file.
-        config: what ``--config`` says.
-
-    Returns:
-        A URL; a path in it is absolute.
-
-    Raises:
-        ConfigError: a file is missing or wrong, or the URL is not one.
-    """
-    sources = read_sources(
-        {"store": argument},
-        env=env,
-        directory=directory,
-        read_file=read_file,
-        config=config,
-    )
-    return store_of(sources).value  # type: ignore[no-any-return]
 
 
 def store_of(sources: Sources) -> Value:

@@ -159,6 +159,7 @@ class AttemptChannel:
             job_id=job.id,
             kind=job.kind,
             token=job.token,
+            payload_max_bytes=go.payload_max_bytes,
             result_max_bytes=go.result_max_bytes,
             queue_depth_max=go.queue_depth_max,
         )

@@ -17,7 +17,7 @@ import msgspec
 from jobpool.core.handler import AppReport
 from jobpool.core.isolation import Enclosure, Lockdown
 from jobpool.core.job import Enqueued, NewJob
-from jobpool.core.settings import QUEUE_DEPTH_MAX
+from jobpool.core.settings import PAYLOAD_MAX_BYTES, QUEUE_DEPTH_MAX
 
 FRAME_MAX_BYTES = 16 * 2**20
 """Longer than any honest message: two capped payloads, output and tracebacks."""
@@ -121,6 +121,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """Files and directories that an enclosed child must not see."""
     is_for_one: bool = False
     """It gets one job: nothing that its handler leaves behind is met by another."""
+    payload_max_bytes: int = PAYLOAD_MAX_BYTES
+    """For jobs that a handler enqueues."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from jobpool.core.alike import one_of_each, payloads_of
 from jobpool.core.handler import NAME, POOL_NAME
 from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
-from jobpool.errors import UsageError
+from jobpool.errors import QueueFull, UsageError
 
 TEXT_MAX = 255
 """Longest key, unique text or tenant, in characters."""
@@ -47,6 +47,16 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
         if complaint:
             which = f"job {index} of {len(jobs)}: " if len(jobs) > 1 else ""
             raise UsageError(f"{which}{complaint}; nothing was enqueued")
+
+
+def queue_full(held: int, most: int, jobs: int) -> QueueFull:
+    """Return the error for jobs that a queue has no room for."""
+    return QueueFull(
+        f"the queue holds {held:,} unfinished jobs of at most {most:,}; {jobs:,} more "
+        "were refused, and nothing of them was enqueued. Try again when supervisors "
+        "have caught up (`jobpool status` shows whether any runs), start more of them, "
+        "or raise queue_depth_max in the configuration"
+    )
 
 
 def _complaint(job: NewJob, now_ms: int) -> str | None:

@@ -11,7 +11,6 @@ the move's number in the target: by that a second call knows that it is done.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -200,8 +199,7 @@ def _source(url: str) -> Iterator[Source]:
             "--from: only a SQLite queue can be moved; expected sqlite:/// and a path"
         )
     # Looks at the file and its place as for every command, and at its schema.
-    is_forced = os.environ.get("JOBPOOL_ALLOW_NETWORK_FS") == "1"
-    store = open_store(url, create=False, force_network=is_forced)
+    store = open_store(url, create=False)
     path = store.url.removeprefix(_SQLITE)
     store.close()
     source = Source(path)

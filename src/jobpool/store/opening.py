@@ -14,6 +14,8 @@ from jobpool.store.postgres.place import run_base
 from jobpool.store.sqlite.store import SqliteStore, run_directory
 
 _SQLITE = "sqlite:///"
+ALLOW_NETWORK = "JOBPOOL_ALLOW_NETWORK_FS"
+"""Set to 1, a store on a network file system is opened, by whatever opens it."""
 _EXAMPLES = "such as sqlite:///jobpool.db or sqlite:////var/lib/shop/jobpool.db"
 
 
@@ -23,7 +25,6 @@ def open_store(
     clock: Clock | None = None,
     create: bool = True,
     queue_depth_max: int = QUEUE_DEPTH_MAX,
-    force_network: bool = False,
     patience_s: float | None = None,
 ) -> Store:
     """Open a store, and bring its schema up to date.
@@ -34,7 +35,6 @@ def open_store(
         clock: decides what is due; None: the machine's, or the server's own.
         create: make the file and its tables if they are not there.
         queue_depth_max: most unfinished jobs; more are refused.
-        force_network: accept a network file system (one machine only may use it).
         patience_s: longest wait for a server's answer; None: 30 s.
 
     Raises:
@@ -55,7 +55,7 @@ def open_store(
         clock=SystemClock() if clock is None else clock,
         create=create,
         queue_depth_max=queue_depth_max,
-        force_network=force_network,
+        force_network=os.environ.get(ALLOW_NETWORK) == "1",
     )
 
 

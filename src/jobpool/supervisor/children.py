@@ -155,6 +155,7 @@ class Children:
                 tmp_root=str(self._run.tmp_root),
                 store_url=without_password(settings.store),
                 lockdown=process.lockdown,
+                payload_max_bytes=settings.payload_max_bytes,
                 queue_depth_max=settings.queue_depth_max,
                 cgroup=process.group.path if process.group else "",
                 is_for_one=pool.recycle_jobs == 1,

@@ -266,7 +266,6 @@ class _Supervisor:
             settings.store,
             clock=self._store_clock,
             queue_depth_max=settings.queue_depth_max,
-            force_network=os.environ.get("JOBPOOL_ALLOW_NETWORK_FS") == "1",
             patience_s=patience_s,
         )
 

@@ -11,8 +11,8 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.job import Enqueued, JobState, NewJob
-from jobpool.errors import KeyConflict, QueueFull, UsageError
-from jobpool.store.checking import check_new_jobs
+from jobpool.errors import KeyConflict, UsageError
+from jobpool.store.checking import check_new_jobs, queue_full
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.row import Row
 from jobpool.store.memory.session import Session
@@ -43,11 +43,7 @@ class Producing(ABC):
             answers = self._insert(jobs, now_ms)
             fresh = self._database.jobs.unfinished - unfinished
             if fresh and unfinished + fresh > self._queue_depth_max:
-                raise QueueFull(
-                    f"the queue holds {unfinished:,} unfinished jobs of at most "
-                    f"{self._queue_depth_max:,}; {fresh:,} more were refused. Let "
-                    "supervisors catch up, add some, or raise queue_depth_max"
-                )
+                raise queue_full(unfinished, self._queue_depth_max, fresh)
         if rings:
             self.ring()
         return answers

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 
-from jobpool.errors import QueueFull
+from jobpool.store.checking import queue_full
 from jobpool.store.methods.session import Query, Session
 
 _TRUST_S = 0.1
@@ -90,11 +90,7 @@ class DepthGuard:
             if ended_s - began_s >= _SLOW_S:
                 self._count_again_s = ended_s + _PATIENCE * (ended_s - began_s)
         if self._counted + jobs > self._limit:
-            raise QueueFull(
-                f"the queue holds {self._counted:,} unfinished jobs of at most "
-                f"{self._limit:,}; {jobs:,} more were refused. Let supervisors catch "
-                "up, add some, or raise queue_depth_max"
-            )
+            raise queue_full(self._counted, self._limit, jobs)
         self._counted += jobs
 
     def add(self, session: Session, jobs: int) -> None:

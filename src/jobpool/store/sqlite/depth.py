@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from jobpool.core.clock import Clock
 from jobpool.errors import QueueFull
+from jobpool.store.checking import queue_full
 from jobpool.store.methods.session import Session
 
 _PATIENCE = 9.0
@@ -51,8 +52,4 @@ class DepthGuard:
         session.run("add_room", jobs=jobs)
 
     def _full(self, jobs: int) -> QueueFull:
-        return QueueFull(
-            f"the queue holds {self._counted:,} unfinished jobs of at most "
-            f"{self._limit:,}; {jobs:,} more were refused. Let supervisors catch up, "
-            "add some, or raise queue_depth_max"
-        )
+        return queue_full(self._counted, self._limit, jobs)
