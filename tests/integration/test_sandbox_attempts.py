@@ -67,7 +67,8 @@ def test_every_exception_is_described(rig, child, name, classes, message):
     assert done.error.classes[: len(classes)] == classes
     assert message in done.error.message
     assert "raise errors[name]" in done.error.traceback
-    assert "sandbox" not in done.error.traceback
+    assert "jobpool/sandbox" not in done.error.traceback
+    assert (done.error.out_of_memory, done.surprise) == ("", "")
 
 
 def test_give_up_and_retry_later_are_told(rig, child):

@@ -321,7 +321,10 @@ def test_backstop_makes_huge_allocations_fail_at_once(rig):
     """Far beyond the limit an allocation is a MemoryError inside the handler."""
     child = rig.child(memory_backstop_bytes=32 * 2**20)
     assert rig.result(child, "allocate", 64) == 64 * 2**20
-    assert rig.run(child, "allocate", 512).error.classes[0] == "MemoryError"
+    done = rig.run(child, "allocate", 512, memory_bytes=32 * 2**20)
+    assert done.error.classes[0] == "MemoryError"
+    assert done.error.out_of_memory.startswith("asked for over ")
+    assert done.surprise == "it ran out of memory"
 
 
 def test_a_child_that_is_never_told_to_go_ends(rig):

@@ -137,6 +137,16 @@ def grow():
         kept.append(use(4))
 
 
+@jobs.job("cpu", kind="at_once", memory="128MiB", memory_growth=2, retry=AT_ONCE)
+def at_once(mib: int):
+    return len(use(mib))
+
+
+@jobs.job("cpu", kind="own_error", memory="128MiB", max_attempts=1)
+def own_error():
+    raise MemoryError("my own idea")
+
+
 @jobs.job("cpu", kind="tree", memory="128MiB", timeout="30s", max_attempts=1)
 def tree(path: str):
     code = "import time; kept = b'x' * (60 << 20); time.sleep(60)"
@@ -262,6 +272,25 @@ def test_the_memory_limit_ends_a_single_process(site, kind):
     assert attempt.outcome == "out_of_memory"
     assert "over its memory limit of 128MiB" in attempt.reason
     assert 128 * MIB < attempt.peak_rss_bytes < 300 * MIB
+
+
+def test_memory_that_is_refused_at_once_is_out_of_memory(site):
+    """It never became resident, and yet the next attempt gets more."""
+    job = site.finish(site.add("at_once", {"mib": 350}))
+    assert (job.state, job.result) == ("succeeded", str(350 * MIB).encode())
+    refused, killed = site.store.attempts(job.id)[:2]
+    assert (refused.outcome, refused.error_class) == ("out_of_memory", "MemoryError")
+    assert refused.reason.startswith("asked for over ")
+    assert refused.reason.endswith(" in use, over its memory limit of 128MiB")
+    assert refused.signal is None
+    assert killed.outcome == "out_of_memory"
+    assert "over its memory limit of 256MiB" in killed.reason
+
+
+def test_a_memory_error_of_ones_own_is_a_failure(site):
+    """Nothing was refused, and the limit was far."""
+    attempt = end_of(site, "own_error")
+    assert (attempt.outcome, attempt.error_class) == ("failed", "MemoryError")
 
 
 def test_the_memory_limit_counts_the_whole_tree(site):

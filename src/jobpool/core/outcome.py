@@ -23,7 +23,7 @@ class Outcome(StrEnum):
     STALLED = "stalled"
     """Killed because it was silent for longer than its heartbeat timeout."""
     OUT_OF_MEMORY = "out_of_memory"
-    """Killed at its memory limit."""
+    """Killed at its memory limit, or refused what would have been over it."""
     CRASHED = "crashed"
     """Its process died (signal or exit) without a valid result."""
     INTERRUPTED = "interrupted"

@@ -209,6 +209,9 @@ class Child:
             _end_copy(error)
         channel.close()
         running.enter(_NO_ATTEMPT, None)
+        if error is not None and error.out_of_memory:
+            # Libraries may have been refused memory half-way, as if they were killed.
+            self._surprise = self._surprise or "it ran out of memory"
         output, surprise = self._reset(may_glance=self._link.has_jobs)
         used = self._usage.take(looking=self._has_looked)
         self._has_looked = False
@@ -245,7 +248,7 @@ class Child:
                 self._soft_memory.disarm()
             except (SoftTimeout, SoftMemory):
                 self._soft_memory.disarm()
-            return b"", raised(exc)
+            return b"", raised(exc, job.memory_bytes)
         return self._checked(result)
 
     def _invoke(

@@ -139,6 +139,8 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     soft_timeout_s: float | None
     memory_soft_bytes: int | None = None
     """`SoftMemory` is raised over it; None: never."""
+    memory_bytes: int = 0
+    """Its limit, by which a MemoryError is judged; 0: that is not known."""
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):
@@ -209,6 +211,8 @@ class Raised(msgspec.Struct, tag="raised", array_like=True):
     give_up: bool = False
     soft_timeout: bool = False
     retry_in_s: float | None = None
+    out_of_memory: str = ""
+    """How it comes from the memory limit, in words; "": it does not."""
 
 
 class Beat(msgspec.Struct, tag="beat", array_like=True):

@@ -14,6 +14,7 @@ from jobpool.core.printable import capped
 from jobpool.core.quantity import duration_s
 from jobpool.errors import ConfigError, GiveUp, RetryLater, SoftTimeout
 from jobpool.sandbox.frames import Raised
+from jobpool.sandbox.refusal import want_of_memory
 
 MESSAGE_MAX_CHARS = 8 * 1024
 TRACEBACK_MAX_CHARS = 32 * 1024
@@ -25,10 +26,15 @@ _OWN_FILES = (str(_PACKAGE / "sandbox"), str(_PACKAGE / "client"))
 """What lies between the child's loop and the handler."""
 
 
-def raised(exc: BaseException) -> Raised:
-    """Describe an exception that ended an attempt. Never raises."""
+def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
+    """Describe an exception that ended an attempt. Never raises.
+
+    Args:
+        exc: the exception.
+        memory_bytes: the attempt's memory limit; 0: it is not known.
+    """
     try:
-        return _describe(exc)
+        return _describe(exc, memory_bytes)
     except BaseException as failure:  # noqa: BLE001 - its text may do anything
         return Raised(
             classes=_classes(exc),
@@ -42,7 +48,7 @@ def failed(class_name: str, message: str) -> Raised:
     return Raised(classes=[class_name], message=message, traceback="")
 
 
-def _describe(exc: BaseException) -> Raised:
+def _describe(exc: BaseException, memory_bytes: int) -> Raised:
     message = _message(exc)
     retry_in_s = None
     if isinstance(exc, RetryLater) and exc.delay is not None:
@@ -57,6 +63,7 @@ def _describe(exc: BaseException) -> Raised:
         give_up=isinstance(exc, GiveUp),
         soft_timeout=_is_soft_timeout(exc),
         retry_in_s=retry_in_s,
+        out_of_memory=want_of_memory(exc, memory_bytes),
     )
 
 

@@ -76,7 +76,7 @@ def _done(done: Done, result_max_bytes: int) -> str | None:
 
 
 def _raised(error: Raised) -> str | None:
-    texts = (error.message, error.traceback, *error.classes)
+    texts = (error.message, error.traceback, error.out_of_memory, *error.classes)
     if len(error.classes) > CLASSES_MAX or any(
         len(text) > TEXT_MAX_CHARS for text in texts
     ):

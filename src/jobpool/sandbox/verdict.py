@@ -127,14 +127,21 @@ def verdict_of_done(done: Done, slot: str) -> Ending:
     )
     if done.ok and not done.completed:
         return Ending(outcome=Outcome.SUCCEEDED, evidence=evidence, result=done.result)
-    soft = error is not None and error.soft_timeout
     return Ending(
-        outcome=Outcome.TIMED_OUT if soft else Outcome.FAILED,
+        outcome=_outcome_of_error(error),
         evidence=evidence,
         error_classes=tuple(error.classes) if error else (),
         give_up=error is not None and error.give_up,
         retry_in_s=error.retry_in_s if error else None,
     )
+
+
+def _outcome_of_error(error: Raised | None) -> Outcome:
+    if error is not None and error.soft_timeout:
+        return Outcome.TIMED_OUT
+    if error is not None and error.out_of_memory:
+        return Outcome.OUT_OF_MEMORY
+    return Outcome.FAILED
 
 
 def is_plain_success(done: Done) -> bool:
@@ -287,6 +294,8 @@ def _reason_of_done(done: Done) -> str | None:
         return "its child reported a failure without an error"
     if error.soft_timeout:
         return "ended by its soft time limit"
+    if error.out_of_memory:
+        return error.out_of_memory
     return _reason_of_error(error)
 
 

@@ -25,6 +25,7 @@ def run_job(job: Assigned) -> RunJob:
         memory_soft_bytes=limits.memory_soft_bytes
         if limits.memory_soft_raises
         else None,
+        memory_bytes=limits.memory_bytes,
     )
 
 

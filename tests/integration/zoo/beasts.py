@@ -98,6 +98,11 @@ def failed(error, **more):
     return Verdict("failed", error=error, **more)
 
 
+def out_of_memory(reason, **more):
+    """It was refused what it asked for, and lives."""
+    return Verdict("out_of_memory", reason, **more)
+
+
 def crashed(signum, reason="killed by", **more):
     """Its own doing: a signal."""
     return Verdict("crashed", reason, signal=int(signum), **more)

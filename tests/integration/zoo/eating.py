@@ -10,7 +10,7 @@ import threading
 import time
 import zlib
 
-from beasts import beast, eats, failed, libc
+from beasts import MEMORY, beast, eats, libc, out_of_memory
 
 MIB = 2**20
 PR_SET_DUMPABLE = 4
@@ -149,6 +149,6 @@ def not_to_be_looked_at():
     time.sleep(len(kept))
 
 
-@beast(failed("MemoryError"), memory="96MiB")
+@beast(out_of_memory("asked for over ", error="MemoryError"), memory=MEMORY)
 def a_terabyte():
     return len(bytearray(1 << 40))

@@ -1,0 +1,152 @@
+"""Which MemoryError is one of the memory limit, and which is the handler's own."""
+
+import resource
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from jobpool.sandbox.bounds import signed
+from jobpool.sandbox.procfs import data_bytes
+from jobpool.sandbox.refusal import want_of_memory
+
+MIB = 2**20
+ENDLESS = 2**62
+LIMIT = 2**50
+"""So high that this process is not near it; nor can so much be had."""
+
+
+@contextmanager
+def bound(mebibytes, sign=signed):
+    """Bound the data of this process, as its supervisor does."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = sign(data_bytes() + mebibytes * MIB)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def error_of(act):
+    try:
+        act()
+    except (MemoryError, ValueError, ExceptionGroup) as error:
+        return error
+    raise AssertionError("it was let")
+
+
+class Unable(MemoryError):
+    """As numpy's: it says what it wanted."""
+
+    def __init__(self, shape, itemsize):
+        super().__init__("Unable to allocate")
+        self.shape, self.dtype = shape, type("dtype", (), {"itemsize": itemsize})
+
+
+def refused():
+    return bytearray(ENDLESS)
+
+
+def own():
+    raise MemoryError("my own idea")
+
+
+def chained():
+    try:
+        refused()
+    except MemoryError as error:
+        raise ValueError("too large a picture") from error
+
+
+def again():
+    kept = error_of(refused)
+    raise kept
+
+
+def in_a_thread():
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(refused).result()
+
+
+def in_a_group(*acts):
+    def act():
+        raise ExceptionGroup("several", [error_of(one) for one in acts])
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("act", "is_of_the_limit"),
+    [
+        (refused, True),
+        (again, True),
+        (in_a_thread, True),
+        (in_a_group(lambda: int("x"), in_a_group(refused)), True),
+        (own, False),
+        (chained, False),
+        (in_a_group(own, chained), False),
+        (lambda: int("x"), False),
+    ],
+)
+def test_what_c_was_refused_is_of_the_limit(act, is_of_the_limit):
+    """Not what Python code raises, nor what is only the cause of something else."""
+    with bound(100):
+        said = want_of_memory(error_of(act), 1024 * MIB)
+    assert bool(said) is is_of_the_limit
+    if said:
+        assert said.startswith("asked for over 1GiB with ")
+        assert said.endswith(" in use, over its memory limit of 1GiB")
+
+
+def test_near_the_limit_any_is_of_it():
+    """Whoever has raised it."""
+    kept = bytearray(200 * MIB)
+    said = want_of_memory(error_of(own), len(kept))
+    assert said.startswith("raised MemoryError at ")
+    assert said.endswith("near its memory limit of 200MiB")
+
+
+def test_without_a_known_limit_none_is_of_it():
+    assert want_of_memory(error_of(refused), 0) == ""
+
+
+def test_what_the_machine_refuses_is_not_of_the_limit():
+    """Not even what the limit allows can be had now."""
+    assert want_of_memory(error_of(refused), LIMIT) == ""
+
+
+def test_nor_what_a_handler_has_forbidden_itself():
+    """Its own bound does not bear our sign."""
+    with bound(20, sign=lambda size: size & ~0xFFF):
+        assert want_of_memory(error_of(lambda: bytearray(MIB << 10)), 900 * MIB) == ""
+
+
+def test_what_comes_from_another_process_is_taken_for_refused():
+    """Its traceback has stayed there."""
+
+    class RemoteTraceback(Exception):
+        pass
+
+    error = error_of(own)
+    error.__cause__ = RemoteTraceback("somewhere")
+    assert want_of_memory(error, 1024 * MIB).startswith("asked for over 1GiB")
+
+
+@pytest.mark.parametrize(
+    ("error", "figure"),
+    [
+        (Unable((350, 2**17), 8), "350MiB"),
+        (MemoryError("Unable to allocate 350. MiB for an array"), "350MiB"),
+        (MemoryError("you tried to allocate 367001600 bytes."), "350MiB"),
+        (MemoryError("malloc of size 367001600 failed"), "350MiB"),
+        (MemoryError("in step 7"), "over 300MiB"),
+        (MemoryError("Unable to allocate 4.00 MiB"), "4MiB"),
+    ],
+)
+def test_the_figure_that_was_asked_for_is_told(error, figure):
+    """Where the error has it: numpy's, torch's, Arrow's."""
+    error.__traceback__ = error_of(refused).__traceback__
+    said = want_of_memory(error, 300 * MIB)
+    assert said.startswith(f"asked for {figure} with ")
+    assert ("reserved" in said) is (figure == "4MiB")
