@@ -191,6 +191,13 @@ class GiveUp(Exception):
     """Raised by a handler: this job can never succeed; it is dead now."""
 
 
+class ResultTooLarge(JobpoolError, GiveUp, ValueError):
+    """What a handler has returned is over ``result_max``; the job is dead now.
+
+    Another attempt would return as much. Nothing of the result was stored.
+    """
+
+
 class RetryLater(Exception):
     """Raised by a handler: try again after *delay*; this attempt is spent.
 

@@ -104,6 +104,7 @@ def test_bad_results_are_failures(rig, child):
     too_large = rig.run(small, "echo", "x" * 100)
     assert not too_large.ok
     assert "at most 10" in too_large.error.message
+    assert too_large.error.give_up
     assert rig.result(small, "echo", 1) == 1
     assert rig.run(child, "no such kind").error.classes[0] == "KeyError"
 

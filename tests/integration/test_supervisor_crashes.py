@@ -80,6 +80,12 @@ def give_up():
     raise GiveUp("no such picture")
 
 
+@jobs.job("cpu", kind="large", retry={ValueError: ["1ms"], "failed": ["1ms"]})
+def large():
+    witness("large")
+    return "x" * 3000
+
+
 @jobs.job("cpu", kind="later", max_attempts=3)
 def later(delay: float):
     raise RetryLater(delay, "the vendor sleeps")
@@ -190,7 +196,7 @@ def test_a_process_that_is_gone_has_crashed(site, how, signum, exit_code):
         ("sys.exit", "SystemExit", "3"),
         ("mute", "Mute", ""),
         ("not_json", "TypeError", "object"),
-        ("too_large", "ValueError", "2,000"),
+        ("too_large", "ResultTooLarge", "2,000"),
         ("nan", "TypeError", "nan"),
         ("interrupt", "KeyboardInterrupt", ""),
         ("recursion", "RecursionError", "recursion"),
@@ -204,6 +210,17 @@ def test_whatever_leaves_a_handler_is_a_failure(site, how, error_class, error):
     assert attempt.error_class.rpartition(".")[2] == error_class
     assert error in attempt.error.lower()
     assert job.result is None
+
+
+def test_a_result_that_is_too_large_is_not_made_again(site):
+    """It would be as large: dead at once, whatever may be retried otherwise."""
+    job, attempt = end_of(site, "large")
+    assert (job.state, job.attempt, job.failures) == ("dead", 1, 1)
+    assert len([one for one in site.witnesses("large") if one.job == job.id]) == 1
+    for told in (job.reason, attempt.reason, attempt.error):
+        assert "3,002 bytes" in told
+        assert "2,000" in told
+    hook_line(site, f"dead {job.id} large jobpool.errors.ResultTooLarge")
 
 
 def test_give_up_is_dead_at_once_and_its_hook_runs(site):

@@ -22,7 +22,7 @@ class Completing:
             Superseded: its token is valid no longer.
             UsageError: the connection cannot be used for this; nothing was written.
             TypeError: the result cannot be said in JSON; nothing was written.
-            ValueError: the result is too large; nothing was written.
+            ResultTooLarge: the result is over ``result_max``; nothing was written.
             StoreError: the statement failed; nothing was written.
         """
         encoded = encode_result(result, claim.kind, claim.result_max_bytes)

@@ -12,7 +12,7 @@ import msgspec
 from jobpool.client.annotations import annotations_of
 from jobpool.client.strict_json import NotJson, encode, from_plain
 from jobpool.core.quantity import show_size
-from jobpool.errors import ConfigError, StoreError
+from jobpool.errors import ConfigError, ResultTooLarge, StoreError
 
 
 class Results:
@@ -32,7 +32,7 @@ class Results:
 
         Raises:
             TypeError: it cannot be said in JSON.
-            ValueError: it is longer than *max_bytes*.
+            ResultTooLarge: it is longer than *max_bytes*.
         """
         return encode_result(value, self._kind, max_bytes)
 
@@ -69,7 +69,7 @@ def encode_result(value: Any, kind: str, max_bytes: int) -> bytes:
             "values, or store it elsewhere and return where it is"
         ) from None
     if len(encoded) > max_bytes:
-        raise ValueError(
+        raise ResultTooLarge(
             f"the result of {kind} takes {len(encoded):,} bytes as JSON, "
             f"allowed are {max_bytes:,} ({show_size(max_bytes)}); store it "
             "elsewhere and return where it is, or raise result_max"

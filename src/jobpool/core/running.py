@@ -146,7 +146,7 @@ class Current:
             UsageError: the connection cannot be used for this, or it was called
                 before in this attempt. Nothing was written.
             TypeError: the result cannot be said in JSON; nothing was written.
-            ValueError: the result is too large; nothing was written.
+            ResultTooLarge: the result is over ``result_max``; nothing was written.
             StoreError: the statement failed; nothing was written.
         """
         self._channel.complete(connection, result)

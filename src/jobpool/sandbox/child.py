@@ -26,7 +26,7 @@ import msgspec
 
 from jobpool.core import running
 from jobpool.core.app import Application
-from jobpool.errors import AppError, SoftMemory, SoftTimeout
+from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
 from jobpool.sandbox import cgroup, confine, lockdown
 from jobpool.sandbox.application import load_application
 from jobpool.sandbox.channel import AttemptChannel, ClosedChannel
@@ -280,12 +280,12 @@ class Child:
             name = type(result).__name__
             return b"", failed("TypeError", f"the result is {name}, not JSON bytes")
         if len(result) > self._go.result_max_bytes:
-            return b"", failed(
-                "ValueError",
-                f"the result is {len(result)} bytes of JSON; at most "
-                f"{self._go.result_max_bytes} are kept: store the data elsewhere and "
-                "return a reference to it",
+            most = self._go.result_max_bytes
+            told = (
+                f"the result is {len(result)} bytes of JSON; at most {most} are kept: "
+                "store the data elsewhere and return a reference to it"
             )
+            return b"", raised(ResultTooLarge(told))
         return result, None
 
     def _rest(self) -> None:
