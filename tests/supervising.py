@@ -9,6 +9,7 @@ what nobody was meant to leave behind.
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -336,6 +337,14 @@ class Site:
         done = CliRunner().invoke(cli, words)
         assert done.exit_code == 0, (words, done.output)
         return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def exhaust(supervisor):
+    """Take every free descriptor from a process; return what gives them back."""
+    before = resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE)
+    count = len(list(Path(f"/proc/{supervisor.pid}/fd").iterdir()))
+    resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE, (count, before[1]))
+    return lambda: resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE, before)
 
 
 def children_of(pid):

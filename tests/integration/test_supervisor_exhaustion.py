@@ -1,13 +1,12 @@
 """A supervisor without a descriptor to spare goes on, and knows everything later."""
 
 import os
-import resource
 import signal
 from pathlib import Path
 
 import pytest
 
-from supervising import PATIENCE_S, Site
+from supervising import PATIENCE_S, Site, exhaust
 from waiting import wait_until
 
 APP = """
@@ -27,14 +26,6 @@ def site(tmp_path):
     app = "hold_ = hold\n" + APP
     with Site(tmp_path / "site", app) as site:
         yield site
-
-
-def exhaust(supervisor):
-    """Take every free descriptor from a process; return what gives them back."""
-    before = resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE)
-    count = len(list(Path(f"/proc/{supervisor.pid}/fd").iterdir()))
-    resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE, (count, before[1]))
-    return lambda: resource.prlimit(supervisor.pid, resource.RLIMIT_NOFILE, before)
 
 
 def is_gone(pid):

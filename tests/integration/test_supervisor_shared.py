@@ -9,7 +9,7 @@ import pytest
 
 from cutting_proxy import CuttingProxy
 from postgres_server import server
-from supervising import PATIENCE_S, Site
+from supervising import PATIENCE_S, Site, is_alive
 from waiting import wait_until
 
 APP = """
@@ -25,6 +25,8 @@ def quick():
     witness()
 """
 TTL_S = 5.0
+DRAIN_S = 1.0
+BUSY_MACHINE_S = 2.0
 
 
 class SharedSite(Site):
@@ -36,13 +38,17 @@ class SharedSite(Site):
 
     def start_on(self, host, *, url=None, pools="cpu=1,io=1"):
         """Start a supervisor as if on this host, and wait until it is ready."""
-        env = {
+        return self.start(pools, env=self.env_of(host, url))
+
+    def env_of(self, host, url=None):
+        """Return the environment of a supervisor as if on this host."""
+        (self.folder / f"host-{host}").mkdir(mode=0o700, exist_ok=True)
+        return {
             "JOBPOOL_STORE": url or self.url,
             "JOBPOOL_RUN_DIR": str(self.folder / f"host-{host}"),
             "JOBPOOL_LEASE_TTL": f"{TTL_S:g}s",
+            "JOBPOOL_DRAIN": f"{DRAIN_S:g}s",
         }
-        (self.folder / f"host-{host}").mkdir(mode=0o700, exist_ok=True)
-        return self.start(pools, env=env)
 
 
 @pytest.fixture
@@ -174,6 +180,52 @@ def test_who_cannot_renew_ends_its_jobs_before_another_host_begins_them(site, pr
     assert (done.state, done.recoveries, done.interruptions) == ("succeeded", 0, 1)
 
 
+def test_who_has_fenced_itself_ends_on_term(site, proxied):
+    """Nobody can say that what it gives back is stored: the next start takes it back.
+
+    Until then no child is made in vain, over and over.
+    """
+    cut_off = site.start_on("a", url=proxied.url(site.url))
+    job = site.add("held", {"gate": "open"})
+    first = site.wait_begun(job)
+    proxied.refuse()
+    cut_off.wait_event("lease_fenced")
+    wait_until(lambda: not is_alive(first.pid), PATIENCE_S, "its child's death")
+    began_s = time.monotonic()
+    assert cut_off.stop(signal.SIGTERM) == 1
+    assert time.monotonic() - began_s < DRAIN_S + 2.0 + BUSY_MACHINE_S
+    assert cut_off.wait_event("supervisor_stopped")["leases_held"] == 1
+    assert [e for e in cut_off.events("alarm") if "be started" in e["text"]] == []
+    site.wait_nobody()
+    assert site.job(job).state == "leased"
+    site.open_gate("open")
+    site.start_on("a")
+    done = site.finish(job)
+    assert (done.state, done.failures, done.crashes) == ("succeeded", 0, 0)
+    assert [one.token > first.token for one in site.witnesses()] == [False, True]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT])
+def test_a_start_that_waits_for_its_store_ends_in_good_order(site, proxied, signum):
+    """It hears signals before there is a store, or an answer from one."""
+    if signum == signal.SIGTERM:
+        proxied.black_hole()
+    else:
+        proxied.accept_no_more()
+    flags = ("--pools", "cpu=1,io=1", "--log-format", "json")
+    supervisor = site.launch(*flags, env=site.env_of("a", proxied.url(site.url)))
+    if signum == signal.SIGTERM:
+        wait_until(lambda: proxied.open_connections, PATIENCE_S, "its connection")
+    else:
+        supervisor.wait_event("store_trouble")
+    began_s = time.monotonic()
+    assert supervisor.stop(signum) == 0
+    assert time.monotonic() - began_s < DRAIN_S + 2.0 + BUSY_MACHINE_S
+    how = "stopped" if signum == signal.SIGQUIT else "drained"
+    assert supervisor.wait_event("supervisor_stopped", how=how)
+    assert not list((site.folder / "host-a").iterdir())
+
+
 def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):
     """What ran goes on; what ended meanwhile is written when the store is back."""
     supervisor = site.start_on("a", url=proxied.url(site.url))
@@ -204,13 +256,9 @@ def test_a_ring_is_heard_across_the_database(site):
 def test_a_database_that_comes_up_later_is_waited_for(site, proxied):
     """Said once; no start is lost because a host was up before its database."""
     proxied.accept_no_more()
-    (site.folder / "host-a").mkdir(mode=0o700)
     supervisor = site.launch(
         *("--pools", "cpu=1,io=1", "--log-format", "json"),
-        env={
-            "JOBPOOL_STORE": proxied.url(site.url),
-            "JOBPOOL_RUN_DIR": str(site.folder / "host-a"),
-        },
+        env=site.env_of("a", proxied.url(site.url)),
     )
     wait_until(
         lambda: supervisor.events("store_trouble"), PATIENCE_S, "the trouble is said"

@@ -42,6 +42,8 @@ class Process:
         self.name = name
         self.alive = True
         self.stopped = False
+        self.stops = 0
+        """How often it was stopped."""
         self.tasks: list[Task] = []
         self.held: list[Act] = []
         """What fell due while it was stopped."""
@@ -168,6 +170,7 @@ class Kernel:
     def stop(self, process: Process) -> None:
         """SIGSTOP."""
         process.stopped = True
+        process.stops += 1
 
     def go_on(self, process: Process) -> None:
         """SIGCONT: what has fallen due meanwhile comes now, in its order."""

@@ -213,6 +213,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         self.directory: Any = None
         self._housekeeping: Any = None
         self.exit_code: int | None = None
+        self._close_by_s = float("inf")
         self.process.on_death.append(self._died)
 
     def begin(self) -> None:
@@ -229,6 +230,15 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
     def feed(self, event: Any) -> None:
         """Let an event arrive, as from a signal."""
         self._reactor.call(lambda: self._reactor.feed(event))
+        if isinstance(event, m.Drain | m.Stop) and not self.process.stopped:
+            stops, end_s = self.process.stops, self.world.plan.drain_s + END_S
+            self.kernel.after(end_s, lambda: self._must_have_ended(stops))
+
+    def _must_have_ended(self, stops: int) -> None:
+        """Whatever was missing, it is gone by now, unless it was stopped meanwhile."""
+        if self.process.alive and self.process.stops == stops:
+            text = f"{self.name} did not end in time, at {self.kernel.now_s:.1f} s"
+            self.world.history.broken.append(text)
 
     def look_at_fence(self) -> None:
         """Let the zygotes look at the fence."""
@@ -266,7 +276,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             self.kernel.sometimes["a supervisor refused to start"] += 1
             self.exit_code = serve.EXIT_FAILED
         finally:
-            self._store.close(serve.CLOSE_S)
+            self._store.close(self._left_to_close_s())
         if not self.directory.kept:
             self.host.forget(self.name)
         self.kernel.after(0.0, lambda: self.kernel.kill(self.process))
@@ -332,6 +342,8 @@ _COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
 """The same but for what follows, so that hours cost little."""
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""
+END_S = 2.0
+"""After its drain window a supervisor that was told to end is gone."""
 RENEWALS = 5
 """So many fit into a lease."""
 

@@ -115,7 +115,7 @@ class SimZygotes:
     def look(self, _now_s: float) -> None:
         """See `Zygotes.look`."""
 
-    def close(self) -> None:
+    def close(self, _patience_s: float = 0.0) -> None:
         """See `Zygotes.close`."""
         self._end_children("supervisor")
 

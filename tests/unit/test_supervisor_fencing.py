@@ -10,6 +10,7 @@ from jobpool.core import events as ev
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy, Rerun
+from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.slot import SlotState
@@ -242,3 +243,36 @@ def test_a_tenth_of_a_short_lease_is_margin_enough() -> None:
     assert not world.took(m.Kill)
     world.wait(0.02)
     assert world.took(m.Kill)
+
+
+def test_no_child_is_made_while_it_is_fenced() -> None:
+    """Zygotes end it at once: whoever died is replaced when leasing resumes."""
+    world = shared_world(pool("cpu", 2))
+    world.deaf_forks = True
+    world.took(m.Fork)
+    world.wait(FENCE_S)
+    for slot in (0, 1):
+        ended = Exit(signal=signal.SIGKILL)
+        world.step(m.ChildExited(slot=slot, exit=ended, fenced=True))
+    world.wait(60.0)
+    assert not world.took(m.Fork)
+    assert not [e for e in world.said if isinstance(e, ev.Alarm)]
+    renew(world)
+    assert [c.slot for c in world.took(m.Fork)] == [0, 1]
+
+
+def test_a_child_that_a_zygote_ended_at_the_fence_failed_nobody() -> None:
+    """One that was just being made, too: it is no alarm, and no reason to wait."""
+    world = shared_world(pool("cpu", 1))
+    world.deaf_forks = True
+    world.died(0, signal=signal.SIGSEGV)
+    world.wait(1.0)
+    world.said.clear()
+    world.step(m.ChildForked(0))
+    world.wait(FENCE_S)
+    ended = Exit(signal=signal.SIGKILL)
+    world.step(m.ChildExited(slot=0, exit=ended, fenced=True))
+    assert not [e for e in world.said if isinstance(e, ev.Alarm)]
+    world.took(m.Fork)
+    renew(world)
+    assert [c.slot for c in world.took(m.Fork)] == [0]

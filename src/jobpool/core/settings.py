@@ -90,6 +90,13 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     breaker_after: int = SLOW_AFTER
     """A kind is slowed after so many different jobs in a row crashed; 0: never."""
 
+    @property
+    def size_text(self) -> str:
+        """The size as it is written on the command line."""
+        if self.size_min == self.size_max:
+            return str(self.size_min)
+        return f"{self.size_min}..{self.size_max}"
+
 
 class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator overrides for one kind; None: as declared."""

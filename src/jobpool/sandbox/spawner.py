@@ -220,6 +220,10 @@ class Zygote:
         if self.exit_status() is None:
             os.kill(self.pid, signal.SIGKILL)
 
+    def abandon(self) -> None:
+        """Let multiprocess forget it too, which would wait for its end at ours."""
+        multiprocess.process._children.discard(self._process)  # noqa: SLF001 - no public way
+
     def close(self) -> None:
         """Let go of it: if it lives, it kills the trees of its children and ends."""
         if self.sentinel < 0:

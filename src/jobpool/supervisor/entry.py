@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from jobpool.errors import OutcomeUnknown, StoreError
+from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.base import Store
 from jobpool.store.records import KindRecord, Run
+from jobpool.supervisor.inbox import Chore, Said
 
 
 class Entry:
@@ -54,3 +55,25 @@ class Entry:
         self.may_be_open = False
         store.ring()
         return ()
+
+
+def until_taken(
+    chore: Chore, leave: Callable[[Chore], None], wanted: Callable[[], bool]
+) -> Chore:
+    """Return a chore that is left again until the store takes it.
+
+    Args:
+        chore: what is to be done.
+        leave: leaves a chore with the store thread.
+        wanted: whether it is still to be done; asked in the store thread.
+    """
+
+    def try_it(store: Store) -> Said:
+        try:
+            return chore(store)
+        except (StoreUnavailable, OutcomeUnknown):
+            if wanted():
+                leave(try_it)
+            raise
+
+    return try_it

@@ -9,13 +9,14 @@ machine was suspended, a clock was wrong), others may have taken some of them: t
 it does so at once, and goes on with new ones.
 
 Every fence begins another epoch. What was leased, or asked for, in an earlier epoch
-is never begun any more, wherever it turns up. Without a deadline (a store on one
-host, where no lease ends by time) nothing here ever happens.
+is never begun any more, wherever it turns up. While it lasts no child is made either:
+zygotes end every child that they find once the leases have run out. Without a deadline
+(a store on one host, where no lease ends by time) nothing here ever happens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from jobpool.core import events as ev
 from jobpool.supervisor import messages as m
@@ -58,12 +59,21 @@ class Fencing:
         desk: shared with the rest of the core.
         pools: by name.
         leasing: gives back what waits.
+        fill: called with each pool once it may have children again.
     """
 
-    def __init__(self, desk: Desk, pools: Mapping[str, Pool], leasing: Leasing) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        pools: Mapping[str, Pool],
+        leasing: Leasing,
+        *,
+        fill: Callable[[Pool], None],
+    ) -> None:
         self._desk = desk
         self._pools = pools
         self._leasing = leasing
+        self._fill = fill
         self._sent_s = 0.0
         """When the renewal that counts was sent."""
         self._fenced_s = 0.0
@@ -88,6 +98,8 @@ class Fencing:
             away_s = max(0.0, desk.now_s - self._fenced_s)
             desk.say(ev.LeaseRegained(at_ms=desk.now_ms, away_s=away_s))
             self._leasing.hint()
+            for pool in self._pools.values():
+                self._fill(pool)
 
     def close(self) -> list[Slot]:
         """Give back what waits, and lease nothing until a renewal succeeds.

@@ -21,7 +21,7 @@ from jobpool.store.base import Store
 from jobpool.store.records import Renewal
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.inbox import Chore
+from jobpool.supervisor.inbox import Chore, Said
 from jobpool.supervisor.storethread import StoreThread
 
 RENEW_SHARE = 3
@@ -42,7 +42,6 @@ BREAKERS_EVERY_S = 5.0
 CONCERN_AGAIN_S = 600.0
 """The same concern is not said more often."""
 _FIGURES = re.compile(r"\d+")
-Said = Sequence[m.SupervisorEvent | ev.Event]
 
 
 @dataclass(slots=True)

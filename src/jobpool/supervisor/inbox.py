@@ -13,7 +13,8 @@ from jobpool.supervisor import messages as m
 
 FULL_BATCH = 256
 """So many settlements are not kept waiting for more."""
-Chore = Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
+Said = Sequence[m.SupervisorEvent | ev.Event]
+Chore = Callable[[Store], Said]
 """Something to be done with the store; returns what is to be posted."""
 
 

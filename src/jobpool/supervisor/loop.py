@@ -150,7 +150,7 @@ class Loop:
             self._execute[type(command)](command)
 
     def _finished(self, command: m.Finish) -> None:
-        self._finish = command
+        self._finish = self._finish or command
 
 
 def _nobody(_now_s: float) -> float:

@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jobpool.core import events as ev
 from jobpool.core.settings import Settings
 from jobpool.sandbox.frames import (
     Done,
-    Draining,
     StartFailed,
 )
 from jobpool.supervisor import cautionmessages as cm
@@ -32,7 +30,7 @@ from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.probation import Probation
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.resting import Resting
-from jobpool.supervisor.shutdown import Mode, Shutdown
+from jobpool.supervisor.shutdown import REQUESTS, Mode, Request, Shutdown
 from jobpool.supervisor.sizing import Sizing
 from jobpool.supervisor.slot import (
     ACTIONS,
@@ -45,9 +43,6 @@ from jobpool.supervisor.slot import (
 )
 from jobpool.supervisor.starts import Starts
 from jobpool.supervisor.successes import Successes
-
-STORE_PATIENCE_S = 10.0
-"""When stopping, a store that does not answer is waited for no longer."""
 
 
 class Machine:
@@ -70,8 +65,8 @@ class Machine:
         burst: bool = False,
         tells_successes: bool = True,
     ) -> None:
-        self._pid = pid
         self._burst = burst
+        self._on_registry = on_registry
         self.pools: dict[str, Pool] = {}
         self.slots: list[Slot] = []
         for pool_settings in settings.pools:
@@ -92,15 +87,15 @@ class Machine:
         self._successes = Successes(
             desk, self.pools, self._attempts, self._leasing.breaking
         )
-        self._fencing = Fencing(desk, self.pools, self._leasing)
         self._sizing = Sizing(desk, self.pools, self._starts, resting)
+        self._fencing = Fencing(desk, self.pools, self._leasing, fill=self._sizing.fill)
         self._loading = Loading(
             desk,
             self.pools,
             settings,
             sizing=self._sizing,
             resting=resting,
-            on_registry=on_registry,
+            on_registry=self._known,
         )
         actors = (self._starts, self._attempts, resting)
         self._actions = {
@@ -109,8 +104,14 @@ class Machine:
             for name in cells.values()
             if name != IGNORE
         }
-        self._shutdown = Shutdown()
-        self._give_up_s = NEVER_S
+        self._shutdown = Shutdown(
+            desk,
+            self.pools,
+            pid=pid,
+            leasing=self._leasing,
+            resting=resting,
+            handle=self._handle,
+        )
         self._handlers: Mapping[type, Callable[[Any], None]] = {
             m.ZygoteLoaded: self._loading.loaded,
             m.ZygoteLost: self._loading.lost,
@@ -140,8 +141,8 @@ class Machine:
             cm.HostKilled: self._leasing.breaking.host_killed,
             cm.BreakersSeen: self._leasing.breaking.seen,
             m.Reload: self._reload,
-            m.Drain: lambda e: self._end(e.reason, stop=False),
-            m.Stop: lambda e: self._end(e.reason, stop=True),
+            m.Drain: lambda e: self._shutdown.ask(Request.DRAIN, e.reason),
+            m.Stop: lambda e: self._shutdown.ask(Request.STOP, e.reason),
             m.Tick: lambda _e: None,
         }
 
@@ -154,12 +155,23 @@ class Machine:
 
     @property
     def mode(self) -> Mode:
-        """Whether the supervisor runs, drains or stops."""
+        """What the supervisor is about."""
         return self._shutdown.mode
 
+    @property
+    def takes_reloads(self) -> bool:
+        """Whether a `Reload` does anything now."""
+        return REQUESTS[self.mode][Request.RELOAD] != IGNORE
+
+    @property
+    def end_by_s(self) -> float:
+        """When it ends at the latest, whatever is missing; infinity: nobody asked."""
+        return self._shutdown.end_by_s
+
     def start(self, now_s: float, now_ms: int) -> list[m.Command]:
-        """Begin: ask for every pool's zygote."""
+        """Begin, now that the store is open: ask for every pool's zygote."""
         self._desk.set_time(now_s, now_ms, slept_s=0.0)
+        self._shutdown.opened()
         self._desk.out.extend(m.StartZygote(name) for name in self.pools)
         return self._desk.take()
 
@@ -186,14 +198,21 @@ class Machine:
         if now_s >= self._desk.earliest_s:
             self._deadlines()
         self._leasing.ask()
-        self._maybe_finish()
+        self._shutdown.maybe_finish()
         return self._desk.take()
 
     def next_deadline_s(self) -> float:
         """Return the monotonic time at which a `Tick` is due."""
         return min(self._desk.earliest_s, self._leasing.next_s())
 
+    def _known(self, registry: Registry) -> None:
+        """Every zygote is up."""
+        self._shutdown.loaded()
+        self._on_registry(registry)
+
     def _reload(self, event: m.Reload) -> None:
+        if not self.takes_reloads:
+            return
         self._admission.budget_bytes = event.settings.memory_budget_bytes
         self._admit_others()
         self._loading.reload(event)
@@ -281,7 +300,7 @@ class Machine:
     def _granted(self, event: m.Granted) -> None:
         self._leasing.granted(event)
         if self._burst and self._leasing.nothing_due:
-            self._end("nothing is due", stop=False)
+            self._shutdown.ask(Request.DRAIN, "nothing is due")
 
     def _settled(self, event: m.Settled) -> None:
         self._desk.unsettled -= event.count
@@ -296,67 +315,6 @@ class Machine:
         """End what runs under leases that may be somebody else's."""
         for slot in slots:
             self._handle(slot, SlotEvent.STOP, reason)
-
-    # -- the end -------------------------------------------------------------------
-
-    def _end(self, reason: str, *, stop: bool) -> None:
-        """Drain or stop; asked a second time, stop."""
-        before = self._shutdown.mode
-        mode = self._shutdown.ask(stop=stop)
-        if mode is before:
-            return
-        self._desk.ending = True
-        self._desk.out.append(cm.Leaving())
-        self._give_up_s = self._desk.now_s + STORE_PATIENCE_S
-        self._desk.wake_at(self._give_up_s)
-        now_s = self._desk.now_s
-        if before is Mode.RUNNING:
-            running = sum(pool.busy for pool in self.pools.values())
-            longest_s = max(p.settings.drain_s for p in self.pools.values())
-            self._desk.say(
-                ev.SupervisorDraining(
-                    at_ms=self._desk.now_ms,
-                    pid=self._pid,
-                    reason=reason,
-                    running=running,
-                    drain_s=longest_s if mode is Mode.DRAINING else 0.0,
-                )
-            )
-        for pool in self.pools.values():
-            self._leasing.give_up(pool)
-            pool.drain_until_s = now_s + pool.settings.drain_s
-            self._desk.wake_at(pool.drain_until_s)
-        for slot in self.slots:
-            self._wind_down(slot, reason)
-
-    def _wind_down(self, slot: Slot, reason: str) -> None:
-        """Do to one slot what the present mode asks."""
-        if self._shutdown.mode is Mode.STOPPING:
-            self._handle(slot, SlotEvent.STOP, reason)
-        elif slot.state is SlotState.IDLE:
-            self._resting.retire(slot)
-        elif slot.state is SlotState.BUSY:
-            self._desk.out.append(m.Send(slot.number, Draining()))
-            if len(slot.queue) > 1:
-                self._desk.out.append(m.Recall(slot.number, slot.seq))
-
-    def _maybe_finish(self) -> None:
-        """End once every child is gone and every settlement is durable."""
-        if self._shutdown.mode is Mode.RUNNING or self._shutdown.finished:
-            return
-        desk = self._desk
-        if any(slot.state is not SlotState.EMPTY for slot in self.slots):
-            return
-        if self._leasing.waiting or desk.unsettled > 0:
-            stopping = self._shutdown.mode is Mode.STOPPING
-            if not stopping or desk.now_s < self._give_up_s:
-                return
-        self._shutdown.finished = True
-        held = desk.unsettled + self._leasing.waiting
-        code = 1 if held else 0
-        desk.out.append(
-            m.Finish(exit_code=code, handed_back=desk.interrupted, leases_held=held)
-        )
 
     # -- deadlines -----------------------------------------------------------------
 
@@ -376,8 +334,7 @@ class Machine:
         self._admit_others()
         if not desk.fenced:
             desk.wake_at(self._fencing.at_s)
-        if self._shutdown.mode is Mode.STOPPING and self._give_up_s > now_s:
-            desk.wake_at(self._give_up_s)
+        self._shutdown.keep_time()
 
     def _pool_deadlines(self, pool: Pool, now_s: float) -> None:
         self._loading.retry(pool)
@@ -388,9 +345,3 @@ class Machine:
             else:
                 self._desk.wake_at(pool.fork_retry_s)
         self._leasing.held_too_long(pool)
-        if pool.drain_until_s is not None and self._shutdown.mode is Mode.DRAINING:
-            if pool.drain_until_s <= now_s:
-                for slot in pool.slots:
-                    self._handle(slot, SlotEvent.STOP, "drain window over")
-            else:
-                self._desk.wake_at(pool.drain_until_s)

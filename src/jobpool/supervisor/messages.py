@@ -348,15 +348,17 @@ class Observe(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything is done: end the supervisor."""
+    """Everything is done, or nothing more is waited for: end the supervisor."""
 
+    how: str = ""
+    """Drained or stopped, for people."""
     exit_code: int = 0
     error: JobpoolError | None = None
     """Why it could not start."""
     handed_back: int = 0
     """Attempts that the end interrupted."""
     leases_held: int = 0
-    """Settlements that could not be stored."""
+    """Leases whose ends could not be stored."""
 
 
 Command = (

@@ -217,9 +217,12 @@ class Pulse(threading.Thread):
         self._tell(published_ttl_s(self.ttl_s))
 
     def _tell(self, ttl_s: float) -> None:
-        """Tell the loop, and the zygotes, until when the leases hold."""
-        self._post(m.Renewed(self._until_s, ttl_s))
+        """Tell the zygotes, and the loop, until when the leases hold.
+
+        In this order: they end at once what the loop makes when it is told.
+        """
         self._publish()
+        self._post(m.Renewed(self._until_s, ttl_s))
 
     def _publish(self) -> None:
         left_s = self._until_s - self._clock.monotonic_s()

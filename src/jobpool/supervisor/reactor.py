@@ -96,8 +96,8 @@ class Reactor:
         self._posted.append(event)
         try:
             self._wake_out.send(b"\0")
-        except BlockingIOError:
-            return  # it is full of wake-ups already
+        except OSError:
+            return  # it is full of wake-ups already, or closed: nobody waits any more
 
     def __len__(self) -> int:
         """Return how many events wait to be handled."""

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jobpool.core.settings import Settings
 from jobpool.core.storeurl import without_password
+from jobpool.errors import ConfigError
+
+
+def settings_to_reload(old: Settings, reread: Callable[[], Settings]) -> Settings:
+    """Read the settings anew.
+
+    Raises:
+        ConfigError: they are wrong, or need a restart.
+    """
+    new = reread()
+    if problem := reload_problem(old, new):
+        raise ConfigError(f"{problem}; mend it, or restart")
+    return new
 
 
 def reload_problem(old: Settings, new: Settings) -> str | None:

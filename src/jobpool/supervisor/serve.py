@@ -1,6 +1,7 @@
 """`serve`: puts a supervisor together, runs it, and takes it apart.
 
-Theory of operation. The order of a start: the store is opened (or refused); the
+Theory of operation. Signals are heard from the first moment on: what they mean in
+which mode is `shutdown`'s. The order of a start: the store is opened (or refused); the
 run directory is made and its lock taken; the zygotes load the application, which
 may refuse the start; the run and its kinds are entered in the store; only then are
 jobs leased. The order of an end: no more leases, children gone, settlements
@@ -21,14 +22,15 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.settings import Settings
 from jobpool.core.storeurl import without_password
 from jobpool.core.version import __version__
-from jobpool.errors import JobpoolError, OutcomeUnknown, StoreUnavailable
+from jobpool.errors import ConfigError, JobpoolError
 from jobpool.sandbox.fence import Fence
 from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
 from jobpool.sandbox.rungroup import RunGroup
@@ -38,9 +40,9 @@ from jobpool.store.base import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
-from jobpool.supervisor.awaiting import open_patiently
+from jobpool.supervisor.awaiting import await_opened, open_patiently
 from jobpool.supervisor.children import Children
-from jobpool.supervisor.entry import Entry
+from jobpool.supervisor.entry import Entry, until_taken
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.housekeeping import Housekeeping
 from jobpool.supervisor.isolating import Isolation
@@ -51,7 +53,7 @@ from jobpool.supervisor.pulse import Pulse
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.registry import Registry
-from jobpool.supervisor.reloading import reload_problem
+from jobpool.supervisor.reloading import settings_to_reload
 from jobpool.supervisor.shutdown import Mode
 from jobpool.supervisor.storethread import StoreThread
 from jobpool.supervisor.zygotes import Zygotes
@@ -59,6 +61,8 @@ from jobpool.supervisor.zygotes import Zygotes
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop may keep the store thread from the interpreter's lock."""
 CLOSE_S = 10.0
+CLOSE_LATE_S = 0.3
+"""Once the core has given something up, so much is left for an end in good order."""
 STORE_PATIENCE_S = 20.0
 """Longest wait for one answer of a store's server."""
 PULSE_TRIES = 5
@@ -140,7 +144,7 @@ class _Supervisor:
             pid=os.getpid(),
             pid_namespace=pid_namespace(),
             version=__version__,
-            pools={pool.name: size_text(pool) for pool in settings.pools},
+            pools={pool.name: pool.size_text for pool in settings.pools},
         )
         self._reactor = Reactor(clock, observer)
         self._machine = Machine(
@@ -151,11 +155,13 @@ class _Supervisor:
             tells_successes=observer.hears(ev.JobSucceeded),
         )
         self._store = StoreThread(
-            lambda: open_patiently(self._open, observer, clock),
+            lambda: open_patiently(self._open, observer, clock, wait=self._store.rest),
             self._own.id,
             self._reactor.post,
             clock,
         )
+        self._close_by_s = float("inf")
+        """When the end waits for nobody any more; infinity: there is none yet."""
         self._isolation = Isolation()
         self._entry = Entry(self._own)
         self._pulse = Pulse(
@@ -175,9 +181,16 @@ class _Supervisor:
         become_subreaper()
         switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._reactor.on_signals(self._signal_actions())
         self._store.start()
-        self._store.opened.wait()
         try:
+            finish = await_opened(
+                self._store.opened, self._machine, self._reactor, self._observer
+            )
+            if finish is not None:
+                self._close_by_s = 0.0  # there is nobody to wait for
+                self._say_stopped(finish)
+                return finish.exit_code
             if self._store.error is not None:
                 raise self._store.error
             self._make_keepers()
@@ -188,9 +201,16 @@ class _Supervisor:
             ):
                 return self._run_in(directory, group)
         finally:
-            self._store.close(CLOSE_S)
+            self._store.close(self._left_to_close_s())
             self._reactor.close()
             sys.setswitchinterval(switch_interval_s)
+
+    def _left_to_close_s(self) -> float:
+        """Return for how long the end may still wait for others' ends."""
+        now_s = self._clock.monotonic_s()
+        until_s = min(now_s + CLOSE_S, self._machine.end_by_s + CLOSE_LATE_S)
+        self._close_by_s = min(self._close_by_s, until_s)
+        return max(0.0, self._close_by_s - now_s)
 
     def _make_keepers(self) -> None:
         """Make what depends on which kind of store this is."""
@@ -236,7 +256,6 @@ class _Supervisor:
         if not self._store.shared:
             wake_fd = directory.open_wake()
             reactor.watch(wake_fd, lambda _mask: self._rung(wake_fd))
-        reactor.on_signals(self._signal_actions())
         try:
             with going_first():
                 finish = loop.run()
@@ -247,9 +266,9 @@ class _Supervisor:
             self._pulse.close()
             self._housekeeping.close()
             self._reclaimer.close()
-            zygotes.close()
+            zygotes.close(self._left_to_close_s() / 2)
             children.close()
-            self._store.close(CLOSE_S)
+            self._store.close(self._left_to_close_s())
             if self._entry.may_be_open:
                 directory.keep()
         if error := finish.error or self._store.refusal:
@@ -292,27 +311,16 @@ class _Supervisor:
             self._reclaimer.start()
             return (self._pulse.begin(sent_s), seen) if shared else (seen,)
 
-        self._store.chore(self._again(enter))
+        self._store.chore(
+            until_taken(
+                enter, self._store.chore, lambda: self._machine.mode is Mode.RUNNING
+            )
+        )
         if first:
             now_ms = self._clock.utc_ms()
             for event in self._isolation.reductions(self._settings, now_ms):
                 self._observer.observe(event)
             self._observer.observe(self._ready())
-
-    def _again(
-        self, chore: Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]
-    ) -> Callable[[Store], Sequence[m.SupervisorEvent | ev.Event]]:
-        """Repeat a chore until the store takes it."""
-
-        def try_it(store: Store) -> Sequence[m.SupervisorEvent | ev.Event]:
-            try:
-                return chore(store)
-            except (StoreUnavailable, OutcomeUnknown):
-                if self._machine.mode is Mode.RUNNING:
-                    self._store.chore(try_it)
-                raise
-
-        return try_it
 
     def _ready(self) -> ev.Event:
         return ev.SupervisorReady(
@@ -331,11 +339,14 @@ class _Supervisor:
         """End the run in the store and say how it went."""
         if finish.leases_held == 0:
             self._store.chore(self._entry.end)
+        self._say_stopped(finish)
+
+    def _say_stopped(self, finish: m.Finish) -> None:
         self._observer.observe(
             ev.SupervisorStopped(
                 at_ms=self._clock.utc_ms(),
                 pid=self._own.pid,
-                how="stopped" if self._machine.mode is Mode.STOPPING else "drained",
+                how=finish.how,
                 handed_back=finish.handed_back,
                 leases_held=finish.leases_held,
             )
@@ -353,23 +364,16 @@ class _Supervisor:
         self._reactor.post(m.Rung())
         self._housekeeping.look_for_cancels()
 
-    def _reload(self) -> None:
+    def _reload(self, reread: Callable[[], Settings]) -> None:
         """Read the settings again and load the application anew, if that can be."""
-        if self._reread is None:
-            return
         try:
-            settings = self._reread()
-            problem = reload_problem(self._settings, settings)
+            if not self._machine.takes_reloads:
+                raise ConfigError(f"it is {self._machine.mode}; try again once it runs")
+            settings = settings_to_reload(self._settings, reread)
             self._isolation.check(settings)
         except JobpoolError as exc:
-            problem = str(exc)
-        if problem is not None:
-            self._observer.observe(
-                ev.Alarm(
-                    at_ms=self._clock.utc_ms(),
-                    text=f"not reloaded: {problem}; mend it, or restart",
-                )
-            )
+            text = f"not reloaded: {exc}"
+            self._observer.observe(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
             return
         self._settings = self._zygotes.settings = settings
         self._housekeeping.settings = settings
@@ -377,19 +381,14 @@ class _Supervisor:
         self._reactor.feed(m.Reload(settings))
 
     def _signal_actions(self) -> dict[int, Callable[[], None]]:
+        hup = self._reread
+
         def drain(number: signal.Signals) -> Callable[[], None]:
             return lambda: self._reactor.feed(m.Drain(number.name))
 
         return {
             signal.SIGTERM: drain(signal.SIGTERM),
             signal.SIGINT: drain(signal.SIGINT),
-            signal.SIGHUP: self._reload if self._reread else drain(signal.SIGHUP),
+            signal.SIGHUP: partial(self._reload, hup) if hup else drain(signal.SIGHUP),
             signal.SIGQUIT: lambda: self._reactor.feed(m.Stop("SIGQUIT")),
         }
-
-
-def size_text(pool: PoolSettings) -> str:
-    """Return a pool's size as it is written on the command line."""
-    if pool.size_min == pool.size_max:
-        return str(pool.size_min)
-    return f"{pool.size_min}..{pool.size_max}"

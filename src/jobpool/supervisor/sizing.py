@@ -43,7 +43,7 @@ class Sizing:
 
     def fill(self, pool: Pool) -> None:
         """Ask for the children that the pool should have and has not."""
-        if not pool.zygote_up or self._desk.ending:
+        if not pool.zygote_up or self._desk.ending or self._desk.fenced:
             return
         if self._desk.now_s < pool.fork_retry_s and pool.gives_way_s is None:
             return

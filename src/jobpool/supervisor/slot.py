@@ -124,6 +124,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
         _E.FORKED: "forked",
         _E.FORK_FAILED: "fork_failed",
         _E.DEADLINE: "fork_late",
+        _E.STOP: "stop_forking",
     },
     _S.STARTING: {
         **_UNEXPECTED,

@@ -18,6 +18,8 @@ from jobpool.supervisor.slot import Slot, SlotState, empty
 FORK_LATE_S = 5.0
 START_LATE_S = 60.0
 """A child's on_child_start hooks, and its import without preload, fit in here."""
+FORK_LATE_AT_END_S = 0.5
+"""The same once the supervisor stops: nobody waits for a child then."""
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 30.0
 
@@ -69,6 +71,11 @@ class Starts:
         empty(slot)
         self._failed(slot, str(message))
 
+    def stop_forking(self, slot: Slot, _detail: object) -> None:
+        """A zygote that answers does so soon; one that is frozen is not waited for."""
+        late_s = self._desk.now_s + FORK_LATE_AT_END_S
+        self._desk.wake_slot_at(slot, min(slot.deadline_s, late_s))
+
     def fork_late(self, slot: Slot, _detail: object) -> None:
         """The zygote does not answer: another one shall."""
         message = f"made no child within {FORK_LATE_S:g} s"
@@ -104,7 +111,7 @@ class Starts:
         """The child ended before it was ready."""
         message = slot.start_error or f"it ended ({notices.exit_words(exited)})"
         empty(slot)
-        if self._desk.ending:
+        if _is_fenced(exited):
             self._freed(slot)
         else:
             self._failed(slot, message)
@@ -113,16 +120,20 @@ class Starts:
         """A child without a job ended by itself; nobody is to blame."""
         how = notices.exit_words(exited)
         empty(slot)
-        if slot.jobs == 0 and not self._desk.ending:
-            self._failed(slot, f"it ended before its first job ({how})")
-            return
-        event = notices.idle_child_ended(self._desk.now_ms, slot.name, how)
-        self._desk.say(event)
+        if not _is_fenced(exited):
+            if slot.jobs == 0 and not self._desk.ending:
+                self._failed(slot, f"it ended before its first job ({how})")
+                return
+            event = notices.idle_child_ended(self._desk.now_ms, slot.name, how)
+            self._desk.say(event)
         self._freed(slot)
 
     def _failed(self, slot: Slot, message: str) -> None:
-        """Try again later, ever more rarely."""
+        """Try again later, ever more rarely; never once the end has begun."""
         pool, desk = self._pools[slot.pool], self._desk
+        if desk.ending:
+            self._freed(slot)
+            return
         pool.fork_failures += 1
         pause_s = RETRY_FIRST_S * 2 ** min(pool.fork_failures - 1, 10)
         pause_s = min(pause_s, RETRY_LAST_S)
@@ -130,3 +141,8 @@ class Starts:
         desk.wake_at(pool.fork_retry_s)
         desk.say(notices.child_not_started(desk.now_ms, slot.name, message, pause_s))
         self._freed(slot)
+
+
+def _is_fenced(exited: object) -> bool:
+    """Say whether a zygote may have ended the child because leases had run out."""
+    return isinstance(exited, m.ChildExited) and exited.fenced

@@ -128,11 +128,11 @@ class StoreThread(threading.Thread):
             store = self._opener()
         except BaseException as exc:  # noqa: BLE001 - handed to the waiting starter
             self.error = exc
-            self.opened.set()
+            self._tell_opened()
             return
         self.shared = is_shared(store)
         self.run_root = store.run_root
-        self.opened.set()
+        self._tell_opened()
         try:
             with going_first():
                 while (batch := self._next()) is not None:
@@ -143,6 +143,15 @@ class StoreThread(threading.Thread):
             raise
         finally:
             store.close()
+
+    def _tell_opened(self) -> None:
+        self.opened.set()
+        self._post(m.Tick())  # whoever waits for it looks again
+
+    def rest(self, seconds: float) -> bool:
+        """Let time pass; True: no longer, because the thread is to end."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closing, seconds)
 
     def _next(self) -> Inbox | None:
         """Wait for something to do; None: closed, and everything is done."""
@@ -312,8 +321,7 @@ class StoreThread(threading.Thread):
         if self.shared:
             pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - apart, not secret
             last_s = RETRY_SHARED_S
-        with self._changed:
-            self._changed.wait_for(lambda: self._closing, pause_s)
+        self.rest(pause_s)
         self._pause_s = min(self._pause_s * 2, last_s)
 
     def _trouble(self, error: StoreError) -> None:

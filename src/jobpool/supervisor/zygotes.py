@@ -26,6 +26,8 @@ NEVER_S = float("inf")
 LOOK_EVERY_S = 0.05
 CLOSE_STEP_S = 0.002
 CLOSE_S = 3.0
+KILLED_S = 1.0
+"""The kernel may not let a killed one die, such as one that waits for a dead disk."""
 LOAD_MEMORY_MIN_BYTES = 64 * 2**20
 """A smaller limit is refused later, when it is known what a bare child needs."""
 
@@ -167,18 +169,29 @@ class Zygotes:
         kept = {kept.zygote.pid for kept in self._all()}
         return kept | {zygote.pid for zygote in self._unreaped} | helper_pids()
 
-    def close(self) -> None:
-        """Let every zygote end, and reap it; children that are left die with it."""
+    def close(self, patience_s: float = CLOSE_S) -> None:
+        """Let every zygote end, and reap it; children that are left die with it.
+
+        Args:
+            patience_s: one that has not ended by then is killed.
+        """
         for kept in self._all():
             self._let_go(kept)
-        until_s = self._reactor.now_s() + CLOSE_S
+        self._reap(min(patience_s, CLOSE_S))
+        # Somebody stopped them: nobody else may be made to wait for them.
+        for zygote in self._reap(0.0):
+            zygote.end()
+        for zygote in self._reap(KILLED_S):
+            zygote.abandon()
+
+    def _reap(self, patience_s: float) -> list[Zygote]:
+        """Return which zygotes that were let go do not end in that time."""
+        until_s = self._reactor.now_s() + patience_s
         while left := [z for z in self._unreaped if z.exit_status() is None]:
-            if self._reactor.now_s() > until_s:
-                # Somebody stopped them: nobody else may be made to wait for them.
-                for zygote in left:
-                    zygote.end()
-                until_s = NEVER_S
+            if self._reactor.now_s() >= until_s:
+                break
             time.sleep(CLOSE_STEP_S)
+        return left
 
     # -- the loop's side -------------------------------------------------------------
 
