@@ -8,14 +8,19 @@ import pytest
 from cli_store import (
     CLEAR,
     KIND,
+    RUN,
     dead,
     enqueue,
     quarantined,
     rows,
     run,
+    settle,
     stored,
     succeeded,
 )
+from jobpool.cli.statewords import WORDS
+from jobpool.core.job import Evidence, JobState, Progress
+from jobpool.core.outcome import Outcome
 
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 PROMISED = {
@@ -153,6 +158,79 @@ def test_list_filters_by_state_kind_pool_and_limit(store):
     assert run("list", "--state", "finished").exit_code == 2
     assert run("list", "--since", "yesterday").exit_code == 2
     assert run("list", "--limit", 0).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [(word, states[0]) for word, states in WORDS.items() if len(states) == 1],
+)
+def test_other_queues_words_for_a_state_are_understood(store, word, state):
+    """Who knows another queue has its words in the fingers at 3 a.m."""
+    dead(store)
+    quarantined(store)
+    succeeded(store)
+    enqueue(store)
+    settle(store, Outcome.FAILED, JobState.PENDING, delay_ms=60_000)
+    enqueue(store, delay_ms=60_000)
+    store.cancel(enqueue(store))
+    enqueue(store, 2)
+    store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]})
+    (row,) = rows(run("list", "--json", "--state", word.upper()))
+    assert row["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("list --state failed", ("dead (", "retryable (", "quarantined (")),
+        ("list --state waiting", ("runnable (", "pending (", "retryable (")),
+        ("retry --state error --dry-run", ("dead (", "retryable (")),
+        ("release --state failed --dry-run", ("dead (", "quarantined (")),
+        ("prune --state finished", ("succeeded (", "dead (", "canceled (")),
+        ("list --state colour", ("'colour' is not one of",)),
+        ("retry --state done", ("'done' is not one of 'pending', 'retryable'",)),
+    ],
+)
+def test_a_word_for_several_states_is_answered_with_them(store, command, words):
+    """Nothing is guessed, and nothing done: the choices are named."""
+    dead(store)
+    result = run(*command.split())
+    assert result.exit_code == 2
+    for one in words:
+        assert one in result.stderr
+    assert run("list", "--state", "dead").stdout.count("failure 5 of 5") == 1
+
+
+def test_list_shows_what_runs_as_it_is_now(store):
+    """For how long, how far, with how much memory; its former end is told apart."""
+    enqueue(store)
+    again = {"delay_ms": 0, "evidence": Evidence(reason="raised Down", duration_s=9.5)}
+    job_id = settle(store, Outcome.FAILED, JobState.PENDING, **again)
+    assert "again as soon as it can; raised Down" in run("list").stdout
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    store.begin_attempts([(lease.id, lease.token, "cpu/1")])
+    store.record([Progress(lease.id, lease.token, b"0.423", None)])
+    (row,) = rows(run("list", "--json", "--state", "running"))
+    assert (row["id"], row["state"], row["progress"]) == (job_id, "leased", 0.423)
+    assert 0 <= row["running_s"] < 60
+    text = run("list").stdout
+    assert "PROGRESS" in text
+    assert " 42% " in text
+    assert "before: raised Down" in text
+    assert "9.5s" not in text
+
+
+def test_groups_beyond_the_limit_are_counted(store):
+    """Reasons with ids in them make many: the biggest come first, the rest is told."""
+    for reason in ("HTTP 410", "HTTP 410", "HTTP 500", "order 1", "order 2"):
+        enqueue(store)
+        evidence = Evidence(reason=f"gave up: {reason}")
+        settle(store, Outcome.FAILED, JobState.DEAD, evidence=evidence)
+    result = run("list", "--group-by", "reason", "--limit", 2, "--json")
+    assert [row["jobs"] for row in rows(result)] == [2, 1]
+    assert rows(result)[0]["reason"] == "gave up: HTTP 410"
+    assert result.stderr == "and 2 smaller groups with 2 jobs; --limit shows more\n"
+    assert not run("list", "--group-by", "reason").stderr
 
 
 def test_list_walks_through_more_than_one_page(store):

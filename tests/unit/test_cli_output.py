@@ -1,9 +1,12 @@
 """Text of others made harmless, and records as the objects that programs read."""
 
 import re
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
+from jobpool.cli import output
 from jobpool.cli.burst import BurstBar
 from jobpool.cli.output import ago
 from jobpool.cli.records import decoded
@@ -76,3 +79,44 @@ def test_a_burst_counts_what_it_will_not_try_again():
         bar.observe(event)
         seen.append((task.completed, task.total))
     assert seen == [(0, 2), (1, 2), (2, 2), (3, 3)]
+
+
+ROW = (
+    12,
+    "quarantined",
+    "shop.images.thumbnails.render",
+    "cpu",
+    "raised E: " + "é" * 99,
+)
+HEADINGS = ("ID", "STATE", "KIND", "POOL", "REASON")
+
+
+@pytest.mark.parametrize(
+    ("width", "headings"),
+    [
+        (60, ["ID", "STATE", "KIND", "REASON"]),
+        (80, ["ID", "STATE", "KIND", "POOL", "REASON"]),
+        (200, ["ID", "STATE", "KIND", "POOL", "REASON"]),
+    ],
+)
+def test_a_row_is_a_line_of_any_terminal(monkeypatch, width, headings):
+    """What is left goes to the last column; what there is no room for is left out."""
+    screen = Console(
+        width=width, force_terminal=True, color_system=None, file=StringIO()
+    )
+    monkeypatch.setattr(output, "console", lambda: screen)
+    output.print_rows(HEADINGS, [ROW, ROW], right=("ID",), spare=("POOL",))
+    head, *lines = screen.file.getvalue().splitlines()
+    assert head.split() == headings
+    assert len(lines) == 2
+    assert all(len(line) <= width for line in lines)
+    assert ("render" in lines[0]) is (width == 200)
+
+
+def test_rows_for_programs_are_whole(capsys):
+    """In a pipe no name is cut; and nothing to show is a heading."""
+    output.print_rows(HEADINGS, [ROW], right=("ID",), spare=("POOL",))
+    line = capsys.readouterr().out.splitlines()[1]
+    assert re.split(" {2,}", line) == [str(value) for value in ROW]
+    output.print_rows(HEADINGS, [], right=(), spare=("POOL",))
+    assert capsys.readouterr().out.split() == list(HEADINGS)

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import click
+import msgspec
 
 from jobpool.cli.flags import json_flag, selection_flags, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
-from jobpool.cli.output import ago, encodable, print_json, print_table, seconds, size
-from jobpool.cli.records import job_object
-from jobpool.cli.selecting import STATES, chosen, matching
-from jobpool.core.job import Attempt, Job
+from jobpool.cli.output import (
+    ago,
+    encodable,
+    print_json,
+    print_rows,
+    print_table,
+    seconds,
+    size,
+)
+from jobpool.cli.records import decoded, job_object, running_s
+from jobpool.cli.selecting import chosen, matching
+from jobpool.cli.statewords import STATES, StateChoice
+from jobpool.core.job import Attempt, Job, JobState
+from jobpool.core.printable import one_line
 from jobpool.store.base import Store
 from jobpool.store.records import Filter
 
+_PROGRESS_MAX = 24
+"""Characters of what a handler reports, in a line of its job."""
 _GROUPS = ("kind", "state", "reason")
 
 
@@ -35,7 +49,7 @@ def _group_names(
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(STATES),
+    type=StateChoice(STATES),
     help="Only jobs in this state; may be repeated.",
 )
 @selection_flags
@@ -82,7 +96,13 @@ def list_jobs(
                 attempts = _attempts(found, job)
                 print_json(
                     encodable(
-                        job_object(job, attempts, max_attempts=maximum, full=full)
+                        job_object(
+                            job,
+                            attempts,
+                            max_attempts=maximum,
+                            full=full,
+                            now_ms=now_ms(),
+                        )
                     )
                 )
         else:
@@ -95,25 +115,69 @@ def _attempts(store: Store, job: Job) -> list[Attempt]:
 
 
 def _print_rows(jobs: Iterator[Job]) -> None:
-    now = now_ms()
-    print_table(
-        ("ID", "STATE", "KIND", "POOL", "TRY", "CREATED", "RAN", "PEAK", "REASON"),
-        (
-            (
-                job.id,
-                job.shown_state,
-                job.kind,
-                job.pool,
-                job.attempt,
-                ago(job.created_at_ms, now),
-                seconds(job.duration_s),
-                size(job.peak_rss_bytes),
-                job.reason or job.error_class or "",
-            )
-            for job in jobs
-        ),
-        right=("ID", "TRY", "RAN", "PEAK"),
+    """Print a line a job; what runs is shown with its figures up to now."""
+    now, listed = now_ms(), list(jobs)
+    fields = [(name, show) for name, show in _COLUMNS if _is_wanted(name, listed)]
+    print_rows(
+        [name for name, _ in fields],
+        [[show(job, now) for _, show in fields] for job in listed],
+        right=("ID", "ATTEMPT", "RAN", "MEMORY", "PROGRESS"),
+        spare=("POOL", "CREATED", "ATTEMPT", "MEMORY"),
     )
+
+
+def _is_wanted(name: str, jobs: Sequence[Job]) -> bool:
+    return name != "PROGRESS" or any(_progress(job, 0) for job in jobs)
+
+
+def _is_running(job: Job) -> bool:
+    return job.state is JobState.LEASED
+
+
+def _ran(job: Job, now: int) -> str | None:
+    """Show how long its last attempt ran, or runs by now."""
+    if _is_running(job):
+        return seconds(running_s(job, now))
+    return seconds(job.duration_s)
+
+
+def _memory(job: Job, _now: int) -> str | None:
+    return size(job.rss_bytes if _is_running(job) else job.peak_rss_bytes)
+
+
+def _progress(job: Job, _now: int) -> str | None:
+    """Show what the handler reports; a part of one as a percentage."""
+    if not _is_running(job) or job.progress is None:
+        return None
+    value = decoded(job.progress)
+    if isinstance(value, float) and 0 <= value <= 1:
+        return f"{value:.0%}"
+    return one_line(msgspec.json.encode(value).decode(), _PROGRESS_MAX)
+
+
+def _reason(job: Job, now: int) -> str:
+    """Say why it is where it is, what comes next in front."""
+    reason = job.reason or job.error_class or ""
+    if _is_running(job):
+        return f"before: {reason}" if reason else ""
+    if job.state is JobState.PENDING:
+        due = ago(job.run_at_ms, now) if job.run_at_ms > now else "as soon as it can"
+        return "; ".join(filter(None, (f"{'again ' * bool(job.attempt)}{due}", reason)))
+    return reason
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Job, int], Any]], ...] = (
+    ("ID", lambda job, _: job.id),
+    ("STATE", lambda job, _: job.shown_state),
+    ("KIND", lambda job, _: job.kind),
+    ("POOL", lambda job, _: job.pool),
+    ("ATTEMPT", lambda job, _: job.attempt),
+    ("CREATED", lambda job, now: ago(job.created_at_ms, now)),
+    ("RAN", _ran),
+    ("MEMORY", _memory),
+    ("PROGRESS", _progress),
+    ("REASON", _reason),
+)
 
 
 def _print_groups(
@@ -123,6 +187,7 @@ def _print_groups(
     for row in store.groups(which):
         counts[tuple(getattr(row, name) for name in names)] += row.jobs
     most = counts.most_common(limit)
+    rest = len(counts) - len(most), counts.total() - sum(jobs for _, jobs in most)
     if as_json:
         for group, jobs in most:
             print_json(encodable(dict(zip(names, group, strict=True)) | {"jobs": jobs}))
@@ -131,4 +196,9 @@ def _print_groups(
             (*(name.upper() for name in names), "JOBS"),
             ((*group, jobs) for group, jobs in most),
             right=("JOBS",),
+        )
+    if rest[0]:
+        click.echo(
+            f"and {rest[0]:,} smaller groups with {rest[1]:,} jobs; --limit shows more",
+            err=True,
         )

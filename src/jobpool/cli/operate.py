@@ -14,6 +14,7 @@ from jobpool.cli.flags import json_flag, selection_flags, store_flags
 from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.cli.selecting import chosen, matching
+from jobpool.cli.statewords import StateChoice
 from jobpool.cli.times import rate_per_s
 from jobpool.core.job import JobState
 from jobpool.store.base import Store
@@ -79,7 +80,7 @@ def _operation(act: _Act) -> Callable[[C], C]:
                 "--state",
                 "states",
                 multiple=True,
-                type=click.Choice(act.states),
+                type=StateChoice(act.states),
                 help=f"Default {', '.join(act.usual)}; may be repeated.",
             ),
             click.argument(

@@ -17,6 +17,9 @@ from jobpool.core.quantity import show_duration, show_size
 
 _PIPE_WIDTH = 1000
 """Columns where nobody wraps for us."""
+_NAME_SHARE = 4
+"""Of a terminal's width for a column that is not the last, at most."""
+_LAST_WIDTH_MIN = 30
 _COLOURS = {
     "succeeded": "green",
     "retryable": "yellow",
@@ -72,7 +75,51 @@ def print_table(
         )
     for row in rows:
         table.add_row(*map(cell, row))
+    _print(console(), table)
+
+
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    right: Sequence[str],
+    spare: Sequence[str],
+) -> None:
+    """Print each row on one line, as wide as the terminal.
+
+    The last column gets what the others leave, and is cut there. Where a terminal is
+    too narrow to leave it anything, others are left out in turn.
+
+    Args:
+        columns: the headings.
+        rows: values in the order of the headings.
+        right: headings whose column is aligned to the right.
+        spare: headings to do without, the first one first.
+    """
     screen = console()
+    cells = [dict(zip(columns, map(cell, row), strict=True)) for row in rows]
+    *shown, last = columns
+    most = screen.width // (_NAME_SHARE if screen.is_terminal else 1)
+    width = {
+        name: min(most, max(len(name), *(c[name].cell_len for c in cells)))
+        for name in (shown if cells else ())
+    }
+    spares = [name for name in spare if name in width]
+    room = screen.width - sum(2 + one for one in width.values())
+    while screen.is_terminal and room < _LAST_WIDTH_MIN and spares:
+        shown.remove(spares[0])
+        room += 2 + width[spares.pop(0)]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in shown:
+        justify: Any = "right" if name in right else "left"
+        table.add_column(name, justify=justify, no_wrap=True, max_width=width.get(name))
+    table.add_column(last, no_wrap=True, max_width=max(room, len(last)))
+    for row in cells:
+        table.add_row(*(row[name] for name in (*shown, last)))
+    _print(screen, table)
+
+
+def _print(screen: Console, table: Table) -> None:
     if screen.is_terminal:
         screen.print(table)
         return

@@ -7,6 +7,7 @@ import click
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import print_json, print_line
+from jobpool.cli.statewords import StateChoice
 from jobpool.core.config import retention_of
 from jobpool.core.job import FINISHED, JobState
 from jobpool.core.quantity import duration_s
@@ -27,7 +28,7 @@ _BATCH = 1000
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([state.value for state in FINISHED]),
+    type=StateChoice([state.value for state in FINISHED]),
     help="Only jobs in this state; may be repeated. Quarantined ones must be named.",
 )
 @click.option("--dry-run", is_flag=True, help="Count, delete nothing.")

@@ -21,6 +21,13 @@ def decoded(text: bytes | None) -> Any:
         return text.decode("utf-8", "replace")
 
 
+def running_s(job: Job, now_ms: int) -> float | None:
+    """Return for how long an attempt runs by now; None: none does, or just began."""
+    if job.state is not JobState.LEASED or job.started_at_ms is None:
+        return None
+    return max(0.0, (now_ms - job.started_at_ms) / 1000)
+
+
 def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
     """Return one attempt; *full* adds what can be long: stack, output, traceback."""
     short: dict[str, Any] = {
@@ -50,7 +57,12 @@ def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
 
 
 def job_object(
-    job: Job, attempts: Sequence[Attempt], *, max_attempts: int | None, full: bool
+    job: Job,
+    attempts: Sequence[Attempt],
+    *,
+    max_attempts: int | None,
+    full: bool,
+    now_ms: int,
 ) -> dict[str, Any]:
     """Return a job with its unsuccessful attempts.
 
@@ -59,6 +71,7 @@ def job_object(
         attempts: oldest first.
         max_attempts: the kind's, for a job that has none of its own.
         full: with each attempt's stack, output and traceback.
+        now_ms: the time.
     """
     return {
         "id": job.id,
@@ -83,6 +96,8 @@ def job_object(
         "started_at": iso_time(job.started_at_ms),
         "finished_at": iso_time(job.finished_at_ms),
         "last_heartbeat_at": iso_time(job.last_heartbeat_at_ms),
+        "running_s": running_s(job, now_ms),
+        "rss_bytes": job.rss_bytes,
         "duration_s": job.duration_s,
         "cpu_s": job.cpu_s,
         "peak_rss_bytes": job.peak_rss_bytes,

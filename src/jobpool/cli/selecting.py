@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobpool.cli.opening import now_ms
+from jobpool.cli.statewords import RETRYABLE
 from jobpool.cli.times import since_ms
 from jobpool.core.job import Job, JobState
 from jobpool.store.base import Store
 from jobpool.store.records import Filter
 
-RETRYABLE = "retryable"
-STATES = (*(state.value for state in JobState), RETRYABLE)
-"""As shown: ``retryable`` is a pending job that has been attempted."""
 _PAGE = 500
 
 

@@ -60,7 +60,9 @@ def show(
         waits = _why_it_waits(found, job, known)
     if as_json:
         maximum = known.max_attempts if known else None
-        shown = job_object(job, attempts, max_attempts=maximum, full=True)
+        shown = job_object(
+            job, attempts, max_attempts=maximum, full=True, now_ms=now_ms()
+        )
         if with_payload:
             shown["payload"] = decoded(payload)
         print_json(encodable(shown))

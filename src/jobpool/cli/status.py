@@ -21,7 +21,7 @@ from jobpool.cli.output import (
     size,
 )
 from jobpool.cli.presence import has_died
-from jobpool.cli.selecting import RETRYABLE
+from jobpool.cli.statewords import RETRYABLE
 from jobpool.core.breaker import BreakerState, Saved
 from jobpool.core.job import JobState
 from jobpool.store.base import Store
