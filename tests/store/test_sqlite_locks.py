@@ -10,7 +10,7 @@ import pytest
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store import open_store
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import connecting, recordlock, writers
+from jobpool.store.sqlite import connecting, contention, recordlock, writers
 from lock_files import holding, is_taken
 from storing import lease, new_job, succeeded
 from waiting import wait_until
@@ -228,6 +228,7 @@ def test_a_foreign_transaction_makes_us_wait_and_then_say_so(
 ):
     """Other programs do not know the writers' lock: SQLite's own patience ends."""
     monkeypatch.setattr(connecting, "BUSY_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(contention, "_LOCKS", Path("/nowhere"))  # whose it is
     store = store_factory()
     by_hand.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable, match="another program holds a transaction"):

@@ -19,6 +19,7 @@ PROMISED = {
     # Other writers of the file have their turn; strangers are waited for half as long.
     ("jobpool.store.sqlite.writers", "WAIT_S"): 10,
     ("jobpool.store.sqlite.connecting", "BUSY_TIMEOUT_S"): 5,
+    ("jobpool.store.sqlite.session", "BUSY_LOOK_S"): 0.1,
     # A ring never blocks who rings.
     ("jobpool.store.wake", "LOCK_S"): 0.1,
     # The oldest that the README names.

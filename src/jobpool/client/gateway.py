@@ -50,11 +50,11 @@ class Gateway:
                 return way.enqueue(jobs)
             return self._enqueue_beside(way, jobs, connection)
         self._refuse_in_started_process("enqueue")
-        store = self._lazy.get()
         if connection is None:
             self.refuse_in_transaction("enqueue")
-            return store.enqueue(jobs, rings=True)
+            return self._lazy.get().enqueue(jobs, rings=True)
         connection = connections.unwrap(connection)
+        store = self._lazy.joining(connection)
         stored = store.enqueue(jobs, connection)
         if not connections.has_transaction(connection):
             store.ring()  # else it is too early: nothing is committed yet

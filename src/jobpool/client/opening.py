@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 from jobpool.core.config import client_settings, read_sources
 from jobpool.core.settings import ClientSettings
 from jobpool.errors import ConfigError
-from jobpool.store import open_store
+from jobpool.store import guest_store, open_store
 from jobpool.store.base import Store
+from jobpool.store.connections import has_transaction
 
 
 def find_settings(argument: str | None) -> ClientSettings:
@@ -54,6 +56,7 @@ class LazyStore:
         self._lock = threading.RLock()
         self._settings: ClientSettings | None = None
         self._store: Store | None = None
+        self._guest: Store | None = None
 
     @property
     def argument(self) -> str | None:
@@ -89,11 +92,30 @@ class LazyStore:
                     )
         return self._store
 
+    def joining(self, connection: Any) -> Store:
+        """Return the store for jobs that go by a driver's connection of the caller's.
+
+        A store that is not open yet stays so while that connection is in a
+        transaction: to open it could mean to wait for that one, which waits for us.
+
+        Raises:
+            ConfigError: as of `get`.
+            StoreError: as of `get`.
+        """
+        if self._store is not None or not has_transaction(connection):
+            return self.get()
+        if self._guest is None:
+            settings = self.settings
+            self._guest = guest_store(
+                settings.store, queue_depth_max=settings.queue_depth_max
+            )
+        return self._guest or self.get()
+
     def close(self) -> None:
         """Close the store if it is open; the next use finds and opens it again."""
         with self._lock:
             store, self._store = self._store, None
-            self._settings = None
+            self._settings = self._guest = None
         if store is not None:
             store.close()
 

@@ -11,6 +11,7 @@ from jobpool.core.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ConfigError
 from jobpool.store.base import Store
 from jobpool.store.postgres.place import run_base
+from jobpool.store.sqlite.guest import Guest
 from jobpool.store.sqlite.store import SqliteStore, run_directory
 
 _SQLITE = "sqlite:///"
@@ -54,6 +55,30 @@ def open_store(
         _sqlite_path(url),
         clock=SystemClock() if clock is None else clock,
         create=create,
+        queue_depth_max=queue_depth_max,
+        force_network=os.environ.get(ALLOW_NETWORK) == "1",
+    )
+
+
+def guest_store(url: str, *, queue_depth_max: int = QUEUE_DEPTH_MAX) -> Store | None:
+    """Return a store for jobs that go into callers' open transactions: it opens none.
+
+    Args:
+        url: of the store.
+        queue_depth_max: most unfinished jobs; more are refused.
+
+    Returns:
+        None where a caller's transaction keeps nobody from opening the store: on
+        PostgreSQL.
+
+    Raises:
+        ConfigError, StoreRefused: as of `open_store`.
+    """
+    if _is_postgres(url):
+        return None
+    return Guest(
+        _sqlite_path(url),
+        clock=SystemClock(),
         queue_depth_max=queue_depth_max,
         force_network=os.environ.get(ALLOW_NETWORK) == "1",
     )

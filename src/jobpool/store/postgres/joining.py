@@ -256,6 +256,11 @@ def _check_store(session: CallerSession, store_id: int) -> None:
             f"{session.address.schema} is missing or closed to its user; the store is "
             f"{session.place}"
         ) from error
+    if theirs is None:
+        raise UsageError(
+            f"connection: its transaction began before the queue of {session.place} "
+            "was made, and does not see it; roll it back and do all of it again"
+        )
     if theirs != store_id:
         raise UsageError(
             f"connection: it is to {_shown(session)}, which holds another queue; the "

@@ -10,7 +10,7 @@ from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.queries import load_migrations
 from jobpool.store.sqlite.faults import explain
 from jobpool.store.sqlite.place import OPENING, Identity, identity_of
-from jobpool.store.sqlite.session import Session
+from jobpool.store.sqlite.session import BUSY_LOOK_S, Session
 
 OLDEST = (3, 35, 0)
 """The first SQLite with RETURNING."""
@@ -59,7 +59,7 @@ def connect(path: str) -> tuple[Session, Identity]:
             connection = sqlite3.connect(
                 f"file:{quote(os.fsencode(path))}?mode=rw",
                 uri=True,
-                timeout=BUSY_TIMEOUT_S,
+                timeout=min(BUSY_LOOK_S, BUSY_TIMEOUT_S),
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
@@ -67,7 +67,7 @@ def connect(path: str) -> tuple[Session, Identity]:
         except sqlite3.Error as error:
             raise explain(error, path) from error
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    session = Session(connection, path)
+    session = Session(connection, path, BUSY_TIMEOUT_S)
     try:
         for name in _SETTINGS:
             session.rows(name)
@@ -134,16 +134,34 @@ def migrate(session: Session) -> None:
         )
     if not tables:
         session.rows("set_application_id")
-    for number in range(schema_version(session) + 1, len(steps) + 1):
+    while schema_version(session) < len(steps):
         session.run("begin")
         try:
-            _run_script(session, steps[number - 1])
-            session.run("set_schema_version", version=number)
+            # Looked at again: a caller's transaction takes no writers' lock, and may
+            # have made the tables meanwhile.
+            migrate_within(session, steps=1)
             session.run("commit")
         except BaseException:
             if session.connection.in_transaction:
                 session.run("rollback")
             raise
+
+
+def migrate_within(session: Session, steps: int | None = None) -> None:
+    """Bring the schema up to date within the transaction that is open.
+
+    Args:
+        session: its connection.
+        steps: so many at most; None: all that are missing.
+
+    Raises:
+        StoreRefused: as `schema_version`.
+        StoreError: a step failed; the transaction, or a savepoint, has to be undone.
+    """
+    done = schema_version(session)
+    for number, script in enumerate(load_migrations("sqlite")[done:][:steps], done + 1):
+        _run_script(session, script)
+        session.run("set_schema_version", version=number)
 
 
 def _run_script(session: Session, script: str) -> None:
@@ -153,7 +171,7 @@ def _run_script(session: Session, script: str) -> None:
         statement += line
         if sqlite3.complete_statement(statement):
             try:
-                session.connection.execute(statement)
+                sqlite3.Connection.execute(session.connection, statement)
             except sqlite3.Error as error:
                 raise explain(error, session.path) from error
             statement = ""

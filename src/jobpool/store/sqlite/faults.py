@@ -25,8 +25,9 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (
         StoreUnavailable,
         (
-            "another program holds a transaction open for longer than 5 s; find it "
-            "with `fuser` or `lsof` on the file and let it commit"
+            "another program holds a transaction open for longer than this connection "
+            "waits (jobpool's own 5 s); find it with `fuser` or `lsof` on the file and "
+            "let it commit"
         ),
     ),
     sqlite3.SQLITE_LOCKED: (
@@ -101,9 +102,19 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def explain(
-    error: sqlite3.Error | OverflowError, path: str, table: str = ""
-) -> StoreError | JobpoolBug:
+def is_busy(error: Exception) -> bool:
+    """Say whether a statement met another's transaction that will be over soon."""
+    return isinstance(error, sqlite3.Error) and (
+        primary_code(error) == sqlite3.SQLITE_BUSY and not _is_stale(error)
+    )
+
+
+def _is_stale(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0)
+    return bool(code == sqlite3.SQLITE_BUSY_SNAPSHOT)
+
+
+def explain(error: Exception, path: str, table: str = "") -> StoreError | JobpoolBug:
     """Return the error to raise instead of *error*; the caller chains it.
 
     Args:
@@ -113,7 +124,7 @@ def explain(
         table: what the statement was about, for the message; "" when nothing is.
     """
     where = f"{path}, table {table}," if table else path
-    if isinstance(error, OverflowError):
+    if not isinstance(error, sqlite3.Error):
         return StoreRefused(f"the store {where} could not be used: {_RANGE}")
     if str(error).startswith(MOVED):
         return StoreRefused(
@@ -122,6 +133,13 @@ def explain(
             f"sqlite:///{path} --abandon`"
         )
     name = getattr(error, "sqlite_errorname", type(error).__name__)
+    if _is_stale(error):
+        return StoreUnavailable(
+            f"the store {where} could not be used ({name}): this "
+            "transaction began by reading, and somebody has written since. Roll it "
+            "back and try all of it again; one that begins with BEGIN IMMEDIATE or "
+            "jobs.transaction(connection) does not meet this"
+        )
     known = _REASONS.get(primary_code(error))
     if known is None and str(error) == "database or disk is full":
         known = (StoreFull, _FULL)

@@ -1,6 +1,9 @@
-"""What a handler does to the store's file in its own transaction, beside its attempt.
+"""What is done to the store's file on a caller's connection alone: it is not opened.
 
-The child never opens the store: everything happens on the handler's own connection.
+A handler completes its attempt so, because a child never opens the store. A producer
+whose transaction is open already may be the first of all: the tables are then made
+within it, since nobody else could make them before it ends, and go with it if it is
+rolled back. Whoever opens the file later finds them, or makes them.
 
 A superseded attempt's transaction is rolled back, because a handler may swallow the
 error and commit what another attempt has done as well.
@@ -8,16 +11,53 @@ error and commit what another attempt has done as well.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from jobpool.core.clock import SystemClock
+from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.running import Claim
 from jobpool.errors import UsageError
 from jobpool.store.joining import superseded
-from jobpool.store.sqlite.joining import autocommits, session_on, step
-from jobpool.store.sqlite.place import identity_of
+from jobpool.store.sqlite.connecting import check_library, migrate_within
+from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.depth import DepthGuard
+from jobpool.store.sqlite.joining import autocommits, session_on, step, within
+from jobpool.store.sqlite.place import identity_of, prepare
+from jobpool.store.sqlite.session import Session
+from jobpool.store.sqlite.store import SqliteStore
 
 _NULL = b"null"
+
+
+class Guest(SqliteStore):
+    """The producers' part of a store, within callers' transactions: it opens none.
+
+    Args:
+        path: of the store's file.
+        clock: decides what is due.
+        queue_depth_max: cap on unfinished jobs.
+        force_network: accept a network file system.
+    """
+
+    def __init__(
+        self, path: str, *, clock: Clock, queue_depth_max: int, force_network: bool
+    ) -> None:
+        check_library()
+        path = os.path.realpath(path)
+        if identity_of(path) is not None:  # else no connection can be to it
+            prepare(path, create=False, force_network=force_network)
+        self._depth = DepthGuard(queue_depth_max, clock)
+        self._database = self._file = Database(path, clock)
+
+    @contextmanager
+    def _joined(self, connection: Any) -> Iterator[Session]:
+        path = self._file.path
+        session = session_on(connection, path, identity_of(path), "connection")
+        with within(session):
+            migrate_within(session)
+            yield session
 
 
 def complete(connection: Any, claim: Claim, result: bytes, path: str) -> None:

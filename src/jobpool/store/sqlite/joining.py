@@ -83,16 +83,30 @@ def joined(database: Database, connection: Any) -> Iterator[Session]:
     if is_ours:
         session.run("begin" if autocommits(connection) else "begin_deferred")
     try:
-        with step(session):
+        with within(session):
             yield session
         if is_ours and autocommits(connection):
             _commit(database, session)
-    except BaseException as error:
+    except BaseException:
         if is_ours and connection.in_transaction:
             session.run("rollback")
+        raise
+
+
+@contextmanager
+def within(session: Session) -> Iterator[None]:
+    """Do something in a caller's open transaction; all of it happens or nothing.
+
+    Raises:
+        UsageError: the connection is read-only.
+    """
+    try:
+        with step(session):
+            yield
+    except JobpoolError as error:
         if _is_read_only(error):
             raise UsageError(
-                f"connection: it is read-only; open {database.path} for writing"
+                f"connection: it is read-only; open {session.path} for writing"
             ) from error
         raise
 

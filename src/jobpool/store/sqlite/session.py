@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from jobpool.store.queries import load_queries
-from jobpool.store.sqlite.faults import explain
+from jobpool.store.sqlite import contention
+from jobpool.store.sqlite.faults import explain, is_busy
 
+BUSY_LOOK_S = 0.1
+"""After so long it is looked who keeps a statement waiting; SQLite waits meanwhile."""
 Row = tuple[Any, ...]
 _QUERIES = load_queries("sqlite")
 _BULKY = {
@@ -32,13 +36,22 @@ class Session:
         connection: what it runs on.
         path: the database's file, for messages.
         bulk_bytes: payloads, results and the like that were written by it.
+
+    Args:
+        connection: what it runs on.
+        path: the database's file.
+        patience_s: longest wait for others' transactions, in seconds; on a caller's
+            connection its own timeout counts alone.
     """
 
-    __slots__ = ("bulk_bytes", "connection", "path")
+    __slots__ = ("bulk_bytes", "connection", "path", "patience_s")
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, patience_s: float = 0.0
+    ) -> None:
         self.connection = connection
         self.path = path
+        self.patience_s = patience_s
         self.bulk_bytes = 0
 
     @property
@@ -78,24 +91,49 @@ class Session:
         self, name: str, parameters: Mapping[str, Any]
     ) -> tuple[list[Row], int]:
         try:
-            # Not sqlite3.Cursor(): the connection would note each for ever. A cursor()
-            # of the caller's own, and the caller's row_factory, are passed by.
-            cursor = sqlite3.Connection.cursor(self.connection, sqlite3.Cursor)
-            cursor.row_factory = None
-            try:
-                cursor.execute(_QUERIES[name], parameters)
-                # Fetching goes on executing: it can fail as well.
-                rows = cursor.fetchall()
-            except sqlite3.Error:
-                # The traceback would keep the statement, and that keeps a connection
-                # open which was closed, until nobody holds the writers' lock.
-                cursor.close()
-                raise
+            rows, count = self._once(name, parameters)
         except (sqlite3.Error, OverflowError) as error:
-            raise explain(error, self.path, _table_of(_QUERIES[name])) from error
+            if not self.patience_s or not is_busy(error):
+                raise self._explained(error, name) from error
+            rows, count = self._again(name, parameters, error)
         if bulk := _BULKY.get(name):
             self.bulk_bytes += len(parameters[bulk])
+        return rows, count
+
+    def _once(self, name: str, parameters: Mapping[str, Any]) -> tuple[list[Row], int]:
+        # Not sqlite3.Cursor(): the connection would note each for ever. A cursor()
+        # of the caller's own, and the caller's row_factory, are passed by.
+        cursor = sqlite3.Connection.cursor(self.connection, sqlite3.Cursor)
+        cursor.row_factory = None
+        try:
+            cursor.execute(_QUERIES[name], parameters)
+            # Fetching goes on executing: it can fail as well.
+            rows = cursor.fetchall()
+        except sqlite3.Error:
+            # The traceback would keep the statement, and that keeps a connection
+            # open which was closed, until nobody holds the writers' lock.
+            cursor.close()
+            raise
         return rows, cursor.rowcount
+
+    def _again(
+        self, name: str, parameters: Mapping[str, Any], error: Exception
+    ) -> tuple[list[Row], int]:
+        """Run a statement that met another's transaction until that is over."""
+        deadline_s = time.monotonic() + self.patience_s - BUSY_LOOK_S
+        while is_busy(error):
+            contention.refuse_deadlock(self.path)
+            if time.monotonic() >= deadline_s:
+                known = contention.held_here(self.path, self.patience_s)
+                raise known or self._explained(error, name) from error
+            try:
+                return self._once(name, parameters)
+            except sqlite3.Error as latest:
+                error = latest
+        raise self._explained(error, name) from error
+
+    def _explained(self, error: Exception, name: str) -> Exception:
+        return explain(error, self.path, _table_of(_QUERIES[name]))
 
 
 def _table_of(statement: str) -> str:
