@@ -6,6 +6,7 @@ children only.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -98,6 +99,8 @@ def _from_environment() -> CallApplication:
     setup = msgspec.msgpack.decode(Path(path).read_bytes(), type=Setup)
     sys.path[:] = setup.sys_path
     os.chdir(setup.working_directory)
+    for module, authkey in setup.authkeys.items():
+        importlib.import_module(module).current_process().authkey = authkey
     return CallApplication(setup)
 
 

@@ -21,6 +21,8 @@ import dill
 from dill import _dill
 
 from jobpool.executor.enums import add_methods, make_enum, members_of, methods_of
+from jobpool.executor.lending import Loan
+from jobpool.executor.sharing import dispatch_table, reduction_of
 from jobpool.executor.strays import stray_file
 
 PROTOCOL = 5
@@ -35,14 +37,23 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
         file: where the bytes go.
         strays: takes the files of modules that are not on the path.
         main_by_name: classes of ``__main__`` are the reader's own.
+        loan: takes what belongs to this process; None: nothing is lent.
     """
 
     def __init__(
-        self, file: io.BytesIO, strays: dict[str, str], *, main_by_name: bool
+        self,
+        file: io.BytesIO,
+        strays: dict[str, str],
+        *,
+        main_by_name: bool,
+        loan: Loan | None,
     ) -> None:
         super().__init__(file, protocol=PROTOCOL, recurse=False)
         self._strays = strays
         self._main_by_name = main_by_name
+        self._loan = loan
+        if loan is not None:
+            self.dispatch_table = dispatch_table()
 
     def save(self, obj: Any, save_persistent_id: Any = True) -> None:  # noqa: FBT002 - as in the base
         """Note where functions and classes that go by name come from."""
@@ -65,6 +76,9 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
                 return
         elif type(obj) is ModuleType and _has_name(obj):
             self._save_module(obj)
+            return
+        elif id(obj) not in self.memo and (reduced := reduction_of(obj, self._loan)):
+            self.save_reduce(*reduced, obj=obj)
             return
         super().save(obj, save_persistent_id)
 

@@ -36,6 +36,7 @@ from jobpool.executor.frames import (
     Task,
 )
 from jobpool.executor.future import Call
+from jobpool.executor.lending import Lender
 from jobpool.executor.outcomes import ExecutorBroken, settle
 from jobpool.executor.window import BYTES_MAX, Window
 from jobpool.executor.wire import Wire
@@ -54,11 +55,13 @@ class Courier:
     Args:
         end: the socket to the host.
         setup: the first message.
+        lender: to be closed at the end.
     """
 
-    def __init__(self, end: socket.socket, setup: Setup) -> None:
+    def __init__(self, end: socket.socket, setup: Setup, lender: Lender) -> None:
         self._wire = Wire(end, FromHost)
         self._directories = setup.directories
+        self._lender = lender
         self._lock = threading.Lock()
         self._waiting: deque[Call] = deque()
         self._out: dict[int, Call] = {}
@@ -202,7 +205,7 @@ class Courier:
         while room > 0 and self._waiting and self._out_bytes < BYTES_MAX:
             call = self._waiting.popleft()
             if not call.future.set_running_or_notify_cancel():
-                exchange.discard(call.data)
+                call.discard()
                 continue
             room -= 1
             self._out[call.number] = call
@@ -229,7 +232,7 @@ class Courier:
     def _cancel(self, call: Call) -> None:
         call.future.cancel()
         call.future.set_running_or_notify_cancel()
-        exchange.discard(call.data)
+        call.discard()
 
     def _take(self, number: int) -> Call | None:
         call = self._out.pop(number, None)
@@ -244,7 +247,7 @@ class Courier:
             if call is None:
                 exchange.discard(wrapped)
                 continue
-            exchange.discard(call.data)
+            call.discard()
             if why := settle(call.future, wrapped):
                 self._why_broken = self._why_broken or why
         if self._why_broken is not None:
@@ -254,7 +257,7 @@ class Courier:
         self._window.ended(time.monotonic(), 1)
         call = self._take(message.number)
         if call is not None:
-            exchange.discard(call.data)
+            call.discard()
             call.future.set_exception(death_error(message))
 
     def _recalled(self, message: Recalled) -> None:
@@ -283,7 +286,7 @@ class Courier:
     def _fail(self, calls: list[Call]) -> None:
         error = ExecutorBroken(self._why_broken or _GONE)
         for call in calls:
-            exchange.discard(call.data)
+            call.discard()
             if call.future.running() or call.future.set_running_or_notify_cancel():
                 call.future.set_exception(error)
 
@@ -298,6 +301,7 @@ class Courier:
         self._out.clear()
         self._fail(left)
         self._wire.close()
+        self._lender.close()
         _living.discard(self)
         self._reap()
         for directory in self._directories:

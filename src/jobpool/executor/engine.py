@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import sys
@@ -15,6 +16,7 @@ from jobpool.executor import exchange
 from jobpool.executor.courier import Courier
 from jobpool.executor.frames import Setup
 from jobpool.executor.future import Call, Limits
+from jobpool.executor.lending import FAMILIES, Lender, Loan
 from jobpool.executor.pickling import dumps
 from jobpool.executor.start import start_host
 from jobpool.sandbox.procfs import process_start_time
@@ -64,8 +66,15 @@ class Engine:
         courier.check()
         call = Call(next(self._numbers), _number_of(function), limits)
         try:
-            data = dumps((function, arguments, keywords))
-            call.data = exchange.wrap(data, self._directories)
+            loan = Loan(self._lender)
+            try:
+                data = dumps((function, arguments, keywords), loan=loan)
+                call.data = exchange.wrap(data, self._directories)
+            except BaseException:
+                loan.end()
+                raise
+            if not loan.is_empty:
+                call.loan = loan
         except Exception as exc:  # noqa: BLE001 - the future's to tell
             call.future.set_running_or_notify_cancel()
             call.future.set_exception(exc)
@@ -73,7 +82,7 @@ class Engine:
         try:
             courier.submit(call)
         except RuntimeError:
-            exchange.discard(call.data)
+            call.discard()
             raise
         return call.future
 
@@ -102,10 +111,12 @@ class Engine:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             exchange.remove_stale()
             self._directories = exchange.make_directories()
+            self._lender = Lender(self._directories[0])
             try:
                 setup = self._setup()
-                self._courier = Courier(start_host(), setup)
+                self._courier = Courier(start_host(), setup, self._lender)
             except BaseException:
+                self._lender.close()
                 for directory in self._directories:
                     remove_tree(directory)
                 raise
@@ -114,7 +125,8 @@ class Engine:
     def _setup(self) -> Setup:
         initializer = None
         if self._start is not None:
-            initializer = exchange.wrap(dumps(self._start), self._directories)
+            data = dumps(self._start, loan=Loan(self._lender))  # lent to the end
+            initializer = exchange.wrap(data, self._directories)
         return Setup(
             caller_pid=self._pid,
             caller_start_time=process_start_time(self._pid) or 0,
@@ -124,7 +136,18 @@ class Engine:
             sys_path=_module_path(),
             working_directory=_here(),
             initializer=initializer,
+            authkeys=_authkeys(),
         )
+
+
+def _authkeys() -> dict[str, bytes]:
+    """Return what managers of this process ask for, under their modules' names."""
+    return {
+        f"{family}.process": bytes(
+            importlib.import_module(f"{family}.process").current_process().authkey
+        )
+        for family in FAMILIES
+    }
 
 
 def _number_of(function: Callable[..., object]) -> int:

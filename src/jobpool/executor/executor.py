@@ -39,9 +39,14 @@ class _Door(StandardExecutor):
         made again after a death begins when that is known.
 
         What cannot be pickled fails its own future, with a `pickle.PicklingError`.
+        Connections, sockets, and the locks, queues and shared values of multiprocessing
+        can be sent to a call, but not come back from one. They are lent for as long as
+        the call lasts; those in ``initargs``, as long as the executor does.
 
         Raises:
             ExecutorBroken: the executor's host is gone, or its initializer failed.
+            pickle.PicklingError: at the first call, initializer or initargs cannot be
+                pickled; nothing was started.
             RuntimeError: it was shut down, or belongs to the parent process.
         """
         return self._engine().submit(self._limits, fn, args, kwargs)
@@ -92,7 +97,7 @@ class Executor(_Door):
         max_crashes: a call whose process dies is made again until it died so often. One
             that timed out never is.
         initializer: called in each new child. When it raises, the executor is broken.
-        initargs: its arguments.
+        initargs: its arguments; as for `submit`.
         max_tasks_per_child: a child is replaced after so many calls; None: now and
             then, when it grows.
         mp_context: accepted for ProcessPoolExecutor's sake, and ignored: children are

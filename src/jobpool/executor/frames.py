@@ -27,6 +27,8 @@ class Setup(msgspec.Struct, tag="setup", array_like=True):
     working_directory: str
     initializer: bytes | None
     """A pickled call."""
+    authkeys: dict[str, bytes] = {}
+    """What its managers ask for, by the modules that are to have it."""
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):

@@ -8,6 +8,9 @@ from concurrent.futures import Future
 from concurrent.futures._base import LOGGER, PENDING, RUNNING
 from typing import Any, NamedTuple
 
+from jobpool.executor import exchange
+from jobpool.executor.lending import Loan
+
 
 class JobFuture(Future[Any]):
     """A future that can go back from running to waiting.
@@ -60,12 +63,14 @@ class Call:
 
     Attributes:
         data: the pickled call, once it is there.
+        loan: what it refers to in the caller's process; None: nothing.
     """
 
     __slots__ = (
         "data",
         "function",
         "future",
+        "loan",
         "max_crashes",
         "memory_bytes",
         "number",
@@ -77,4 +82,11 @@ class Call:
         self.function = function
         self.timeout_s, self.memory_bytes, self.max_crashes = limits
         self.data = b""
+        self.loan: Loan | None = None
         self.future = JobFuture()
+
+    def discard(self) -> None:
+        """Its end is known: remove what it has needed."""
+        exchange.discard(self.data)
+        if self.loan is not None:
+            self.loan.end()

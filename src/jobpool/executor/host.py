@@ -108,6 +108,8 @@ class Host:
         self._database = MemoryDatabase("executor")
         self._store = HostStore(self._database, home / "runs", self._ended)
         self._ledger = Ledger(self._store, setup)
+        # Keys are in it: it is ours alone, whatever becomes of the directory.
+        (home / "setup").touch(mode=0o600, exist_ok=False)
         (home / "setup").write_bytes(msgspec.msgpack.encode(setup))
         os.environ[SETUP_VARIABLE] = str(home / "setup")
         # All that is made from here on: the caller removes it, should we be killed.

@@ -15,6 +15,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import reduce
 from types import FunctionType, TracebackType
 from typing import Any, NoReturn
@@ -22,6 +23,8 @@ from typing import Any, NoReturn
 import dill
 
 from jobpool.executor.byvalue import PROTOCOL, ByValuePickler
+from jobpool.executor.lending import Loan
+from jobpool.executor.sharing import CONNECTIONS
 from jobpool.executor.strays import import_file, stray_file
 
 _QUICK, _SLOW, _STRAYS = b"q", b"s", b"m"
@@ -63,6 +66,8 @@ class _Quick(pickle.Pickler):
                 raise _ByValue
             if file := stray_file(module):
                 self.strays[module] = file
+        elif type(obj).__module__ in CONNECTIONS:
+            raise _ByValue  # as a plain object it would be a bare number
         return NotImplemented
 
 
@@ -79,12 +84,13 @@ class _Unpickler(dill.Unpickler):  # type: ignore[misc] # dill has no types
             ) from exc
 
 
-def dumps(obj: Any, *, main_by_name: bool = False) -> bytes:
+def dumps(obj: Any, *, main_by_name: bool = False, loan: Loan | None = None) -> bytes:
     """Pickle an object for another process.
 
     Args:
         obj: anything that pickle or dill can take apart.
         main_by_name: the reader is the one from whose ``__main__`` classes came.
+        loan: for a child, takes what belongs to this process.
 
     Raises:
         pickle.PicklingError: neither can.
@@ -102,7 +108,10 @@ def dumps(obj: Any, *, main_by_name: bool = False) -> bytes:
         except Exception:  # noqa: BLE001 - dill may do better, and says why if not
             file, strays = io.BytesIO(), {}
             file.write(_SLOW)
-            ByValuePickler(file, strays, main_by_name=main_by_name).dump(obj)
+            with loan.pickling() if loan else nullcontext():
+                ByValuePickler(file, strays, main_by_name=main_by_name, loan=loan).dump(
+                    obj
+                )
     except BaseException as exc:
         if _is_ours_to_pass_on(exc):
             raise
