@@ -56,7 +56,7 @@ def test_check_speaks_json(folder):
     [
         (
             '[kinds."shop.thumbnial"]\ntimeout = 1',
-            "no handler is called so; did you mean 'shop.thumbnail'?",
+            "nor any supervisor of this store has this kind; did you mean 'shop.",
         ),
         ("[pools.cpu]\nread = ['/srv']", "read = [paths] is for sandbox = strict"),
         ("[pools.io]\nsize = 1", "handler shop.thumbnail asks for pool 'cpu'"),

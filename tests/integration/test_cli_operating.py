@@ -1,6 +1,7 @@
 """Commands that change something: what they change, and what they refuse."""
 
 import json
+import re
 import time
 
 import pytest
@@ -113,6 +114,7 @@ def test_a_rate_is_kept(store):
 def test_pause_and_resume_pools_and_kinds(store):
     """What is paused is not leased; resuming lifts exactly that."""
     enqueue(store)
+    enqueue(store, kind="other", delay_ms=60_000)
     assert run("pause", "--pool", "cpu", "--kind", "other").exit_code == 0
     assert sorted(store.paused()) == [("kind", "other"), ("pool", "cpu")]
     assert store.lease("run-1", {"cpu": 1}, {"cpu": [KIND.kind]}).leases == ()
@@ -123,6 +125,54 @@ def test_pause_and_resume_pools_and_kinds(store):
     assert len(store.lease("run-1", {"cpu": 1}, {"cpu": [KIND.kind]}).leases) == 1
     assert run("pause").exit_code == 2
     assert run("pause", "--pool", "NO").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        (("--kind", "shop.thumbnial"), "kind 'shop.thumbnial'.* 'shop.thumbnail'"),
+        (("--pool", "cpuu"), "pool 'cpuu'.* 'cpu'"),
+        (("--pool", "cpu", "--pool", "iop"), "pool 'iop'.* 'io'"),
+        (("--kind", "none.at_all"), "expected one of shop.pay, shop.thumbnail"),
+    ],
+)
+def test_a_slip_in_what_to_pause_is_refused(store, tmp_path, command, slip, meant):
+    """Nothing is paused, nor said to be; the nearest name is told."""
+    (tmp_path / "jobpool.toml").write_text('[kinds."shop.pay"]\ntimeout = "1s"\n')
+    result = run(command, *slip)
+    assert result.exit_code == 2
+    assert re.search(meant, result.stderr)
+    assert "nothing was changed" in result.stderr
+    assert store.paused() == []
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        ("--kind", KIND.kind),
+        ("--pool", KIND.pool),
+        ("--pool", "io"),
+        ("--kind", "shop.queued"),
+        ("--pool", "queued"),
+        ("--kind", "shop.configured"),
+        ("--pool", "configured"),
+        ("--kind", "to.come", "--force"),
+        ("--pool", "to-come", "--force"),
+    ],
+)
+def test_what_somebody_has_can_be_paused(store, tmp_path, known):
+    """A supervisor's, a job's, the configuration's; and any by force."""
+    enqueue(store, kind="shop.queued", pool="queued", delay_ms=60_000)
+    (tmp_path / "jobpool.toml").write_text(
+        '[kinds."shop.configured"]\ntimeout = "1s"\n[pools.configured]\nsize = 1\n'
+        'timeout = "1m"\n'
+    )
+    assert run("pause", *known).exit_code == 0
+    (what,) = store.paused()
+    assert what == (known[0].removeprefix("--"), known[1])
+    assert run("resume", *known[:2]).exit_code == 0, "what is paused is somebody's"
+    assert store.paused() == []
 
 
 # -- prune -------------------------------------------------------------------------

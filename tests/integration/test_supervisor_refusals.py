@@ -2,10 +2,11 @@
 
 import os
 import re
+import signal
 
 import pytest
 
-from supervising import PATIENCE_S, Site
+from supervising import PATIENCE_S, PRELUDE, Site
 from waiting import wait_until
 
 FINE = """
@@ -217,3 +218,43 @@ def test_a_bad_row_stops_nobody(site):
     job = site.finish(bad)
     assert (job.state, job.attempt) == ("dead", 1)
     assert "unexpected" in job.error
+
+
+NAMED = """
+@jobs.job("cpu", kind="shop.thumbnail", aliases=("thumb",), timeout="9s")
+def thumbnail(): ...
+"""
+
+
+def test_a_slip_in_a_kinds_name_stops_the_start(tmp_path):
+    """Its limits would not be in force, and nobody would know."""
+    config = '[kinds."shop.thumbnial"]\ntimeout = "1s"\n'
+    with Site(tmp_path, NAMED, config=config) as site:
+        said = refused(site, "--pools", "cpu=1", code=2)
+    assert "shop.thumbnial" in said
+    assert "did you mean 'shop.thumbnail'?" in said
+
+
+def test_kinds_of_others_and_former_names_may_be_configured(tmp_path):
+    """Another application's supervisor has published one; of an alias it is in force.
+
+    And a reload is refused where a start would be, with all going on as it was.
+    """
+    config = '[kinds."thumb"]\ntimeout = "1s"\n[kinds."bill.pay"]\ntimeout = "1s"\n'
+    bill = NAMED.replace("shop.thumbnail", "bill.pay").replace("thumb", "note")
+    with Site(tmp_path, NAMED, config=config) as site:
+        (site.folder / "bill.py").write_text(PRELUDE + bill)
+        refused(site, "--pools", "cpu=1", code=2)
+        other = "[pools.cpu]\nsize = 1\n"
+        (site.folder / "bill.toml").write_text(other)
+        one = site.launch("run", "--app", "bill.py", "--config", "bill.toml")
+        one.wait_ready()
+        two = site.start("cpu=1")
+        wait_until(lambda: len(site.store.kinds()) == 2, PATIENCE_S, "both have kinds")
+        found = {record.kind: record.timeout_s for record in site.store.kinds()}
+        assert found == {"bill.pay": 9.0, "shop.thumbnail": 1.0}
+        (site.folder / "jobpool.toml").write_text('[kinds."thumbs"]\ntimeout = "2s"\n')
+        two.send(signal.SIGHUP)
+        alarm = two.wait_event("alarm")
+        assert "did you mean 'thumb'?" in alarm["text"]
+        assert (one.stop(), two.stop()) == (0, 0)

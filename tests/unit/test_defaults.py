@@ -39,6 +39,7 @@ MODULES = [
     "jobpool.core.isolation",
     "jobpool.core.job",
     "jobpool.core.kindlimits",
+    "jobpool.core.kindnames",
     "jobpool.core.layers",
     "jobpool.core.lifecycle",
     "jobpool.core.limitconfig",

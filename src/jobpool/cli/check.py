@@ -11,7 +11,12 @@ import click
 
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import LaunchFlags, launch_flags
-from jobpool.cli.opening import configuration_of, opened, sources_of
+from jobpool.cli.opening import (
+    configuration_of,
+    opened,
+    sources_of,
+    with_known_kinds,
+)
 from jobpool.cli.output import (
     encodable,
     heading,
@@ -23,8 +28,10 @@ from jobpool.cli.resources import memory_bytes
 from jobpool.core.config import Configuration, refuse_other_store
 from jobpool.core.handler import INTERNAL_PREFIX, AppReport
 from jobpool.core.kindlimits import KindLimit, kind_limits
-from jobpool.core.layers import nearest, strange_variables
+from jobpool.core.kindnames import unknown_kinds
+from jobpool.core.layers import strange_variables
 from jobpool.core.quantity import show_size
+from jobpool.core.settings import Settings
 from jobpool.errors import ConfigError
 
 _SQLITE = "sqlite:///"
@@ -42,7 +49,8 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     configuration = configuration_of(given)
     report = _inspect(configuration)
     limits = list(kind_limits(configuration, report))
-    problems = list(_problems(configuration, report))
+    settings = with_known_kinds(configuration.settings, sources_of(given))
+    problems = list(_problems(settings, report))
     remarks = [*strange_variables(os.environ), *report.warnings]
     remarks += _over_memory(configuration)
     remarks += _store_remarks(configuration, given)
@@ -73,12 +81,11 @@ def _kinds(report: AppReport) -> int:
     return sum(not spec.kind.startswith(INTERNAL_PREFIX) for spec in report.handlers)
 
 
-def _problems(configuration: Configuration, report: AppReport) -> Iterator[str]:
+def _problems(settings: Settings, report: AppReport) -> Iterator[str]:
     """Yield what would stop a start, or is certainly a slip."""
     from jobpool.supervisor.isolating import Isolation  # noqa: PLC0415 - as above
     from jobpool.supervisor.registry import Registry  # noqa: PLC0415
 
-    settings = configuration.settings
     try:
         Isolation().check(settings)
     except ConfigError as exc:
@@ -88,10 +95,7 @@ def _problems(configuration: Configuration, report: AppReport) -> Iterator[str]:
         Registry(settings, report)
     except ConfigError as exc:
         yield str(exc)
-    names = {n for spec in report.handlers for n in (spec.kind, *spec.aliases)}
-    for kind in settings.kinds:
-        if kind not in names:
-            yield f'[kinds."{kind}"]: no handler is called so; {nearest(kind, names)}'
+    yield from unknown_kinds(settings, report)
 
 
 def _over_memory(configuration: Configuration) -> Iterator[str]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 
 from jobpool.cli.flags import LaunchFlags
 from jobpool.cli.resources import machine
@@ -19,7 +20,8 @@ from jobpool.core.config import (
     configure,
     read_sources,
 )
-from jobpool.errors import ConfigError
+from jobpool.core.settings import Settings
+from jobpool.errors import ConfigError, StoreError, StoreRefused
 from jobpool.store.base import Store
 
 
@@ -106,6 +108,19 @@ def opened(sources: Sources, *, create: bool = False) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def with_known_kinds(settings: Settings, sources: Sources) -> Settings:
+    """Return settings that know the kinds which supervisors have published."""
+    known: tuple[str, ...] | None
+    try:
+        with opened(sources) as store:
+            known = tuple(record.kind for record in store.kinds())
+    except StoreRefused:
+        known = ()  # there is none yet, or the start will say what is wrong with it
+    except StoreError:
+        known = None
+    return msgspec.structs.replace(settings, known_kinds=known)
 
 
 def now_ms() -> int:

@@ -12,6 +12,7 @@ import msgspec
 
 from jobpool.core.config import Configuration
 from jobpool.core.handler import INTERNAL_PREFIX, AppReport, HandlerSpec
+from jobpool.core.kindnames import name_in, settings_of
 from jobpool.core.limits import Effective, Limits, resolve
 from jobpool.core.options import KIND
 from jobpool.core.settings import KindSettings
@@ -48,7 +49,7 @@ def kind_limits(configuration: Configuration, report: AppReport) -> Iterator[Kin
 def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[KindLimit]:
     settings = configuration.settings
     pool = next(pool for pool in settings.pools if pool.name == spec.pool)
-    configured = settings.kinds.get(spec.kind) or KindSettings()
+    configured = settings_of(settings, spec)
     effective = resolve(
         configured=configured.limits,
         job=Limits(),
@@ -80,7 +81,8 @@ def _origin(
     configuration: Configuration, spec: HandlerSpec, key: str, value: Any
 ) -> str:
     values = configuration.values
-    said = values.get(f'kinds."{spec.kind}".{key}')
+    name = name_in(configuration.settings, spec)
+    said = values.get(f'kinds."{name}".{key}')
     if key.startswith("max_"):
         return said.origin if said else _DECORATOR
     pool_value = values.get(f"pools.{spec.pool}.{key}")

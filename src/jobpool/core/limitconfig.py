@@ -30,6 +30,12 @@ def named_pools(sources: Sources) -> list[str]:
     return list(dict.fromkeys(path[1] for path in paths if path[1] != EVERY))
 
 
+def named_kinds(sources: Sources) -> list[str]:
+    """Return every kind that any layer names."""
+    paths = [path for layer in sources.stack for path in layer if path[0] == "kinds"]
+    return list(dict.fromkeys(path[1] for path in paths))
+
+
 def pools_of(
     sources: Sources, machine: Machine, values: dict[str, Value]
 ) -> Iterator[st.PoolSettings]:
@@ -152,8 +158,7 @@ def kinds_of(
     Raises:
         ConfigError: a value is wrong or contradicts another.
     """
-    paths = [path for layer in sources.stack for path in layer if path[0] == "kinds"]
-    for name in dict.fromkeys(path[1] for path in paths):
+    for name in named_kinds(sources):
         found: dict[str, Value] = {}
         for key, option in KIND.items():
             if lookup(sources.stack, "kinds", name, key):

@@ -139,6 +139,8 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     known_pools: tuple[str, ...] = ()
     """Pools that the configuration names but this supervisor does not run."""
     kinds: Mapping[str, KindSettings] = {}
+    known_kinds: tuple[str, ...] | None = ()
+    """Kinds that supervisors have published in the store; None: it cannot be asked."""
     retention: Retention = Retention()
     memory_budget_bytes: int | None = None
     """What all attempts together may use; None: no bound."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobpool.core import events as ev
+from jobpool.core.kindnames import refuse_unknown_kinds
 from jobpool.core.settings import Settings
 from jobpool.errors import AppError, ConfigError, JobpoolError
 from jobpool.supervisor import messages as m
@@ -61,7 +62,9 @@ class Loading:
     def loaded(self, event: m.ZygoteLoaded) -> None:
         """A zygote has loaded the application."""
         pool = self._pools[event.pool]
+        before = self._desk.registry.names if self._desk.registry else ()
         try:
+            refuse_unknown_kinds(self._settings, event.report, before)
             registry = Registry(self._settings, event.report)
         except ConfigError as exc:
             if event.reloading:

@@ -5,7 +5,7 @@ Pure: built from the zygotes' reports and the operator's settings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -17,11 +17,12 @@ from jobpool.core.handler import (
     HandlerSpec,
 )
 from jobpool.core.job import JobState, Lease, NewJob, Settlement
+from jobpool.core.kindnames import settings_of
 from jobpool.core.limits import Effective, Limits, resolve
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.core.quantity import show_size
-from jobpool.core.settings import KindSettings, Settings
+from jobpool.core.settings import Settings
 from jobpool.core.storeurl import refuse_other_store
 from jobpool.errors import ConfigError
 from jobpool.store.records import KindRecord
@@ -75,6 +76,11 @@ class Registry:
         }
         """Kinds and aliases that each pool can execute."""
 
+    @property
+    def names(self) -> Collection[str]:
+        """The application's kinds and their aliases, whichever pool they are of."""
+        return self._specs.keys()
+
     def knows(self, kind: str) -> bool:
         """Say whether a lease of this kind can be executed here."""
         return kind in self._plain
@@ -88,7 +94,7 @@ class Registry:
         spec = self._specs.get(kind)
         if spec is None or spec.pool not in self._pools:
             return 0
-        own = self._kind_settings(spec.kind).breaker_after
+        own = settings_of(self._settings, spec).breaker_after
         return self._pools[spec.pool].breaker_after if own is None else own
 
     def limits(self, lease: Lease) -> Effective:
@@ -142,11 +148,8 @@ class Registry:
         )
         return msgspec.structs.replace(settlement, followup=followup)
 
-    def _kind_settings(self, kind: str) -> KindSettings:
-        return self._settings.kinds.get(kind) or KindSettings()
-
     def _policy(self, spec: HandlerSpec) -> Policy:
-        configured = self._kind_settings(spec.kind)
+        configured = settings_of(self._settings, spec)
         policy = spec.policy
         if configured.max_attempts is not None:
             policy = msgspec.structs.replace(
@@ -158,7 +161,7 @@ class Registry:
 
     def _limits(self, spec: HandlerSpec, wish: Limits, ran_out: int = 0) -> Effective:
         return resolve(
-            configured=self._kind_settings(spec.kind).limits,
+            configured=settings_of(self._settings, spec).limits,
             job=wish,
             declared=spec.limits,
             pool=self._pools[spec.pool].limits,
