@@ -9,12 +9,9 @@ from jobpool.core.cgroups import (
     EFFECTS,
     Control,
     Controls,
-    check_processes,
     memory_max_bytes,
 )
-from jobpool.core.limits import PoolLimits
-from jobpool.core.settings import GIB, MIB, PoolSettings, Settings
-from jobpool.errors import ConfigError
+from jobpool.core.settings import GIB, MIB
 from jobpool.sandbox import rungroup
 from jobpool.sandbox.rungroup import NoCgroupError, enter
 
@@ -210,23 +207,3 @@ def test_a_cgroup_that_is_gone_is_an_ordinary_answer():
 def test_every_control_says_what_it_is_good_for():
     """`doctor` prints them all."""
     assert set(EFFECTS) == set(Control)
-
-
-def test_a_bound_that_was_asked_for_is_never_left_out_in_silence():
-    """max_processes without the controller stops the start; the default does not."""
-
-    def settings(most):
-        pool = PoolSettings(
-            name="cpu",
-            size_min=1,
-            size_max=1,
-            limits=PoolLimits(timeout_s=1, memory_bytes=GIB),
-            max_processes=most,
-        )
-        return Settings(store="s", app="a", app_directory="/", pools=(pool,))
-
-    without = Controls(missing={Control.PIDS: "no controller"})
-    check_processes(settings(None), without)
-    check_processes(settings(64), Controls(in_force=(Control.PIDS,)))
-    with pytest.raises(ConfigError, match=r"cpu: max_processes = 64 .*controller"):
-        check_processes(settings(64), without)

@@ -15,6 +15,7 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor import watch as watching
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.watch import Watch
+from sandbox_rig import pool_of
 from world import World
 
 HARD = 512 * MIB
@@ -128,7 +129,7 @@ def told():
 @pytest.fixture
 def watch(process, told):
     made = Watch(told.append)
-    made.adopt(0, process, MIB)
+    made.adopt(0, process, pool_of())
     made.begin(wm.Watch(0, 7, HARD, SOFT), 0.0)
     return made
 

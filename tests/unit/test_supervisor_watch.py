@@ -2,10 +2,12 @@
 
 import pytest
 
+from jobpool.core.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.core.settings import MIB
 from jobpool.supervisor import watch as watching
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.watch import GROWTH_BYTES, REST_LOOK_S, Watch
+from sandbox_rig import pool_of
 
 LIMIT = 512 * MIB
 SMALL = 64 * MIB
@@ -22,6 +24,7 @@ class Process:
         self.own = self.known = self.confirmed = 0
         self.below = []
         self.nears = []
+        self.size = 0
 
     def rss_bytes(self):
         return self.own
@@ -40,12 +43,29 @@ class Process:
         pass
 
 
+class Size:
+    """How many a child's tree has: what the test says."""
+
+    grows = False
+
+    def __init__(self, process):
+        self.process = process
+
+    def begin(self):
+        pass
+
+    def look(self, _now_s, _most):
+        self.grows = self.process.size > 0
+        return self.process.size
+
+
 @pytest.fixture
 def process(monkeypatch):
     made = Process()
     monkeypatch.setattr(watching, "trim_marks", lambda _path: None)
     monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
     monkeypatch.setattr(watching, "Confirming", lambda _tree: made)
+    monkeypatch.setattr(watching, "TreeSize", lambda _pid: Size(made))
     return made
 
 
@@ -57,7 +77,7 @@ def told():
 @pytest.fixture
 def watch(process, told):
     made = Watch(told.append)
-    made.adopt(0, process, MIB)
+    made.adopt(0, process, pool_of())
     made.begin(wm.Watch(0, 7, LIMIT, None), 0.0)
     return made
 
@@ -129,3 +149,24 @@ def test_who_grows_at_rest_beyond_all_limits_does_not_rest(watch, process, told)
     (said,) = told
     assert isinstance(said, wm.Restless)
     assert "528MiB, 512MiB allowed" in said.said
+
+
+def test_a_tree_that_grows_is_looked_at_every_50_ms(watch, process, told):
+    """However far its memory is from its limit; over its number it is told of once."""
+    process.size = 300
+    watch.look(began_s := watch.next_s())
+    assert watch.next_s() - began_s <= 0.05
+    assert told == []
+    process.size = PROCESSES_COUNTED_MAX + 1
+    watch.look(watch.next_s())
+    watch.look(watch.next_s())
+    most = PROCESSES_COUNTED_MAX
+    assert told == [wm.OverProcesses(0, 7, most + 1, most)]
+
+
+def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, told):
+    """Who has reported its end and breeds goes on with it."""
+    rest_with(watch, process, SMALL)
+    process.size = PROCESSES_COUNTED_MAX + 1
+    watch.look(watch.next_s())
+    assert told == [wm.Restless(0, "has 4097 processes and threads")]

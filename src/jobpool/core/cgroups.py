@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.settings import MIB, Settings
-from jobpool.errors import ConfigError
+from jobpool.core.settings import MIB
 
 PROCESSES_MAX = 1024
 """Processes and threads of one child, unless its pool says otherwise."""
+PROCESSES_COUNTED_MAX = 4096
+"""The same where no cgroup bounds them: they are counted, and then it is killed."""
 MEMORY_SLACK_BYTES = 32 * MIB
 """Twice what the fastest allocator fills between two looks of the meter."""
 MEMORY_SLACK_SHARE = 10
@@ -76,20 +77,3 @@ def memory_max_bytes(limit_bytes: int) -> int:
         limit_bytes: the attempt's limit on resident memory.
     """
     return limit_bytes + max(MEMORY_SLACK_BYTES, limit_bytes // MEMORY_SLACK_SHARE)
-
-
-def check_processes(settings: Settings, controls: Controls) -> None:
-    """Refuse a bound on processes that was asked for and cannot be in force.
-
-    Raises:
-        ConfigError: says for which pool, and why.
-    """
-    if Control.PIDS in controls.in_force:
-        return
-    for pool in settings.pools:
-        if pool.max_processes is not None:
-            raise ConfigError(
-                f"pool {pool.name}: max_processes = {pool.max_processes} is not "
-                f"possible here: {controls.missing.get(Control.PIDS, 'no cgroup')}. "
-                "Leave it out, or run where it is"
-            )

@@ -82,7 +82,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] | None = None
     """Numbers of the cores that children run on; None: as the supervisor."""
     max_processes: int | None = None
-    """Processes and threads of a child; None: a default where they can be bounded."""
+    """Processes and threads of a child; None: a default (`core.cgroups`)."""
     idle_shrink_s: float = 60.0
     """A pool with a range gives a child back after so long without need."""
     output_max_bytes: int = MIB

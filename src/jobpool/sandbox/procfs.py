@@ -20,8 +20,8 @@ _READ_BYTES = 64 * 1024
 _GONE = (FileNotFoundError, ProcessLookupError)
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Nothing can be looked at now, for want of descriptors or memory; later it can."""
-_STATE, _PARENT, _START = 0, 1, 19
-"""Places in /proc/PID/stat after the name: fields 3, 4 and 22 of proc(5)."""
+_STATE, _PARENT, _THREADS, _START = 0, 1, 17, 19
+"""Places in /proc/PID/stat after the name: fields 3, 4, 20 and 22 of proc(5)."""
 _STATM_RESIDENT, STATM_DATA = 1, 5
 _THREADS_MANY = 500
 """Fewer are read one by one, without a look at how many processes there are."""
@@ -37,6 +37,13 @@ class ProcessStat(NamedTuple):
     parent: int
     start_time: int
     """Clock ticks from boot to its start: with the pid, its identity."""
+    threads: int = 1
+    """Those that have ended with it included."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nothing of it runs, and nothing is below it, any more."""
+        return self.state == "Z" and self.threads <= 1
 
 
 def require_linux() -> None:
@@ -65,7 +72,10 @@ def process_stat(pid: int) -> ProcessStat | None:
         return None
     fields = text[text.rindex(b")") + 2 :].split()
     return ProcessStat(
-        fields[_STATE].decode(), int(fields[_PARENT]), int(fields[_START])
+        fields[_STATE].decode(),
+        int(fields[_PARENT]),
+        int(fields[_START]),
+        int(fields[_THREADS]),
     )
 
 
@@ -123,14 +133,19 @@ def children_of(pid: int) -> list[int]:
     A handler could keep us reading for long: of who has more threads than there are
     processes, those are asked for their parent.
     """
-    try:
-        threads = os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116 - as above
-    except _GONE:
-        return []
+    threads = thread_count(pid)
     if threads < _THREADS_MANY or threads < len(others := process_numbers()):
         return listed_children_of(pid)
     stats = ((other, process_stat(other)) for other in others)
     return [other for other, stat in stats if stat and stat.parent == pid]
+
+
+def thread_count(pid: int) -> int:
+    """Return how many threads a process has; 0 when it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2  # noqa: PTH116 - beside os.open
+    except _GONE:
+        return 0
 
 
 def process_numbers() -> set[int]:

@@ -189,7 +189,7 @@ def _stop_new(root: int, stopped: set[Member]) -> bool:
     while todo:
         for pid in children_of(todo.pop()):
             stat = process_stat(pid)
-            if stat is None or pid in inside:
+            if stat is None or pid in inside or stat.is_dead:
                 continue
             if stat.parent not in inside:
                 fresh = True  # reparented under our eyes: look again

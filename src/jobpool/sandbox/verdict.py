@@ -26,6 +26,7 @@ class KillReason(StrEnum):
 
     TIMEOUT = "timeout"
     MEMORY = "memory"
+    PROCESSES = "processes"
     STALLED = "stalled"
     CANCELED = "canceled"
     STOPPED = "stopped"
@@ -44,7 +45,7 @@ class Kill(msgspec.Struct, frozen=True):
     reason: KillReason
     detail: str = ""
     limit: float = 0.0
-    """The limit that was passed: seconds, or bytes for memory."""
+    """The limit that was passed: seconds, bytes for memory, or processes."""
     seen: float = 0.0
     """The figure that passed it, if there is one."""
 
@@ -94,6 +95,7 @@ NOT_COMMITTED = "complete() was called, but its transaction was never committed"
 OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
     KillReason.TIMEOUT: Outcome.TIMED_OUT,
     KillReason.MEMORY: Outcome.OUT_OF_MEMORY,
+    KillReason.PROCESSES: Outcome.CRASHED,
     KillReason.STALLED: Outcome.STALLED,
     KillReason.CANCELED: Outcome.CANCELED,
     KillReason.STOPPED: Outcome.INTERRUPTED,
@@ -261,6 +263,11 @@ def reason_of_kill(kill: Kill) -> str:
             text = (
                 f"killed at {show_size(kill.seen)}, over its memory limit of "
                 f"{show_size(kill.limit)}"
+            )
+        case KillReason.PROCESSES:
+            text = (
+                f"killed with at least {kill.seen:.0f} processes and threads, over its "
+                f"limit of {kill.limit:.0f} (max_processes)"
             )
         case KillReason.STALLED:
             text = f"killed after {show_duration(kill.limit)} without a heartbeat"

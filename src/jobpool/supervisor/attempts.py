@@ -19,7 +19,6 @@ from typing import TypeVar
 from jobpool.core.job import JobState
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
-from jobpool.core.quantity import show_size
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Ask, Beat, Done
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done
@@ -28,9 +27,11 @@ from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
-from jobpool.supervisor.leftovers import is_cramped
+from jobpool.supervisor.leftovers import kill_for_memory
 from jobpool.supervisor.moments import (
     DOUBT_AFTER_S,
+    DUMP_S,
+    MEMORY_DUMP_S,
     NOTE_AFTER_S,
     RECALL_AFTER_S,
     SOFT_AGAIN_S,
@@ -45,9 +46,6 @@ from jobpool.supervisor.slot import Assigned, Slot, SlotState, empty
 from jobpool.supervisor.softmemory import SoftMemory
 
 T = TypeVar("T")
-DUMP_S = 0.003
-"""A stack dump takes under 1 ms even with the GIL held in C; then the kill."""
-MEMORY_DUMP_S = 0.001
 ASKS_MAX = 8
 """A child asks one thing at a time; an exception may make it leave a few behind."""
 
@@ -56,7 +54,7 @@ class Attempts:
     """The actions of the slot table once there is a ready child.
 
     Args:
-        desk: shared with the rest of the core.
+        desk: the core's.
         pools: by name.
         resting: has the children without a job.
         freed: called with a slot that needs another child.
@@ -285,14 +283,16 @@ class Attempts:
     def over_memory(self, slot: Slot, detail: object) -> None:
         """The tree is over its memory limit."""
         over = _frame(detail, wm.OverMemory)
-        if over.seq != slot.queue[0].seq:
-            return  # it was looked at before the present attempt began
-        limit, seen = slot.queue[0].limits.memory_bytes, over.rss_bytes
-        kill = Kill(KillReason.MEMORY, limit=limit, seen=seen)
-        if is_cramped(slot, limit):
-            left = f"which had left {show_size(slot.left_bytes)} of {show_size(limit)}"
-            kill = Kill(KillReason.BESIDE, left)
-        self._kill(slot, kill, dump_s=MEMORY_DUMP_S)
+        if over.seq == slot.queue[0].seq:  # else that had not begun
+            kill = kill_for_memory(slot, over.rss_bytes)
+            self._kill(slot, kill, dump_s=MEMORY_DUMP_S)
+
+    def over_processes(self, slot: Slot, detail: object) -> None:
+        """The tree has too many processes; each that is looked at costs time."""
+        over = _frame(detail, wm.OverProcesses)
+        kill = Kill(KillReason.PROCESSES, limit=over.most, seen=over.count)
+        if over.seq == slot.queue[0].seq:
+            self._kill(slot, kill, dump=False)
 
     def cancel(self, slot: Slot, _detail: object) -> None:
         """Somebody wants the running job canceled."""

@@ -164,7 +164,7 @@ class Children:
         )
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
-        self.watch.adopt(number, process, pool.output_max_bytes)
+        self.watch.adopt(number, process, pool)
         self._reactor.feed(m.ChildForked(number))
         self._reactor.tell(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
 

@@ -14,7 +14,13 @@ from jobpool.supervisor.messages import ChildExited
 from jobpool.supervisor.slot import Assigned
 
 _CHARGED = frozenset(
-    {KillReason.TIMEOUT, KillReason.MEMORY, KillReason.STALLED, KillReason.PROTOCOL}
+    {
+        KillReason.TIMEOUT,
+        KillReason.MEMORY,
+        KillReason.PROCESSES,
+        KillReason.STALLED,
+        KillReason.PROTOCOL,
+    }
 )
 
 

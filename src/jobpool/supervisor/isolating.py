@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from jobpool.core import events as ev
-from jobpool.core.cgroups import Control, Controls, check_processes
+from jobpool.core.cgroups import Control, Controls
 from jobpool.core.isolation import Enclosure, Feature, Gap, Lockdown, plan
 from jobpool.core.settings import PoolSettings, SandboxLevel, Settings
 from jobpool.errors import ConfigError
@@ -30,7 +30,6 @@ class Isolation:
         self._lacking = lacking(enclosures=False)
         self.controls = Controls()
         """What a cgroup puts in force; nothing before `entered`."""
-        self._is_entered = False
 
     def check(self, settings: Settings) -> None:
         """Refuse what was asked for by name and cannot be.
@@ -42,18 +41,10 @@ class Isolation:
             lockdown = self._plan(pool)[0]
             if lockdown.enclosure is Enclosure.OWN_USER:
                 _refuse_closed(pool, lockdown, settings.app_directory)
-        if self._is_entered:
-            check_processes(settings, self.controls)
 
     @contextmanager
-    def entered(
-        self, run: RunDirectory, settings: Settings
-    ) -> Iterator[rungroup.RunGroup | None]:
-        """Have a cgroup for the run, if there can be one, for as long as this lasts.
-
-        Raises:
-            ConfigError: something that was asked for by name cannot be.
-        """
+    def entered(self, run: RunDirectory) -> Iterator[rungroup.RunGroup | None]:
+        """Have a cgroup for the run, if there can be one, for as long as this lasts."""
         group = None
         try:
             origin, path = rungroup.path_for(run.run_id)
@@ -62,9 +53,7 @@ class Isolation:
             self.controls = group.controls
         except (rungroup.NoCgroupError, OSError) as exc:
             self.controls = Controls(missing=dict.fromkeys(Control, str(exc)))
-        self._is_entered = True
         try:
-            self.check(settings)
             yield group
         finally:
             if group is not None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jobpool.core.quantity import show_size
+from jobpool.sandbox.verdict import Kill, KillReason
 from jobpool.supervisor.slot import Slot
 
 SHARE_MAX = 0.5
@@ -25,6 +27,15 @@ def is_cramped(slot: Slot, limit_bytes: int) -> bool:
         return False
     room_bytes = limit_bytes - slot.base_rss_bytes
     return slot.left_bytes > SHARE_MAX * room_bytes
+
+
+def kill_for_memory(slot: Slot, seen_bytes: int) -> Kill:
+    """Say why a child is killed whose attempt was seen over its memory limit."""
+    limit_bytes = slot.queue[0].limits.memory_bytes
+    if is_cramped(slot, limit_bytes):
+        left, limit = show_size(slot.left_bytes), show_size(limit_bytes)
+        return Kill(KillReason.BESIDE, f"which had left {left} of {limit}")
+    return Kill(KillReason.MEMORY, limit=limit_bytes, seen=seen_bytes)
 
 
 def first_with_room(slots: Iterable[Slot], limit_bytes: int) -> Slot | None:

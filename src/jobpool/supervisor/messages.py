@@ -203,6 +203,7 @@ SupervisorEvent = (
     | FrameBroken
     | ChildExited
     | wm.OverMemory
+    | wm.OverProcesses
     | wm.Restless
     | wm.Overfull
     | Recalled

@@ -197,7 +197,7 @@ class _Supervisor:
             root = self._store.run_root
             with (
                 RunDirectory.create(root, self._own.id) as directory,
-                self._isolation.entered(directory, self._settings) as group,
+                self._isolation.entered(directory) as group,
             ):
                 return self._run_in(directory, group)
         finally:

@@ -60,6 +60,8 @@ class SlotEvent(StrEnum):
     """The child sent what no child of ours sends."""
     EXITED = "exited"
     OVER_MEMORY = "over_memory"
+    OVER_PROCESSES = "over_processes"
+    """It has more processes and threads than it may."""
     SOFT_MEMORY = "soft_memory"
     """Over its soft limit only."""
     RESTLESS = "restless"
@@ -92,6 +94,7 @@ _UNEXPECTED = {
     _E.GARBAGE: "garbage",
     _E.EXITED: "impossible",
     _E.OVER_MEMORY: IGNORE,
+    _E.OVER_PROCESSES: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
     _E.RESTLESS: IGNORE,
     _E.OVERFULL: IGNORE,
@@ -110,6 +113,7 @@ _DYING = {
 _WITHOUT_CHILD = {
     **dict.fromkeys(_E, "impossible"),
     _E.OVER_MEMORY: IGNORE,
+    _E.OVER_PROCESSES: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
     _E.RESTLESS: IGNORE,
     _E.OVERFULL: IGNORE,
@@ -149,6 +153,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
         _E.ASK: "ask",
         _E.EXITED: "died",
         _E.OVER_MEMORY: "over_memory",
+        _E.OVER_PROCESSES: "over_processes",
         _E.SOFT_MEMORY: "soft_memory",
         _E.CANCEL: "cancel",
         _E.DEADLINE: "due",

@@ -9,7 +9,8 @@ evidence: even dying takes a while. A soft limit is told now and again for as
 long as it is passed: the child may not have heard. What grows with the number of a
 child's threads and processes is measured the more seldom the longer it takes: none of
 them may take the supervisor from the others. On the way the mark file is cut to its
-size: a handler could fill the disk with it.
+size: a handler could fill the disk with it. And its processes are counted when there
+can be more of them (`treesize`).
 
 At rest the highest limit among a child's attempts counts: what one of them has left is
 no fault of the last one. And only what grows at rest is somebody's doing.
@@ -21,7 +22,9 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jobpool.core.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.core.quantity import show_size
+from jobpool.core.settings import PoolSettings
 from jobpool.sandbox import spare
 from jobpool.sandbox.confirming import Confirming
 from jobpool.sandbox.marks import trim_marks
@@ -30,6 +33,7 @@ from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.procfs import EXHAUSTED
 from jobpool.sandbox.stillness import Stillness
 from jobpool.sandbox.treememory import TreeMemory
+from jobpool.sandbox.treesize import COUNT_AGAIN_S, TreeSize
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
@@ -52,9 +56,12 @@ class Watched:
 
     process: ChildProcess
     output_max_bytes: int
+    processes_max: int
+    """Processes and threads; where a cgroup bounds them, they are never more."""
     stillness: Stillness
     tree: TreeMemory
     confirming: Confirming
+    size: TreeSize
     limit_bytes: int = 0
     """The attempt's; at rest, the highest among the child's."""
     soft_bytes: int | None = None
@@ -73,7 +80,7 @@ class Watched:
     resting: bool = False
     """It says that it has no job."""
     told: bool = False
-    """It has been called over its limit."""
+    """It has been called over a limit."""
 
 
 class Watch:
@@ -85,7 +92,10 @@ class Watch:
     """
 
     def __init__(
-        self, tell: Callable[[wm.OverMemory | wm.Restless | wm.Overfull], None]
+        self,
+        tell: Callable[
+            [wm.OverMemory | wm.OverProcesses | wm.Restless | wm.Overfull], None
+        ],
     ) -> None:
         self._tell = tell
         self._watched: dict[int, Watched] = {}
@@ -95,12 +105,18 @@ class Watch:
         """Return the monotonic time of the next look."""
         return self._looks[0][0] if self._looks else float("inf")
 
-    def adopt(self, number: int, process: ChildProcess, output_max_bytes: int) -> None:
-        """A slot has a new child."""
+    def adopt(self, number: int, process: ChildProcess, pool: PoolSettings) -> None:
+        """A slot of a pool has a new child."""
         spare.keep()
         stillness, tree = Stillness(process.job_pid), TreeMemory(process.job_pid)
         self._watched[number] = Watched(
-            process, output_max_bytes, stillness, tree, Confirming(tree)
+            process,
+            pool.output_max_bytes,
+            pool.max_processes or PROCESSES_COUNTED_MAX,
+            stillness,
+            tree,
+            Confirming(tree),
+            TreeSize(process.job_pid),
         )
 
     def drop(self, number: int) -> None:
@@ -118,6 +134,7 @@ class Watch:
         watched.soft_s = now_s
         watched.tree.forget_costs()
         watched.confirming.forget_costs()
+        watched.size.begin()
         nearest = watched.soft_bytes or watched.limit_bytes
         look_s = now_s + next_look_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
@@ -173,13 +190,22 @@ class Watch:
             if confirmed > limit_bytes:
                 watched.told = True
                 self._tell(wm.OverMemory(number, watched.seq, confirmed))
+        size = watched.size.look(now_s, watched.processes_max)
+        if size > watched.processes_max and not watched.told:
+            watched.told = True
+            self._tell(
+                wm.OverProcesses(number, watched.seq, size, watched.processes_max)
+            )
         rss = min(rss, limit_bytes)
         nearest = limit_bytes
         if watched.soft_bytes is not None and rss <= watched.soft_bytes:
             nearest = watched.soft_bytes
         elif watched.soft_bytes is not None and not watched.told:
             self._look_at_soft(number, watched, watched.soft_bytes, now_s)
-        watched.look_s = now_s + next_look_s(rss, nearest, grows=grows)
+        wait_s = next_look_s(rss, nearest, grows=grows)
+        if watched.size.grows:
+            wait_s = min(wait_s, COUNT_AGAIN_S)
+        watched.look_s = now_s + wait_s
         heapq.heappush(self._looks, (watched.look_s, number))
 
     def _look_at_rest(self, number: int, watched: Watched, now_s: float) -> None:
@@ -189,6 +215,9 @@ class Watch:
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
         said = watched.stillness.look(now_s, watched.tree.below)
+        size = watched.size.look(now_s, watched.processes_max)
+        if size > watched.processes_max:
+            said = f"has {size} processes and threads"
         if rss > limit_bytes:
             confirmed = watched.confirming.measure(limit_bytes, now_s)
             if confirmed > limit_bytes and rss > watched.rested_bytes + GROWTH_BYTES:

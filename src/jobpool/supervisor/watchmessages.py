@@ -15,6 +15,17 @@ class OverMemory(msgspec.Struct, frozen=True):
     soft: bool = False
 
 
+class OverProcesses(msgspec.Struct, frozen=True):
+    """A busy child's tree has more processes and threads than it may."""
+
+    slot: int
+    seq: int
+    """The attempt that was looked at."""
+    count: int
+    """At least so many."""
+    most: int
+
+
 class Restless(msgspec.Struct, frozen=True):
     """A child without a job does what no child at rest does."""
 

@@ -1,0 +1,91 @@
+"""How many processes and threads a tree has, counted when there can be more of them.
+
+Theory of operation. To count a tree is dear once it is large. But it cannot have grown
+more than the number of processes on the host and of threads in its first process, and
+to ask for these costs a few microseconds. Only when they have grown by a step, the tree
+is counted, and no further than to the most that it may have: many children of one
+process are found by a single look. While it grows beyond all that it had, it is counted
+again and again, which its limit bounds; else a count that took long rests for a while,
+as others' processes may come and go.
+
+What a descendant starts in threads is counted, but does not by itself lead to a count.
+"""
+
+from __future__ import annotations
+
+import os
+
+from jobpool.sandbox.dear import Dear
+from jobpool.sandbox.procfs import children_of, thread_count
+
+COUNT_AGAIN_S = 0.05
+"""A tree that grows is counted at least so often."""
+_STEPS = 16
+"""Of the most that there may be; so far over it a tree may come unseen."""
+
+
+class TreeSize:
+    """The size of one process's tree.
+
+    Args:
+        root: pid of the process; not reaped while this is used.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._count = Dear()
+        self._at_count = 0
+        """What bounds the growth, as it was at the last count, or lowest since."""
+        self._highest = 0
+        self._size = 0
+        self.grows = False
+        """It had more at the last count than ever before."""
+
+    def begin(self) -> None:
+        """Another attempt begins: what it makes is its own."""
+        self._highest, self.grows = 0, False
+        self._count.forget()
+
+    def look(self, now_s: float, most: int) -> int:
+        """Return how many there were at the last count, which may be now.
+
+        Args:
+            now_s: monotonic time.
+            most: more need not be counted.
+        """
+        step = max(1, most // _STEPS)
+        bound = _host_processes() + thread_count(self._root)
+        self._at_count = min(self._at_count or bound, bound)
+        if bound < self._at_count + step:
+            self.grows = False
+        elif self.grows or self._count.is_due(now_s, near=True):
+            self._count.begin()
+            self._size = tree_size(self._root, most)
+            self._count.end(now_s)
+            self._at_count = bound
+            self.grows = self._size >= self._highest + step
+            self._highest = max(self._highest, self._size)
+        return self._size
+
+
+def tree_size(root: int, most: int) -> int:
+    """Count the processes and threads of a tree, zombies included.
+
+    Args:
+        root: the first process.
+        most: counting ends when there are more.
+    """
+    size, found = thread_count(root), children_of(root)
+    size += len(found)
+    for pid in found:  # grows while it is walked
+        if size > most:
+            break
+        below = children_of(pid)
+        size += max(0, thread_count(pid) - 1) + len(below)
+        found += below
+    return size
+
+
+def _host_processes() -> int:
+    """Return how many processes there are on the host, and a few more."""
+    return os.stat("/proc").st_nlink  # noqa: PTH116 - quick

@@ -1,0 +1,104 @@
+"""How many processes and threads a tree has, and when that is counted."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from jobpool.sandbox import treesize
+from jobpool.sandbox.treesize import TreeSize, tree_size
+
+
+class Slow:
+    """A count that is not due again soon."""
+
+    def is_due(self, now_s, *, near):
+        assert near
+        return now_s < 0.02
+
+    def begin(self):
+        pass
+
+    def end(self, now_s):
+        pass
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """How many processes the host has: what the test says."""
+    numbers = [1000]
+    monkeypatch.setattr(treesize, "_host_processes", lambda: numbers[0])
+    return numbers
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """What is counted, in turn."""
+    sizes = []
+    monkeypatch.setattr(treesize, "tree_size", lambda _root, _most: sizes.pop(0))
+    return sizes
+
+
+def breed(writer):
+    """Have two zombies, a process, and three threads more."""
+    for end in (True, True, False):
+        if os.fork() == 0:
+            if not end:
+                signal.pause()
+            os._exit(0)
+    for _ in range(3):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    os.write(writer, b"x")
+    signal.pause()
+
+
+def test_processes_threads_and_zombies_count():
+    """All that take numbers from the host."""
+    reader, writer = os.pipe()
+    if (root := os.fork()) == 0:
+        try:
+            breed(writer)
+        finally:
+            os._exit(0)
+    try:
+        assert os.read(reader, 1) == b"x"
+        assert tree_size(root, 100) == 1 + 3 + 3
+        assert 2 < tree_size(root, 2) <= 7
+    finally:
+        for pid in [*treesize.children_of(root), root]:
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(root, 0)
+        os.close(reader)
+        os.close(writer)
+    assert tree_size(root, 100) == 0
+
+
+def test_it_is_counted_once_the_host_has_a_step_more(host, counts):
+    """Also bit by bit, and from the lowest that the host had."""
+    size = TreeSize(os.getpid())
+    assert size.look(0.0, 4096) == 0
+    host[0] -= 500
+    assert size.look(0.1, 4096) == 0
+    host[0] += 255
+    assert size.look(0.2, 4096) == 0
+    host[0] += 1
+    counts.append(300)
+    assert size.look(0.3, 4096) == 300
+    assert size.grows
+    assert size.look(0.4, 4096) == 300
+    assert not size.grows
+
+
+def test_what_takes_long_to_count_is_counted_while_it_grows(host, counts):
+    """And rests otherwise: the host's number may rise and fall for other reasons."""
+    size = TreeSize(os.getpid())
+    size.look(0.0, 4096)
+    size._count = Slow()
+    counts += [1000, 2000, 3000, 3000]
+    for step in range(1, 5):
+        host[0] += 500
+        size.look(step * 0.01, 4096)
+    assert counts == []
+    host[0] += 500
+    assert size.look(0.05, 4096) == 3000  # not counted
