@@ -182,6 +182,15 @@ def lively():
         time.sleep(0.05)
 
 
+@jobs.job("cpu", kind="stepping", timeout="20s")
+def stepping(seconds: float):
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        current().heartbeat(progress=time.time())
+        time.sleep(0.001)
+    current().heartbeat(progress="last")
+
+
 @jobs.job("cpu", kind="climb", retry=AT_ONCE, max_attempts=9, max_crashes=9)
 def climb(how: str):
     step = current().checkpoint or 0
@@ -342,8 +351,21 @@ def test_a_handler_with_heartbeats_is_not_stalled(site):
     job = site.finish(site.add("lively"))
     assert job.state == "succeeded", job.reason
     shown = site.cli("show", job.id)[0]
-    assert shown["progress"] is not None
+    assert shown["progress"] == 19
     assert shown["last_heartbeat_at"] is not None
+
+
+def test_progress_is_seen_while_it_changes_and_the_last_is_kept(site):
+    """Within a second, however fast it changes, and without a checkpoint as well."""
+    job_id = site.add("stepping", {"seconds": 2.0})
+    ages_s = []
+    while (job := site.job(job_id)).state != "succeeded":
+        if job.progress not in {None, b'"last"'}:
+            ages_s.append(time.time() - json.loads(job.progress))
+        time.sleep(0.05)
+    assert job.progress == b'"last"'
+    assert len(ages_s) > 20
+    assert sorted(ages_s)[len(ages_s) // 2] < 1.0
 
 
 @pytest.mark.parametrize("how", ["error", "segfault", "timeout"])

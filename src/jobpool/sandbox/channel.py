@@ -28,8 +28,10 @@ from jobpool.sandbox.frames import Answer, Ask, Beat, FrameError, Go, RunJob
 from jobpool.sandbox.link import Link, undisturbed
 
 PROGRESS_MAX_BYTES = 4 * 1024
-BEAT_EVERY_S = 0.02
-"""Beats without a checkpoint that come faster are not sent."""
+BEAT_EVERY_S = 0.5
+"""Beats without a checkpoint that come faster are not sent at once."""
+BEAT_SHARE = 0.02
+"""If the heartbeat timeout times this is shorter, they are as late as that at most."""
 _asks = itertools.count(1)
 
 
@@ -54,6 +56,7 @@ class AttemptChannel:
         "_link",
         "_pid",
         "_token",
+        "_unsent",
         "completed",
     )
 
@@ -66,10 +69,19 @@ class AttemptChannel:
         self._token: int | None = job.token
         self._pid = pid
         self._beat_s = 0.0
+        self._unsent: bytes | None = None
+        """Progress that came too fast."""
 
-    def close(self) -> None:
-        """The attempt has ended: refuse everything from now on."""
-        self._token = None
+    def close(self) -> Beat | None:
+        """The attempt has ended: refuse everything from now on.
+
+        Returns:
+            What it has reported and was not sent.
+        """
+        token, self._token = self._token, None
+        if self._unsent is None or token is None:
+            return None
+        return Beat(token, self._unsent, None)
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs; returns after the commit.
@@ -105,16 +117,19 @@ class AttemptChannel:
         """
         token = self._speaker()
         now_s = time.monotonic()
-        early = now_s < self._beat_s + BEAT_EVERY_S
-        message = Beat(
-            token,
-            _json("progress", progress, PROGRESS_MAX_BYTES),
-            _json("checkpoint", checkpoint, self._go.checkpoint_max_bytes),
-        )
+        silent_s, every_s = self._job.heartbeat_timeout_s, BEAT_EVERY_S
+        if silent_s is not None:
+            every_s = min(every_s, BEAT_SHARE * silent_s)
+        early = now_s < self._beat_s + every_s
+        said = _json("progress", progress, PROGRESS_MAX_BYTES)
+        kept = _json("checkpoint", checkpoint, self._go.checkpoint_max_bytes)
         if self.completed:  # a sign of life; the job's row is the handler's now
-            message = Beat(token, None, None)
-        if early and (checkpoint is None or self.completed):
+            said = kept = self._unsent = None
+        if said is not None:
+            self._unsent = said
+        if early and kept is None:
             return
+        message, self._unsent = Beat(token, self._unsent, kept), None
         self._beat_s = now_s
         try:
             with undisturbed(), self._link.lock:
@@ -130,7 +145,7 @@ class AttemptChannel:
             UsageError: called twice, after the attempt's end, by a forked process, or
                 with a connection that cannot be used; nothing was written.
             TypeError: the result cannot be said in JSON; nothing was written.
-            ValueError: the result is too large; nothing was written.
+            ResultTooLarge: the result is over ``result_max``; nothing was written.
             StoreError: the statement failed; nothing was written.
         """
         claim = self.claim()

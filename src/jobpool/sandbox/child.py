@@ -32,6 +32,7 @@ from jobpool.sandbox.application import load_application
 from jobpool.sandbox.channel import AttemptChannel, ClosedChannel
 from jobpool.sandbox.copies import watch_forks
 from jobpool.sandbox.frames import (
+    Beat,
     Done,
     Go,
     Load,
@@ -186,9 +187,11 @@ class Child:
         link = self._link
         while (job := link.next_job(self._rest)) is not None:
             self._marks.begin(job.token)
-            done = self._attempt(application, job)
+            done, reported = self._attempt(application, job)
             try:
                 with link.lock:
+                    if reported is not None:
+                        link.send(reported)
                     link.send(done)
             except OSError:
                 return  # the supervisor is gone; the mark says that we had it
@@ -200,14 +203,16 @@ class Child:
         while not (self._link.ended or self._link.retiring):
             self._link.take_in(wait=True)
 
-    def _attempt(self, application: Application, job: RunJob) -> Done:
+    def _attempt(
+        self, application: Application, job: RunJob
+    ) -> tuple[Done, Beat | None]:
         channel = AttemptChannel(self._link, self._go, job, self._pid)
         began_s = time.monotonic()
         result, error = self._handle(application, job, channel)
         duration_s = time.monotonic() - began_s
         if os.getpid() != self._pid:
             _end_copy(error)
-        channel.close()
+        reported = channel.close()
         running.enter(_NO_ATTEMPT, None)
         if error is not None and error.out_of_memory:
             # Libraries may have been refused memory half-way, as if they were killed.
@@ -215,7 +220,7 @@ class Child:
         output, surprise = self._reset(may_glance=self._link.has_jobs)
         used = self._usage.take(looking=self._has_looked)
         self._has_looked = False
-        return Done(
+        done = Done(
             seq=job.seq,
             token=job.token,
             ok=error is None,
@@ -230,6 +235,7 @@ class Child:
             completed=channel.completed,
             began_s=began_s,
         )
+        return done, reported
 
     def _handle(
         self, application: Application, job: RunJob, channel: AttemptChannel

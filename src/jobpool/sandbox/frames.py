@@ -139,6 +139,8 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     soft_timeout_s: float | None
     memory_soft_bytes: int | None = None
     """`SoftMemory` is raised over it; None: never."""
+    heartbeat_timeout_s: float | None = None
+    """It is killed after so long without a beat; None: never for that."""
     memory_bytes: int = 0
     """Its limit, by which a MemoryError is judged; 0: that is not known."""
 

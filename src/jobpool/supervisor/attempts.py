@@ -20,11 +20,12 @@ from jobpool.core.job import JobState
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.frames import Ask, Beat, Done
+from jobpool.sandbox.frames import Ask, Done
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done
 from jobpool.supervisor import deaths, notices, orders, spans
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor.beats import Beats
 from jobpool.supervisor.claims import Claims
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.leftovers import kill_for_memory
@@ -75,6 +76,8 @@ class Attempts:
         self._begun: dict[int, Slot] = {}
         """Slots in which an attempt has begun that is not attended yet."""
         self.claims = Claims(desk)
+        self.beats = Beats(desk)
+        self.beat = self.beats.beat
         self.soft_memory = SoftMemory(desk).passed
 
     def assign(self, slot: Slot, jobs: Sequence[Assigned]) -> None:
@@ -194,19 +197,6 @@ class Attempts:
         if runs and (done.seq, done.token) == (runs.seq, runs.lease.token):
             slot.dones[done.seq] = done
 
-    def beat(self, slot: Slot, frame: object) -> None:
-        """The handler says that it is alive."""
-        beat = _frame(frame, Beat)
-        job = slot.queue[0]
-        if beat.token != job.lease.token:
-            return
-        job.beat_s = self._desk.now_s
-        if beat.progress is not None:
-            job.progress = beat.progress
-        if beat.checkpoint is not None:
-            job.checkpoint = beat.checkpoint
-        self._set_deadline(slot)
-
     def ask(self, slot: Slot, frame: object) -> None:
         """The handler enqueues jobs."""
         ask = _frame(frame, Ask)
@@ -250,7 +240,7 @@ class Attempts:
             job.noted = True
             self._desk.out.append(orders.note_start(slot, job))
         if write_at(job) <= now_s:
-            self._desk.write_progress(job)
+            self.beats.write(job)
         self._set_deadline(slot)
 
     def _end(
@@ -258,8 +248,7 @@ class Attempts:
     ) -> None:
         """Account for an attempt and give its settlement out."""
         desk, lease = self._desk, job.lease
-        if ending.outcome is not Outcome.SUCCEEDED:
-            desk.write_progress(job)
+        self.beats.write(job, succeeded=ending.outcome is Outcome.SUCCEEDED)
         held_s = desk.now_s - job.leased_s + desk.slept_s - job.slept_s
         now_ms = lease.leased_at_ms + round(held_s * 1000)
         accounted = account(lease, job.policy, ending, now_ms=now_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from jobpool.core.events import Event
-from jobpool.core.job import Lease, Progress, Settlement
+from jobpool.core.job import Lease, Settlement
 from jobpool.core.lifecycle import hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.sandbox.frames import RunJob
@@ -120,12 +120,3 @@ class Desk:
             else:
                 wanted.append(job)
         return wanted
-
-    def write_progress(self, job: Assigned) -> None:
-        """Write what a running attempt reported, if anything waits."""
-        if job.progress is None and job.checkpoint is None:
-            return
-        beat = Progress(job.lease.id, job.lease.token, job.progress, job.checkpoint)
-        job.progress = job.checkpoint = None
-        job.written_s = self.now_s
-        self.out.append(m.Record(beat))

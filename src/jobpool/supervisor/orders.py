@@ -26,6 +26,7 @@ def run_job(job: Assigned) -> RunJob:
         if limits.memory_soft_raises
         else None,
         memory_bytes=limits.memory_bytes,
+        heartbeat_timeout_s=limits.heartbeat_timeout_s,
     )
 
 

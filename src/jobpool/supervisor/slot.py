@@ -203,9 +203,13 @@ class Assigned(msgspec.Struct):
     beat_s: float = 0.0
     """Monotonic time of the last sign of life."""
     written_s: float = -NEVER_S
-    """Monotonic time at which progress was last written; the first goes at once."""
+    """Monotonic time of the last write; the first checkpoint goes at once."""
+    written: bytes | None = None
+    """The progress that was last written."""
     progress: bytes | None = None
     """Not yet written."""
+    progress_s: float = NEVER_S
+    """When it is."""
     checkpoint: bytes | None = None
     """Not yet written."""
 

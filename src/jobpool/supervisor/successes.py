@@ -78,6 +78,8 @@ class Successes:
             if not is_its_turn or lease.suspect:
                 break
             queue.popleft()
+            if job.progress is not None:
+                self._attempts.beats.write(job, succeeded=True)
             done = frame
             evidence = evidence_of_success(done, name)
             began_s, ended_s = of_done(job, done, desk)

@@ -183,6 +183,13 @@ def who(_):
 
 
 @app.handler
+def beat_slowly(count):
+    for number in range(count):
+        running.current().heartbeat(progress=number)
+        time.sleep(0.025)
+
+
+@app.handler
 def beat(values):
     for progress, checkpoint in values:
         running.current().heartbeat(progress=progress, checkpoint=checkpoint)
