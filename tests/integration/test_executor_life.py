@@ -287,14 +287,3 @@ def test_a_forked_copy_refuses_calls():
             assert "forked" in answer.read()
         os.waitpid(pid, 0)
         assert executor.submit(abs, -2).result(PATIENCE_S) == 2
-
-
-def test_an_executor_inside_a_call_is_refused_with_the_reason():
-    """Children may not adopt orphans; the inner executor's futures say so."""
-
-    def nested():
-        with jobpool.Executor(1) as inner:
-            return str(inner.submit(abs, -5).exception(PATIENCE_S))
-
-    with jobpool.Executor(1) as executor:
-        assert "adopt orphans" in executor.submit(nested).result(PATIENCE_S)

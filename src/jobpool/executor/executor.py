@@ -88,7 +88,8 @@ class Executor(_Door):
     may be whatever dill can pickle. Children are killed at their limits, from outside;
     a call that dies so, or by itself, fails with `JobTimedOut`, `JobOutOfMemory` or
     `JobCrashed`, and the others go on. What children print comes out on this process's
-    stderr when their call has ended.
+    stderr when their call has ended. A call may use an executor of its own; what that
+    has started ends with the call, and is held to its limits.
 
     Args:
         max_workers: how many calls run at once; None: one per core of this process.

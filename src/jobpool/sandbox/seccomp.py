@@ -37,6 +37,7 @@ _CLONE_NAMESPACES = 0x7E020000
 _PR_SET_CHILD_SUBREAPER = 36
 _X32_BIT = 0x40000000
 _NUMBER_AT, _ARCH_AT, _ARGUMENT_AT = 0, 4, 16
+_SECOND_LOW_AT, _SECOND_HIGH_AT = 24, 28
 _THIRD_LOW_AT, _THIRD_HIGH_AT = 32, 36
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -231,7 +232,7 @@ def program(
         code += _if_equal(calls["clone3"], [_error(errno.ENOSYS)])
         code += _on_argument(
             calls["prctl"],
-            _if_equal(_PR_SET_CHILD_SUBREAPER, [_error(errno.EPERM)]),
+            _if_equal(_PR_SET_CHILD_SUBREAPER, _unless_adopting()),
         )
         code += _on_argument(
             calls["clone"],
@@ -298,6 +299,21 @@ def _error(number: int) -> bytes:
 
 def _allow() -> bytes:
     return _instruction(_RET, _ALLOW)
+
+
+def _unless_adopting() -> list[bytes]:
+    """Deny letting one's orphans go.
+
+    To adopt those of one's own descendants is a job's business, as a supervisor in it
+    does: all of them stay below its child.
+    """
+    return [
+        _load(_SECOND_LOW_AT),
+        _jump(_JEQ, 0, 0, 3),
+        _load(_SECOND_HIGH_AT),
+        _jump(_JEQ, 0, 0, 1),
+        _error(errno.EPERM),
+    ]
 
 
 def _unless_own_or_reading() -> list[bytes]:

@@ -75,9 +75,10 @@ def become_subreaper() -> None:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
     except OSError as exc:
         raise JobpoolError(
-            f"this kernel does not let jobpool adopt orphans ({exc}); without it a "
-            "job's left-over processes could not be ended. Linux 3.4 or newer, or a "
-            "sandbox that allows prctl(PR_SET_CHILD_SUBREAPER), is needed."
+            f"jobpool may not adopt orphans here ({exc}); without it a job's left-over "
+            "processes could not be ended. Linux 3.4 or newer is needed, and whatever "
+            "filters this process's system calls must allow "
+            "prctl(PR_SET_CHILD_SUBREAPER, 1)."
         ) from exc
 
 
