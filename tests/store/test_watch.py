@@ -35,8 +35,8 @@ def shop(store, clock):
     jobs = [
         new_job(tenant="a"),
         new_job("shop.fetch", "io", tenant="b"),
-        new_job("shop.fetch", "io"),
-        new_job("shop.resize"),
+        new_job("shop.fetch", "io", key="twice"),
+        new_job("shop.resize", key="twice"),
         new_job(delay_ms=10**9),
     ]
     ids = []
@@ -60,6 +60,14 @@ def shop(store, clock):
         ({"kind": "shop.fetch"}, [2, 1]),
         ({"pool": "cpu"}, [4, 3, 0]),
         ({"tenant": "b"}, [1]),
+        ({"key": "twice"}, [3, 2]),
+        ({"key": "twice", "kind": "shop.fetch"}, [2]),
+        ({"key": "twice", "ids": (1, 2, 3)}, [2]),
+        ({"key": "nobody's"}, []),
+        ({"kind": "\0"}, []),
+        ({"pool": "\0"}, []),
+        ({"tenant": "\udcff"}, []),
+        ({"key": "\udcff"}, []),
         ({"states": (JobState.DEAD, JobState.LEASED)}, [2, 0]),
         ({"states": (JobState.PENDING,), "pool": "cpu"}, [4]),
         ({"kind": "shop.fetch", "tenant": "a"}, []),

@@ -1,27 +1,37 @@
-"""`jobpool enqueue`: jobs from the shell, checked without importing the application."""
+"""`jobpool enqueue`: jobs from the shell, checked by what supervisors have published.
+
+A kind that none has published yet is looked up in the application, which is loaded for
+it in a process of its own; and if there is no store yet, one is made, as by an
+application that enqueues.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from jobpool.cli.arguments import Checker, encoded
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.opening import opened, own_sources
+from jobpool.cli.opening import configured, has_app, opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.cli.times import moment_ms
-from jobpool.core.config import client_settings
-from jobpool.core.handler import check_kind, check_pool
+from jobpool.core.config import Sources, client_settings
+from jobpool.core.handler import INTERNAL_PREFIX, check_kind, check_pool
 from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, Enqueued, NewJob
 from jobpool.core.layers import nearest
 from jobpool.core.quantity import duration_s
-from jobpool.errors import ArgumentsRejected, UnknownKind
+from jobpool.errors import (
+    ArgumentsRejected,
+    JobpoolError,
+    StoreRefused,
+    UnknownKind,
+)
 from jobpool.store.base import Store
-from jobpool.store.records import KindRecord
 
 _BATCH = 1000
 _STDIN = "-"
@@ -65,10 +75,15 @@ def enqueue(
     sources = own_sources(store, config)
     most = client_settings(sources).payload_max_bytes
     times = _times(options)
-    with opened(sources, create=force) as found:
-        record = _known(found, check_kind(kind), pool, force=force)
-        target = check_pool(pool or (record.pool if record else ""))
-        checker = Checker(record.schema if record else b"{}")
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(opened(sources, create=force))
+            known = _known(found, check_kind(kind), pool, force=force)
+        except (StoreRefused, UnknownKind) as exc:
+            known = _declared(sources, check_kind(kind), exc)
+            found = stack.enter_context(opened(sources, create=True))
+        target = check_pool(pool or known.pool)
+        checker = Checker(known.schema)
         news = (
             NewJob(
                 kind=kind,
@@ -121,15 +136,22 @@ def _label(text: str, what: str) -> str:
     return text
 
 
-def _known(
-    store: Store, kind: str, pool: str | None, *, force: bool
-) -> KindRecord | None:
-    """Return what supervisors published of a kind; None when forced without."""
+class _Known(NamedTuple):
+    pool: str
+    schema: bytes
+
+
+def _known(store: Store, kind: str, pool: str | None, *, force: bool) -> _Known:
+    """Return what supervisors published of a kind; forced without, any arguments fit.
+
+    Raises:
+        UnknownKind: nothing, and it is not forced.
+    """
     kinds = {record.kind: record for record in store.kinds()}
     if kind in kinds:
-        return kinds[kind]
+        return _Known(kinds[kind].pool, kinds[kind].schema)
     if force and pool:
-        return None
+        return _Known(pool, b"{}")
     hint = (
         nearest(kind, kinds)
         if kinds
@@ -139,6 +161,39 @@ def _known(
         f"kind {kind!r} is not known to any supervisor of {store.url}; {hint} To "
         "enqueue it all the same, unchecked, add --pool NAME --force"
     )
+
+
+def _declared(sources: Sources, kind: str, why: JobpoolError) -> _Known:
+    """Return what the application declares of a kind.
+
+    Args:
+        sources: which application.
+        kind: the kind or an alias.
+        why: raised if no application is named.
+
+    Raises:
+        AppError: it does not load.
+        ConfigError: it names another store.
+        UnknownKind: it has no such handler.
+    """
+    if not has_app(sources):
+        raise why
+    from jobpool.supervisor.inspect import load_app  # noqa: PLC0415 - starts a process
+
+    settings = configured(sources).settings
+    specs = {
+        name: spec
+        for spec in load_app(settings).handlers
+        if not spec.kind.startswith(INTERNAL_PREFIX)
+        for name in (spec.kind, *spec.aliases)
+    }
+    if kind not in specs:
+        raise UnknownKind(
+            f"kind {kind!r} is known to no supervisor of the store, nor to the "
+            f"application {settings.app}; {nearest(kind, specs)} To enqueue it all the "
+            "same, unchecked, add --pool NAME --force"
+        )
+    return _Known(specs[kind].pool, specs[kind].schema)
 
 
 def _texts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -53,6 +53,7 @@ def _group_names(
     help="Only jobs in this state; may be repeated.",
 )
 @selection_flags
+@click.option("--key", help="Only jobs with this idempotency key: one a kind.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -77,6 +78,7 @@ def list_jobs(
     pool: str | None,
     tenant: str | None,
     since: str | None,
+    key: str | None,
     limit: int,
     group_by: tuple[str, ...],
     full: bool,
@@ -85,7 +87,9 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, newest first."""
-    which = chosen(states=states, kind=kind, pool=pool, tenant=tenant, since=since)
+    which = chosen(
+        states=states, kind=kind, pool=pool, tenant=tenant, since=since, key=key
+    )
     with opened(own_sources(store, config)) as found:
         if group_by:
             _print_groups(found, which, group_by, limit=limit, as_json=as_json)

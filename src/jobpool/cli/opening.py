@@ -18,6 +18,7 @@ from jobpool.core.config import (
     Sources,
     client_settings,
     configure,
+    names_app,
     read_sources,
 )
 from jobpool.core.settings import Settings
@@ -69,12 +70,22 @@ def sources_of(flags: LaunchFlags) -> Sources:
 
 def configuration_of(flags: LaunchFlags) -> Configuration:
     """Build a supervisor's settings from flags, environment and file."""
-    sources = sources_of(flags)
-    return configure(
-        sources,
-        machine=machine(),
-        has_jobs_file=(Path(sources.directory) / "jobs.py").is_file(),
-    )
+    return configured(sources_of(flags))
+
+
+def configured(sources: Sources) -> Configuration:
+    """Build a supervisor's settings from layers that were collected."""
+    has_jobs_file = _has_jobs_file(sources)
+    return configure(sources, machine=machine(), has_jobs_file=has_jobs_file)
+
+
+def has_app(sources: Sources) -> bool:
+    """Say whether it is known which application is meant."""
+    return names_app(sources, has_jobs_file=_has_jobs_file(sources))
+
+
+def _has_jobs_file(sources: Sources) -> bool:
+    return (Path(sources.directory) / "jobs.py").is_file()
 
 
 def own_sources(store: str | None, config: str | None) -> Sources:

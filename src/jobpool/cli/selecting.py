@@ -21,6 +21,7 @@ def chosen(
     pool: str | None,
     tenant: str | None,
     since: str | None,
+    key: str | None = None,
 ) -> Filter:
     """Return the filter of the flags.
 
@@ -33,6 +34,7 @@ def chosen(
         kind=kind,
         pool=pool,
         tenant=tenant,
+        key=key,
         since_ms=None if since is None else since_ms(since, now_ms()),
     )
 

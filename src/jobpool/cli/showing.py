@@ -28,19 +28,23 @@ from jobpool.core.job import Attempt, Job, JobState
 from jobpool.core.printable import error_unsaid, lines
 from jobpool.errors import JobNotFound
 from jobpool.store.base import Store
-from jobpool.store.records import KindRecord
+from jobpool.store.records import Filter, KindRecord
 
 _TEXT_MAX = 20_000
 
 
 @click.command()
-@click.argument("job_id", metavar="ID", type=click.IntRange(min=1))
+@click.argument("job_id", metavar="[ID]", type=click.IntRange(min=1), required=False)
+@click.option("--key", help="Instead of ID: the job with this idempotency key.")
+@click.option("--kind", metavar="KIND", help="With --key, where several kinds have it.")
 @click.option("--payload", "with_payload", is_flag=True, help="Its arguments, too.")
 @store_flags
 @json_flag
 def show(
     *,
-    job_id: int,
+    job_id: int | None,
+    key: str | None,
+    kind: str | None,
     with_payload: bool,
     store: str | None,
     config: str | None,
@@ -48,12 +52,8 @@ def show(
 ) -> None:
     """Show one job: state, why, figures, attempts, stack, output."""
     with opened(own_sources(store, config)) as found:
-        job = found.get(job_id)
-        if job is None:
-            raise JobNotFound(
-                f"there is no job {job_id} in {found.url}; it may have been pruned, or "
-                "is in another store (--store)"
-            )
+        job = _meant(found, job_id, key, kind)
+        job_id = job.id
         attempts = found.attempts(job_id)
         known = next((r for r in found.kinds() if r.kind == job.kind), None)
         payload = found.payload(job_id) if with_payload else None
@@ -72,6 +72,32 @@ def show(
         heading("PAYLOAD")
         click.echo(lines((payload or b"").decode("utf-8", "replace"), _TEXT_MAX))
     _print_attempts(attempts)
+
+
+def _meant(store: Store, job_id: int | None, key: str | None, kind: str | None) -> Job:
+    """Return the job that has an id or a key.
+
+    Raises:
+        UsageError: both are given or neither, or jobs of several kinds have the key.
+        JobNotFound: no job has it.
+    """
+    if (job_id is None) == (key is None) or (kind is not None and key is None):
+        raise click.UsageError("name one job: its ID, or --key KEY [--kind KIND]")
+    which = Filter(ids=None if job_id is None else (job_id,), key=key, kind=kind)
+    jobs = store.find(which)
+    if len(jobs) > 1:
+        known = ", ".join(f"{job.kind} (job {job.id})" for job in jobs)
+        raise click.UsageError(
+            f"jobs of several kinds have the key {key!r}: {known}; add --kind KIND"
+        )
+    if not jobs:
+        what = f"job {job_id}" if key is None else f"job with the key {key!r}"
+        of = f" of kind {kind!r}" if kind else ""
+        raise JobNotFound(
+            f"there is no {what}{of} in {store.url}; it may have been pruned, or is in "
+            "another store (--store)"
+        )
+    return jobs[0]
 
 
 def _print_job(

@@ -41,6 +41,7 @@ __all__ = [
     "Value",
     "client_settings",
     "configure",
+    "names_app",
     "read_sources",
     "refuse_other_store",
     "retention_of",
@@ -153,8 +154,13 @@ def _refuse_short_lease(values: Mapping[str, Value]) -> None:
         )
 
 
+def names_app(sources: Sources, *, has_jobs_file: bool) -> bool:
+    """Say whether it is known which application is meant."""
+    return lookup(sources.stack, "app") is not None or has_jobs_file
+
+
 def _app(sources: Sources, *, has_jobs_file: bool) -> Value:
-    if lookup(sources.stack, "app") or has_jobs_file:
+    if names_app(sources, has_jobs_file=has_jobs_file):
         return top_value(sources, "app", "jobs.py")
     raise ConfigError(
         f"no application is named, and there is no jobs.py in {sources.directory}; say "

@@ -105,6 +105,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | None = None
     pool: str | None = None
     tenant: str | None = None
+    key: str | None = None
+    """Of several kinds, a job each may have it."""
     since_ms: int | None = None
     """Finished (or, unfinished, created) at this moment or later."""
 

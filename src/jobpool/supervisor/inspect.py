@@ -8,6 +8,7 @@ import uuid
 
 from jobpool.core.handler import AppReport
 from jobpool.core.settings import Settings
+from jobpool.core.storeurl import refuse_other_store
 from jobpool.errors import AppError
 from jobpool.sandbox.frames import FrameError, Loaded, LoadFailed
 from jobpool.sandbox.spawner import Zygote
@@ -27,6 +28,18 @@ def inspect_app(settings: Settings) -> AppReport:
         AppError: it does not load; with its traceback.
         ConfigError: it asks for what the settings do not have.
     """
+    report = load_app(settings)
+    Registry(settings, report)
+    return report
+
+
+def load_app(settings: Settings) -> AppReport:
+    """Load the application as a supervisor would; return what it declares.
+
+    Raises:
+        AppError: it does not load; with its traceback.
+        ConfigError: it names another store.
+    """
     pool = settings.pools[0]
     zygote = Zygote.start(
         pool=pool.name,
@@ -41,7 +54,7 @@ def inspect_app(settings: Settings) -> AppReport:
     finally:
         zygote.kill()
         zygote.close()
-    Registry(settings, report)
+    refuse_other_store(settings, report.store)
     return report
 
 

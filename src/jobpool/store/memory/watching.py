@@ -199,6 +199,7 @@ def _is_meant(row: Row, which: Filter) -> bool:
         and which.kind in {None, new.kind}
         and which.pool in {None, new.pool}
         and which.tenant in {None, new.tenant}
+        and which.key in {None, new.key}
     )
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from jobpool.core.job import Attempt, Job
 from jobpool.store.batching import as_json
-from jobpool.store.checking import ID_MAX, is_id
+from jobpool.store.checking import ID_MAX, clean_text, is_id
 from jobpool.store.methods.rows import attempt_from, job_from, kind_from, records
-from jobpool.store.methods.session import Database
+from jobpool.store.methods.session import Database, Session
 from jobpool.store.records import (
     FigureRow,
     Filter,
@@ -46,21 +46,23 @@ class Watching:
         self, which: Filter, limit: int = 100, before_id: int | None = None
     ) -> list[Job]:
         """See `Store.find`."""
-        parameters = _parameters(which, before_id)
         with self._database.reading() as session:
+            parameters = _parameters(session, which, before_id)
             rows = session.rows("find_jobs", limit=limit, **parameters)
         return [job_from(row) for row in rows]
 
     def count(self, which: Filter) -> int:
         """See `Store.count`."""
         with self._database.reading() as session:
-            found: int = session.value("count_jobs", **_parameters(which))
+            found: int = session.value("count_jobs", **_parameters(session, which))
         return found
 
     def groups(self, which: Filter) -> list[GroupRow]:
         """See `Store.groups`."""
         with self._database.reading() as session:
-            return records(GroupRow, session.rows("group_jobs", **_parameters(which)))
+            return records(
+                GroupRow, session.rows("group_jobs", **_parameters(session, which))
+            )
 
     def stats(self) -> list[StatRow]:
         """See `Store.stats`."""
@@ -97,8 +99,16 @@ def _storable(job_id: int) -> int:
     return job_id if is_id(job_id) else 0
 
 
-def _parameters(which: Filter, before_id: int | None = None) -> dict[str, Any]:
+def _parameters(
+    session: Session, which: Filter, before_id: int | None = None
+) -> dict[str, Any]:
     ids, states = which.ids, which.states
+    texts = which.kind, which.pool, which.tenant, which.key
+    if any(clean_text(text) != text for text in texts):
+        which, ids = Filter(), ()  # no job can have such a text
+    elif which.key is not None:  # looked up by itself: there is an index of keys
+        found = {job_id for (job_id,) in session.rows("ids_of_key", key=which.key)}
+        ids = tuple(found if ids is None else found.intersection(ids))
     if ids is not None:
         ids = tuple(job_id for job_id in ids if _storable(job_id))
     last_id = ID_MAX if before_id is None else _storable(before_id - 1)

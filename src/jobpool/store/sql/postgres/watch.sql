@@ -41,6 +41,12 @@ WHERE id BETWEEN %(first_id)s AND %(last_id)s
 ORDER BY id DESC
 LIMIT %(limit)s
 
+-- name: ids_of_key
+-- At most one of each kind.
+SELECT id
+FROM jobpool.jobs
+WHERE key = %(key)s::text
+
 -- name: count_jobs
 -- As find_jobs.
 SELECT count(*)

@@ -32,6 +32,12 @@ WHERE id BETWEEN :first_id AND :last_id
 ORDER BY id DESC
 LIMIT :limit
 
+-- name: ids_of_key
+-- At most one of each kind.
+SELECT id
+FROM jobpool_jobs
+WHERE key = :key
+
 -- name: count_jobs
 -- As find_jobs.
 SELECT count(*)
