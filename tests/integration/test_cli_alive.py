@@ -119,7 +119,7 @@ def test_while_it_loads_it_is_alive_and_not_ready(tmp_path):
         wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
         code, line = probe(site.folder, "--ready")
         assert code == 1
-        assert line.endswith("is not ready: it is loading the application")
+        assert line.endswith("loading the application, or cannot enter its store yet")
         site.open_gate("load")
         wait_until(
             lambda: probe(site.folder, "--ready")[0] == 0, PATIENCE_S, "it is ready"
@@ -162,12 +162,15 @@ def test_a_loop_that_stands_still_is_noticed(site):
 
 
 def test_an_outage_of_the_store_kills_nobody(site):
-    """The probe succeeds while the database is away."""
-    site.start("cpu=1")
+    """It is alive while the database is away, and ready once it is back."""
+    supervisor = site.start("cpu=1")
     wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
     (site.folder / "jobpool.db").rename(site.folder / "away")
-    assert probe(site.folder, "--ready")[0] == 0
+    supervisor.wait_event("store_trouble")
+    wait_until(lambda: probe(site.folder, "--ready")[0] == 1, PATIENCE_S, "not ready")
+    assert probe(site.folder)[0] == 0
     (site.folder / "away").rename(site.folder / "jobpool.db")
+    wait_until(lambda: probe(site.folder, "--ready")[0] == 0, PATIENCE_S, "ready again")
 
 
 def test_an_outage_of_the_server_kills_nobody(site):
@@ -185,7 +188,13 @@ def test_an_outage_of_the_server_kills_nobody(site):
         )
         own.stop("immediate")
         supervisor.wait_event("store_trouble")
-        assert probe(site.folder, "--ready", "--within", "5s", env=env)[0] == 0
+        assert probe(site.folder, "--within", "5s", env=env)[0] == 0
+        _code, line = wait_until(
+            lambda: (found := probe(site.folder, "--ready", env=env))[0] and found,
+            PATIENCE_S,
+            "not ready",
+        )
+        assert line.endswith("is not ready: it cannot use its store just now")
     finally:
         own.close()
 

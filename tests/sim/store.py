@@ -314,6 +314,15 @@ class SimStore(MemoryStore):
         del settlement
         return False
 
+    def scrub(self, after_id: int | None) -> int | None:
+        """See `Store.scrub`: nobody else writes here."""
+        del after_id
+        return None
+
+    def spoilt_rows(self) -> list[str]:
+        """See `Store.spoilt_rows`."""
+        return []
+
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: there is nothing to do."""
         del waited_for

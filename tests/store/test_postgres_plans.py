@@ -125,7 +125,12 @@ RULES = {
     "store_result": Rule({"id": 7, "result": b"1"}, PKEY),
     "is_attempt": Rule({"id": 7, "token": 7}, PKEY),
     "expire_jobs": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),
-    "bury_unreadable": Rule({"ids": IDS, "now_ms": NOW_MS, "reason": "r"}, PKEY),
+    "raw_jobs": Rule({"ids": IDS}, PKEY),
+    "hold_jobs": Rule({"ids": IDS}, PKEY),
+    "next_jobs": Rule({"after": 7, "limit": 500}, PKEY),
+    "due_jobs": Rule(
+        {"now_ms": NOW_MS, "limit": 1000}, PENDING, in_order="jobs_pending"
+    ),
     "cancel_waiting": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),
     "request_cancel": Rule({"ids": IDS}, PKEY),
     "revive_jobs": Rule(

@@ -16,6 +16,7 @@ from jobpool.errors import (
     StoreUnavailable,
 )
 from jobpool.store import open_store
+from jobpool.store.integrity import RowRefused
 from jobpool.store.records import Filter
 from jobpool.store.sqlite.faults import explain
 from jobpool.store.sqlite.session import Session
@@ -146,9 +147,9 @@ def fault(code, name, text="something"):
         (sqlite3.SQLITE_PROTOCOL, StoreUnavailable),
         (sqlite3.SQLITE_CORRUPT, StoreRefused),
         (sqlite3.SQLITE_NOTADB, StoreRefused),
-        (sqlite3.SQLITE_CONSTRAINT, StoreRefused),
-        (sqlite3.SQLITE_CONSTRAINT_CHECK, StoreRefused),
-        (sqlite3.SQLITE_MISMATCH, StoreRefused),
+        (sqlite3.SQLITE_CONSTRAINT, RowRefused),
+        (sqlite3.SQLITE_CONSTRAINT_CHECK, RowRefused),
+        (sqlite3.SQLITE_MISMATCH, RowRefused),
         (sqlite3.SQLITE_TOOBIG, StoreRefused),
         (sqlite3.SQLITE_ERROR, JobpoolBug),
     ],

@@ -12,6 +12,7 @@ from jobpool.core.job import JobState
 from jobpool.core.limits import PoolLimits
 from jobpool.core.outcome import Outcome
 from jobpool.errors import AppError, ConfigError
+from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reloading import reload_problem
 from world import MIB, World, pool
@@ -101,6 +102,22 @@ def test_burst_ends_when_nothing_is_due() -> None:
     world.wait(3.0)
     assert world.finish is not None
     assert len(world.settled) == 3
+
+
+def test_burst_goes_on_behind_a_row_that_was_set_aside() -> None:
+    """The store's answer is short, and says that another one would not be."""
+    world = World(pool("cpu", 1), burst=True)
+    world.hold_grants = True
+    world.up()
+    world.job()
+    world.step(m.Granted({"cpu": 1}, LeaseBatch(next_due_in_s=0.0)))
+    assert world.finish is None
+    world.hold_grants = False
+    world.wait(0.1)
+    world.done(0)
+    world.wait(3.0)
+    assert world.finish is not None
+    assert len(world.settled) == 1
 
 
 def test_an_app_that_does_not_load_ends_the_start() -> None:

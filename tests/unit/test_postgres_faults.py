@@ -5,6 +5,7 @@ import pytest
 from psycopg.errors import lookup
 
 from jobpool.errors import JobpoolBug, StoreFull, StoreRefused, StoreUnavailable
+from jobpool.store.integrity import RowRefused
 from jobpool.store.postgres.faults import explain
 
 PLACE = "postgresql://host/db"
@@ -28,8 +29,8 @@ NAMED = [
 ]
 OF_A_CLASS = [
     ("08006", StoreUnavailable, "the connection was lost"),
-    ("22003", StoreRefused, "beyond what PostgreSQL can hold"),
-    ("23514", StoreRefused, "violates the table's own rules"),
+    ("22003", RowRefused, "beyond what PostgreSQL can hold"),
+    ("23514", RowRefused, "violates the table's own rules"),
     ("25001", StoreUnavailable, "the transaction was ended"),
     ("28P02", StoreRefused, "the login was refused"),
     ("40P01", StoreUnavailable, "another transaction was in the way"),

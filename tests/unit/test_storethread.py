@@ -78,6 +78,7 @@ class FakeStore:
         self.held: list[Lease] = []
         self.grants: list[Lease] = []
         self.refused: Exception | None = None
+        self.spoilt: list[str] = []
         self.rings = 0
         self.closed = False
         self._is_open = False
@@ -134,6 +135,10 @@ class FakeStore:
             self.parts.append(settlement.token)
             return True
         return False
+
+    def spoilt_rows(self) -> list[str]:
+        found, self.spoilt = self.spoilt, []
+        return found
 
     def tidy(self, *, waited_for: bool) -> None:
         """Nothing was put off."""
@@ -356,6 +361,18 @@ def test_it_is_said_which_large_ends_are_answered_for(rig: Rig) -> None:
     told = [token for said in rig.wait_settled(5) for token in said.large]
     assert sorted(told) == [1, 2, 2, 3, 4]
     assert [said.count for said in rig.of(m.Settled)] == [1, 1, 0, 1, 1, 1]
+
+
+def test_a_row_that_was_set_aside_is_told_of(rig: Rig) -> None:
+    """Once, with the next thing that is done."""
+    rig.store.spoilt = ["job 7 was set aside"]
+    rig.settle(1)
+    rig.settle(2)
+    rig.wait_settled(2)
+    alarm = rig.wait_for(ev.Alarm)
+    assert isinstance(alarm, ev.Alarm)
+    assert alarm.text == "job 7 was set aside"
+    assert len(rig.of(ev.Alarm)) == 1
 
 
 def test_the_store_is_told_that_somebody_waits(rig: Rig) -> None:

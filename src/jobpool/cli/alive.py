@@ -27,7 +27,8 @@ from jobpool.store.opening import run_root
 WITHIN = "30s"
 RUN_DIR_VARIABLE = "JOBPOOL_RUN_DIR"
 _NOT_READY = {
-    Stage.LOADING: "it is loading the application",
+    Stage.LOADING: "it is loading the application, or cannot enter its store yet",
+    Stage.WAITING: "it cannot use its store just now",
     Stage.ENDING: "it is ending and takes no more jobs",
 }
 

@@ -20,6 +20,10 @@ import msgspec
 
 from jobpool.core.events import (
     Event,
+    LeaseFenced,
+    LeaseRegained,
+    StoreBack,
+    StoreTrouble,
     SupervisorDraining,
     SupervisorReady,
     SupervisorStopped,
@@ -28,6 +32,14 @@ from jobpool.errors import ConfigError
 
 FILE = "alive"
 EVERY_S = 1.0
+_OVER_WITH: dict[type[Event], type[Event]] = {
+    StoreTrouble: StoreBack,
+    LeaseFenced: LeaseRegained,
+}
+"""What keeps jobs from beginning, and what is said once it is over."""
+_BEGUN_BY = {over: begun for begun, over in _OVER_WITH.items()}
+_ENDS: tuple[type[Event], ...] = (SupervisorDraining, SupervisorStopped)
+_HEARD = frozenset((SupervisorReady, *_ENDS, *_OVER_WITH, *_BEGUN_BY))
 _LINE_BYTES = 40
 """All lines are equally long, so that a later one covers an earlier one."""
 _CLOSE_S = 1.0
@@ -38,6 +50,8 @@ class Stage(Enum):
 
     LOADING = "loading"
     READY = "ready"
+    WAITING = "waiting"
+    """It was ready, and no job can begin until its store can be used again."""
     ENDING = "ending"
 
 
@@ -54,6 +68,7 @@ class LifeSign:
 
     def __init__(self) -> None:
         self._stage = Stage.LOADING
+        self._troubles: set[type[Event]] = set()
         self._turned_s: float | None = None
         self._fd = -1
         self._something = threading.Event()
@@ -90,17 +105,23 @@ class LifeSign:
 
     def hears(self, kind: type[Event]) -> bool:
         """Say whether an event of this class says how far the supervisor is."""
-        return kind in {SupervisorReady, SupervisorDraining, SupervisorStopped}
+        return kind in _HEARD
 
     def observe(self, event: Event) -> None:
         """Note how far the supervisor is."""
-        match event:
-            case SupervisorReady() if self._stage is Stage.LOADING:
-                self._stage = Stage.READY
-            case SupervisorDraining() | SupervisorStopped():
-                self._stage = Stage.ENDING
-            case _:
-                return
+        kind: type[Event] = type(event)
+        if kind not in _HEARD:
+            return
+        if kind in _OVER_WITH:
+            self._troubles.add(kind)
+        elif kind in _BEGUN_BY:
+            self._troubles.discard(_BEGUN_BY[kind])
+        if kind in _ENDS:
+            self._stage = Stage.ENDING
+        elif self._stage is not Stage.ENDING and (
+            kind is SupervisorReady or self._stage is not Stage.LOADING
+        ):
+            self._stage = Stage.WAITING if self._troubles else Stage.READY
         self._something.set()
 
     def close(self) -> None:

@@ -42,9 +42,10 @@ from jobpool.store.records import (
     SuspectRow,
     WaitingRow,
 )
+from jobpool.store.scrubbing import Scrubbed
 
 
-class Store(Protocol):
+class Store(Scrubbed, Protocol):
     """Where jobs are durable. One object serves one thread at a time."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from jobpool.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
 from jobpool.store.base import Store
 from jobpool.store.records import KindRecord, Run
 from jobpool.supervisor.inbox import Chore, Said
@@ -62,6 +62,9 @@ def until_taken(
 ) -> Chore:
     """Return a chore that is left again until the store takes it.
 
+    A supervisor cannot work without it. Any error that is not the store's own would be
+    an alarm and no more: it would wait for ever, and begin nothing.
+
     Args:
         chore: what is to be done.
         leave: leaves a chore with the store thread.
@@ -75,5 +78,13 @@ def until_taken(
             if wanted():
                 leave(try_it)
             raise
+        except StoreError:
+            raise
+        except Exception as exc:
+            raise StoreRefused(
+                f"this supervisor could not enter its run in the store: {exc!r}. If "
+                "somebody else has written there, put that right or restore a backup; "
+                "else please report this"
+            ) from exc
 
     return try_it

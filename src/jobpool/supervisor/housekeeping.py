@@ -39,6 +39,8 @@ UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
 BREAKERS_EVERY_S = 5.0
+SCRUB_EVERY_S = 10.0
+"""A few hundred rows each time: 500 take 5 ms."""
 CONCERN_AGAIN_S = 600.0
 """The same concern is not said more often."""
 _FIGURES = re.compile(r"\d+")
@@ -75,6 +77,7 @@ class Housekeeping(threading.Thread):
         self._woken = threading.Event()
         """Somebody has rung, or this is the end."""
         self._concern_said_s: dict[str, float] = {}
+        self._scrubbed_to: int | None = None
         self._seen = cm.BreakersSeen((), 0)
         """What the store said last of kinds that crash in a row."""
         self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
@@ -85,6 +88,7 @@ class Housekeeping(threading.Thread):
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
             self._turn(self._breakers, BREAKERS_EVERY_S),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
+            self._turn(self._scrub, SCRUB_EVERY_S, first_s=SCRUB_EVERY_S / 10),
         ]
         if not store.shared:
             every_s = settings.lease_ttl_s / RENEW_SHARE
@@ -164,6 +168,10 @@ class Housekeeping(threading.Thread):
     def _breakers(self, store: Store) -> Said:
         self._seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
         return (self._seen,)
+
+    def _scrub(self, store: Store) -> Said:
+        self._scrubbed_to = store.scrub(self._scrubbed_to)
+        return ()
 
     def _concerns(self, store: Store) -> Said:
         now_s = self._clock.monotonic_s()

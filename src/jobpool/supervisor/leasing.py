@@ -147,6 +147,7 @@ class Leasing:
         self.waiting = False
         if event.batch.suspects_wait:
             self._probation.suspects_wait()
+        has_more = event.batch.suspects_wait or event.batch.next_due_in_s == 0.0
         got = dict.fromkeys(event.wanted, 0)
         for lease in event.batch.leases:
             got[lease.pool] += 1
@@ -162,8 +163,7 @@ class Leasing:
                 more_likely=got[name] >= asked,
                 next_due_in_s=event.batch.next_due_in_s,
             )
-            has_work = got[name] or pool.backlog or pool.busy
-            if has_work or event.batch.suspects_wait:
+            if has_more or got[name] or pool.backlog or pool.busy:
                 self._dry.discard(name)
             else:
                 self._dry.add(name)

@@ -79,7 +79,7 @@ class Reclaimer(threading.Thread):
         may_take: Callable[[], bool],
         registry: Callable[[], Registry | None],
         post: Callable[[m.SupervisorEvent | ev.Event], None],
-        looked: Callable[[], Sequence[m.SupervisorEvent]],
+        looked: Callable[[], Sequence[m.SupervisorEvent | ev.Event]],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-reclaim", daemon=True)

@@ -223,7 +223,7 @@ class _Supervisor:
             may_take=self._pulse.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
-            looked=lambda: (m.Entered(),),
+            looked=lambda: (self._ready(), m.Entered()),
             clock=self._clock,
         )
 
@@ -320,7 +320,6 @@ class _Supervisor:
             now_ms = self._clock.utc_ms()
             for event in self._isolation.reductions(self._settings, now_ms):
                 self._observer.observe(event)
-            self._observer.observe(self._ready())
 
     def _ready(self) -> ev.Event:
         return ev.SupervisorReady(

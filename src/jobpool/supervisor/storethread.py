@@ -201,6 +201,8 @@ class StoreThread(threading.Thread):
                 said = (ev.Alarm(at_ms=self._clock.utc_ms(), text=text),)
             for event in said:
                 self._post(event)
+        for text in store.spoilt_rows():
+            self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
 
     def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> bool:
         """Write everything in one transaction, or nothing; then what may have to wait.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,6 +90,15 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
         """See `Store.store_part`: there is no disk to wait for."""
         del settlement
         return False
+
+    def scrub(self, after_id: int | None) -> int | None:
+        """See `Store.scrub`: nobody else can write here."""
+        del after_id
+        return None
+
+    def spoilt_rows(self) -> Sequence[str]:
+        """See `Store.spoilt_rows`."""
+        return ()
 
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: nothing is put off."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from jobpool.core.breaker import Saved
+from jobpool.core.breaker import OPEN_LAST_S, BreakerState, Saved
 from jobpool.core.suspicion import DEATHS_WITHIN_S, Deaths
 from jobpool.store.batching import as_json
+from jobpool.store.integrity import BREAKER, can_stand
 from jobpool.store.methods.rows import records
 from jobpool.store.methods.session import Database
 from jobpool.store.records import SuspectRow
@@ -84,11 +85,16 @@ class Cautioning:
         """See `Store.breakers`."""
         with self._database.reading() as session:
             now_ms = self._database.now_ms(session)
-            rows = session.rows("breakers", now_ms=now_ms)
-        return records(
-            Saved,
-            (
-                (kind, state, crashes, last_job, wait_ms / 1000)
-                for kind, state, crashes, last_job, wait_ms, _ in rows
-            ),
-        )
+            rows = session.rows("raw_breakers")
+        named = [dict(zip(BREAKER, row, strict=True)) for row in rows]
+        return [
+            Saved(
+                kind=one["kind"],
+                state=BreakerState(one["state"]),
+                crashes=one["crashes"],
+                last_job=one["last_job"],
+                wait_s=min(max(0.0, (one["next_at_ms"] - now_ms) / 1000), OPEN_LAST_S),
+            )
+            for one in named
+            if can_stand(one, BREAKER)
+        ]

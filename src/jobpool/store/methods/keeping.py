@@ -12,6 +12,7 @@ from jobpool.errors import JobpoolBug, UsageError
 from jobpool.store.batching import as_json
 from jobpool.store.checking import clean_text
 from jobpool.store.methods.leasing import has_ended
+from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.rows import run_from
 from jobpool.store.methods.session import Database, Session
 from jobpool.store.records import KindRecord, Renewal, Run
@@ -20,7 +21,7 @@ _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
 
 
-class Keeping:
+class Keeping(Mending):
     """The part of the store that knows supervisors, and prunes."""
 
     _database: Database
@@ -73,10 +74,11 @@ class Keeping:
     def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """See `Store.renew`."""
         with self._database.writing() as session:
-            until_ms: int | None = session.value("lease_until", run_id=run_id)
-            if until_ms is None:
+            found = session.rows("lease_until", run_id=run_id)
+            if not found:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
+            until_ms = _moment(found[0][0])
             now_ms = self._database.now_ms(session, fresh=True)
             is_held = until_ms > now_ms
             if is_held or anew:
@@ -89,6 +91,8 @@ class Keeping:
         with self._database.writing() as session:
             if self._LOCK_RUN:
                 session.rows(self._LOCK_RUN, run_id=run_id)
+            if session.value("count_leases", run_id=run_id):
+                self._readable_leases(session, run_id)
             if held := session.value("count_leases", run_id=run_id):
                 raise JobpoolBug(
                     f"run {run_id} ends while it holds {held} leases; settle them "
@@ -99,13 +103,16 @@ class Keeping:
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""
         with self._database.reading() as session:
-            return [run_from(row, session.place) for row in session.rows("open_runs")]
+            rows = session.rows("open_runs")
+            now_ms = self._database.now_ms(session)
+        return [run for row in rows if (run := run_from(row, now_ms))]
 
     def expired_runs(self) -> list[Run]:
         """See `Store.expired_runs`."""
         with self._database.reading() as session:
-            rows = session.rows("expired_runs", now_ms=self._database.now_ms(session))
-            return [run_from(row, session.place) for row in rows]
+            now_ms = self._database.now_ms(session)
+            rows = session.rows("expired_runs", now_ms=now_ms)
+        return [run for row in rows if (run := run_from(row, now_ms))]
 
     def seize(
         self, run_id: str, *, by: str | None = None, lapsed_s: float = 0.0
@@ -115,16 +122,16 @@ class Keeping:
             found = session.rows("seize", run_id=run_id, by=by)
             if not found:
                 return False
-            ((until_ms, own_until_ms),) = found
+            until_ms, own_until_ms = map(_moment, found[0])
             now_ms = self._database.now_ms(session)
-            is_holding = by is None or (own_until_ms or 0) > now_ms
+            is_holding = by is None or own_until_ms > now_ms
             return is_holding and until_ms + round(lapsed_s * 1000) <= now_ms
 
     def cancel_requests(self, run_id: str) -> list[int]:
         """See `Store.cancel_requests`."""
         with self._database.reading() as session:
             rows = session.rows("cancel_requests", run_id=run_id)
-        return [token for (token,) in rows]
+        return [token for (token,) in rows if isinstance(token, int)]
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
         """See `Store.prune`."""
@@ -143,6 +150,11 @@ class Keeping:
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
         return len(old)
+
+
+def _moment(value: object) -> int:
+    """Return a moment of the database; what is none is long over."""
+    return value if isinstance(value, int) else 0
 
 
 def _old_jobs(

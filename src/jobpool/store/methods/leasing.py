@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from jobpool.core.job import Lease, PastAttempt
+from jobpool.core.job import Lease
 from jobpool.core.suspicion import PROBATION_MAX_S, PROBATION_S
 from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.batching import as_json
 from jobpool.store.checking import COUNT_MAX
-from jobpool.store.methods.rows import LeaseRow, convert, make_lease, read_leases
+from jobpool.store.methods.mending import Mending
+from jobpool.store.methods.rows import LeaseRow, make_lease, read_leases
 from jobpool.store.methods.session import Database, Row, Session
 from jobpool.store.records import LeaseBatch
 
 STEP_JOBS = 1000
 """So many jobs are expired and promoted in one call, at most."""
-_UNREADABLE = (
-    "its row in the database cannot be read (a value is of the wrong type or out of "
-    "range); somebody else has written it"
-)
-
-_History = dict[int, tuple[PastAttempt, ...]]
 
 
 class _Turn(NamedTuple):
@@ -40,7 +33,7 @@ class _Turn(NamedTuple):
 _NOBODY = _Turn([], others_wait=False)
 
 
-class Leasing(ABC):
+class Leasing(Mending, ABC):
     """The part of the store that grants leases."""
 
     _database: Database
@@ -71,6 +64,20 @@ class Leasing(ABC):
         alone: bool = False,
     ) -> LeaseBatch:
         """See `Store.lease`."""
+        return self._sparing(
+            lambda: self._lease(run_id, wanted, kinds, suspects=suspects, alone=alone),
+            lambda session: self._within_reach(session, wanted, kinds),
+        )
+
+    def _lease(
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool,
+        alone: bool,
+    ) -> LeaseBatch:
         asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
         with self._database.writing() as session:
             known_ms = self._database.known_ms(session)
@@ -91,12 +98,12 @@ class Leasing(ABC):
             if lapsed:
                 return LeaseBatch(lapsed=True)
             due_ms, has_moved = _bring_due(
-                session, due_ms, now_ms, has_expired=has_expired
+                session, _due_ms(due_ms), now_ms, has_expired=has_expired
             )
             turn = _NOBODY
             if has_suspects:
                 may = suspects
-                turn = self._next_suspect(session, wanted, kinds, now_ms, may=may)
+                turn = self._next_suspect(session, wanted, kinds, may=may)
                 is_closed = turn.others_wait and not may
                 if is_closed or _has_trial_beside(session, run_id, now_ms):
                     return LeaseBatch(
@@ -111,7 +118,7 @@ class Leasing(ABC):
             if has_moved or turn.rows:
                 queries = [_query(pool, kinds[pool], wanted[pool]) for pool in asked]
                 found = session.ask(*queries) if queries else []
-            candidates, is_short = _candidates(
+            candidates, is_short = self._candidates(
                 session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
             )
             # Tokens tell who began last (`suspect_candidate`): beside others a suspect
@@ -136,7 +143,6 @@ class Leasing(ABC):
         session: Session,
         wanted: Mapping[str, int],
         kinds: Mapping[str, Sequence[str]],
-        now_ms: int,
         *,
         may: bool,
     ) -> _Turn:
@@ -151,7 +157,7 @@ class Leasing(ABC):
         if not may or not is_ours or leased or not due:
             return _Turn([], others_wait=bool(due))
         rows, unreadable = read_leases(session.rows("suspect_candidate", kinds=known))
-        _bury(session, unreadable, now_ms)
+        self._bury(session, unreadable)
         return _Turn(rows, others_wait=due > len(rows))
 
     def leases_of(self, run_id: str) -> list[Lease]:
@@ -159,10 +165,8 @@ class Leasing(ABC):
         with self._database.writing() as session:
             if self._LOCK_RUN:
                 session.rows(self._LOCK_RUN, run_id=run_id)
-            now_ms = self._database.now_ms(session)
-            rows, unreadable = read_leases(session.rows("leases_of", run_id=run_id))
-            history, spoilt = _history(session, rows)
-            _bury(session, [*unreadable, *spoilt], now_ms)
+            rows = self._readable_leases(session, run_id)
+            history, spoilt = self._readable_history(session, rows)
             suspects = {
                 job_id for (job_id,) in session.rows("suspects_of", run_id=run_id)
             }
@@ -202,12 +206,73 @@ class Leasing(ABC):
                 counts[pool] = min(count, limit)
         return counts
 
+    def _candidates(
+        self,
+        session: Session,
+        found: Mapping[str, Sequence[Row]],
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        now_ms: int,
+    ) -> tuple[list[LeaseRow], bool]:
+        """Set aside those of the found jobs that must not or cannot be leased.
+
+        Returns:
+            The rows to lease, and whether others were set aside in their stead, so that
+            another call would find more.
+        """
+        chosen: list[LeaseRow] = []
+        is_short = False
+        for pool, best in found.items():
+            if len(best) > wanted[pool]:
+                raise JobpoolBug(
+                    f"{len(best)} jobs came where {wanted[pool]} were asked; please "
+                    "report this"
+                )
+            rows, unreadable = read_leases(best)
+            self._bury(session, unreadable)
+            late = {
+                row.id
+                for row in rows
+                if row.expires_at_ms is not None
+                and row.expires_at_ms <= now_ms
+                and not row.attempt
+            }
+            _expire(session, late, now_ms)
+            chosen += [row for row in rows if row.id not in late] if late else rows
+            is_short = (
+                is_short
+                or bool(unreadable or late)
+                or (
+                    not best and wanted[pool] > 0 and _others_hold(session, pool, kinds)
+                )
+            )
+        return chosen, is_short
+
+    def _within_reach(
+        self,
+        session: Session,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+    ) -> set[int]:
+        """Return the jobs that a lease may change."""
+        now_ms = self._database.now_ms(session)
+        step = {"now_ms": now_ms, "limit": STEP_JOBS}
+        reached = [
+            *session.rows("expired_jobs", **step),
+            *session.rows("due_jobs", **step),
+        ]
+        for pool in wanted:
+            name, given = _query(pool, kinds.get(pool, ()), STEP_JOBS)
+            reached += session.rows(name, **given)
+        known = as_json((pool, kind) for pool in wanted for kind in kinds.get(pool, ()))
+        reached += session.rows("suspect_candidate", kinds=known)
+        return {job_id for job_id, *_ in reached}
+
     def _grant(
         self, session: Session, run_id: str, rows: Sequence[LeaseRow], now_ms: int
     ) -> tuple[Lease, ...]:
-        history, spoilt = _history(session, rows)
+        history, spoilt = self._readable_history(session, rows)
         if spoilt:
-            _bury(session, spoilt, now_ms)
             rows = [row for row in rows if row.id not in spoilt]
         if not rows:
             return ()
@@ -245,8 +310,7 @@ def _bring_due(
         session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
     if not has_expired and not has_due:
         return due_ms, False
-    next_ms: int | None = session.value("next_due")
-    return next_ms, True
+    return _due_ms(session.value("next_due")), True
 
 
 def _in_s(due_ms: int | None, now_ms: int) -> float | None:
@@ -291,52 +355,17 @@ def _known(session: Session, run_id: str, found: Sequence[Row]) -> Row:
     return found[0]
 
 
+def _due_ms(value: object) -> int | None:
+    """Return when a job falls due; what is no number never does."""
+    return round(value) if isinstance(value, (int, float)) else None
+
+
 def _query(
     pool: str, kinds: Sequence[str], limit: int
 ) -> tuple[str, Mapping[str, object]]:
     """Return the query for the best jobs of a pool."""
     names = as_json(set(kinds))
     return "lease_candidates", {"pool": pool, "kinds": names, "limit": limit}
-
-
-def _candidates(
-    session: Session,
-    found: Mapping[str, Sequence[Row]],
-    wanted: Mapping[str, int],
-    kinds: Mapping[str, Sequence[str]],
-    now_ms: int,
-) -> tuple[list[LeaseRow], bool]:
-    """Set aside those of the found jobs that must not or cannot be leased.
-
-    Returns:
-        The rows to lease, and whether others were set aside in their stead, so that
-        another call would find more.
-    """
-    chosen: list[LeaseRow] = []
-    is_short = False
-    for pool, best in found.items():
-        if len(best) > wanted[pool]:
-            raise JobpoolBug(
-                f"{len(best)} jobs came where {wanted[pool]} were asked; please report "
-                "this"
-            )
-        rows, unreadable = read_leases(best)
-        _bury(session, unreadable, now_ms)
-        late = {
-            row.id
-            for row in rows
-            if row.expires_at_ms is not None
-            and row.expires_at_ms <= now_ms
-            and not row.attempt
-        }
-        _expire(session, late, now_ms)
-        chosen += [row for row in rows if row.id not in late] if late else rows
-        is_short = (
-            is_short
-            or bool(unreadable or late)
-            or (not best and wanted[pool] > 0 and _others_hold(session, pool, kinds))
-        )
-    return chosen, is_short
 
 
 def _others_hold(
@@ -351,36 +380,6 @@ def _others_hold(
     return bool(session.value("count_runnable", pool=pool, kinds=known, limit=1))
 
 
-def _history(
-    session: Session, rows: Sequence[LeaseRow]
-) -> tuple[_History, frozenset[int]]:
-    """Return the past attempts by job, and the jobs whose past cannot be read."""
-    # An earlier attempt since the last reset may be stored.
-    resets = [
-        (row.id, row.reset_attempt) for row in rows if row.attempt > row.reset_attempt
-    ]
-    if not resets:
-        return {}, frozenset()
-    found = session.rows("history_of", rows=as_json(resets))
-    history: _History = {}
-    spoilt: set[int] = set()
-    for job_id, past in groupby(found, key=itemgetter(0)):
-        try:
-            history[job_id] = convert(
-                [row[1:] for row in past], tuple[PastAttempt, ...]
-            )
-        except msgspec.ValidationError:
-            spoilt.add(job_id)
-    return history, frozenset(spoilt)
-
-
 def _expire(session: Session, ids: Iterable[int], now_ms: int) -> None:
     if ids:
         session.run("expire_jobs", ids=as_json(ids), now_ms=now_ms)
-
-
-def _bury(session: Session, ids: Iterable[int], now_ms: int) -> None:
-    if ids:
-        session.run(
-            "bury_unreadable", ids=as_json(ids), now_ms=now_ms, reason=_UNREADABLE
-        )

@@ -9,10 +9,11 @@ from jobpool.core.job import JobState
 from jobpool.errors import UsageError
 from jobpool.store.batching import as_json
 from jobpool.store.checking import is_id
+from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.session import Database, Depth
 
 
-class Operating:
+class Operating(Mending):
     """The operators' part of the store."""
 
     _database: Database
@@ -22,7 +23,10 @@ class Operating:
 
     def cancel(self, ids: Iterable[int]) -> int:
         """See `Store.cancel`."""
-        wanted = as_json(job_id for job_id in ids if is_id(job_id))
+        known = [job_id for job_id in ids if is_id(job_id)]
+        return self._sparing(lambda: self._cancel(as_json(known)), lambda _: known)
+
+    def _cancel(self, wanted: str) -> int:
         with self._database.writing() as session:
             if self._LOCK_JOBS:
                 session.rows(self._LOCK_JOBS, ids=wanted)
@@ -32,7 +36,12 @@ class Operating:
 
     def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
         """See `Store.revive`."""
-        wanted = as_json(job_id for job_id in ids if is_id(job_id))
+        known = [job_id for job_id in ids if is_id(job_id)]
+        return self._sparing(
+            lambda: self._revive(as_json(known), states), lambda _: known
+        )
+
+    def _revive(self, wanted: str, states: Sequence[JobState]) -> int:
         with self._database.writing() as session:
             if self._LOCK_JOBS:
                 session.rows(self._LOCK_JOBS, ids=wanted)

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, TypeVar
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta
 
-from jobpool.core.job import TIME_MAX_MS, Attempt, Job, Lease, PastAttempt
-from jobpool.errors import StoreRefused
-from jobpool.store.checking import COUNT_MAX, MAX_ATTEMPTS_MAX, MEMORY_MAX_BYTES
-from jobpool.store.methods.session import Row
+from jobpool.core.job import Attempt, Job, Lease, PastAttempt
+from jobpool.store.batching import as_json
+from jobpool.store.integrity import (
+    KIND,
+    Count,
+    MaxAttempts,
+    Memory,
+    Moment,
+    Timeout,
+    Token,
+    can_stand,
+    convert,
+    put_run_right,
+)
+from jobpool.store.methods.session import Row, Session
 from jobpool.store.records import KindRecord, Run
 
 T = TypeVar("T")
-_Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
-
-
-def convert(values: Any, kind: type[T]) -> T:
-    """Return values of a database as a record or records.
-
-    Strictly: without ``builtin_types`` msgspec would take a text for base64 where
-    bytes belong.
-
-    Raises:
-        msgspec.ValidationError: a value has not the type of its field.
-    """
-    return msgspec.convert(values, kind, builtin_types=(bytes,))
+History = dict[int, tuple[PastAttempt, ...]]
+"""Past attempts by job."""
 
 
 class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -38,36 +38,64 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: int
     kind: str
     pool: str
-    attempt: _Count
+    attempt: Count
     payload: bytes
     checkpoint: bytes | None
-    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS_MAX)] | None
-    timeout_s: Annotated[float, Meta(gt=0, le=sys.float_info.max)] | None
-    memory_bytes: Annotated[int, Meta(ge=1, le=MEMORY_MAX_BYTES)] | None
-    failures: _Count
-    crashes: _Count
-    interruptions: _Count
-    recoveries: _Count
-    reset_attempt: _Count
+    max_attempts: MaxAttempts | None
+    timeout_s: Timeout | None
+    memory_bytes: Memory | None
+    failures: Count
+    crashes: Count
+    interruptions: Count
+    recoveries: Count
+    reset_attempt: Count
     expires_at_ms: int | None
-    token: Annotated[int, Meta(ge=0)] | None
-    leased_at_ms: Annotated[int, Meta(ge=0, le=TIME_MAX_MS)] | None
+    token: Token | None
+    leased_at_ms: Moment | None
 
 
-def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[int]]:
-    """Return the rows that can be read, and the ids of those that cannot."""
+def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
+    """Return the rows that can be read, and those that cannot."""
     try:
         return convert(rows, list[LeaseRow]), []
     except msgspec.ValidationError:
         pass  # One of them: find it.
     good: list[LeaseRow] = []
-    bad: list[int] = []
+    bad: list[Row] = []
     for row in rows:
         try:
             good.append(convert(row, LeaseRow))
         except msgspec.ValidationError:
-            bad.append(row[0])
+            bad.append(row)
     return good, bad
+
+
+def has_payload(row: Row) -> bool:
+    """Say whether a row that cannot be read as a lease has a payload that can."""
+    return isinstance(row[LeaseRow.__struct_fields__.index("payload")], bytes)
+
+
+def read_history(
+    session: Session, rows: Sequence[LeaseRow]
+) -> tuple[History, frozenset[int]]:
+    """Return the past attempts by job, and the jobs whose past cannot be read."""
+    # An earlier attempt since the last reset may be stored.
+    resets = [
+        (row.id, row.reset_attempt) for row in rows if row.attempt > row.reset_attempt
+    ]
+    if not resets:
+        return {}, frozenset()
+    found = session.rows("history_of", rows=as_json(resets))
+    history: History = {}
+    spoilt: set[int] = set()
+    for job_id, past in groupby(found, key=itemgetter(0)):
+        try:
+            history[job_id] = convert(
+                [row[1:] for row in past], tuple[PastAttempt, ...]
+            )
+        except msgspec.ValidationError:
+            spoilt.add(job_id)
+    return history, frozenset(spoilt)
 
 
 def make_lease(
@@ -145,45 +173,31 @@ def _readable(value: Any, kind: Any) -> Any:
     return next(iter(kind))
 
 
-def run_from(row: Row, place: str) -> Run:
-    """Return a row of open_runs as a record.
-
-    Raises:
-        StoreRefused: it cannot be read; *place* is named.
-    """
-    values = dict(zip(Run.__struct_fields__, row, strict=True))
-    try:
-        values["pools"] = json.loads(values["pools"])
-        run: Run = convert(values, Run)
-    except (TypeError, ValueError) as error:
-        raise _unreadable(place, "runs") from error
+def run_from(row: Row, now_ms: int) -> Run | None:
+    """Return a row of open_runs as a record, put right; None: it has no id."""
+    found = dict(zip(Run.__struct_fields__, row, strict=True))
+    if not isinstance(found["id"], str):
+        return None
+    fields, _ = put_run_right(found, now_ms)
+    run: Run = convert({**fields, "pools": json.loads(fields["pools"])}, Run)
     return run
 
 
-def kind_from(row: Row, place: str) -> KindRecord:
-    """Return a row of get_kinds as a record.
-
-    Raises:
-        StoreRefused: it cannot be read; *place* is named.
-    """
+def kind_from(row: Row) -> KindRecord | None:
+    """Return a row of get_kinds as a record; None: it cannot be read."""
     values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
-    try:
-        schema = convert(values["schema"], str)
-        kind: KindRecord = convert({**values, "schema": schema.encode()}, KindRecord)
-    except ValueError as error:
-        raise _unreadable(place, "kinds") from error
+    if not can_stand(values, KIND):
+        return None
+    kind: KindRecord = convert(
+        {**values, "schema": values["schema"].encode()}, KindRecord
+    )
     return kind
 
 
 def records(record: type[T], rows: Iterable[Row]) -> list[T]:
-    """Return rows whose columns are a record's fields, in order."""
+    """Return rows whose columns are a record's fields, in order.
+
+    Values that cannot be read are left blank.
+    """
     fields = record.__struct_fields__  # type: ignore[attr-defined]
-    return [convert(dict(zip(fields, row, strict=True)), record) for row in rows]
-
-
-def _unreadable(place: str, table: str) -> StoreRefused:
-    """Return the error for a row that is not as jobpool has written it."""
-    return StoreRefused(
-        f"the store {place}, table {table}, has a row that cannot be read; somebody "
-        "else has written it. Put it right or delete it, or restore a backup"
-    )
+    return [_convert(dict(zip(fields, row, strict=True)), record) for row in rows]

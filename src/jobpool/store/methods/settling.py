@@ -6,7 +6,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from jobpool.core.job import JobState, Progress, Settlement, Start
+import msgspec
+
+from jobpool.core.job import UNFINISHED, JobState, Progress, Settlement, Start
 from jobpool.core.outcome import Charge, Outcome
 from jobpool.store.batching import Blobs, as_json
 from jobpool.store.checking import (
@@ -17,6 +19,8 @@ from jobpool.store.checking import (
     fit_duration_s,
     fit_memory_bytes,
 )
+from jobpool.store.integrity import RowRefused, why
+from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.producing import Producing
 from jobpool.store.methods.session import Database, Session
 from jobpool.store.moment import Moment
@@ -26,7 +30,7 @@ _NULL = b"null"
 _NO_CHARGE = Charge()
 
 
-class Settling(Producing):
+class Settling(Mending, Producing):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: Database
@@ -37,6 +41,35 @@ class Settling(Producing):
         """See `Store.settle`."""
         if not settlements:
             return []
+        while True:
+            try:
+                return self._settle(settlements)
+            except RowRefused:
+                settlements = self._spare(settlements)
+                if not settlements:
+                    raise
+
+    def _spare(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+        """Put the jobs' rows right, so that every end can be written.
+
+        Returns:
+            The settlements, where a spoilt job would be tried again it is set aside;
+            none: no row was spoilt.
+        """
+        ids = {s.id for s in settlements}
+        with self._database.writing() as session:
+            mended = self._set_aside(session, ids, held=True)
+        if not mended:
+            return []
+        spoilt = {job_id: one.wrong for job_id, one in mended.items() if one.decides}
+        return [
+            set_aside(s, spoilt[s.id])
+            if s.id in spoilt and s.state in UNFINISHED
+            else s
+            for s in settlements
+        ]
+
+    def _settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         receipts = [Receipt.STALE] * len(settlements)
         with self._database.writing() as session:
             now = self._database.moment(session)
@@ -135,22 +168,30 @@ class Settling(Producing):
             (*lease, *blobs.add(progress), *blobs.add(checkpoint))
             for lease, (progress, checkpoint) in newest.items()
         ]
-        with self._database.writing() as session:
-            session.run(
-                "record_beats",
-                rows=as_json(rows),
-                blobs=blobs.joined(),
-                now_ms=self._database.now_ms(session),
-            )
+
+        def write() -> None:
+            with self._database.writing() as session:
+                session.run(
+                    "record_beats",
+                    rows=as_json(rows),
+                    blobs=blobs.joined(),
+                    now_ms=self._database.now_ms(session),
+                )
+
+        self._sparing(write, lambda _: {beat.id for beat in beats}, held=True)
 
     def begin_attempts(self, starts: Sequence[Start]) -> None:
         """See `Store.begin_attempts`."""
         if not starts:
             return
-        with self._database.writing() as session:
-            now = self._database.moment(session)
-            rows = [(*start[:3], now.of(start.began_s)) for start in starts]
-            session.run("begin_attempts", rows=as_json(rows))
+
+        def write() -> None:
+            with self._database.writing() as session:
+                now = self._database.moment(session)
+                rows = [(*start[:3], now.of(start.began_s)) for start in starts]
+                session.run("begin_attempts", rows=as_json(rows))
+
+        self._sparing(write, lambda _: {job_id for job_id, *_ in starts}, held=True)
 
 
 def _judge(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
@@ -161,6 +202,14 @@ def _judge(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
         session.run("suspect", ids=as_json(suspects), now_ms=now_ms)
     if cleared:
         session.run("clear_jobs", ids=as_json(cleared))
+
+
+def set_aside(s: Settlement, wrong: Sequence[str]) -> Settlement:
+    """Return the settlement of a job that cannot be tried again: its row was spoilt."""
+    evidence = msgspec.structs.replace(s.evidence, reason=why(wrong))
+    return msgspec.structs.replace(
+        s, state=JobState.DEAD, delay_ms=0, evidence=evidence
+    )
 
 
 def _rounds(settlements: Sequence[Settlement]) -> Iterator[list[int]]:

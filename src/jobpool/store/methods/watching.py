@@ -7,6 +7,7 @@ from typing import Any
 from jobpool.core.job import Attempt, Job
 from jobpool.store.batching import as_json
 from jobpool.store.checking import ID_MAX, clean_text, is_id
+from jobpool.store.integrity import PAUSE, can_stand
 from jobpool.store.methods.rows import attempt_from, job_from, kind_from, records
 from jobpool.store.methods.session import Database, Session
 from jobpool.store.records import (
@@ -33,8 +34,8 @@ class Watching:
     def payload(self, job_id: int) -> bytes | None:
         """See `Store.payload`."""
         with self._database.reading() as session:
-            payload: bytes | None = session.value("get_payload", id=_storable(job_id))
-        return payload
+            payload = session.value("get_payload", id=_storable(job_id))
+        return payload if isinstance(payload, bytes) else None
 
     def attempts(self, job_id: int) -> list[Attempt]:
         """See `Store.attempts`."""
@@ -86,12 +87,18 @@ class Watching:
     def kinds(self) -> list[KindRecord]:
         """See `Store.kinds`."""
         with self._database.reading() as session:
-            return [kind_from(row, session.place) for row in session.rows("get_kinds")]
+            rows = session.rows("get_kinds")
+        return [kind for row in rows if (kind := kind_from(row))]
 
     def paused(self) -> list[tuple[str, str]]:
         """See `Store.paused`."""
         with self._database.reading() as session:
-            return [(what, name) for what, name in session.rows("paused")]
+            rows = session.rows("paused")
+        return [
+            (what, name)
+            for what, name in rows
+            if can_stand({"what": what, "name": name}, PAUSE)
+        ]
 
 
 def _storable(job_id: int) -> int:

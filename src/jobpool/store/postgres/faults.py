@@ -11,6 +11,7 @@ from jobpool.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from jobpool.store.integrity import RowRefused
 
 _Known = tuple[type[StoreError], str]
 _AGAIN = "nothing was changed; try again"
@@ -82,8 +83,8 @@ _STATES: dict[str, _Known] = {
 }
 _CLASSES: dict[str, _Known] = {
     "08": (StoreUnavailable, f"the connection was lost; {_AGAIN}"),
-    "22": (StoreRefused, _VALUE),
-    "23": (StoreRefused, _DATA),
+    "22": (RowRefused, _VALUE),
+    "23": (RowRefused, _DATA),
     "25": (StoreUnavailable, f"the transaction was ended; {_AGAIN}"),
     "28": (StoreRefused, "the login was refused"),
     "40": (StoreUnavailable, f"another transaction was in the way; {_AGAIN}"),

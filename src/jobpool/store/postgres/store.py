@@ -55,6 +55,7 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_JOBS = "lock_jobs"
+    _HOLD_JOBS = "hold_jobs"
     _LOCK_SUSPECTS = "lock_suspects"
 
     def __init__(
@@ -71,6 +72,7 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         self._database = self._server
         self._rings = RateLimit(RINGS_PER_S, RINGS_AT_ONCE)
         self._seen: str | None = None
+        self._noted = []
         self._listening: object = None
         """The connection that listens; another one does not, yet."""
         try:

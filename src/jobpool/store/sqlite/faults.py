@@ -11,6 +11,7 @@ from jobpool.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from jobpool.store.integrity import RowRefused
 
 _DATA = (
     "a value violates the table's own rules; somebody else has written there. Find it "
@@ -62,8 +63,8 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
         StoreUnavailable,
         "this user may not access it; give it read and write permission",
     ),
-    sqlite3.SQLITE_CONSTRAINT: (StoreRefused, _DATA),
-    sqlite3.SQLITE_MISMATCH: (StoreRefused, _DATA),
+    sqlite3.SQLITE_CONSTRAINT: (RowRefused, _DATA),
+    sqlite3.SQLITE_MISMATCH: (RowRefused, _DATA),
     sqlite3.SQLITE_TOOBIG: (StoreRefused, _RANGE),
     sqlite3.SQLITE_NOTADB: (
         StoreRefused,

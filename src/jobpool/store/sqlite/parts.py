@@ -34,7 +34,8 @@ def store_part(session: Session, settlement: Settlement) -> bool:
     if not has_result(settlement):
         return False
     result, token = settlement.result or b"", settlement.token
-    place = session.value("draft_parts", token=token) or 0
+    place = session.value("draft_parts", token=token)
+    place = max(0, place) if isinstance(place, int) else 0
     if place >= _parts_ahead(result) or session.value("encoding") != "UTF-8":
         return False
     part = result[place * PART_BYTES : (place + 1) * PART_BYTES]

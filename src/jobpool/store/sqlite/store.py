@@ -59,6 +59,7 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         self._bell = Bell(run_directory(path))
         self._database = self._file = Database(path, clock)
         self._seen: int | None = None
+        self._noted = []
         try:
             self._file.start(create=create)
         except BaseException:

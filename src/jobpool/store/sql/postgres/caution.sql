@@ -50,7 +50,7 @@ SELECT
           ),
           0
         )
-      THEN r.died_with_jobs
+      THEN least(r.died_with_jobs, 2147483647)
       ELSE 0
     END
     + (
@@ -67,7 +67,8 @@ WHERE dead.id = %(run_id)s
   )
   AND (
     %(with_host)s::int = 1
-    OR 2 * r.heartbeat_at_ms <= dead.heartbeat_at_ms + dead.lease_until_ms
+    OR 2 * r.heartbeat_at_ms::numeric
+      <= dead.heartbeat_at_ms::numeric + dead.lease_until_ms
   )
 
 -- name: suspect
@@ -145,7 +146,8 @@ SELECT EXISTS (
   WHERE j.state || '' = 'leased'
     AND holder.id <> own.id AND holder.boot_id = own.boot_id
     AND coalesce(
-      j.started_at_ms + %(longest_ms)s::bigint, j.leased_at_ms + %(begins_ms)s::bigint
+      j.started_at_ms + %(longest_ms)s::numeric,
+      j.leased_at_ms + %(begins_ms)s::numeric
     ) > %(now_ms)s::bigint
 )
 
@@ -227,11 +229,3 @@ SET
 -- name: drop_breaker
 -- The kind is well.
 DELETE FROM jobpool.breakers WHERE kind = %(kind)s
-
--- name: breakers
--- Kinds that crash in a row.
-SELECT
-  kind, state, crashes, last_job,
-  greatest(0, next_at_ms - %(now_ms)s::bigint), changed_at_ms
-FROM jobpool.breakers
-ORDER BY kind

@@ -123,7 +123,7 @@ SET
   END
 FROM moment
 WHERE r.id = moment.id
-RETURNING moment.lease_until_ms > moment.now_ms
+RETURNING coalesce(moment.lease_until_ms > moment.now_ms, false)
 
 -- name: count_leases
 -- What a run holds.

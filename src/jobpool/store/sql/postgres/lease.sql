@@ -152,20 +152,6 @@ CROSS JOIN LATERAL (
 WHERE j.ctid = found.place
 RETURNING j.id, j.token
 
--- name: bury_unreadable
--- A row that cannot be read would stop every later lease.
-UPDATE jobpool.jobs
-SET
-  state = 'dead',
-  token = NULL,
-  supervisor = NULL,
-  leased_at_ms = NULL,
-  cancel_requested = false,
-  finished_at_ms = %(now_ms)s,
-  reason = %(reason)s
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
-  AND state IN ('runnable', 'leased')
-
 -- name: next_due
 -- When the first pending job falls due.
 SELECT min(run_at_ms) FROM jobpool.jobs WHERE state = 'pending'

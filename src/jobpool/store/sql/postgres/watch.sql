@@ -108,7 +108,7 @@ ORDER BY kind, pool
 -- name: get_waiting
 -- The view by the store's clock, in order.
 SELECT
-  pool, kind, jobs, greatest(0, %(now_ms)s - oldest_run_at_ms)::double precision / 1000, known, paused
+  pool, kind, jobs, greatest(0, %(now_ms)s - oldest_run_at_ms::double precision) / 1000, known, paused
 FROM jobpool.oldest_runnable
 ORDER BY pool, kind
 

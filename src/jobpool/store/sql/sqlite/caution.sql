@@ -48,7 +48,7 @@ SELECT
           ),
           0
         )
-      THEN r.died_with_jobs
+      THEN min(r.died_with_jobs, 2147483647)
       ELSE 0
     END
     + (
@@ -210,9 +210,3 @@ VALUES (:kind, :state, :crashes, :last_job, :now_ms + :wait_ms, :now_ms)
 -- name: drop_breaker
 -- The kind is well.
 DELETE FROM jobpool_breakers WHERE kind = :kind
-
--- name: breakers
--- Kinds that crash in a row.
-SELECT kind, state, crashes, last_job, max(0, next_at_ms - :now_ms), changed_at_ms
-FROM jobpool_breakers
-ORDER BY kind

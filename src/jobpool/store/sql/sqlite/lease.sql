@@ -115,20 +115,6 @@ FROM (
 ) AS granted
 WHERE jobpool_jobs.id = granted.id AND +jobpool_jobs.state = 'runnable'
 
--- name: bury_unreadable
--- A row that cannot be read would stop every later lease.
-UPDATE jobpool_jobs
-SET
-  state = 'dead',
-  token = NULL,
-  supervisor = NULL,
-  leased_at_ms = NULL,
-  cancel_requested = 0,
-  finished_at_ms = :now_ms,
-  reason = :reason
-WHERE id IN (SELECT value FROM json_each(:ids))
-  AND +state IN ('runnable', 'leased')
-
 -- name: next_due
 -- When the first pending job falls due.
 SELECT min(run_at_ms) FROM jobpool_jobs WHERE state = 'pending'

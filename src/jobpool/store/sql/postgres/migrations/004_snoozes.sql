@@ -93,3 +93,15 @@ SELECT
     WHERE n.job_id = j.id AND n.token = j.token
   ) AS rss_bytes
 FROM jobpool.jobs AS j;
+
+-- As before; a moment that a hand has written may be any number.
+CREATE OR REPLACE VIEW jobpool.stats AS
+SELECT
+  pool,
+  kind,
+  state,
+  count(*) AS jobs,
+  avg((started_at_ms::double precision - run_at_ms) / 1000) AS mean_wait_s,
+  avg(duration_s) AS mean_run_s
+FROM jobpool.jobs
+GROUP BY pool, kind, state;

@@ -1,0 +1,103 @@
+"""Rows of jobs: whatever stands there, what is made of it can stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobpool.core.job import FINISHED, JobState
+from jobpool.core.outcome import Outcome
+from jobpool.store.integrity import JOB, KIND, Sound, can_stand, put_right
+from jobpool.store.methods.rows import LeaseRow
+
+NOW_MS = 1_800_000_000_000
+SOUND = Sound(tuple(JOB))
+HONEST: dict[str, Any] = {
+    **dict.fromkeys(JOB),
+    **dict.fromkeys(("attempt", "reset_attempt", "failures", "crashes"), 0),
+    **dict.fromkeys(("interruptions", "recoveries", "snoozes", "priority"), 0),
+    "id": 7,
+    "kind": "shop.thumbnail",
+    "pool": "cpu",
+    "state": "runnable",
+    "created_at_ms": NOW_MS,
+    "run_at_ms": NOW_MS,
+    "cancel_requested": 0,
+}
+ANYTHING = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=9),
+    st.binary(max_size=9),
+    st.sampled_from([*JobState]),
+    st.sampled_from([*Outcome]),
+    st.just(NOW_MS),
+)
+
+
+def is_sound(fields: dict[str, Any]) -> bool:
+    """Say whether a row can stand."""
+    return not SOUND.unsound([tuple(fields[name] for name in JOB)])
+
+
+def test_an_honest_row_is_left_alone() -> None:
+    """No field of it is touched."""
+    assert is_sound(HONEST)
+    mended = put_right(HONEST, NOW_MS)
+    assert (mended.wrong, mended.fields) == ([], HONEST)
+
+
+@given(st.dictionaries(st.sampled_from([*JOB]), ANYTHING), st.booleans())
+def test_what_was_put_right_can_stand(spoilt: dict[str, Any], held: bool) -> None:
+    """However many of its fields could not; and what was right stays as it is."""
+    found = HONEST | spoilt | {"id": 7}
+    mended = put_right(found, NOW_MS, held=held)
+    assert is_sound(mended.fields)
+    assert bool(mended.wrong) is not is_sound(found)
+    if mended.is_set_aside:
+        assert mended.fields["state"] is JobState.DEAD
+        assert all(name in mended.fields["reason"] for name in mended.wrong)
+    again = put_right(mended.fields, NOW_MS)
+    assert again.wrong == []
+
+
+@given(st.sampled_from([*JOB]), ANYTHING)
+def test_a_job_that_has_ended_stays_as_it_ended(name: str, value: object) -> None:
+    """Its success is not forgotten for a figure; only without a state it is dead."""
+    ended = HONEST | {"state": "succeeded", "outcome": "succeeded", "attempt": 1}
+    ended |= {"finished_at_ms": NOW_MS}
+    mended = put_right(ended | {name: value, "id": 7}, NOW_MS)
+    if name != "state":
+        assert mended.fields["state"] == JobState.SUCCEEDED
+    if mended.wrong == ["state"]:
+        assert mended.fields["state"] in FINISHED
+
+
+def test_a_lease_asks_for_nothing_that_a_sound_row_has_not() -> None:
+    """Else a row would be refused at each lease, and never found spoilt."""
+    fields = {**LeaseRow.__annotations__}
+    del fields["payload"]
+    assert fields.keys() <= JOB.keys()
+    hints = {field.name: field.type for field in msgspec.structs.fields(LeaseRow)}
+    assert all(hints[name] == JOB[name] for name in fields)
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_readable"),
+    [
+        ('{"type": "object"}', True),
+        ("", False),
+        ("[1]", False),
+        ('{"a":' * 100_000, False),
+        ("text", False),
+    ],
+    ids=["object", "empty", "array", "deep", "text"],
+)
+def test_a_kind_is_published_with_a_schema(schema: str, is_readable: bool) -> None:
+    """What is none would stop whoever checks arguments by it."""
+    assert can_stand({"schema": schema}, KIND) is is_readable
