@@ -28,6 +28,12 @@ import pathlib, time
 pathlib.Path(__file__).with_name("loading").touch()
 time.sleep(600)
 """
+WAITS_AT_GATE = """
+import pathlib, time
+pathlib.Path(__file__).with_name("loading").touch()
+while not pathlib.Path(__file__).with_name("go").exists():
+    time.sleep(0.005)
+"""
 DRAIN_S = 1.0
 END_S = DRAIN_S + 2.0
 BUSY_MACHINE_S = 2.0
@@ -106,3 +112,20 @@ def test_no_descriptor_keeps_nobody(site):
     site.open_gate("never")
     site.start("cpu=2")
     assert site.finish(job).state == "succeeded"
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_a_zygote_that_is_killed_while_it_loads_is_started_again(site, preload):
+    """Somebody's SIGKILL is no fault of the application's."""
+    app = (site.folder / "jobs.py").read_text()
+    (site.folder / "jobs.py").write_text(WAITS_AT_GATE + app)
+    config = f"[pools.cpu]\npreload = {str(preload).lower()}\n"
+    (site.folder / "jobpool.toml").write_text(config)
+    supervisor = site.launch("--pools", "cpu=2", "--log-format", "json")
+    wait_until((site.folder / "loading").exists, PATIENCE_S, "the import")
+    (zygote,) = site.zygotes(supervisor)
+    os.kill(zygote, signal.SIGKILL)
+    assert "was killed" in supervisor.wait_event("zygote_failed")["reason"]
+    site.open_gate("go")
+    supervisor.wait_ready()
+    assert supervisor.stop() == 0

@@ -210,6 +210,22 @@ def test_a_result_waits_for_room_on_a_full_disk(small_disk, log_is_elsewhere):
         assert supervisor.stop() == 0
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_disk_that_is_full_at_the_start_is_waited_for(small_disk, is_new):
+    """With a store that is there, and with one that is still to be made."""
+    with Site(small_disk, APP, config=CONFIG, logs=small_disk.parent) as site:
+        if not is_new:
+            site.add("work")
+        fill(small_disk)
+        supervisor = site.launch("--pools", "cpu=1", "--log-format", "json")
+        assert "room" in supervisor.wait_event("store_trouble")["error"]
+        (small_disk / "ballast").unlink()
+        supervisor.wait_ready()
+        assert supervisor.wait_event("store_back")
+        assert site.finish(site.add("work")).state == "succeeded"
+        assert supervisor.stop() == 0
+
+
 def test_a_deleted_store_is_an_alarm_and_no_loop(site):
     """Its jobs are gone with it; nothing is started again and again."""
     supervisor = site.start("cpu=1")

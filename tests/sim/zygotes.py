@@ -94,7 +94,7 @@ class SimZygotes:
             self.world.sometimes["a zygote was lost"] += 1
             for slot in sorted(self.forking.pop(pool, set())):
                 self.on_fork_failed(slot, "its zygote is gone")
-            self._reactor.feed(m.ZygoteLost(pool, message))
+            self._reactor.feed(m.ZygoteLost(pool, message, killed=True))
 
         self._kernel.after(0.001, lambda: self._reactor.call(lost))
 

@@ -14,6 +14,7 @@ from jobpool.core.outcome import Outcome
 from jobpool.errors import AppError, ConfigError
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import messages as m
+from jobpool.supervisor.loading import KILLED_MAX, RETRY_LAST_S
 from jobpool.supervisor.reloading import reload_problem
 from world import MIB, World, pool
 
@@ -268,3 +269,17 @@ def test_what_a_reload_may_change(
     problem = reload_problem(old, msgspec.structs.replace(old, **changed))
     assert (problem is None) == (words is None)
     assert words is None or words in (problem or "")
+
+
+def test_a_zygote_that_is_killed_during_the_start_is_started_again() -> None:
+    """That says nothing about the application; but it is not tried for ever."""
+    world = World()
+    world.took(m.StartZygote)
+    for _ in range(KILLED_MAX):
+        world.step(m.ZygoteLost("cpu", "it was killed", killed=True))
+        assert world.finish is None
+        world.wait(RETRY_LAST_S)
+        assert len(world.took(m.StartZygote)) == 1
+    world.step(m.ZygoteLost("cpu", "it was killed", killed=True))
+    assert world.finish is not None
+    assert isinstance(world.finish.error, AppError)

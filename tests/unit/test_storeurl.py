@@ -113,3 +113,19 @@ def test_the_files_of_a_store():
     names = ("/b/a.db", "/b/a.db-wal", "/b/a.db-shm", "/b/a.db-journal")
     assert files_of("sqlite:////b/a.db") == names
     assert files_of("postgresql://h/d") == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("sqlite:///x\udcff.db", "/srv"),
+        ("x\udcff", "/srv"),
+        ("sqlite:///jobpool.db", "/srv/\udce4"),
+        ("postgresql://me:secret@h\udcff/db", "/srv"),
+    ],
+)
+def test_what_is_no_utf8_is_refused(url: str, base: str) -> None:
+    """A supervisor could not tell it to a child: everybody says so at once."""
+    with pytest.raises(ConfigError, match=r"\\udc.*no UTF-8.*rename") as refused:
+        absolute_store(url, base)
+    assert "secret" not in str(refused.value)

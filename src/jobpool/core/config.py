@@ -28,6 +28,7 @@ from jobpool.core.sources import (
 )
 from jobpool.core.storeurl import (
     base_directory,
+    refuse_other_bytes,
     refuse_other_store,
     store_of,
     without_password,
@@ -120,6 +121,8 @@ def configure(
     for key, value in _retention(sources).items():
         values[f"retention.{key}"] = value
     _refuse_short_lease(values)
+    refuse_other_bytes("app", values["app"].value)
+    refuse_other_bytes("the launch directory", sources.directory)
     rest = {field_of(st.Settings, key): values[key].value for key in _PLAIN}
     settings = st.Settings(
         store=values["store"].value,

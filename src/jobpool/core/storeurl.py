@@ -79,11 +79,12 @@ def absolute_store(url: str, base: str) -> str:
     """Hang a relative SQLite path on *base*; a bare path means SQLite too.
 
     Raises:
-        ConfigError: the URL names no file.
+        ConfigError: the URL names no file, or is no UTF-8.
     """
     if ":" not in url:
         url = f"{_SQLITE}{url}"
     if not url.startswith("sqlite:"):
+        refuse_other_bytes("store", url)
         return url
     path = url.removeprefix(_SQLITE)
     if not url.startswith(_SQLITE) or not path or path.endswith("/"):
@@ -91,7 +92,29 @@ def absolute_store(url: str, base: str) -> str:
             f"store {url[:80]!r} names no file; expected sqlite:///relative.db or "
             "sqlite:////absolute/path.db"
         )
-    return f"{_SQLITE}{posixpath.normpath(posixpath.join(base, path))}"
+    path = posixpath.normpath(posixpath.join(base, path))
+    refuse_other_bytes("store", path)
+    return f"{_SQLITE}{path}"
+
+
+def refuse_other_bytes(what: str, text: str) -> None:
+    """Refuse a word of the command line, or a path, that is no UTF-8.
+
+    Args:
+        what: it is, for the message.
+        text: the word; Python keeps bytes that it cannot decode as lone surrogates.
+
+    Raises:
+        ConfigError: it is none, and could not be sent to a child.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{what} {without_password(text)[:200]!r} has bytes that are no UTF-8; "
+            "write it in UTF-8, or rename the file or directory (a link with a plain "
+            "name does as well)"
+        ) from None
 
 
 def files_of(url: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ process opened and closed the lock file once more: `held_runs` tells it not to.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -27,7 +28,7 @@ from typing import Self
 
 import msgspec
 
-from jobpool.errors import ConfigError, JobpoolBug
+from jobpool.errors import ConfigError, JobpoolBug, StoreFull
 from jobpool.sandbox.procfs import boot_id, pid_namespace, process_start_time
 from jobpool.sandbox.removal import remove_tree
 
@@ -37,6 +38,7 @@ _TMP_RANDOM_BYTES = 4
 """Few: names of sockets below it may have 107 bytes."""
 _TMP_VARIABLES = ("TMPDIR", "TEMP", "TMP")
 _TMP_PLACES = (Path("/tmp"), Path("/var/tmp"), Path("/usr/tmp"))  # noqa: S108 - Python's
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RECORD = struct.Struct("<qQ")
 _MARK = "mark.{}"
 _held: set[tuple[int, str]] = set()
@@ -109,6 +111,7 @@ class RunDirectory:
             run_id: the run; must be new.
 
         Raises:
+            StoreFull: there is no room for it; nothing is left there.
             ConfigError: the place cannot be used; nothing is left there.
         """
         path = Path(root, run_id)
@@ -122,6 +125,11 @@ class RunDirectory:
                 _unmake(path)
                 raise
         except OSError as exc:
+            if exc.errno in _NO_ROOM:
+                raise StoreFull(
+                    f"there is no room for the run directory {path}, or in the "
+                    f"temporary directory {_tmp_place()} ({exc.strerror}); make room"
+                ) from exc
             raise ConfigError(
                 f"cannot make the run directory {path}: {exc.strerror}; jobpool needs "
                 "to write beside its database and in the temporary directory"

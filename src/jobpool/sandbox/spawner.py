@@ -58,6 +58,7 @@ from jobpool.sandbox.zygote import zygote_main
 RUN_VARIABLE = "JOBPOOL_RUN"
 """Names the run in the environment of all its processes."""
 IN_FLIGHT_MAX = 16
+ENDING_MS = 100
 _RECEIVE_BYTES = 256 * 1024
 
 
@@ -96,6 +97,7 @@ class Zygote:
         self._decoder = Decoder(FromZygote)
         self._waiting: deque[tuple[Fork, list[int]]] = deque()
         self._in_flight = 0
+        self._is_ours_to_kill = False
         # Before multiprocess's own exit handler, which would wait for the zygote.
         atexit.register(self.close)
 
@@ -192,6 +194,7 @@ class Zygote:
         except OSError:
             return None
         except FrameError:
+            self._is_ours_to_kill = True
             self.kill()
             return None
         if not data:
@@ -201,6 +204,14 @@ class Zygote:
                 self._in_flight -= 1
         self._ask_more()
         return messages
+
+    def was_killed(self) -> bool:
+        """Say whether somebody else has killed it, once `receive` said that it is gone.
+
+        Its socket ends a moment before its process does: that is waited for.
+        """
+        self._end.poll(ENDING_MS)
+        return self.exit_status() == -signal.SIGKILL and not self._is_ours_to_kill
 
     def exit_status(self) -> int | None:
         """Return its exit code, negative for a signal; None while it runs."""

@@ -1,10 +1,10 @@
 """A store that cannot be reached at the start is waited for: both may just have booted.
 
-It is opened in the store thread, while the supervisor's own hears signals.
-
 A host whose supervisor comes up before its database, or before the network, would else
-depend on whoever starts it again. What waiting cannot mend (a wrong password, a schema
-of tomorrow) ends the start at once; a minute without an answer ends it as well.
+depend on whoever starts it again; and so would one whose disk is full for a while. What
+waiting cannot mend (a wrong password, a schema of tomorrow) ends the start at once; a
+minute without an answer ends it as well. The store thread waits, while the supervisor's
+own hears signals.
 """
 
 from __future__ import annotations

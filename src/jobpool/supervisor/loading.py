@@ -1,10 +1,10 @@
 """The application in the zygotes: loaded, lost, loaded anew.
 
 Theory of operation. Before anything ran, an application that does not load ends the
-start. Later, a lost zygote is started again, ever more rarely, while its children
-work on. A reload starts a second zygote beside each pool's first; when it has
-loaded, the pool's children are replaced one by one as they fall idle, and when it
-cannot load, everything stays as it was.
+start, but not somebody's SIGKILL. Later, a lost zygote is started again, ever more
+rarely, while its children work on. A reload starts a second zygote beside each pool's
+first; when it has loaded, the pool's children are replaced one by one as they fall
+idle, and when it cannot load, everything stays as it was.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from jobpool.supervisor.slot import SlotState
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 30.0
+KILLED_MAX = 5
+"""A start whose zygotes are killed more often, in a row, is given up as well."""
 
 
 class Loading:
@@ -93,7 +95,7 @@ class Loading:
             self._not_reloaded(pool, error)
             return
         pool.zygote_up = False
-        self._refused(pool, error)
+        self._refused(pool, error, killed=event.killed)
 
     def reload(self, event: m.Reload) -> None:
         """Load the application anew, under new settings."""
@@ -131,12 +133,15 @@ class Loading:
         if size != pool.size:
             self._sizing.resize(pool, size, "the settings were reloaded")
 
-    def _refused(self, pool: Pool, error: JobpoolError) -> None:
-        """End before anything ran; later on, keep trying."""
+    def _refused(
+        self, pool: Pool, error: JobpoolError, *, killed: bool = False
+    ) -> None:
+        """End before anything ran, if it is the application's fault; else try again."""
         desk = self._desk
         if desk.ending:
             return
-        if not self._complete:
+        is_bad_luck = killed and pool.zygote_failures < KILLED_MAX
+        if not self._complete and not is_bad_luck:
             desk.ending = True
             desk.out.append(m.Finish(error=error))
             return

@@ -42,6 +42,8 @@ class ZygoteLost(msgspec.Struct, frozen=True):
     traceback: str = ""
     reloading: bool = False
     """It was to take over from a zygote that is still there."""
+    killed: bool = False
+    """By SIGKILL, and not by us: it says nothing about the application."""
 
 
 class Reload(msgspec.Struct, frozen=True):

@@ -6,19 +6,40 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobpool.core import events as ev
+from jobpool.core.cgroups import Controls
 from jobpool.core.job import Evidence, JobState, Lease, Settlement
 from jobpool.core.limits import Effective
 from jobpool.core.outcome import Outcome
 from jobpool.core.ownframe import own_frame
 from jobpool.core.printable import message_line
 from jobpool.core.quantity import show_duration
+from jobpool.core.settings import Settings
+from jobpool.core.storeurl import without_password
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import signal_name
+from jobpool.store.records import Run
 from jobpool.supervisor.messages import ChildExited
 from jobpool.supervisor.slot import Assigned
 
 OUTPUT_LINES_MAX = 200
 """Of one attempt's output, so many lines are logged; the rest is counted."""
+
+
+def supervisor_ready(
+    at_ms: int, run: Run, settings: Settings, controls: Controls
+) -> ev.Event:
+    """Every zygote is up."""
+    return ev.SupervisorReady(
+        at_ms=at_ms,
+        pid=run.pid,
+        run_id=run.id,
+        pools=run.pools,
+        store=without_password(settings.store),
+        app=settings.app,
+        version=run.version,
+        cgroup=controls.in_force,
+        cgroup_missing=dict(controls.missing),
+    )
 
 
 def attempt_succeeded(

@@ -28,7 +28,6 @@ from pathlib import Path
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.settings import Settings
-from jobpool.core.storeurl import without_password
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError
 from jobpool.sandbox.fence import Fence
@@ -40,6 +39,7 @@ from jobpool.store.base import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import notices
 from jobpool.supervisor.awaiting import await_opened, open_patiently
 from jobpool.supervisor.children import Children
 from jobpool.supervisor.entry import Entry, until_taken
@@ -155,7 +155,9 @@ class _Supervisor:
             tells_successes=observer.hears(ev.JobSucceeded),
         )
         self._store = StoreThread(
-            lambda: open_patiently(self._open, observer, clock, wait=self._store.rest),
+            lambda: open_patiently(
+                self._open_with_directory, observer, clock, wait=self._store.rest
+            ),
             self._own.id,
             self._reactor.post,
             clock,
@@ -194,9 +196,8 @@ class _Supervisor:
             if self._store.error is not None:
                 raise self._store.error
             self._make_keepers()
-            root = self._store.run_root
             with (
-                RunDirectory.create(root, self._own.id) as directory,
+                self._directory as directory,
                 self._isolation.entered(directory) as group,
             ):
                 return self._run_in(directory, group)
@@ -288,6 +289,16 @@ class _Supervisor:
             patience_s=patience_s,
         )
 
+    def _open_with_directory(self) -> Store:
+        """Open it, and make the run directory: where it belongs, the store says."""
+        store = self._open()
+        try:
+            self._directory = RunDirectory.create(store.run_root, self._own.id)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
     def _open_for_pulse(self) -> Store:
         """Open it so that a renewal without an answer leaves time for others."""
         return self._open(max(1.0, self._settings.lease_ttl_s / PULSE_TRIES))
@@ -322,16 +333,8 @@ class _Supervisor:
                 self._observer.observe(event)
 
     def _ready(self) -> ev.Event:
-        return ev.SupervisorReady(
-            at_ms=self._clock.utc_ms(),
-            pid=self._own.pid,
-            run_id=self._own.id,
-            pools=self._own.pools,
-            store=without_password(self._settings.store),
-            app=self._settings.app,
-            version=self._own.version,
-            cgroup=self._isolation.controls.in_force,
-            cgroup_missing=dict(self._isolation.controls.missing),
+        return notices.supervisor_ready(
+            self._clock.utc_ms(), self._own, self._settings, self._isolation.controls
         )
 
     def _leave(self, finish: m.Finish) -> None:

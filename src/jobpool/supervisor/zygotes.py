@@ -104,7 +104,10 @@ class Zygotes:
         except OSError as exc:
             reloading = pool in self._serving
             why = f"its zygote could not be started: {exc}"
-            self._reactor.feed(m.ZygoteLost(pool, why, reloading=reloading))
+            killed = isinstance(exc, ConnectionError)  # before it had heard everything
+            self._reactor.feed(
+                m.ZygoteLost(pool, why, reloading=reloading, killed=killed)
+            )
             return
         self.oldest_start_time = self.oldest_start_time or zygote.start_time
         now_s = self._reactor.now_s()
@@ -262,6 +265,7 @@ class Zygotes:
 
     def _lost(self, kept: _Kept) -> None:
         """A zygote is gone; its children live on, as our own."""
+        killed = kept.why is None and kept.zygote.was_killed()
         for slot in sorted(kept.forking):
             self.on_fork_failed(slot, "its zygote is gone")
         kept.forking.clear()
@@ -277,10 +281,16 @@ class Zygotes:
             del self._serving[kept.pool]
         else:
             return  # a reload that was overtaken by another
-        by_itself = (f"the zygote of pool {kept.pool} ended by itself", "")
-        message, traceback = kept.why or by_itself
+        how = (
+            "was killed, by somebody or for want of memory"
+            if killed
+            else "ended by itself"
+        )
+        message, traceback = kept.why or (f"the zygote of pool {kept.pool} {how}", "")
         self._reactor.feed(
-            m.ZygoteLost(kept.pool, message, traceback, reloading=reloading)
+            m.ZygoteLost(
+                kept.pool, message, traceback, reloading=reloading, killed=killed
+            )
         )
 
     # -- small parts -------------------------------------------------------------------

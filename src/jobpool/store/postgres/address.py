@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from jobpool.core.storeurl import without_password
+from jobpool.core.storeurl import refuse_other_bytes, without_password
 from jobpool.errors import ConfigError
 
 DEFAULT_SCHEMA = "jobpool"
@@ -40,6 +40,7 @@ def read_address(url: str) -> Address:
     Raises:
         ConfigError: it is not such a URL; nothing was opened.
     """
+    refuse_other_bytes("store", url)
     shown = without_password(url)
     if "\0" in url:
         raise ConfigError(f"store: {shown!r} holds a NUL; write the URL without it")
