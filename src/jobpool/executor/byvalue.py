@@ -12,10 +12,11 @@ import importlib
 import io
 import pickle
 import sys
+from collections.abc import Callable
 from enum import EnumMeta
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import dill
 from dill import _dill
@@ -28,6 +29,28 @@ from jobpool.executor.strays import stray_file
 PROTOCOL = 5
 _LOCAL = "<locals>"
 _NAMED_APART = ("__doc__", "__kwdefaults__", "__annotations__")
+
+
+class Parcel:
+    """A callable that is pickled once for many calls; unpickled, it is itself.
+
+    Args:
+        function: what is in it.
+        reduction: how it is unpickled.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], reduction: tuple[Any, ...]
+    ) -> None:
+        self.function = function
+        self._reduction = reduction
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduction
+
+    def __call__(self, *_args: Any) -> NoReturn:
+        """Refuse: this is only the wrapping."""
+        raise TypeError("a parcel is opened by unpickling it")
 
 
 class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
@@ -74,7 +97,10 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
             ):
                 self._save_enum(obj)
                 return
-        elif type(obj) is ModuleType and _has_name(obj):
+        elif type(obj) is Parcel:
+            self.save(obj.function)  # what comes with it may be of its classes
+            return
+        elif type(obj) is ModuleType and has_name(obj):
             self._save_module(obj)
             return
         elif id(obj) not in self.memo and (reduced := reduction_of(obj, self._loan)):
@@ -171,12 +197,12 @@ def globals_of(function: FunctionType) -> dict[str, Any]:
     """Return by name what a function's code refers to of its globals."""
     known = function.__globals__
     return {
-        name: known[name] for name in _global_names(function.__code__) if name in known
+        name: known[name] for name in global_names(function.__code__) if name in known
     }
 
 
 @lru_cache(maxsize=1024)
-def _global_names(code: CodeType) -> tuple[str, ...]:
+def global_names(code: CodeType) -> tuple[str, ...]:
     """Return the names that a code, or one inside it, may look up in its globals."""
     names = {
         str(line.argval)
@@ -186,11 +212,11 @@ def _global_names(code: CodeType) -> tuple[str, ...]:
     }
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            names.update(_global_names(inner))
+            names.update(global_names(inner))
     return tuple(sorted(names))
 
 
-def _has_name(module: ModuleType) -> bool:
+def has_name(module: ModuleType) -> bool:
     """Say whether another process can import a module; ``__main__`` is our own."""
     name = module.__name__
     return name != "__main__" and sys.modules.get(name) is module

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobpool.executor import exchange
+from jobpool.executor.byvalue import Parcel
 from jobpool.executor.courier import Courier
 from jobpool.executor.frames import Setup
 from jobpool.executor.future import Call, Limits
 from jobpool.executor.lending import FAMILIES, Lender, Loan
-from jobpool.executor.pickling import dumps
+from jobpool.executor.parcels import Parcels
+from jobpool.executor.pickling import dumps, loads
 from jobpool.executor.start import start_host
 from jobpool.sandbox.procfs import process_start_time
 from jobpool.sandbox.removal import remove_tree
@@ -49,6 +51,7 @@ class Engine:
         self._courier: Courier | None = None
         self._directories: tuple[str, ...] = ()
         self._is_shut = False
+        self._parcels = Parcels(dumps, loads)
 
     def submit(
         self,
@@ -68,7 +71,8 @@ class Engine:
         try:
             loan = Loan(self._lender)
             try:
-                data = dumps((function, arguments, keywords), loan=loan)
+                sent = self._parcels.of(function)
+                data = dumps((sent, arguments, keywords), loan=loan)
                 call.data = exchange.wrap(data, self._directories)
             except BaseException:
                 loan.end()
@@ -155,6 +159,8 @@ def _number_of(function: Callable[..., object]) -> int:
 
     A lambda in a loop, or a bound method, is another object each time.
     """
+    if type(function) is Parcel:
+        function = function.function
     function = getattr(function, "__func__", function)
     return id(getattr(function, "__code__", function))
 

@@ -18,11 +18,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import reduce
 from types import FunctionType, TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
-import dill
-
-from jobpool.executor.byvalue import PROTOCOL, ByValuePickler
+from jobpool.executor.byvalue import PROTOCOL, ByValuePickler, Parcel
 from jobpool.executor.lending import Loan
 from jobpool.executor.sharing import CONNECTIONS
 from jobpool.executor.strays import import_file, stray_file
@@ -71,8 +69,11 @@ class _Quick(pickle.Pickler):
         return NotImplemented
 
 
-class _Unpickler(dill.Unpickler):  # type: ignore[misc] # dill has no types
-    """Dill's unpickler, in the process whose ``__main__`` classes are named."""
+class _Unpickler(pickle.Unpickler):
+    """Reads dill's pickles, where the ``__main__`` is whose classes are named.
+
+    Dill's own is slow, and finds nothing more in what a `ByValuePickler` writes.
+    """
 
     def persistent_load(self, pid: str) -> Any:
         """Find a class of ``__main__`` by its qualified name."""
@@ -154,27 +155,13 @@ def _is_ours_to_pass_on(exc: BaseException) -> bool:
     return package in _PICKLERS
 
 
-class Parcel:
-    """A callable that is pickled once for many calls; unpickled, it is itself."""
-
-    def __init__(self, pickled: bytes) -> None:
-        self._pickled = pickled
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return loads, (self._pickled,)
-
-    def __call__(self, *_args: Any) -> NoReturn:
-        """Refuse: this is only the wrapping."""
-        raise TypeError("a parcel is opened by unpickling it")
-
-
 def packed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a stand-in for a function that many calls will bring along.
 
     One that cannot be pickled comes back as it is: each call says so itself.
     """
     try:
-        return Parcel(dumps(function))
+        return Parcel(function, (loads, (dumps(function),)))
     except pickle.PicklingError:
         return function
 

@@ -45,6 +45,10 @@ def fibonacci(n):
     return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
 
 
+def is_node(value):
+    return type(value) is Node
+
+
 def fail():
     raise Failure("on purpose")
 
@@ -63,6 +67,8 @@ def check():
             == "RED!"
         )
         assert list(executor.map(lambda x: x * OFFSET, range(3))) == [0, 7, 14]
+        assert list(executor.map(is_node, [Node(1), 1])) == [True, False]
+        assert list(executor.map(is_node, [Node(1), 1], chunksize=2)) == [True, False]
         error = executor.submit(fail).exception()
         assert type(error) is Failure
         assert "Failure: on purpose" in str(error.__cause__)
