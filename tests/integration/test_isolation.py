@@ -78,6 +78,39 @@ def test_calls_that_are_no_jobs_business_are_denied(rig, way, error):
     assert tried(rig, child_of(rig), way) == error
 
 
+@needs(Feature.FILTERS)
+@pytest.mark.parametrize(
+    "way",
+    [
+        "idle",
+        "param",
+        "attr",
+        "nice",
+        "nice group",
+        "nice user",
+        "disk",
+        "disk user",
+        "high bits",
+    ],
+)
+def test_nobody_elses_share_of_the_machine_is_taken(rig, stranger, way):
+    """Of the processor and of the disk: not the supervisor's, nor the next job's."""
+    child, other = child_of(rig), child_of(rig)
+    for target in (os.getpid(), stranger, other.pid):
+        assert tried(rig, child, way, target) == NOT_PERMITTED
+    assert tried(rig, child, "own scheduling") == "done"
+
+
+@needs(Feature.FILTERS)
+def test_cores_are_chosen_but_for_the_supervisor_and_its_zygotes(rig, stranger):
+    """Libraries choose those of their threads by number, whom no filter knows."""
+    child = rig.child(lockdown=lockdown_of(), spared=(os.getpid(), rig.zygote.pid))
+    for target in (os.getpid(), rig.zygote.pid):
+        assert tried(rig, child, "cores", target) == NOT_PERMITTED
+    assert tried(rig, child, "cores", stranger) == "done"
+    assert tried(rig, child, "own scheduling") == "done"
+
+
 def test_no_program_gives_a_child_more_rights(rig):
     """Unless the pool says that it may."""
     assert tried(rig, child_of(rig), "gain") == NOT_PERMITTED
@@ -97,6 +130,7 @@ def test_at_level_off_nothing_is_in_force(rig, stranger):
     """The same ways are open then: so the tests above test the measures."""
     child = child_of(rig, sandbox=SandboxLevel.OFF)
     assert tried(rig, child, "signal", stranger) == "done"
+    assert tried(rig, child, "nice", stranger) == "done"
     assert tried(rig, child, "gain") == "done"
     done = rig.run(child, "pry", ["leave", None])
     assert done.ok

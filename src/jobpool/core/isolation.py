@@ -63,9 +63,9 @@ SYSCALLS = Measure(
     "standard",
     (Feature.FILTERS,),
     "leaving the process tree that is killed; ptrace, BPF, kernel modules, kexec, "
-    "reboot, swap; limits of other processes",
-    "debuggers that a handler starts; changing another process's limits; 32-bit "
-    "programs",
+    "reboot, swap; limits and priorities of other processes; the supervisor's cores",
+    "debuggers that a handler starts; changing the limits or the priority of a process "
+    "that it has started, by its number; 32-bit programs",
 )
 WRITE = Measure(
     "files",

@@ -169,7 +169,8 @@ class Child:
             self._lockdown,
             inherited.needed or needed_paths(inherited.load.directory),
         )
-        lockdown.apply(self._lockdown, scratch.path if scratch else None)
+        path = scratch.path if scratch else None
+        lockdown.apply(self._lockdown, path, self._go.spared)
         application = inherited.application or load_application(
             inherited.load.app, inherited.load.directory
         )

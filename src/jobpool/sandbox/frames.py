@@ -119,6 +119,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """The child's own; "": it has none and stays in its zygote's."""
     hidden: tuple[str, ...] = ()
     """Files and directories that an enclosed child must not see."""
+    spared: tuple[int, ...] = ()
+    """Numbers of processes and threads whose cores it must not choose."""
     is_for_one: bool = False
     """It gets one job: nothing that its handler leaves behind is met by another."""
     payload_max_bytes: int = PAYLOAD_MAX_BYTES

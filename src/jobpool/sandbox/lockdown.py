@@ -10,7 +10,7 @@ itself; the filter of system calls last, because it forbids some that come befor
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -77,12 +77,15 @@ def make_scratch(go: Go, lockdown: Lockdown, needed: Sequence[str]) -> Scratch |
     return Scratch(view.OWN, is_home=True)
 
 
-def apply(lockdown: Lockdown, scratch: str | None) -> None:
+def apply(
+    lockdown: Lockdown, scratch: str | None, spared: Collection[int] = ()
+) -> None:
     """Restrict this process, and all that it will start, for ever.
 
     Args:
         lockdown: what is to be in force.
         scratch: its temporary directory.
+        spared: processes and threads whose cores it must not choose.
 
     Raises:
         JobpoolError: the kernel refused; the child must not run anything.
@@ -101,6 +104,8 @@ def apply(lockdown: Lockdown, scratch: str | None) -> None:
             processes=lockdown.syscalls,
             network=lockdown.network,
             surface=not _is_enclosed(lockdown),
+            # An enclosed one has numbers of its own, in which nobody else has any.
+            spared=() if _is_enclosed(lockdown) else spared,
         )
 
 

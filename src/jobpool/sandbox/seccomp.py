@@ -21,11 +21,11 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from typing import NamedTuple
 
 from jobpool.errors import JobpoolError
+from jobpool.sandbox.syscalls import MACHINES, NEW_MOUNT_CALLS
 
 _SET_MODE_FILTER = 1
 _SPEC_ALLOW = 1 << 2
@@ -45,100 +45,6 @@ _INSTRUCTION = struct.Struct("=HBBI")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _Machine(NamedTuple):
-    """One architecture's name to the kernel's audit, and its numbers of calls."""
-
-    audit: int
-    calls: Mapping[str, int]
-
-
-_NEW_MOUNT_CALLS = {  # of the numbers that all architectures share
-    "open_tree": 428,
-    "move_mount": 429,
-    "fsopen": 430,
-    "fsconfig": 431,
-    "fsmount": 432,
-    "fspick": 433,
-    "mount_setattr": 442,
-}
-_MACHINES: Mapping[str, _Machine] = {
-    "x86_64": _Machine(
-        0xC000003E,
-        {
-            "acct": 163,
-            "add_key": 248,
-            "bpf": 321,
-            "chroot": 161,
-            "clone": 56,
-            "clone3": 435,
-            "delete_module": 176,
-            "finit_module": 313,
-            "init_module": 175,
-            "io_uring_setup": 425,
-            "kexec_file_load": 320,
-            "kexec_load": 246,
-            "keyctl": 250,
-            "mount": 165,
-            "open_by_handle_at": 304,
-            "perf_event_open": 298,
-            "pidfd_getfd": 438,
-            "pivot_root": 155,
-            "prctl": 157,
-            "prlimit64": 302,
-            "ptrace": 101,
-            "reboot": 169,
-            "request_key": 249,
-            "seccomp": 317,
-            "setns": 308,
-            "socket": 41,
-            "swapoff": 168,
-            "swapon": 167,
-            "syslog": 103,
-            "umount2": 166,
-            "unshare": 272,
-            "userfaultfd": 323,
-            **_NEW_MOUNT_CALLS,
-        },
-    ),
-    "aarch64": _Machine(
-        0xC00000B7,
-        {
-            "acct": 89,
-            "add_key": 217,
-            "bpf": 280,
-            "chroot": 51,
-            "clone": 220,
-            "clone3": 435,
-            "delete_module": 106,
-            "finit_module": 273,
-            "init_module": 105,
-            "io_uring_setup": 425,
-            "kexec_file_load": 294,
-            "kexec_load": 104,
-            "keyctl": 219,
-            "mount": 40,
-            "open_by_handle_at": 265,
-            "perf_event_open": 241,
-            "pidfd_getfd": 438,
-            "pivot_root": 41,
-            "prctl": 167,
-            "prlimit64": 261,
-            "ptrace": 117,
-            "reboot": 142,
-            "request_key": 218,
-            "seccomp": 277,
-            "setns": 268,
-            "socket": 198,
-            "swapoff": 225,
-            "swapon": 224,
-            "syslog": 116,
-            "umount2": 39,
-            "unshare": 97,
-            "userfaultfd": 282,
-            **_NEW_MOUNT_CALLS,
-        },
-    ),
-}
 DENIED = (
     "ptrace",
     "bpf",
@@ -160,7 +66,7 @@ SURFACE = (
     "mount",
     "umount2",
     "pivot_root",
-    *_NEW_MOUNT_CALLS,
+    *NEW_MOUNT_CALLS,
     "open_by_handle_at",
     "add_key",
     "request_key",
@@ -171,6 +77,12 @@ SURFACE = (
     "acct",
 )
 """Parts of the kernel that hardly a job needs, and that had many holes: EPERM."""
+SCHEDULING = ("sched_setscheduler", "sched_setparam", "sched_setattr")
+"""By these a process slows another down."""
+_OF_A_USER = {"setpriority": 2, "ioprio_set": 3}
+"""Likewise; what their first argument says for all processes of a user."""
+_SPARED_MAX = 100
+"""More would be too far for a jump."""
 _LOCAL_FAMILIES = (socket.AF_UNIX, socket.AF_NETLINK)
 
 
@@ -180,7 +92,7 @@ class _Filter(ctypes.Structure):
 
 def is_known_machine() -> bool:
     """Say whether this architecture's system calls are known here."""
-    return platform.machine() in _MACHINES
+    return platform.machine() in MACHINES
 
 
 def is_available() -> bool:
@@ -190,7 +102,7 @@ def is_available() -> bool:
     action = ctypes.c_uint32(_ERRNO)
     get_action_avail = 2
     answer: int = _libc.syscall(
-        ctypes.c_long(_MACHINES[platform.machine()].calls["seccomp"]),
+        ctypes.c_long(MACHINES[platform.machine()].calls["seccomp"]),
         ctypes.c_uint(get_action_avail),
         ctypes.c_uint(0),
         ctypes.byref(action),
@@ -201,16 +113,38 @@ def is_available() -> bool:
 def prepare() -> None:
     """Write every filter that there can be: a child finds it in its copy of us."""
     machine = platform.machine()
-    if machine in _MACHINES:
+    if machine in MACHINES:
         for processes, network, surface in itertools.product((True, False), repeat=3):
-            program(machine, processes=processes, network=network, surface=surface)
+            _program(machine, processes=processes, network=network, surface=surface)
+
+
+def program(
+    machine: str,
+    *,
+    processes: bool,
+    network: bool,
+    surface: bool = True,
+    pid: int = 0,
+    spared: Collection[int] = (),
+) -> bytes:
+    """Return the filter's program.
+
+    Args:
+        machine: as `platform.machine()` says.
+        processes: as for `_program`.
+        network: as there.
+        surface: as there.
+        pid: of the process that it is for, which may name itself by its number.
+        spared: numbers of processes and threads whose cores it must not choose.
+    """
+    own = _scheduling(MACHINES[machine].calls, pid, spared) if processes else b""
+    common = _program(machine, processes=processes, network=network, surface=surface)
+    return common + own + _allow()
 
 
 @cache
-def program(
-    machine: str, *, processes: bool, network: bool, surface: bool = True
-) -> bytes:
-    """Return the filter's program.
+def _program(machine: str, *, processes: bool, network: bool, surface: bool) -> bytes:
+    """Return the part of the program that all children share.
 
     Args:
         machine: as `platform.machine()` says.
@@ -218,7 +152,7 @@ def program(
         network: False: sockets of this machine only.
         surface: False: nothing of the kernel that few need, namespaces included.
     """
-    audit, calls = _MACHINES[machine]
+    audit, calls = MACHINES[machine]
     code = [
         _load(_ARCH_AT),
         *_unless_equal(audit, [_error(errno.EPERM)]),
@@ -251,10 +185,37 @@ def program(
         code += _on_argument(calls["socket"], [*local, _error(errno.EACCES)])
     if not network or not surface:
         code += _if_equal(calls["io_uring_setup"], [_error(errno.ENOSYS)])
-    return b"".join([*code, _allow()])
+    return b"".join(code)
 
 
-def install(*, processes: bool, network: bool, surface: bool = True) -> None:
+def _scheduling(calls: Mapping[str, int], pid: int, spared: Collection[int]) -> bytes:
+    """Deny what takes other processes' share of the processor and the disk away.
+
+    The kernel lets anybody do so to processes of the same user. A filter knows the
+    numbers that it is made with, and not those of threads to come: whose cores are
+    chosen may be anybody but those to be spared, since libraries choose those of their
+    own threads by number. All else, they do to the calling thread, which is 0.
+    """
+    own = [_error(errno.EPERM)]
+    for one in (0, pid):
+        own = [_jump(_JEQ, one, len(own), 0), *own]
+    code = [line for name in SCHEDULING for line in _on_argument(calls[name], own)]
+    for name, of_a_user in _OF_A_USER.items():
+        of_all = _if_equal(of_a_user, [_error(errno.EPERM)])
+        code += _on_argument(calls[name], [*of_all, _load(_SECOND_LOW_AT), *own])
+    first = sorted(spared)[:_SPARED_MAX]
+    others = [line for one in first for line in _if_equal(one, [_error(errno.EPERM)])]
+    code += _on_argument(calls["sched_setaffinity"], others)
+    return b"".join(code)
+
+
+def install(
+    *,
+    processes: bool,
+    network: bool,
+    surface: bool = True,
+    spared: Collection[int] = (),
+) -> None:
     """Filter the calling thread, and what it starts from now on.
 
     Needs no_new_privs, or CAP_SYS_ADMIN.
@@ -263,15 +224,23 @@ def install(*, processes: bool, network: bool, surface: bool = True) -> None:
         processes: as for `program`.
         network: as for `program`.
         surface: as for `program`.
+        spared: as for `program`.
 
     Raises:
         JobpoolError: the kernel refused; nothing is filtered.
     """
     machine = platform.machine()
-    code = program(machine, processes=processes, network=network, surface=surface)
+    code = program(
+        machine,
+        processes=processes,
+        network=network,
+        surface=surface,
+        pid=os.getpid(),
+        spared=spared,
+    )
     prepared = _Filter(len(code) // _INSTRUCTION.size, code)
     answer = _libc.syscall(
-        ctypes.c_long(_MACHINES[machine].calls["seccomp"]),
+        ctypes.c_long(MACHINES[machine].calls["seccomp"]),
         ctypes.c_uint(_SET_MODE_FILTER),
         ctypes.c_uint(_SPEC_ALLOW),
         ctypes.byref(prepared),

@@ -19,20 +19,21 @@ from collections.abc import Callable, Sequence
 from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
 from jobpool.core.settings import PoolSettings
-from jobpool.core.storeurl import files_of, without_password
-from jobpool.sandbox.frames import FrameError, Go, RunJob, ToChild
+from jobpool.sandbox.frames import FrameError, RunJob, ToChild
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.marks import look_at_marks
+from jobpool.sandbox.oomscore import OomScores
 from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.screening import screened
 from jobpool.sandbox.tree import sweep_orphans
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
-from jobpool.supervisor import notices
+from jobpool.supervisor import notices, orders
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.enclosing import enclose
 from jobpool.supervisor.hostoom import HostOom
+from jobpool.supervisor.orders import CHECKPOINT_MAX_BYTES
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.slot import NEVER_S, Slot
 from jobpool.supervisor.watch import Watch
@@ -41,7 +42,6 @@ from jobpool.supervisor.zygotes import Zygotes
 SWEEP_AGAIN_S = 0.005
 PATROL_EVERY_S = 1.0
 OUTPUT_TAIL_BYTES = 64 * 1024
-CHECKPOINT_MAX_BYTES = 64 * 1024
 
 
 class Children:
@@ -87,6 +87,7 @@ class Children:
         """Of slots whose child is dead: orphans that may be of its tree."""
         self._sweep_s = NEVER_S
         self._oom = HostOom()
+        self._scores = OomScores()
         self.watch = Watch(reactor.feed)
         zygotes.on_forked = self.forked
         zygotes.on_fork_failed = self.fork_failed
@@ -146,21 +147,7 @@ class Children:
         for event in enclose(process, pool, self._group, at_ms):
             self._reactor.tell(event)
         process.send(
-            Go(
-                slot_name=slot.name,
-                run_id=self._run.run_id,
-                memory_backstop_bytes=pool.limits.memory_bytes,
-                result_max_bytes=settings.result_max_bytes,
-                checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
-                tmp_root=str(self._run.tmp_root),
-                store_url=without_password(settings.store),
-                lockdown=process.lockdown,
-                payload_max_bytes=settings.payload_max_bytes,
-                queue_depth_max=settings.queue_depth_max,
-                cgroup=process.group.path if process.group else "",
-                is_for_one=pool.recycle_jobs == 1,
-                hidden=(*files_of(settings.store), str(self._run.path.parent)),
-            )
+            orders.go(process, self._run, settings, pool, self._zygotes.spared())
         )
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
@@ -249,6 +236,10 @@ class Children:
         if now_s >= self._sweep_s or now_s >= self._patrol_s:
             # Also without a death: a handler can make processes that are ours at
             # once (clone with CLONE_PARENT), beside a child that lives on.
+            if now_s >= self._patrol_s:
+                for pid in self._scores.put_back(self._zygotes.pids()):
+                    at_ms = self._reactor.clock.utc_ms()
+                    self._reactor.tell(notices.oom_score_raised(at_ms, pid))
             self._patrol_s = now_s + PATROL_EVERY_S
             self._bury()
 

@@ -184,6 +184,15 @@ def child_restless(at_ms: int, slot_name: str, said: str) -> ev.Event:
     )
 
 
+def oom_score_raised(at_ms: int, pid: int) -> ev.Event:
+    """The kernel would have ended it first, had memory been short."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"somebody, a handler most likely, has raised the oom_score_adj of pid "
+        f"{pid}, which is this supervisor or one of its zygotes; it is put back",
+    )
+
+
 def idle_child_ended(at_ms: int, slot_name: str, how: str) -> ev.Event:
     """A child died between jobs; nobody is to blame."""
     return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its idle child ended ({how})")

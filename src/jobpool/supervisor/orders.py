@@ -1,12 +1,46 @@
-"""What a slot's child, and the watch over it, are told of an attempt."""
+"""What a slot's child, and the watch over it, are told."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from jobpool.core.job import Start
-from jobpool.sandbox.frames import RunJob
+from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.storeurl import files_of, without_password
+from jobpool.sandbox.frames import Go, RunJob
+from jobpool.sandbox.identity import RunDirectory
+from jobpool.sandbox.process import ChildProcess
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.slot import Assigned, Slot
+
+CHECKPOINT_MAX_BYTES = 64 * 1024
+
+
+def go(
+    process: ChildProcess,
+    run: RunDirectory,
+    settings: Settings,
+    pool: PoolSettings,
+    spared: Iterable[int],
+) -> Go:
+    """Return what a new child is told of itself."""
+    return Go(
+        slot_name=process.slot_name,
+        run_id=run.run_id,
+        memory_backstop_bytes=pool.limits.memory_bytes,
+        result_max_bytes=settings.result_max_bytes,
+        checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
+        tmp_root=str(run.tmp_root),
+        store_url=without_password(settings.store),
+        lockdown=process.lockdown,
+        payload_max_bytes=settings.payload_max_bytes,
+        queue_depth_max=settings.queue_depth_max,
+        cgroup=process.group.path if process.group else "",
+        is_for_one=pool.recycle_jobs == 1,
+        spared=tuple(spared),
+        hidden=(*files_of(settings.store), str(run.path.parent)),
+    )
 
 
 def run_job(job: Assigned) -> RunJob:

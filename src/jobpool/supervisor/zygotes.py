@@ -9,6 +9,7 @@ through it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -171,6 +172,14 @@ class Zygotes:
         self._unreaped = [z for z in self._unreaped if z.exit_status() is None]
         kept = {kept.zygote.pid for kept in self._all()}
         return kept | {zygote.pid for zygote in self._unreaped} | helper_pids()
+
+    def spared(self) -> list[int]:
+        """Return the numbers of zygotes, and of this process's own threads.
+
+        No handler shall choose their cores: children have those of their zygote.
+        """
+        own = [int(thread) for thread in os.listdir("/proc/self/task")]  # noqa: PTH208 - names
+        return [*own, *(kept.zygote.pid for kept in self._all())]
 
     def close(self, patience_s: float = CLOSE_S) -> None:
         """Let every zygote end, and reap it; children that are left die with it.

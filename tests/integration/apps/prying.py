@@ -9,8 +9,11 @@ import os
 import platform
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fake_application import FakeApplication
@@ -27,6 +30,8 @@ _NUMBERS = {
         "unshare": 272,
         "keyctl": 250,
         "setns": 308,
+        "ioprio_set": 251,
+        "sched_setattr": 314,
     },
     "aarch64": {
         "ptrace": 117,
@@ -37,6 +42,8 @@ _NUMBERS = {
         "unshare": 97,
         "keyctl": 219,
         "setns": 268,
+        "ioprio_set": 30,
+        "sched_setattr": 274,
     },
 }
 CALLS = _NUMBERS[platform.machine()]
@@ -178,14 +185,51 @@ def use_multiprocessing(_):
 
 
 def use_threads(_):
-    import threading
-
     thread = threading.Thread(target=len, args=("",))
     thread.start()
     thread.join()
 
 
+def idle(pid):
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+
+
+def set_attr(pid):
+    attr = struct.pack("=IIQiIQQQ", 48, 0, 0, 0, 0, 0, 0, 0)
+    called(_libc.syscall(ctypes.c_long(CALLS["sched_setattr"]), pid, attr, 0))
+
+
+def own_scheduling(_):
+    """Do to oneself what must not be done to others."""
+    pid = os.getpid()
+    for one in (0, pid):
+        set_attr(one)
+        os.sched_setparam(one, os.sched_param(0))
+        os.sched_setscheduler(one, os.SCHED_OTHER, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, one, 0)
+        os.setpriority(os.PRIO_PGRP, one, 0)
+        system_call("ioprio_set", 1, one, 0)
+        os.sched_setaffinity(one, os.sched_getaffinity(0))
+    with ThreadPoolExecutor(1) as threads:  # as libraries do, by pthread_setaffinity_np
+        number = threads.submit(threading.get_native_id).result()
+        os.sched_setaffinity(number, os.sched_getaffinity(0))
+    with subprocess.Popen(["sleep", "60"]) as program:
+        os.sched_setaffinity(program.pid, os.sched_getaffinity(0))
+        program.kill()
+
+
 WAYS = {
+    "idle": idle,
+    "param": lambda pid: os.sched_setparam(pid, os.sched_param(0)),
+    "attr": set_attr,
+    "nice": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
+    "nice group": lambda pid: os.setpriority(os.PRIO_PGRP, os.getpgid(pid), 19),
+    "nice user": lambda _: os.setpriority(os.PRIO_USER, 0, 0),
+    "disk": lambda pid: system_call("ioprio_set", 1, pid, 3 << 13),
+    "disk user": lambda _: system_call("ioprio_set", 3, 0, 0),
+    "high bits": lambda _: system_call("ioprio_set", 3 | 1 << 32, 0, 0),
+    "cores": lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(pid)),
+    "own scheduling": own_scheduling,
     "signal": signal_it,
     "memory": write_its_memory,
     "own child": signal_own_child,
