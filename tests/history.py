@@ -126,9 +126,10 @@ class Ended(Record, frozen=True, kw_only=True, gc=False):
     job: int
     token: int
     cause: str
-    """``done_ok``, ``done_failed``, ``done_soft``: its child said so; ``itself``;
-    ``supervisor``: killed by its own; ``nemesis``: by nobody's order; ``orphaned``:
-    with or after its supervisor; ``fence``: its lease had run out; ``host``."""
+    """``done_ok``, ``done_failed``, ``done_soft``, ``done_snoozed``: its child said so;
+    ``itself``; ``supervisor``: killed by its own; ``nemesis``: by nobody's order;
+    ``orphaned``: with or after its supervisor; ``fence``: its lease had run out;
+    ``host``."""
     guilt: tuple[str, ...] = ()
     """What it had done before: ``over_memory``, ``lied``."""
     gave_up: bool = False

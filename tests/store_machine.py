@@ -206,6 +206,10 @@ class StoreMachine(RuleBasedStateMachine):
             job.attempt += 1
             assert (one.attempt, one.payload) == (job.attempt, job.payload)
             assert (one.checkpoint, len(one.history)) == (job.checkpoint, job.past)
+            assert (one.snoozes, one.snoozed_since_ms) == (
+                job.snoozes,
+                job.snoozed_since_ms,
+            )
             spent = (one.failures, one.crashes, one.interruptions, one.recoveries)
             assert spent == job.spent
             job.state, job.token, job.run = S.LEASED, one.token, run
@@ -217,6 +221,12 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), granted=leases, outcome=st.sampled_from(Outcome))
     def settle_once_or_late(self, which, granted, outcome):
         ending = Ending(outcome=outcome, result=b'"done"')
+        now_ms = self.clock.utc_ms()
+        self.settle(which, account(granted, POLICY, ending, now_ms=now_ms))
+
+    @rule(which=st.integers(0, 1), granted=leases, after_s=st.sampled_from([0.5, 60.0]))
+    def snooze_once_or_late(self, which, granted, after_s):
+        ending = Ending(outcome=Outcome.FAILED, snooze_s=after_s)
         now_ms = self.clock.utc_ms()
         self.settle(which, account(granted, POLICY, ending, now_ms=now_ms))
 
@@ -240,7 +250,12 @@ class StoreMachine(RuleBasedStateMachine):
         job.is_asked_to_stop = False
         if settlement.outcome is None:
             job.attempt -= 1
+            if settlement.snoozed:
+                job.snoozes += 1
+                job.snoozed_since_ms = job.snoozed_since_ms or now_ms
         else:
+            if settlement.state in UNFINISHED:
+                job.snoozes, job.snoozed_since_ms = 0, None
             job.outcome = settlement.outcome
             charge = CHARGES[settlement.outcome]
             job.spent = tuple(a + b for a, b in zip(job.spent, charge[:4], strict=True))
@@ -295,6 +310,7 @@ class StoreMachine(RuleBasedStateMachine):
             job.state, job.run_at_ms = S.RUNNABLE, self.clock.utc_ms()
             job.finished_at_ms = job.expires_at_ms = None
             job.spent, job.past = (0, 0, 0, 0), 0
+            job.snoozes, job.snoozed_since_ms = 0, None
 
     @rule(seconds=st.sampled_from([0.001, 1, 5, 60, 3600, 43_200, -5, -7200]))
     def time_passes(self, seconds):

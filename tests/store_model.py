@@ -35,6 +35,8 @@ class ModelJob:
     outcome: Outcome | None = None
     checkpoint: bytes | None = None
     result: bytes | None = None
+    snoozes: int = 0
+    snoozed_since_ms: int | None = None
 
     def finish(self, state, now_ms):
         self.state, self.finished_at_ms = state, now_ms
@@ -57,6 +59,8 @@ class ModelJob:
             self.outcome,
             self.checkpoint,
             self.result,
+            self.snoozes,
+            self.snoozed_since_ms,
         )
 
 
@@ -90,4 +94,6 @@ def fields_of(job):
         job.outcome,
         job.checkpoint,
         job.result,
+        job.snoozes,
+        job.snoozed_since_ms,
     )

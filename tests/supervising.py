@@ -35,7 +35,7 @@ import ctypes, json, os, resource, signal, subprocess, sys, tempfile, threading,
 from pathlib import Path
 
 import jobpool
-from jobpool import GiveUp, JobPool, Retry, RetryLater, SoftTimeout, current
+from jobpool import GiveUp, JobPool, Retry, RetryLater, Snooze, SoftTimeout, current
 
 jobs = JobPool()
 HERE = Path(__file__).resolve().parent

@@ -28,6 +28,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "done_ok": frozenset(("succeeded", "lost")),
     "done_failed": frozenset(("failed", "lost")),
     "done_soft": frozenset(("timed_out", "lost")),
+    "done_snoozed": frozenset(("lost",)),
     "itself": _BY_SUPERVISOR | {"crashed", "lost"},
     "supervisor": _BY_SUPERVISOR | {"lost"},
     # It may be charged for the one death that somebody else has caused.
@@ -88,7 +89,8 @@ def _past_their_limits(
 def _unjust(settled: Settled, end: Ended | None, begun: bool) -> Iterator[Finding]:
     job, token, outcome = settled.job, settled.token, settled.outcome
     if outcome is None:
-        if begun and not settled.presumed:
+        snoozed = end is not None and end.cause == "done_snoozed"
+        if begun and not settled.presumed and not snoozed:
             text = f"{token} had begun, and was handed back uncounted"
             yield Finding(job, text, token)
         return

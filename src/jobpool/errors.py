@@ -1,4 +1,4 @@
-"""Every error that jobpool raises, and the three that a handler may raise.
+"""Every error that jobpool raises, and those that a handler may raise.
 
 Each message says what was seen, what was expected and what to do. How an
 attempt ends is never an exception inside the supervisor: it is an `Outcome`.
@@ -198,8 +198,36 @@ class ResultTooLarge(JobpoolError, GiveUp, ValueError):
     """
 
 
+class Snooze(Exception):
+    """Raised by a handler: not yet; call me again after *after*.
+
+    The attempt costs nothing: no failure, no attempt, no row in the job's history; the
+    next one has the same number, and a fresh fencing token. What was saved as a
+    checkpoint is kept, and so are ``key``, ``unique`` and ``expires_in``: a job none of
+    whose attempts has gone further than a snooze is canceled when it expires. With
+    ``rerun="never"`` it is called again all the same: its handler says that it has not
+    done its work.
+
+    It has a cap of its own: a job that snoozes for the 1,000th time in a row, or 7 days
+    after the first of them, is dead. An attempt that ends otherwise and is followed by
+    another, a retry and a release begin the count anew.
+
+    Args:
+        after: ``"5m"``, seconds, or a timedelta; at least 1 s, whatever is given, and
+            at most 7 days. What is none of these makes the attempt fail.
+        reason: text kept with the job until it goes on, and written to the log.
+    """
+
+    def __init__(self, after: str | float | timedelta, reason: str = "") -> None:
+        super().__init__(reason or f"asked to be called again after {after}")
+        self.after = after
+
+
 class RetryLater(Exception):
-    """Raised by a handler: try again after *delay*; this attempt is spent.
+    """Raised by a handler: it has failed; try again after *delay*.
+
+    This attempt is spent, as after any exception: with the last of ``max_attempts`` the
+    job is dead. To wait for something without failing, raise `Snooze`.
 
     Args:
         delay: ``"5m"``, seconds, or a timedelta; None means the usual back-off.

@@ -21,6 +21,7 @@ from cli_store import (
 from jobpool.cli.statewords import WORDS
 from jobpool.core.job import Evidence, JobState, Progress
 from jobpool.core.outcome import Outcome
+from storing import snoozed, started
 
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 PROMISED = {
@@ -208,7 +209,7 @@ def test_list_shows_what_runs_as_it_is_now(store):
     job_id = settle(store, Outcome.FAILED, JobState.PENDING, **again)
     assert "again as soon as it can; raised Down" in run("list").stdout
     (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
-    store.begin_attempts([(lease.id, lease.token, "cpu/1")])
+    store.begin_attempts([started(lease, "cpu/1")])
     store.record([Progress(lease.id, lease.token, b"0.423", None)])
     (row,) = rows(run("list", "--json", "--state", "running"))
     assert (row["id"], row["state"], row["progress"]) == (job_id, "leased", 0.423)
@@ -290,6 +291,23 @@ def test_show_says_why_a_job_waits(store):
     store.pause(pool="io")
     text = run("show", job_id).stdout
     assert "pool io is paused, no supervisor has ever known this kind" in text
+
+
+def test_show_tells_how_often_a_job_snoozed(store):
+    """And since when, how often it may, why, and when it is called again."""
+    (job_id,) = enqueue(store)
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    assert "snoozes" not in run("show", job_id).stdout
+    store.settle([snoozed(lease, 600.0)])
+    text = run("show", job_id).stdout
+    assert "why       not yet: busy" in text
+    assert "next      runs in 9m5" in text or "next      runs in 10m" in text
+    assert re.search(
+        r"snoozes   1 of 1,000 in a row, since .*Z \(.* ago\), for 7d", text
+    )
+    (row,) = rows(run("show", job_id, "--json"))
+    assert (row["snoozes"], row["attempt"], row["attempts"]) == (1, 0, [])
+    assert row["snoozed_since"].endswith("Z")
 
 
 def test_show_keeps_arguments_to_itself_unless_asked(store):

@@ -81,6 +81,29 @@ def test_give_up_and_retry_later_are_told(rig, child):
     assert "not usable" in bad.message
 
 
+def test_a_snooze_is_told(rig, child):
+    """With its delay in seconds; 0 is one."""
+    error = rig.run(child, "raise_it", "snooze").error
+    assert (error.snooze_s, error.retry_in_s, error.message) == (
+        300.0,
+        None,
+        "vendor busy",
+    )
+    plain = rig.run(child, "raise_it", "snooze_plain").error
+    assert plain.snooze_s == 0.0
+    assert "asked to be called again after 0:00:00" in plain.message
+
+
+@pytest.mark.parametrize(
+    "how", ["negative", "endless", "long", "of_nothing", "of_words"]
+)
+def test_a_snooze_that_cannot_be_is_a_failure(rig, child, how):
+    """It says what is wrong with its delay; nobody guesses what was meant."""
+    error = rig.run(child, "raise_it", f"snooze_{how}").error
+    assert error.snooze_s is None
+    assert "its delay is not usable: Snooze: " in error.message
+
+
 def test_soft_timeout_inside_a_group_counts(rig, child):
     """A soft timeout that a task group wraps is still one."""
     error = rig.run(child, "raise_it", "group").error

@@ -91,6 +91,15 @@ def later(delay: float):
     raise RetryLater(delay, "the vendor sleeps")
 
 
+@jobs.job("cpu", kind="patient", max_attempts=1, rerun="never")
+def patient():
+    if not (HERE / "awake").exists():
+        attempt = current()
+        attempt.heartbeat(checkpoint=(attempt.checkpoint or 0) + 1)
+        raise Snooze("1s", "the vendor sleeps")
+    return [current().attempt, current().checkpoint]
+
+
 @jobs.job("cpu", kind="usual")
 def usual():
     raise ValueError("as usual")
@@ -242,6 +251,24 @@ def test_retry_later_waits_as_it_says_and_spends_attempts(site):
     assert (job.state, job.shown_state) == ("pending", "retryable")
     assert 299_000 <= job.run_at_ms - attempt.finished_at_ms <= 301_000
     assert attempt.error == "the vendor sleeps"
+
+
+def test_a_snooze_waits_as_it_says_and_costs_nothing(site):
+    """The log does not call it a failure; what was saved is there at the next call."""
+    job_id = site.add("patient")
+    wait_until(lambda: site.job(job_id).snoozes >= 2, PATIENCE_S, "two snoozes")
+    site.open_gate("awake")
+    job = site.finish(job_id)
+    assert (job.state, job.attempt, job.failures) == ("succeeded", 1, 0)
+    assert json.loads(job.result) == [1, job.snoozes]
+    assert site.store.attempts(job_id) == []
+    (supervisor,) = site.supervisors
+    said = supervisor.events("job_snoozed", id=job_id)
+    assert [one["snoozes"] for one in said] == list(range(1, job.snoozes + 1))
+    assert {(one["level"], one["delay_s"], one["reason"]) for one in said} == {
+        ("info", 1.0, "not yet: the vendor sleeps")
+    }
+    assert supervisor.events("job_ended", id=job_id) == []
 
 
 def test_the_usual_back_off_is_half_a_minute_and_jitter(site):

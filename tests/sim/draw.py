@@ -77,6 +77,8 @@ FAULTS = {
 }
 KILLERS_SHARE = 0.04
 """Of the scenarios: a job kills its host late, and nothing else goes wrong."""
+SNOOZING_SHARE = 0.03
+"""Of the jobs."""
 BURST_AFTER = 4
 """With more jobs, every other one comes at the same moment."""
 QUICK_S = 0.0004
@@ -122,6 +124,8 @@ def draw(seed: int) -> Plan:
     faults = _faults(r, horizon_s)
     if any(fault.what == "sleep_at_completion" for fault in faults):
         jobs = [_completing(job) for job in jobs]
+    # By dice of its own: what else a seed stands for is as it was.
+    jobs = _snoozing(Random(f"{seed} snoozes"), jobs)
     return Plan(
         seed=seed,
         shared=shared,
@@ -160,6 +164,16 @@ def _jobs(
             for n in range(r.choice((24, 40)))
         ]
     return jobs
+
+
+def _snoozing(r: Random, jobs: list[JobPlan]) -> list[JobPlan]:
+    """Let the attempts of a few say "not yet" first."""
+    return [
+        replace(job, snoozes=r.choice((1, 2, 4)))
+        if r.random() < SNOOZING_SHARE
+        else job
+        for job in jobs
+    ]
 
 
 def _completing(job: JobPlan) -> JobPlan:

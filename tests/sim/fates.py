@@ -157,6 +157,8 @@ def _done(
     tree.world.sometimes["a result kept its pool waiting"] += is_huge
     ok = error is None and not undone
     cause = "done_ok" if ok else "done_soft" if soft else "done_failed"
+    if error is not None and error.snooze_s is not None:
+        cause = "done_snoozed"
     tree.send(done)
     tree.ended(cause, gave_up=error is not None and error.give_up)
     tree.age += 1
@@ -181,6 +183,12 @@ def _give_up(tree: Tree, frame: RunJob) -> None:
 def _later(tree: Tree, frame: RunJob) -> None:
     again_in_s = tree.world.fate_of(frame).again_in_s
     _done(tree, frame, Raised(["jobpool.RetryLater"], "", "", retry_in_s=again_in_s))
+
+
+def _snooze(tree: Tree, frame: RunJob) -> None:
+    again_in_s = tree.world.fate_of(frame).again_in_s
+    _done(tree, frame, Raised(["jobpool.Snooze"], "busy", "", snooze_s=again_in_s))
+    tree.world.snoozed[frame.id] += 1
 
 
 def _crash(tree: Tree, _frame: RunJob) -> None:
@@ -345,6 +353,7 @@ _FATES: Mapping[str, Callable[[Tree, RunJob], None]] = {
     "fail": _fail,
     "give_up": _give_up,
     "later": _later,
+    "snooze": _snooze,
     "crash": _crash,
     "exit": _exit,
     "hang": _hang,

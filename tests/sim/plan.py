@@ -42,6 +42,7 @@ FateName = Literal[
     "complete_fail",
     "complete_crash",
     "complete_hang",
+    "snooze",
 ]
 
 
@@ -69,6 +70,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     unique: str | None = None
     expires_in_ms: int | None = None
     max_attempts: int | None = None
+    snoozes: int = 0
+    """So often its attempts say "not yet" before one of them meets a fate."""
     again_s: tuple[float, ...] = ()
     """When its producer makes the same call again; there, a key says that it is."""
 

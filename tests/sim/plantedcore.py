@@ -75,6 +75,14 @@ def retry_for_ever() -> list[Change]:
     return [(lifecycle, "_judge_failure", wrong)]
 
 
+@breaks(Promise.BOUNDED_PATHS)
+def a_snooze_is_a_failure() -> list[Change]:
+    def wrong(_lease: Any, _now_ms: int) -> str:
+        return "snoozed once"
+
+    return [(lifecycle, "_snoozed_out", wrong)]
+
+
 @breaks(Promise.FENCED)
 def failed_commit_forgets_ends() -> list[Change]:
     right = StoreThread._failed

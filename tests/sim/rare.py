@@ -28,6 +28,7 @@ RARE = (
     "a zygote did not load",
     "a zygote hung in a fork",
     "a zygote was lost",
+    "fate snooze",
     "an open transaction held a job",
     "an orphan was swept",
     "killed between two steps",

@@ -10,6 +10,7 @@ the supervisors are drained, and nothing may be left. What happened is a `Histor
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import msgspec
 
@@ -45,6 +46,8 @@ QUIET_PAUSE_S = 60.0
 QUIET_BREAKERS_S = 60.0
 """Nearly all that supervisors did in the quiet was to ask for kinds that are held."""
 AGAIN_S = 1.0
+SNOOZE_S = 0.01
+"""For so long an attempt works before it says "not yet"."""
 REASONS = frozenset(("SIGTERM", "SIGQUIT", "a new version", "the end"))
 """For which a supervisor may end; all others are its own mistakes."""
 ENDED_BY_OTHERS = frozenset(("its run was ended by somebody else", "the store refuses"))
@@ -81,6 +84,8 @@ class World:
         self.nemesis = Nemesis(self)
         self.completions = Completions(self)
         self._plans: dict[str, JobPlan] = {}
+        self.snoozed: Counter[int] = Counter()
+        """How often each job has said "not yet"."""
         self._restless, self._ending = True, False
         self._producer = Process("producer")
         self._producer_link = Link(self.kernel, self._producer)
@@ -231,6 +236,8 @@ class World:
         job = self._plans.get(call_of(frame.payload))
         if job is None:
             return OK
+        if self.snoozed[frame.id] < job.snoozes:
+            return Fate("snooze", SNOOZE_S)
         return job.fates[min(frame.attempt, len(job.fates)) - 1]
 
     # -- operators ---------------------------------------------------------------------

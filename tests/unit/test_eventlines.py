@@ -13,6 +13,7 @@ from jobpool.core.job import JobState
 from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.core.outcome import Outcome
 from jobpool.core.printable import one_line
+from jobpool.core.waitingevents import JobSnoozed
 
 LINES = [
     (
@@ -287,6 +288,26 @@ LINES = [
             duration_s=2.0,
         ),
         ["job 5 crashed", "cpu/1", "attempt 1", "a", "now quarantined"],
+    ),
+    (
+        JobSnoozed(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="io/1",
+            attempt=2,
+            snoozes=3,
+            delay_s=300.0,
+            reason="not yet: busy",
+        ),
+        [
+            "job 5 snoozed",
+            "io/1",
+            "attempt 2",
+            "a",
+            "not yet: busy, again in 5m00s",
+            "snooze 3 of 1,000 in a row",
+        ],
     ),
     (
         ev.JobCompleted(at_ms=0, id=5, token=9),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from jobpool.core.budget import spent_words
@@ -18,7 +19,13 @@ from jobpool.core.lifecycle import (
     spread_of,
 )
 from jobpool.core.outcome import CHARGES, Outcome
-from jobpool.core.policy import INTERRUPTIONS_MAX, Policy, Rerun, RetryRule
+from jobpool.core.policy import (
+    INTERRUPTIONS_MAX,
+    SNOOZES_MAX,
+    Policy,
+    Rerun,
+    RetryRule,
+)
 from jobpool.errors import JobpoolBug
 
 NOW_MS = 1_000_000_000_000
@@ -335,3 +342,65 @@ def test_jitter_is_bounded_and_spread() -> None:
     assert min(spreads) < -0.9
     assert max(spreads) > 0.9
     assert all(-1 <= spread < 1 for spread in spreads)
+
+
+WEEK_MS = 7 * 86_400_000
+NOT_YET = Ending(
+    outcome=Outcome.FAILED, snooze_s=300.0, evidence=Evidence(reason="not yet: busy")
+)
+
+
+@pytest.mark.parametrize("outcome_before", [None, *Outcome])
+def test_a_snooze_costs_nothing(outcome_before: Outcome | None) -> None:
+    """Whatever was before it, whatever the policy: the job is called again."""
+    history = past(outcome_before, 4) if outcome_before else ()
+    held = lease(attempt=5, history=history, failures=4, interruptions=19)
+    strict = Policy(
+        max_attempts=1, rerun=Rerun.NEVER, retry={"X": RetryRule(never=True)}
+    )
+    ending = msgspec.structs.replace(NOT_YET, error_classes=("X",))
+    settlement = account(held, strict, ending, now_ms=NOW_MS)
+    assert settlement.state is JobState.PENDING
+    assert (settlement.snoozed, settlement.outcome) == (True, None)
+    assert not any(settlement.charge)
+    assert settlement.delay_ms == 300_000
+    assert settlement.evidence.reason == "not yet: busy"
+
+
+@pytest.mark.parametrize("suspect", [False, True])
+def test_a_snooze_clears_no_suspect(suspect: bool) -> None:
+    """It has shown nothing of itself."""
+    settlement = account(lease(suspect=suspect), Policy(), NOT_YET, now_ms=NOW_MS)
+    assert settlement.suspect is None
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "delay_ms"), [(0.0, 1000), (0.2, 1000), (9.0, 9000)]
+)
+def test_a_snooze_takes_a_second_at_least(asked_s: float, delay_ms: int) -> None:
+    """So that its cap is not used up in no time."""
+    ending = msgspec.structs.replace(NOT_YET, snooze_s=asked_s)
+    assert account(lease(), Policy(), ending, now_ms=NOW_MS).delay_ms == delay_ms
+
+
+@pytest.mark.parametrize(
+    ("snoozes", "since_ms", "said"),
+    [
+        (SNOOZES_MAX - 2, NOW_MS - WEEK_MS + 1, ""),
+        (SNOOZES_MAX - 1, NOW_MS, "snoozed 1,000 times in a row"),
+        (1, NOW_MS - WEEK_MS, "snoozed for 7d00h"),
+        (0, None, ""),
+    ],
+)
+def test_snoozes_have_a_cap_of_their_own(
+    snoozes: int, since_ms: int | None, said: str
+) -> None:
+    """With the last one the job is dead, with its attempt in its history and why."""
+    held = lease(snoozes=snoozes, snoozed_since_ms=since_ms)
+    settlement = account(held, Policy(), NOT_YET, now_ms=NOW_MS)
+    assert settlement.snoozed == (not said)
+    if said:
+        assert settlement.state is JobState.DEAD
+        assert settlement.outcome is Outcome.FAILED
+        assert settlement.charge == CHARGES[Outcome.FAILED]
+        assert settlement.evidence.reason == f"not yet: busy; {said}"

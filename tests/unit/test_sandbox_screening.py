@@ -59,6 +59,8 @@ def test_honest_messages_pass(frame):
         {"error": Raised(["E"], "m", "t", retry_in_s=float("nan"))},
         {"error": Raised(["E"], "m", "t", retry_in_s=float("inf"))},
         {"error": Raised(["E"], "m", "t", retry_in_s=-1.0)},
+        {"error": Raised(["E"], "m", "t", snooze_s=float("nan"))},
+        {"error": Raised(["E"], "m", "t", snooze_s=-1.0)},
         {"error": Raised(["E"] * 1000, "m", "t")},
         {"error": Raised(["E"], "m" * 10**6, "t")},
     ],

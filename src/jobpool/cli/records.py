@@ -84,6 +84,8 @@ def job_object(
         "crashes": job.crashes,
         "interruptions": job.interruptions,
         "recoveries": job.recoveries,
+        "snoozes": job.snoozes,
+        "snoozed_since": iso_time(job.snoozed_since_ms),
         "outcome": job.outcome.value if job.outcome else None,
         "reason": job.reason,
         "error_class": job.error_class,

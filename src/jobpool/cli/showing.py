@@ -25,7 +25,9 @@ from jobpool.core.breaker import BreakerState
 from jobpool.core.budget import attempt_words
 from jobpool.core.eventlines import iso_time
 from jobpool.core.job import Attempt, Job, JobState
+from jobpool.core.policy import SNOOZED_MAX_S, SNOOZES_MAX
 from jobpool.core.printable import error_unsaid, lines
+from jobpool.core.quantity import show_duration
 from jobpool.errors import JobNotFound
 from jobpool.store.base import Store
 from jobpool.store.records import Filter, KindRecord
@@ -111,6 +113,7 @@ def _print_job(
         ("error", error_unsaid(job.reason, job.error_class, job.error)),
         ("pool", _place(job)),
         ("counts", counts(job, attempts, known)),
+        ("snoozes", _snoozes(job, now)),
         ("limits", _limits(job, known)),
         ("observed", _observed(job)),
         ("progress", _json(job.progress)),
@@ -192,6 +195,17 @@ def _place(job: Job) -> str:
     slot = f"  slot {job.slot}" if job.slot else ""
     supervisor = f"  supervisor {job.supervisor}" if job.supervisor else ""
     return f"{job.pool}{slot}{supervisor}"
+
+
+def _snoozes(job: Job, now: int) -> str:
+    """Say how often a job has said "not yet", and how often it may."""
+    if not job.snoozes:
+        return ""
+    since = f"since {iso_time(job.snoozed_since_ms)} ({ago(job.snoozed_since_ms, now)})"
+    return (
+        f"{job.snoozes:,} of {SNOOZES_MAX:,} in a row, {since}, "
+        f"for {show_duration(SNOOZED_MAX_S)} at most"
+    )
 
 
 def _limits(job: Job, known: KindRecord | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core import cautionevents
+from jobpool.core import cautionevents, waitingevents
 from jobpool.core import events as ev
 from jobpool.core.budget import RESET, attempt_words, spent_words
 from jobpool.core.job import JobState
@@ -112,9 +112,11 @@ def _shortened(value: Any, cap: int) -> Any:
     return value
 
 
-def _parts(event: ev.Event) -> Iterator[str]:
+def _parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
     """Yield the columns of an event's line."""
     match event:
+        case waitingevents.JobSnoozed():
+            yield from waitingevents.parts(event)
         case ev.JobSucceeded() | ev.JobEnded():
             yield from _attempt_parts(event)
         case ev.JobCompleted():

@@ -125,6 +125,10 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """The store's clock: a first attempt must have begun by then."""
     suspect: bool = False
     """It may have killed its host: it runs on probation (`core.suspicion`)."""
+    snoozes: int = 0
+    """Attempts in a row before this one that said "not yet"."""
+    snoozed_since_ms: int | None = None
+    """The store's clock when the first of them did."""
 
     @property
     def was_revived(self) -> bool:
@@ -160,7 +164,9 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: JobState
     """The job's next state."""
     outcome: Outcome | None = None
-    """None: the attempt never began; it is handed back and not counted."""
+    """None: the attempt does not count: it never began, or it snoozed."""
+    snoozed: bool = False
+    """It said "not yet"."""
     charge: Charge = Charge()
     spent: tuple[Spent, ...] = ()
     """What the charge makes of the job's budgets, for people."""

@@ -17,6 +17,9 @@ from jobpool.core.job import Evidence, JobState, Lease, PastAttempt, Settlement
 from jobpool.core.outcome import CHARGES, Charge, Outcome
 from jobpool.core.policy import (
     INTERRUPTIONS_MAX,
+    SNOOZE_MIN_S,
+    SNOOZED_MAX_S,
+    SNOOZES_MAX,
     Policy,
     Rerun,
     crashes_in_window,
@@ -24,6 +27,7 @@ from jobpool.core.policy import (
     retry_delay_s,
     spent_attempts,
 )
+from jobpool.core.quantity import show_duration
 from jobpool.core.suspicion import is_clearing
 from jobpool.errors import JobpoolBug
 
@@ -37,6 +41,8 @@ class JobEvent(StrEnum):
     TRY_AGAIN = "try_again"
     HAND_BACK = "hand_back"
     """An attempt that never began is returned, uncounted."""
+    SNOOZE = "snooze"
+    """An attempt said "not yet": it is not counted either."""
     BURY = "bury"
     QUARANTINE = "quarantine"
     CANCEL = "cancel"
@@ -53,6 +59,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.SUCCEED: None,
         _E.TRY_AGAIN: None,
         _E.HAND_BACK: None,
+        _E.SNOOZE: None,
         _E.BURY: None,
         _E.QUARANTINE: None,
         _E.CANCEL: _S.CANCELED,
@@ -65,6 +72,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.SUCCEED: None,
         _E.TRY_AGAIN: None,
         _E.HAND_BACK: None,
+        _E.SNOOZE: None,
         _E.BURY: None,
         _E.QUARANTINE: None,
         _E.CANCEL: _S.CANCELED,
@@ -77,6 +85,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.SUCCEED: _S.SUCCEEDED,
         _E.TRY_AGAIN: _S.PENDING,
         _E.HAND_BACK: _S.RUNNABLE,
+        _E.SNOOZE: _S.PENDING,
         _E.BURY: _S.DEAD,
         _E.QUARANTINE: _S.QUARANTINED,
         _E.CANCEL: _S.CANCELED,
@@ -106,6 +115,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The handler said that this job can never succeed."""
     retry_in_s: float | None = None
     """The handler asked for this delay."""
+    snooze_s: float | None = None
+    """The handler said "not yet", and asked to be called again after so long."""
     charge: Charge | None = None
     """What it costs, where that is not the outcome's usual price (`suspicion`)."""
     suspect: bool | None = None
@@ -177,6 +188,8 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
     """
     if ending.outcome is Outcome.SUCCEEDED:
         return success(lease, ending.evidence, ending.result)
+    if ending.snooze_s is not None and not _snoozed_out(lease, now_ms):
+        return _snooze(lease, ending.snooze_s, ending.evidence)
     charge = ending.price
     # An outcome's own name comes last: a death has no exception, and "crashed" or
     # "timed_out" may have delays and a budget of its own as well.
@@ -201,6 +214,31 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         evidence=msgspec.structs.replace(ending.evidence, reason=reason),
         suspect=_suspect(lease, ending, event),
     )
+
+
+def _snooze(lease: Lease, after_s: float, evidence: Evidence) -> Settlement:
+    """Return the settlement of an attempt that said "not yet": it costs nothing.
+
+    A suspect stays one: it has shown nothing of itself.
+    """
+    return Settlement(
+        id=lease.id,
+        token=lease.token,
+        state=after(JobState.LEASED, JobEvent.SNOOZE),
+        snoozed=True,
+        delay_ms=round(max(after_s, SNOOZE_MIN_S) * 1000),
+        evidence=evidence,
+    )
+
+
+def _snoozed_out(lease: Lease, now_ms: int) -> str:
+    """Say why a job must not snooze once more; "": it may."""
+    if lease.snoozes + 1 >= SNOOZES_MAX:
+        return f"snoozed {SNOOZES_MAX:,} times in a row"
+    since_ms = lease.snoozed_since_ms
+    if since_ms is not None and now_ms - since_ms >= SNOOZED_MAX_S * 1000:
+        return f"snoozed for {show_duration(SNOOZED_MAX_S)}"
+    return ""
 
 
 def _suspect(lease: Lease, ending: Ending, event: JobEvent) -> bool | None:
@@ -260,6 +298,8 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
             0.0,
             "" if ending.evidence.reason else "the handler gave up",
         )
+    if ending.snooze_s is not None:
+        return JobEvent.BURY, 0.0, _snoozed_out(lease, history[-1].finished_at_ms)
     if (crash := spent.get(Budget.CRASH)) and crash.is_used_up:
         return JobEvent.QUARANTINE, 0.0, str(crash)
     if (recovery := spent.get(Budget.RECOVERY)) and recovery.is_used_up:

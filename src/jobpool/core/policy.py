@@ -20,6 +20,14 @@ INTERRUPTIONS_MAX = 20
 """So often may we, the operator or the host interrupt a job before it is dead."""
 
 
+SNOOZES_MAX = 1000
+"""With so many snoozes in a row a job is dead."""
+SNOOZED_MAX_S = 7 * 86400.0
+"""It is dead as well when it snoozes so long after the first of them."""
+SNOOZE_MIN_S, SNOOZE_MAX_S = 1.0, 7 * 86400.0
+"""Of one snooze: it never takes less, and more is refused."""
+
+
 class Rerun(StrEnum):
     """Whether an attempt whose end is unknown may be followed by another."""
 

@@ -217,6 +217,7 @@ class Raised(msgspec.Struct, tag="raised", array_like=True):
     retry_in_s: float | None = None
     out_of_memory: str = ""
     """How it comes from the memory limit, in words; "": it does not."""
+    snooze_s: float | None = None
 
 
 class Beat(msgspec.Struct, tag="beat", array_like=True):

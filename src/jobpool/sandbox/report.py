@@ -10,9 +10,10 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from jobpool.core.policy import SNOOZE_MAX_S
 from jobpool.core.printable import capped
-from jobpool.core.quantity import duration_s
-from jobpool.errors import ConfigError, GiveUp, RetryLater, SoftTimeout
+from jobpool.core.quantity import duration_s, show_duration
+from jobpool.errors import ConfigError, GiveUp, RetryLater, Snooze, SoftTimeout
 from jobpool.sandbox.frames import Raised
 from jobpool.sandbox.refusal import want_of_memory
 
@@ -50,12 +51,14 @@ def failed(class_name: str, message: str) -> Raised:
 
 def _describe(exc: BaseException, memory_bytes: int) -> Raised:
     message = _message(exc)
-    retry_in_s = None
-    if isinstance(exc, RetryLater) and exc.delay is not None:
-        try:
+    retry_in_s = snooze_s = None
+    try:
+        if isinstance(exc, RetryLater) and exc.delay is not None:
             retry_in_s = duration_s(exc.delay, "RetryLater")
-        except ConfigError as error:
-            message += f" (its delay is not usable: {error})"
+        elif isinstance(exc, Snooze):
+            snooze_s = _snooze_s(exc)
+    except ConfigError as error:
+        message += f" (its delay is not usable: {error})"
     return Raised(
         classes=_classes(exc),
         message=_clean(capped(message, MESSAGE_MAX_CHARS)),
@@ -64,7 +67,23 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
         soft_timeout=_is_soft_timeout(exc),
         retry_in_s=retry_in_s,
         out_of_memory=want_of_memory(exc, memory_bytes),
+        snooze_s=snooze_s,
     )
+
+
+def _snooze_s(exc: Snooze) -> float:
+    """Return how long a snooze takes.
+
+    Raises:
+        ConfigError: it is no duration, or too long.
+    """
+    seconds = duration_s(exc.after, "Snooze")
+    if seconds > SNOOZE_MAX_S:
+        raise ConfigError(
+            f"Snooze: {show_duration(seconds)} is out of range; expected at most "
+            f"{show_duration(SNOOZE_MAX_S)}"
+        )
+    return seconds
 
 
 def _message(exc: BaseException) -> str:

@@ -81,8 +81,9 @@ def _raised(error: Raised) -> str | None:
         len(text) > TEXT_MAX_CHARS for text in texts
     ):
         return "an error of endless length"
-    if error.retry_in_s is not None and not _is_duration(error.retry_in_s):
-        return "an error with an impossible delay"
+    for delay_s in (error.retry_in_s, error.snooze_s):
+        if delay_s is not None and not _is_duration(delay_s):
+            return "an error with an impossible delay"
     return None
 
 

@@ -135,6 +135,7 @@ def verdict_of_done(done: Done, slot: str) -> Ending:
         error_classes=tuple(error.classes) if error else (),
         give_up=error is not None and error.give_up,
         retry_in_s=error.retry_in_s if error else None,
+        snooze_s=error.snooze_s if error else None,
     )
 
 
@@ -299,6 +300,8 @@ def _reason_of_done(done: Done) -> str | None:
     error: Raised | None = done.error
     if error is None:
         return "its child reported a failure without an error"
+    if error.snooze_s is not None:
+        return f"not yet: {message_line(error.message)}"
     if error.soft_timeout:
         return "ended by its soft time limit"
     if error.out_of_memory:

@@ -143,7 +143,8 @@ class Breaking:
             self._close(lease.kind, BreakerEvent.SUCCEED, f"job {lease.id} succeeded")
             self._save(Breaker(lease.kind, breaker.slow_after))
         else:
-            breaker.end(lease.token, self._desk.now_s, began=outcome is not None)
+            began = outcome is not None or settlement.snoozed
+            breaker.end(lease.token, self._desk.now_s, began=began)
             self._wake(breaker)
 
     def _crashed(self, kind: str, job_id: int, token: int | None) -> None:

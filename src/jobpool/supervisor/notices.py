@@ -15,6 +15,7 @@ from jobpool.core.printable import message_line
 from jobpool.core.quantity import show_duration
 from jobpool.core.settings import Settings
 from jobpool.core.storeurl import without_password
+from jobpool.core.waitingevents import JobSnoozed
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import signal_name
 from jobpool.store.records import Run
@@ -68,6 +69,17 @@ def attempt_ended(
     if settlement.outcome is Outcome.SUCCEEDED:
         yield attempt_succeeded(at_ms, job, slot_name, evidence)
         return
+    if settlement.snoozed:
+        yield JobSnoozed(
+            at_ms=at_ms,
+            id=lease.id,
+            kind=lease.kind,
+            slot=slot_name,
+            attempt=lease.attempt,
+            snoozes=lease.snoozes + 1,
+            delay_s=settlement.delay_ms / 1000,
+            reason=evidence.reason,
+        )
     if settlement.outcome is None:
         return
     again = settlement.state is JobState.PENDING

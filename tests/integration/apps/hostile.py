@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import timedelta
 
 import hostile_state
 from fake_application import FakeApplication
 
 from jobpool.core import running
 from jobpool.core.job import NewJob
-from jobpool.errors import GiveUp, RetryLater, SoftTimeout
+from jobpool.errors import GiveUp, RetryLater, Snooze, SoftTimeout
 
 app = FakeApplication()
 for handler in hostile_state.HANDLERS:
@@ -85,6 +86,13 @@ def raise_it(name):
         "give_up": GiveUp("never works"),
         "later": RetryLater("5m", "vendor down"),
         "later_bad": RetryLater("soon"),
+        "snooze": Snooze("5m", "vendor busy"),
+        "snooze_plain": Snooze(timedelta(0)),
+        "snooze_negative": Snooze(-1),
+        "snooze_endless": Snooze(float("inf")),
+        "snooze_long": Snooze("8d"),
+        "snooze_of_nothing": Snooze(None),
+        "snooze_of_words": Snooze("soon"),
         "exit": SystemExit(3),
         "interrupt": KeyboardInterrupt(),
         "surrogate": ValueError("\ud800 broken"),

@@ -25,6 +25,7 @@ from jobpool.store.records import LeaseBatch, Run
 
 _replace = msgspec.structs.replace
 _LEASED = JobState.LEASED
+_EXPIRED = ("expired before an attempt began", "expired while it was snoozed")
 
 
 class Leasing(Cautioning):
@@ -235,7 +236,7 @@ class Leasing(Cautioning):
                 row,
                 state=after(row.state, JobEvent.EXPIRE),
                 finished_at_ms=now_ms,
-                ended=_replace(row.ended, reason="expired before an attempt began"),
+                ended=_replace(row.ended, reason=_EXPIRED[bool(row.snoozes)]),
             ),
         )
 

@@ -104,6 +104,8 @@ def _revived(row: Row, state: JobState, now_ms: int) -> Row:
         expires_at_ms=None,
         spent=NOTHING_SPENT,
         reset_attempt=row.attempt,
+        snoozes=0,
+        snoozed_since_ms=None,
     )
     return revived
 

@@ -124,6 +124,10 @@ def lease_from(row: Row, held: Held) -> Lease:
         leased_at_ms=held.since_ms,
         expires_at_ms=row.expires_at_ms,
     )
+    if row.snoozes:
+        lease = msgspec.structs.replace(
+            lease, snoozes=row.snoozes, snoozed_since_ms=row.snoozed_since_ms
+        )
     if row.attempt == 1:
         return lease
     spent = row.spent

@@ -79,6 +79,8 @@ class Settling(Producing, Cautioning):
             )
         if s.outcome is None:
             settled = _handed_back(row, held, s, now_ms)
+            if s.snoozed:
+                settled = _snoozed(settled, s, now_ms)
         else:
             now = Moment(now_ms, self._clock.boottime_s())
             settled = _ended(row, held, s, now)
@@ -130,7 +132,7 @@ class Settling(Producing, Cautioning):
 
 
 def _handed_back(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
-    """Return a job whose attempt never began: it leaves no trace."""
+    """Return a job whose attempt does not count: it leaves no trace."""
     begun, slot = row.begun, s.evidence.slot
     if slot is not None:
         begun = _replace(begun, slot=clean_text(slot))
@@ -138,6 +140,18 @@ def _handed_back(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
     moved = _moved(row, held, s, now_ms, now_ms)
     handed_back: Row = _replace(moved, attempt=max(0, row.attempt - 1), begun=begun)
     return handed_back
+
+
+def _snoozed(row: Row, s: Settlement, now_ms: int) -> Row:
+    """Return a handed back job whose attempt said "not yet"."""
+    since_ms = row.snoozed_since_ms
+    snoozed: Row = _replace(
+        row,
+        snoozes=min(row.snoozes + 1, COUNT_MAX),
+        snoozed_since_ms=now_ms if since_ms is None else since_ms,
+        ended=_replace(row.ended, reason=clean_text(s.evidence.reason)),
+    )
+    return snoozed
 
 
 def _ended(row: Row, held: Held, s: Settlement, now: Moment) -> Row:
@@ -172,6 +186,8 @@ def _ended(row: Row, held: Held, s: Settlement, now: Moment) -> Row:
     )
     if s.outcome is _SUCCESS:
         return moved
+    if row.snoozes and s.state in (_PENDING, _RUNNABLE):
+        moved = _replace(moved, snoozes=0, snoozed_since_ms=None)
     return _replace(moved, tried=(*row.tried, _tried(moved, held, s, ended_ms)))
 
 

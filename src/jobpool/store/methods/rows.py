@@ -52,6 +52,8 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expires_at_ms: int | None
     token: Token | None
     leased_at_ms: Moment | None
+    snoozes: Count
+    snoozed_since_ms: Moment | None
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -127,6 +129,8 @@ def make_lease(
         leased_at_ms,
         row.expires_at_ms,
         suspect,
+        row.snoozes,
+        row.snoozed_since_ms,
     )
 
 

@@ -303,6 +303,7 @@ def _job_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
         fit_duration_s(evidence.duration_s),
         clean_text(evidence.slot),
         *now.of_attempt(s),
+        int(s.snoozed),
     )
 
 

@@ -58,7 +58,10 @@ UPDATE jobpool.jobs
 SET
   state = 'canceled',
   finished_at_ms = %(now_ms)s,
-  reason = 'expired before an attempt began'
+  reason = CASE
+    WHEN snoozes > 0 THEN 'expired while it was snoozed'
+    ELSE 'expired before an attempt began'
+  END
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
   AND attempt = 0 AND finished_at_ms IS NULL
 
@@ -108,7 +111,8 @@ SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
-  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
+  j.snoozes, j.snoozed_since_ms
 FROM jobpool.jobs AS j
 WHERE j.id = ANY (ARRAY(SELECT id FROM best)) AND j.state || '' = 'runnable'
 ORDER BY j.priority DESC, j.run_at_ms, j.id
@@ -178,7 +182,8 @@ SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
-  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
+  j.snoozes, j.snoozed_since_ms
 FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
 ORDER BY j.id + 0

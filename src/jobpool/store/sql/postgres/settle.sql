@@ -157,7 +157,8 @@ WHERE j.token = (ended.value ->> 1)::bigint
   AND j.state || '' = 'leased'
 
 -- name: settle_jobs
--- An attempt that never began (outcome NULL) leaves no trace. A job whose
+-- An attempt that never began (outcome NULL) leaves no trace, and one that snoozed but
+-- a count and why. That ends with an attempt that another one follows. A job whose
 -- cancellation was asked for does not wait for another attempt. Counters end at
 -- 2^31 - 1: whatever a hand has written there, the settlement is stored. The result,
 -- if there is one, is written with the rest: it lies in :blobs.
@@ -188,13 +189,27 @@ SET
     j.interruptions::bigint + ended.interruption, 2147483647
   )::integer,
   recoveries = least(j.recoveries::bigint + ended.recovery, 2147483647)::integer,
+  snoozes = CASE
+    WHEN ended.outcome IS NOT NULL AND ended.state IN ('pending', 'runnable')
+      THEN 0
+    ELSE least(j.snoozes::bigint + ended.snooze, 2147483647)::integer
+  END,
+  snoozed_since_ms = CASE
+    WHEN ended.outcome IS NOT NULL AND ended.state IN ('pending', 'runnable')
+      THEN NULL
+    WHEN ended.snooze = 1 THEN coalesce(j.snoozed_since_ms, %(now_ms)s::bigint)
+    ELSE j.snoozed_since_ms
+  END,
   started_at_ms = CASE
     WHEN ended.outcome IS NULL THEN j.started_at_ms
     WHEN ended.began_at_ms IS NULL THEN coalesce(j.started_at_ms, j.leased_at_ms)
     ELSE greatest(ended.began_at_ms, j.leased_at_ms)
   END,
   outcome = coalesce(ended.outcome, j.outcome),
-  reason = CASE WHEN ended.outcome IS NULL THEN j.reason ELSE ended.reason END,
+  reason = CASE
+    WHEN ended.outcome IS NULL AND ended.snooze = 0 THEN j.reason
+    ELSE ended.reason
+  END,
   error_class = CASE
     WHEN ended.outcome IS NULL THEN j.error_class
     ELSE ended.error_class
@@ -238,8 +253,9 @@ FROM (
     value ->> 15 AS slot,
     (value ->> 16)::bigint AS began_at_ms,
     (value ->> 17)::bigint AS ended_at_ms,
-    (value ->> 18)::integer AS result_first,
-    (value ->> 19)::integer AS result_length
+    (value ->> 18)::integer AS snooze,
+    (value ->> 19)::integer AS result_first,
+    (value ->> 20)::integer AS result_length
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ) AS ended
 WHERE j.id = ended.id

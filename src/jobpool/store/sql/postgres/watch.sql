@@ -175,6 +175,8 @@ SET
   crashes = 0,
   interruptions = 0,
   recoveries = 0,
+  snoozes = 0,
+  snoozed_since_ms = NULL,
   reset_attempt = j.attempt
 FROM ranked
 WHERE j.id = ranked.id

@@ -38,7 +38,10 @@ UPDATE jobpool_jobs
 SET
   state = 'canceled',
   finished_at_ms = :now_ms,
-  reason = 'expired before an attempt began'
+  reason = CASE
+    WHEN snoozes > 0 THEN 'expired while it was snoozed'
+    ELSE 'expired before an attempt began'
+  END
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND attempt = 0 AND finished_at_ms IS NULL
 
@@ -61,7 +64,8 @@ SELECT
   j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
-  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
+  j.snoozes, j.snoozed_since_ms
 FROM (
   SELECT c.id, c.priority, c.run_at_ms
   FROM json_each(:kinds) AS known
@@ -140,7 +144,8 @@ SELECT
   j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
-  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms
+  j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
+  j.snoozes, j.snoozed_since_ms
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.state = 'leased' AND j.supervisor = :run_id

@@ -199,7 +199,8 @@ WHERE j.id = json_extract(ended.value, '$[0]')
   AND +j.state = 'leased'
 
 -- name: settle_jobs
--- An attempt that never began (outcome NULL) leaves no trace. A job whose
+-- An attempt that never began (outcome NULL) leaves no trace, and one that snoozed but
+-- a count and why. That ends with an attempt that another one follows. A job whose
 -- cancellation was asked for does not wait for another attempt. Counters end at
 -- 2^31 - 1: whatever a hand has written there, the settlement is stored.
 UPDATE jobpool_jobs
@@ -234,6 +235,17 @@ SET
   recoveries = max(
     0, min(CAST(recoveries AS INTEGER) + ended.recovery, 2147483647)
   ),
+  snoozes = CASE
+    WHEN ended.outcome IS NOT NULL AND ended.state IN ('pending', 'runnable')
+      THEN 0
+    ELSE max(0, min(CAST(snoozes AS INTEGER) + ended.snooze, 2147483647))
+  END,
+  snoozed_since_ms = CASE
+    WHEN ended.outcome IS NOT NULL AND ended.state IN ('pending', 'runnable')
+      THEN NULL
+    WHEN ended.snooze THEN coalesce(CAST(snoozed_since_ms AS INTEGER), :now_ms)
+    ELSE CAST(snoozed_since_ms AS INTEGER)
+  END,
   started_at_ms = CASE
     WHEN ended.outcome IS NULL THEN started_at_ms
     ELSE coalesce(
@@ -241,7 +253,9 @@ SET
     )
   END,
   outcome = coalesce(ended.outcome, jobpool_jobs.outcome),
-  reason = iif(ended.outcome IS NULL, jobpool_jobs.reason, ended.reason),
+  reason = iif(
+    ended.outcome IS NULL AND NOT ended.snooze, jobpool_jobs.reason, ended.reason
+  ),
   error_class = iif(
     ended.outcome IS NULL, jobpool_jobs.error_class, ended.error_class
   ),
@@ -277,7 +291,8 @@ FROM (
     json_extract(value, '$[14]') AS duration_s,
     json_extract(value, '$[15]') AS slot,
     json_extract(value, '$[16]') AS began_at_ms,
-    json_extract(value, '$[17]') AS ended_at_ms
+    json_extract(value, '$[17]') AS ended_at_ms,
+    json_extract(value, '$[18]') AS snooze
   FROM json_each(:rows)
 ) AS ended
 WHERE jobpool_jobs.id = ended.id

@@ -122,6 +122,8 @@ SET
   crashes = 0,
   interruptions = 0,
   recoveries = 0,
+  snoozes = 0,
+  snoozed_since_ms = NULL,
   reset_attempt = attempt
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN (SELECT value FROM json_each(:states))
