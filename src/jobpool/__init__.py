@@ -12,45 +12,47 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jobpool.client.handle import Job
-from jobpool.client.handler import Call, Handler
-from jobpool.client.hooks import DeadJob
-from jobpool.client.jobpool import JobPool
-from jobpool.client.retry import Retry
-from jobpool.core.running import current
+from jobpool import errors as errors
 from jobpool.core.version import __version__ as __version__
-from jobpool.errors import (
-    AppError,
-    ArgumentsRejected,
-    ConfigError,
-    GiveUp,
-    JobCrashed,
-    JobNotFound,
-    JobOutOfMemory,
-    JobpoolBug,
-    JobpoolError,
-    JobTimedOut,
-    JobUnsuccessful,
-    KeyConflict,
-    OutcomeUnknown,
-    QueueFull,
-    RetryLater,
-    Snooze,
-    SoftMemory,
-    SoftTimeout,
-    StoreError,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-    Superseded,
-    UnknownKind,
-    UsageError,
-    WaitTimeout,
-)
 
 if TYPE_CHECKING:
+    from jobpool.client.handle import Job
+    from jobpool.client.handler import Call, Handler
+    from jobpool.client.hooks import DeadJob
+    from jobpool.client.jobpool import JobPool
+    from jobpool.client.retry import Retry
+    from jobpool.core.running import current
+    from jobpool.errors import (
+        AppError,
+        ArgumentsRejected,
+        ConfigError,
+        GiveUp,
+        JobCrashed,
+        JobNotFound,
+        JobOutOfMemory,
+        JobpoolBug,
+        JobpoolError,
+        JobTimedOut,
+        JobUnsuccessful,
+        KeyConflict,
+        OutcomeUnknown,
+        QueueFull,
+        RetryLater,
+        Snooze,
+        SoftMemory,
+        SoftTimeout,
+        StoreError,
+        StoreFull,
+        StoreRefused,
+        StoreUnavailable,
+        Superseded,
+        UnknownKind,
+        UsageError,
+        WaitTimeout,
+    )
     from jobpool.executor.executor import Executor
 
 __all__ = [
@@ -91,10 +93,27 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the executor when it is first asked for: few programs use both."""
-    if name == "Executor":
-        from jobpool.executor.executor import Executor  # noqa: PLC0415 - see above
+_HOMES = {
+    "Call": "client.handler",
+    "DeadJob": "client.hooks",
+    "Executor": "executor.executor",
+    "Handler": "client.handler",
+    "Job": "client.handle",
+    "JobPool": "client.jobpool",
+    "Retry": "client.retry",
+    "current": "core.running",
+}
+"""Where these come from; all others are errors."""
 
-        return Executor
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is: no process of ours uses all of it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
