@@ -58,6 +58,8 @@ def move(
             ", ".join(f"{count} {state}" for state, count in moved.states.items()),
             f"checksum {moved.checksum[:16]}",
         )
+        for job_id, reason in moved.spoilt.items():
+            print_line(f"job {job_id} was put right on the way: {reason}")
 
 
 def _moving() -> ModuleType:

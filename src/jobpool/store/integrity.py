@@ -41,6 +41,7 @@ Seconds = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 MaxAttempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS_MAX)]
 Timeout = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 Memory = Annotated[int, Meta(ge=1, le=MEMORY_MAX_BYTES)]
+Code = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Flag = Annotated[int, Meta(ge=0, le=1)]
 
 JOB: Mapping[str, Any] = {
@@ -86,6 +87,26 @@ JOB: Mapping[str, Any] = {
     "checkpoint": bytes | None,
 }
 """What each column of a job may hold, in the order in which `raw_jobs` returns them."""
+BULK: Mapping[str, Any] = {"payload": bytes, "result": bytes | None}
+"""What else belongs to a job."""
+ATTEMPT: Mapping[str, Any] = {
+    **dict.fromkeys(("id", "job_id"), int),
+    "attempt": Count,
+    "token": Token,
+    "outcome": Outcome,
+    **dict.fromkeys(("rule", "reason", "error_class", "error"), str | None),
+    "traceback": str | None,
+    **dict.fromkeys(("signal", "exit_code"), Code | None),
+    "peak_rss_bytes": Bytes | None,
+    **dict.fromkeys(("cpu_s", "duration_s"), Seconds | None),
+    **dict.fromkeys(("output", "stack", "supervisor", "slot"), str | None),
+    **dict.fromkeys(("started_at_ms", "finished_at_ms"), Moment),
+}
+"""What each column of an attempt may hold, in the table's order."""
+_ATTEMPT_INSTEAD: Mapping[str, Any] = {
+    "outcome": Outcome.LOST,
+    **dict.fromkeys(("attempt", "token", "started_at_ms", "finished_at_ms"), 0),
+}
 _TELLS = frozenset(
     {
         "created_at_ms",
@@ -101,6 +122,7 @@ _TELLS = frozenset(
         "cpu_s",
         "peak_rss_bytes",
         "progress",
+        "result",
     }
 )
 """Columns that decide nothing of what becomes of a job."""
@@ -111,6 +133,7 @@ _INSTEAD: Mapping[str, Any] = {
     **dict.fromkeys(("priority", "created_at_ms", "run_at_ms", "cancel_requested"), 0),
     **dict.fromkeys(("attempt", "reset_attempt", "snoozes"), 0),
     **dict.fromkeys(("failures", "crashes", "interruptions", "recoveries"), 0),
+    **dict.fromkeys(("payload", "result"), b""),  # no JSON, and so nobody's
 }
 """What stands for a value that cannot, where that is not NULL."""
 RUN: Mapping[str, Any] = {
@@ -209,9 +232,9 @@ class Sound:
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
+        kinds = {**JOB, **BULK}
         self._record = msgspec.defstruct(
-            "SoundRow", [(name, JOB[name]) for name in columns], array_like=True
+            "SoundRow", [(name, kinds[name]) for name in columns], array_like=True
         )
 
     def unsound(self, rows: Sequence[Sequence[Any]]) -> list[int]:
@@ -245,19 +268,12 @@ def put_right(
     """Return a job's row such that the database's rules allow it, whatever it held.
 
     Args:
-        found: its columns, all of `JOB` or some.
+        found: its columns, all of `JOB` or some, and of `BULK`.
         now_ms: the store's clock.
         also: what else of the job cannot be read; it is set aside for that.
         held: a supervisor holds its lease and settles it next: it stays leased.
     """
-    fields: dict[str, Any] = {}
-    wrong = []
-    for name, value in found.items():
-        try:
-            fields[name] = convert(value, JOB[name])
-        except msgspec.ValidationError:
-            fields[name] = _INSTEAD.get(name)
-            wrong.append(name)
+    fields, wrong = _each(found, {**JOB, **BULK}, _INSTEAD)
     _agree(fields, wrong, now_ms)
     _keep_apart(fields, wrong)
     wrong += also
@@ -273,6 +289,26 @@ def put_right(
     if "cancel_requested" in given:
         given["cancel_requested"] = 0
     return mended._replace(is_set_aside=True)
+
+
+def put_attempt_right(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return an attempt's row such that it can be read, and what could not."""
+    return _each(found, ATTEMPT, _ATTEMPT_INSTEAD)
+
+
+def _each(
+    found: Mapping[str, Any], kinds: Mapping[str, Any], instead: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return fields, each such that it can stand by itself, and which could not."""
+    fields: dict[str, Any] = {}
+    wrong = []
+    for name, value in found.items():
+        try:
+            fields[name] = convert(value, kinds[name])
+        except msgspec.ValidationError:
+            fields[name] = instead.get(name)
+            wrong.append(name)
+    return fields, wrong
 
 
 def put_run_right(found: Mapping[str, Any], now_ms: int) -> tuple[dict[str, Any], bool]:

@@ -11,6 +11,7 @@ the move's number in the target: by that a second call knows that it is done.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,9 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs by state."""
     checksum: str | None
     """SHA-256 over every value that was moved; None: an earlier call has moved it."""
+    spoilt: dict[int, str]
+    """Jobs whose rows could not be read, with what was wrong: they are put right, and
+    those that had not ended have moved as dead."""
 
 
 def move(source_url: str, target_url: str, tell: Tell | None = None) -> Moved:
@@ -63,7 +67,7 @@ def move(source_url: str, target_url: str, tell: Tell | None = None) -> Moved:
         total = sum(states.values())
         checksum = None
         if note.step != DONE and target.prepare(note.id, source.url, last_id, tokens):
-            _stage(source, target, note, total, tell or _quiet)
+            states = _stage(source, target, note, total, tell or _quiet)
             source.step(note, COMMITTING)
             try:
                 checksum = _appear(source, target, note, states, stale)
@@ -78,6 +82,7 @@ def move(source_url: str, target_url: str, tell: Tell | None = None) -> Moved:
             jobs=total,
             states=states,
             checksum=checksum,
+            spoilt=dict(sorted(source.fitting.spoilt.items())),
         )
 
 
@@ -129,13 +134,16 @@ def _check_address(source: Source, note: Note, target: Target) -> None:
         )
 
 
-def _stage(source: Source, target: Target, note: Note, total: int, tell: Tell) -> None:
-    staged = 0
+def _stage(
+    source: Source, target: Target, note: Note, total: int, tell: Tell
+) -> dict[str, int]:
+    """Copy all jobs that are not there yet; return their number by state."""
+    states: Counter[str] = Counter()
     with target.transaction() as session:
         after = target.staged_to(session, note.id)
     for first, last in source.chunks():
         jobs = source.jobs(first, last)
-        staged += len(jobs)
+        states.update(state for _, _, _, state, *_ in jobs)
         if last <= after:
             continue
         with target.transaction() as session:
@@ -145,7 +153,8 @@ def _stage(source: Source, target: Target, note: Note, total: int, tell: Tell) -
                 put(session, "move_stage_job", wanted)
                 history = source.attempts(max(first, after), last)
                 put(session, "move_stage_attempt", history)
-        tell(staged, total)
+        tell(states.total(), total)
+    return dict(sorted(states.items()))
 
 
 def _appear(

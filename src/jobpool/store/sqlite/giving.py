@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from typing import NamedTuple
 
 from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused
+from jobpool.store import integrity
+from jobpool.store.checking import ID_MAX
 from jobpool.store.methods.session import Row
 from jobpool.store.sqlite.database import Database
+from jobpool.store.sqlite.fitting import Fitting, readable
 from jobpool.store.sqlite.session import Session
 
 CHUNK = 1000
@@ -45,7 +49,12 @@ class Source:
 
     Args:
         path: the file; it exists and holds a queue.
+
+    Attributes:
+        fitting: makes its rows fit for their new place; known once it is shut.
     """
+
+    fitting: Fitting
 
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
@@ -68,7 +77,7 @@ class Source:
             address: the new one, without a password.
 
         Raises:
-            StoreRefused: a run is open, a job is leased, or the queue moves elsewhere.
+            StoreRefused: a run is open, or the queue moves elsewhere.
         """
         with self._file.writing() as session:
             note = _note(session)
@@ -85,7 +94,20 @@ class Source:
                 f"to {address}; go on with that, or give it up first with `jobpool "
                 f"move --from {self.url} --abandon`"
             )
+        with self._file.reading() as session:
+            self.fitting = Fitting(session.value("move_moment"))
         return note
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        """Use the connection for rows; bytes that are no text can be told from it."""
+        with self._file.reading() as session:
+            usual = session.connection.text_factory
+            session.connection.text_factory = _decoded
+            try:
+                yield session
+            finally:
+                session.connection.text_factory = usual
 
     def step(self, note: Note, step: int) -> None:
         """Note how far the move has come.
@@ -107,7 +129,7 @@ class Source:
             for name in _OPENINGS:
                 session.run(name)
 
-    def chunks(self, after: int = 0) -> Iterator[tuple[int, int]]:
+    def chunks(self, after: int = -ID_MAX - 1) -> Iterator[tuple[int, int]]:
         """Yield stretches of ids, each without its first and with its last."""
         while True:
             with self._file.reading() as session:
@@ -118,36 +140,39 @@ class Source:
             after = last
 
     def jobs(self, after: int, last: int) -> list[Row]:
-        """Return the jobs of a stretch."""
-        with self._file.reading() as session:
-            return session.rows("move_jobs", after=after, last=last)
+        """Return the jobs of a stretch, as they are to move."""
+        with self._reading() as session:
+            rows = session.rows("move_jobs", after=after, last=last)
+        return self.fitting.jobs(rows)
 
     def attempts(self, after: int, last: int) -> list[Row]:
         """Return the history of a stretch; first their ids."""
-        with self._file.reading() as session:
-            return session.rows("move_attempts", after=after, last=last)
+        with self._reading() as session:
+            rows = session.rows("move_attempts", after=after, last=last)
+        return self.fitting.attempts(rows)
 
     def states(self) -> dict[str, int]:
         """Count the jobs by state."""
         with self._file.reading() as session:
-            return dict(session.rows("move_states"))
+            rows = session.rows("move_states")
+        return {str(state): jobs for state, jobs in rows}
 
     def surroundings(self) -> tuple[list[Row], list[Row], list[Row]]:
         """Return runs, kinds and pauses."""
-        with self._file.reading() as session:
+        with self._reading() as session:
             return (
-                session.rows("move_runs"),
-                session.rows("move_kinds"),
-                session.rows("paused"),
+                self.fitting.runs(session.rows("move_runs")),
+                readable(integrity.KIND, session.rows("move_kinds")),
+                readable(integrity.PAUSE, session.rows("paused")),
             )
 
     def cautions(self) -> tuple[list[Row], list[Row], list[Row]]:
         """Return suspects, jobs that did not fit, and kinds that crash in a row."""
-        with self._file.reading() as session:
+        with self._reading() as session:
             return (
-                session.rows("move_suspects"),
-                session.rows("move_misfits"),
-                session.rows("move_breakers"),
+                readable(integrity.SUSPECT, session.rows("move_suspects")),
+                readable(integrity.MISFIT, session.rows("move_misfits")),
+                readable(integrity.BREAKER, session.rows("move_breakers")),
             )
 
     def counters(self) -> tuple[int, int, int]:
@@ -166,11 +191,10 @@ class Source:
                 f"{self.url}; stop that supervisor first, or, if it is dead, run "
                 f"`jobpool reclaim {runs[0][0]}`"
             )
-        if held := session.value("move_leased"):
-            raise StoreRefused(
-                f"{held} jobs of {self.url} are leased although no run is open: "
-                "somebody else has written there; put that right, or restore a backup"
-            )
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _note(session: Session) -> Note | None:

@@ -41,7 +41,7 @@ SELECT pg_advisory_xact_lock(1785684593, hashtext(%(schema)s::text))
 
 -- name: move_staged_to
 -- Where to go on.
-SELECT coalesce(max(id), 0) FROM jobpool.moving_jobs
+SELECT coalesce(max(id), -9223372036854775808) FROM jobpool.moving_jobs
 
 -- name: move_stage_job
 -- One row of a chunk.

@@ -1,9 +1,5 @@
 -- Moving a queue away: the source is closed for good, then read in chunks.
 
--- name: move_leased
--- Jobs that somebody holds.
-SELECT count(*) FROM jobpool_jobs WHERE state = 'leased'
-
 -- name: move_has_note
 -- Whether a move has begun.
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'jobpool_moved'
@@ -152,6 +148,29 @@ FROM jobpool_breakers
 -- For the count.
 SELECT state, count(*) FROM jobpool_jobs GROUP BY state ORDER BY state
 
+-- name: move_moment
+-- About when the queue was closed; the same whenever it is asked.
+SELECT coalesce(
+  (
+    SELECT max(ended_at_ms)
+    FROM jobpool_runs
+    WHERE typeof(ended_at_ms) = 'integer' AND ended_at_ms <= 253402300799000
+  ),
+  (
+    SELECT max(created_at_ms)
+    FROM (SELECT created_at_ms FROM jobpool_jobs ORDER BY id DESC LIMIT 1000)
+    WHERE typeof(created_at_ms) = 'integer'
+      AND created_at_ms BETWEEN 0 AND 253402300799000
+  ),
+  0
+)
+
 -- name: move_last_id
--- The highest id ever given; no row: none was.
-SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'
+-- The highest id ever given; one that leaves no room for others is nobody's.
+SELECT max(id)
+FROM (
+  SELECT seq AS id FROM sqlite_sequence WHERE name = 'jobpool_jobs'
+  UNION ALL
+  SELECT max(id) FROM jobpool_jobs WHERE id < 4611686018427387904
+)
+WHERE typeof(id) = 'integer' AND id < 4611686018427387904
