@@ -10,6 +10,7 @@ import pytest
 
 from jobpool.core.settings import SandboxLevel
 from jobpool.sandbox.bounds import is_signed
+from jobpool.sandbox.procfs import thread_count
 from sandbox_rig import Rig, lockdown_of, missing
 
 
@@ -74,6 +75,8 @@ def test_what_can_be_put_back_is_put_back(rig, child, what):
         ("host_name", "it left a namespace"),
         ("python_unshare", "it called os.unshare"),
         ("hidden_thread", "it left threads running: hidden"),
+        ("native_pause", "it left threads of native code running: 1"),
+        ("native_sleep", "it left threads of native code running: 1"),
     ],
 )
 def test_what_cannot_be_put_back_is_named(rig, child, what, named):
@@ -85,6 +88,16 @@ def test_what_cannot_be_put_back_is_named(rig, child, what, named):
     if (why := json.loads(done.result)) != "done":
         pytest.skip(f"not to be had here: {why}")
     assert re.search(named, done.surprise)
+
+
+@pytest.mark.parametrize("what", ["native_pool", "native_brief"])
+def test_a_librarys_pool_at_rest_and_threads_that_end_are_no_leak(rig, child, what):
+    """It is given work by those that use it, and does nothing by itself."""
+    for _ in range(2):
+        assert rig.run(child, "change_for_good", what).surprise == ""
+    threads = thread_count(child.job_pid)
+    assert threads == (5 if what == "native_pool" else 1)
+    assert rig.run(child, "change_for_good", "native_pause").surprise != ""
 
 
 @pytest.mark.parametrize("level", [SandboxLevel.OFF, SandboxLevel.STRICT])

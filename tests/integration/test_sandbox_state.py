@@ -273,7 +273,7 @@ def test_a_child_has_its_own_descriptors_only(rig, child):
     }
     own_views = {
         f"/proc/{last.pid}/{name}"
-        for name in ("statm", "clear_refs", "status", "fd", "timers")
+        for name in ("statm", "clear_refs", "status", "fd", "timers", "task")
     }
     others = {
         text

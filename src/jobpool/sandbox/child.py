@@ -55,6 +55,8 @@ from jobpool.sandbox.usage import Usage
 EXIT_START_FAILED = 1
 EXIT_OWN_FAILURE = 70
 """EX_SOFTWARE: jobpool's own code in the child failed."""
+_REPORT_S = 0.1
+"""Long enough for the end of an attempt to be heard of before its time limit."""
 _NO_ATTEMPT = ClosedChannel("no attempt is running in this child now")
 
 
@@ -145,6 +147,8 @@ class Child:
         """More than a glance was taken since the last `Done`."""
         self._has_glanced = False
         self._baseline: Baseline | Parting | None = None
+        self._deadline_s = float("inf")
+        """Of the last attempt."""
         self._surprise = ""
         """What a part of the present attempt has left behind."""
 
@@ -262,12 +266,13 @@ class Child:
         self, application: Application, job: RunJob, channel: AttemptChannel
     ) -> Any:
         now_s = time.monotonic()
+        self._deadline_s = now_s + job.timeout_s
         current = running.Current(
             job_id=job.id,
             kind=job.kind,
             attempt=job.attempt,
             token=job.token,
-            deadline_monotonic_s=now_s + job.timeout_s,
+            deadline_monotonic_s=self._deadline_s,
             checkpoint=_decoded(job.checkpoint),
             channel=channel,
         )
@@ -318,7 +323,9 @@ class Child:
             return Restored(b"", "")
         for _ in range(2):  # a timer or thread of the handler's may raise in the first
             try:
-                restored = self._baseline.restore(may_glance=may_glance)
+                restored = self._baseline.restore(
+                    may_glance=may_glance, until_s=self._deadline_s - _REPORT_S
+                )
             except BaseException as exc:  # noqa: BLE001 - told as a surprise
                 self._has_looked = True
                 problem = raised(exc)

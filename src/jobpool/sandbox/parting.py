@@ -83,7 +83,12 @@ class Parting:
         self._threads = set(threading.enumerate())
         self._children = set(listed_children_of(os.getpid()))
 
-    def restore(self, *, may_glance: bool = False) -> Restored:  # noqa: ARG002 - as of `Baseline`
+    def restore(
+        self,
+        *,
+        may_glance: bool = False,  # noqa: ARG002 - as of `Baseline`
+        until_s: float = float("inf"),  # noqa: ARG002 - likewise
+    ) -> Restored:
         """Put in order what the end of the last attempt needs."""
         surprises = [self.mend()]
         self.compose()

@@ -24,6 +24,7 @@ from jobpool.sandbox import deeds, leavings
 from jobpool.sandbox.environment import Environment
 from jobpool.sandbox.foreign import Foreign
 from jobpool.sandbox.interpreter import Interpreter
+from jobpool.sandbox.nativethreads import NativeThreads
 from jobpool.sandbox.parting import (
     Parting,
     Restored,
@@ -67,6 +68,7 @@ class Baseline:
         self._timezone = _timezone()
         self._interpreter = Interpreter()
         self._foreign = Foreign()
+        self._native_threads = NativeThreads()
         self._traits = Traits()  # last: what we open ourselves is nobody's leak
         self._deeds = deeds.count()
         self._last_deed: object = None
@@ -74,16 +76,19 @@ class Baseline:
         self._look_at_s = 0.0
         """From then on (monotonic) a glance is not enough."""
 
-    def restore(self, *, may_glance: bool = False) -> Restored:
+    def restore(
+        self, *, may_glance: bool = False, until_s: float = float("inf")
+    ) -> Restored:
         """Return to the baseline.
 
         Args:
             may_glance: a glance may do; another call follows soon.
+            until_s: monotonic time; nothing is waited for after it.
         """
         replaced = self._parting.mend()
         if may_glance and not replaced and self._is_glance_enough():
             return Restored(b"", self._glance(), at_a_glance=True)
-        return self._look(replaced)
+        return self._look(replaced, until_s)
 
     def _is_glance_enough(self) -> bool:
         return (
@@ -103,16 +108,19 @@ class Baseline:
         surprises = [self._traits.changes_of_imports(), self._empty_scratch()]
         return "; ".join(filter(None, surprises))
 
-    def _look(self, replaced: str) -> Restored:
+    def _look(self, replaced: str, until_s: float) -> Restored:
         """Put back everything; name what cannot be."""
         first_deed = deeds.last()
         self._parting.compose()
         foreign = self._foreign.changes()  # first: it sees whether there is such code
-        running = self._parting.left_running()
+        threads, processes = self._parting.left_running()
+        if not threads and self._foreign.is_here:
+            threads = self._native_threads.left(until_s)
         deed = deeds.last()  # after that: a thread that was ending may have done more
         surprises = [
             replaced,
-            *running,
+            threads,
+            processes,
             self._traits.changes(
                 after_deeds=deed is not self._last_deed,
                 by_foreign_code=self._foreign.is_here,

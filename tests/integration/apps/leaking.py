@@ -148,6 +148,23 @@ def _timer(libc=None):
     _checked(libc.timer_settime(timer, 0, minute, None))
 
 
+def _start_native(function, argument):
+    """Start a thread that Python does not know, in a function of the C library."""
+    libc = _libc()
+    start = ctypes.cast(getattr(libc, function), ctypes.c_void_p)
+    _checked(
+        -libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, start, argument)
+    )
+
+
+def _start_pool():
+    """Start two threads that wait until somebody of this process gives them work."""
+    KEPT.append(ctypes.create_string_buffer(64))  # a sem_t
+    for _ in range(2):
+        _start_native("sem_wait", ctypes.byref(KEPT[-1]))
+    time.sleep(0.1)  # they have begun to wait, whatever the machine is busy with
+
+
 def _late(act):
     """Do something in a thread that ends a moment after the handler."""
     threading.Thread(target=lambda: (time.sleep(0.004), act())).start()
@@ -194,6 +211,10 @@ def _hide_a_thread():
 
 
 FOR_GOOD = {
+    "native_pause": lambda: _start_native("pause", None),
+    "native_sleep": lambda: _start_native("sleep", ctypes.c_void_p(1000)),
+    "native_pool": _start_pool,
+    "native_brief": lambda: _start_native("usleep", ctypes.c_void_p(2000)),
     "hidden_thread": _hide_a_thread,
     "timer": _timer,
     "timer_by_pythonapi": lambda: _timer(ctypes.pythonapi),
