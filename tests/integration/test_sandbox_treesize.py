@@ -25,14 +25,6 @@ class Slow:
 
 
 @pytest.fixture
-def host(monkeypatch):
-    """How many processes the host has: what the test says."""
-    numbers = [1000]
-    monkeypatch.setattr(treesize, "_host_processes", lambda: numbers[0])
-    return numbers
-
-
-@pytest.fixture
 def counts(monkeypatch):
     """What is counted, in turn."""
     sizes = []
@@ -74,31 +66,36 @@ def test_processes_threads_and_zombies_count():
     assert tree_size(root, 100) == 0
 
 
-def test_it_is_counted_once_the_host_has_a_step_more(host, counts):
+def test_the_host_tells_of_threads_as_well():
+    """Whoever starts them."""
+    before = treesize.host_tasks()
+    end = threading.Event()
+    for _ in range(200):
+        threading.Thread(target=end.wait, daemon=True).start()
+    after = treesize.host_tasks()
+    end.set()
+    assert after > before + 100  # others may end meanwhile
+
+
+def test_it_is_counted_once_the_host_has_a_step_more(counts):
     """Also bit by bit, and from the lowest that the host had."""
     size = TreeSize(os.getpid())
-    assert size.look(0.0, 4096) == 0
-    host[0] -= 500
-    assert size.look(0.1, 4096) == 0
-    host[0] += 255
-    assert size.look(0.2, 4096) == 0
-    host[0] += 1
+    for host in (1000, 500, 755):
+        assert size.look(0.0, 4096, host) == 0
     counts.append(300)
-    assert size.look(0.3, 4096) == 300
+    assert size.look(0.3, 4096, 756) == 300
     assert size.grows
-    assert size.look(0.4, 4096) == 300
+    assert size.look(0.4, 4096, 1000) == 300
     assert not size.grows
 
 
-def test_what_takes_long_to_count_is_counted_while_it_grows(host, counts):
+def test_what_takes_long_to_count_is_counted_while_it_grows(counts):
     """And rests otherwise: the host's number may rise and fall for other reasons."""
     size = TreeSize(os.getpid())
-    size.look(0.0, 4096)
+    size.look(0.0, 4096, 1000)
     size._count = Slow()
     counts += [1000, 2000, 3000, 3000]
     for step in range(1, 5):
-        host[0] += 500
-        size.look(step * 0.01, 4096)
+        size.look(step * 0.01, 4096, 1000 + 500 * step)
     assert counts == []
-    host[0] += 500
-    assert size.look(0.05, 4096) == 3000  # not counted
+    assert size.look(0.05, 4096, 3500) == 3000  # not counted

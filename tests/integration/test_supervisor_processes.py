@@ -28,6 +28,14 @@ def threads():
     time.sleep(60)
 
 
+@jobs.job("cpu", kind="threads.below", max_attempts=1)
+def threads_below():
+    if os.fork() == 0:
+        for _ in range(200):
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    time.sleep(60)
+
+
 @jobs.job("cpu", kind="few", max_attempts=1)
 def few():
     made = [subprocess.Popen(["sleep", "0.2"]) for _ in range(40)]
@@ -44,7 +52,7 @@ def site(tmp_path_factory):
         site.supervisors[0].stop()
 
 
-@pytest.mark.parametrize("kind", ["zombies", "bomb", "threads"])
+@pytest.mark.parametrize("kind", ["zombies", "bomb", "threads", "threads.below"])
 def test_who_breeds_without_end_is_killed_and_charged(site, kind):
     """Long before it could take all the numbers that the host has for processes."""
     job = site.finish(site.add(kind))

@@ -54,7 +54,7 @@ class Size:
     def begin(self):
         pass
 
-    def look(self, _now_s, _most):
+    def look(self, _now_s, _most, _on_host):
         self.grows = self.process.size > 0
         return self.process.size
 

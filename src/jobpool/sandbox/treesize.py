@@ -1,22 +1,18 @@
 """How many processes and threads a tree has, counted when there can be more of them.
 
 Theory of operation. To count a tree is dear once it is large. But it cannot have grown
-more than the number of processes on the host and of threads in its first process, and
-to ask for these costs a few microseconds. Only when they have grown by a step, the tree
-is counted, and no further than to the most that it may have: many children of one
-process are found by a single look. While it grows beyond all that it had, it is counted
-again and again, which its limit bounds; else a count that took long rests for a while,
-as others' processes may come and go.
-
-What a descendant starts in threads is counted, but does not by itself lead to a count.
+more than all processes and threads of the host, and to ask for their number costs a few
+microseconds. Only when that has grown by a step, the tree is counted, and no further
+than to the most that it may have: many children of one process are found by a single
+look. While it grows beyond all that it had, it is counted again and again, which its
+limit bounds; else a count that took long rests for a while, as others' processes may
+come and go.
 """
 
 from __future__ import annotations
 
-import os
-
 from jobpool.sandbox.dear import Dear
-from jobpool.sandbox.procfs import children_of, thread_count
+from jobpool.sandbox.procfs import children_of, read, thread_count
 
 COUNT_AGAIN_S = 0.05
 """A tree that grows is counted at least so often."""
@@ -35,7 +31,7 @@ class TreeSize:
         self._root = root
         self._count = Dear()
         self._at_count = 0
-        """What bounds the growth, as it was at the last count, or lowest since."""
+        """How many the host had at the last count, or the lowest since."""
         self._highest = 0
         self._size = 0
         self.grows = False
@@ -46,23 +42,23 @@ class TreeSize:
         self._highest, self.grows = 0, False
         self._count.forget()
 
-    def look(self, now_s: float, most: int) -> int:
+    def look(self, now_s: float, most: int, on_host: int) -> int:
         """Return how many there were at the last count, which may be now.
 
         Args:
             now_s: monotonic time.
             most: more need not be counted.
+            on_host: of `host_tasks`, not long ago.
         """
         step = max(1, most // _STEPS)
-        bound = _host_processes() + thread_count(self._root)
-        self._at_count = min(self._at_count or bound, bound)
-        if bound < self._at_count + step:
+        self._at_count = min(self._at_count or on_host, on_host)
+        if on_host < self._at_count + step:
             self.grows = False
         elif self.grows or self._count.is_due(now_s, near=True):
             self._count.begin()
             self._size = tree_size(self._root, most)
             self._count.end(now_s)
-            self._at_count = bound
+            self._at_count = on_host
             self.grows = self._size >= self._highest + step
             self._highest = max(self._highest, self._size)
         return self._size
@@ -86,6 +82,7 @@ def tree_size(root: int, most: int) -> int:
     return size
 
 
-def _host_processes() -> int:
-    """Return how many processes there are on the host, and a few more."""
-    return os.stat("/proc").st_nlink  # noqa: PTH116 - quick
+def host_tasks() -> int:
+    """Return how many processes and threads the host has; 0: it does not tell."""
+    _before, _slash, rest = read("/proc/loadavg").partition(b"/")
+    return int(rest.split()[0]) if rest else 0

@@ -33,7 +33,7 @@ from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.procfs import EXHAUSTED
 from jobpool.sandbox.stillness import Stillness
 from jobpool.sandbox.treememory import TreeMemory
-from jobpool.sandbox.treesize import COUNT_AGAIN_S, TreeSize
+from jobpool.sandbox.treesize import COUNT_AGAIN_S, TreeSize, host_tasks
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
@@ -160,22 +160,26 @@ class Watch:
 
     def look(self, now_s: float) -> None:
         """Look at every child whose moment has come."""
+        on_host = 0
         while self._looks and self._looks[0][0] <= now_s:
             look_s, number = heapq.heappop(self._looks)
             watched = self._watched.get(number)
             if watched is None or not watched.active or watched.look_s != look_s:
                 continue
             try:
-                self._look_at(number, watched, now_s)
+                on_host = on_host or host_tasks()
+                self._look_at(number, watched, now_s, on_host)
             except OSError as exc:
                 if exc.errno not in EXHAUSTED:
                     raise
                 watched.look_s = now_s + BLIND_S
                 heapq.heappush(self._looks, (watched.look_s, number))
 
-    def _look_at(self, number: int, watched: Watched, now_s: float) -> None:
+    def _look_at(
+        self, number: int, watched: Watched, now_s: float, on_host: int
+    ) -> None:
         if watched.resting:
-            self._look_at_rest(number, watched, now_s)
+            self._look_at_rest(number, watched, now_s, on_host)
             return
         process, limit_bytes = watched.process, watched.limit_bytes
         near = watched.seen_bytes > NEAR_SHARE * limit_bytes
@@ -190,7 +194,7 @@ class Watch:
             if confirmed > limit_bytes:
                 watched.told = True
                 self._tell(wm.OverMemory(number, watched.seq, confirmed))
-        size = watched.size.look(now_s, watched.processes_max)
+        size = watched.size.look(now_s, watched.processes_max, on_host)
         if size > watched.processes_max and not watched.told:
             watched.told = True
             self._tell(
@@ -208,14 +212,16 @@ class Watch:
         watched.look_s = now_s + wait_s
         heapq.heappush(self._looks, (watched.look_s, number))
 
-    def _look_at_rest(self, number: int, watched: Watched, now_s: float) -> None:
+    def _look_at_rest(
+        self, number: int, watched: Watched, now_s: float, on_host: int
+    ) -> None:
         """Look whether a child that says that it has no job does nothing."""
         process, limit_bytes = watched.process, watched.limit_bytes
         rss = process.rss_bytes() + watched.tree.look(now_s)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
         said = watched.stillness.look(now_s, watched.tree.below)
-        size = watched.size.look(now_s, watched.processes_max)
+        size = watched.size.look(now_s, watched.processes_max, on_host)
         if size > watched.processes_max:
             said = f"has {size} processes and threads"
         if rss > limit_bytes:
