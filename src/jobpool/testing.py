@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
 from jobpool.client.handler import Handler
@@ -17,10 +18,13 @@ from jobpool.client.invocation import call
 from jobpool.client.opening import find_settings
 from jobpool.client.results import encode_result
 from jobpool.client.strict_json import NotJson, encode
-from jobpool.core.job import Enqueued, JobState, NewJob
-from jobpool.core.quantity import DurationLike, duration_s
-from jobpool.core.running import Current, channel, current, enter
+from jobpool.core.clock import SystemClock
+from jobpool.core.job import Enqueued, Job, NewJob
+from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
+from jobpool.core.running import AttemptLimits, Current, channel, current, enter
+from jobpool.core.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ArgumentsRejected, Superseded, UsageError
+from jobpool.store.memory import MemoryDatabase, MemoryStore
 
 P = ParamSpec("P")
 
@@ -55,6 +59,12 @@ class Rehearsal:
         self.enqueued: list[NewJob] = []
         self.completion: Completion | None = None
         self._kind = kind
+        self._store = MemoryStore(
+            MemoryDatabase("rehearsal"),
+            clock=SystemClock(),
+            queue_depth_max=QUEUE_DEPTH_MAX,
+            run_root=Path("/nonexistent"),  # nobody is rung
+        )
         self._stopping = False
         self._superseded = False
 
@@ -67,19 +77,16 @@ class Rehearsal:
         self._stopping = True
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Collect jobs as the supervisor would store them."""
-        first = len(self.enqueued) + 1
-        self.enqueued.extend(jobs)
-        return [
-            Enqueued(
-                first + index,
-                created=True,
-                state=JobState.PENDING
-                if job.delay_ms or job.run_at_ms
-                else JobState.RUNNABLE,
-            )
-            for index, job in enumerate(jobs)
+        """Collect jobs as the supervisor would store them; errors as of a store."""
+        answers = self._store.enqueue(jobs)
+        self.enqueued += [
+            job for job, answer in zip(jobs, answers, strict=True) if answer.created
         ]
+        return answers
+
+    def read(self, job_id: int) -> Job | None:
+        """Return one of the jobs that were enqueued here; none has run."""
+        return self._store.get(job_id)
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Collect a heartbeat; its values must be JSON, as in a child."""
@@ -115,6 +122,12 @@ def running(
     token: int = 1,
     timeout: DurationLike = "10m",
     checkpoint: Any = None,
+    memory: SizeLike = "512MiB",
+    max_attempts: int = 5,
+    failures: int = 0,
+    tenant: str | None = None,
+    key: str | None = None,
+    priority: int = 0,
 ) -> Iterator[Rehearsal]:
     """Make `jobpool.current` work in the block, as if a job were running.
 
@@ -125,22 +138,35 @@ def running(
         token: the fencing token.
         timeout: the hard limit, from now; it is only shown, not enforced.
         checkpoint: what an earlier attempt left last.
+        memory: its memory limit; it is only shown, not enforced.
+        max_attempts: failures until the job is dead.
+        failures: of them, those before this attempt.
+        tenant: the job's.
+        key: the job's.
+        priority: the job's.
 
     Yields:
         What the handler does, as it does it.
 
     Raises:
-        ConfigError: *timeout* is not a duration.
+        ConfigError: *timeout* is not a duration, or *memory* not a size.
     """
     rehearsal = Rehearsal(kind)
+    timeout_s = duration_s(timeout, "timeout")
     attempted = Current(
         job_id=job_id,
         kind=kind,
         attempt=attempt,
         token=token,
-        deadline_monotonic_s=time.monotonic() + duration_s(timeout, "timeout"),
+        deadline_monotonic_s=time.monotonic() + timeout_s,
         checkpoint=checkpoint,
         channel=rehearsal,
+        limits=AttemptLimits(
+            timeout_s, size_bytes(memory, "memory"), max_attempts, failures
+        ),
+        tenant=tenant,
+        key=key,
+        priority=priority,
     )
     outer_channel, outer = channel(), _current_if_any()
     enter(rehearsal, attempted)

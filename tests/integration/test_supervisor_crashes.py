@@ -76,7 +76,7 @@ def leave(how: str):
 
 
 @jobs.job("cpu", kind="give_up")
-def give_up():
+def give_up(picture: str = ""):
     raise GiveUp("no such picture")
 
 
@@ -140,6 +140,8 @@ def quarantined(job):
 def died(job):
     with open(HERE / "hooks", "a") as file:
         print("dead", job.id, job.kind, job.error_class, file=file)
+        if job.key is not None:
+            print("with", job.key, job.tenant, job.arguments, file=file)
 """
 CONFIG = 'result_max = "2000B"\n'
 
@@ -239,6 +241,8 @@ def test_give_up_is_dead_at_once_and_its_hook_runs(site):
     assert "gave up" in job.reason
     assert attempt.error == "no such picture"
     hook_line(site, f"dead {job.id} give_up jobpool.errors.GiveUp")
+    site.add("give_up", {"picture": "a.png"}, key="evt-1", tenant="ada")
+    hook_line(site, "with evt-1 ada {'picture': 'a.png'}")
 
 
 def test_retry_later_waits_as_it_says_and_spends_attempts(site):

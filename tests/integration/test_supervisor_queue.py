@@ -75,12 +75,30 @@ def conflict():
         return [first.id == again.id, again.created, exc.job_id == first.id]
 
 
-@jobs.job("cpu", kind="peek", max_attempts=1)
+@jobs.job("io", kind="peek", max_attempts=1)
 def peek():
+    made = jobs.get(work.enqueue("x").id)
+    seen = [made.kind, made.info().tenant, str(made.state)]
     try:
-        return work.enqueue("x").state
+        jobs.get(10**9)
+    except jobpool.JobNotFound as exc:
+        seen.append("JobNotFound")
+    try:
+        made.result()
     except jobpool.UsageError as exc:
-        return str(exc)
+        seen.append(str(exc))
+    while True:
+        time.sleep(0.01)
+        try:
+            return seen + [made.result(timeout=0)]
+        except jobpool.WaitTimeout:
+            pass
+
+
+@jobs.job("cpu", kind="says_what_it_is", max_attempts=3)
+def says_what_it_is():
+    now = current()
+    return [now.tenant, now.key, now.priority, now.attempt, list(now.limits)]
 
 
 @jobs.job("cpu", kind="too_much", max_attempts=1)
@@ -282,9 +300,23 @@ def test_keys_hold_in_a_handler(site):
     assert site.result(site.add("conflict")) == [True, False, True]
 
 
-def test_a_child_never_reads_the_store(site):
-    """A handler that asks for a state is told why not."""
-    assert "children never open the store" in site.result(site.add("peek"))
+def test_a_handler_reads_jobs_through_its_supervisor(site):
+    """It may look, and must not wait: that would hold its slot."""
+    found = site.result(site.add("peek", pool="io"))
+    assert found[2] in ("runnable", "leased", "succeeded")
+    assert found[:2] + found[3:4] == ["work", None, "JobNotFound"]
+    assert "holds its slot" in found[4]
+    assert found[5:] == ["x"]
+
+
+def test_a_handler_knows_what_it_is(site):
+    """Its job's options, and what its attempt may use."""
+    options = {"tenant": "ada", "key": "evt-1", "priority": 3}
+    limits = {"timeout_s": 7.0, "memory_bytes": 200 * 2**20}
+    plain = site.result(site.add("says_what_it_is"))
+    assert plain == [None, None, 0, 1, [600.0, 2**30, 3, 0]]
+    said = site.result(site.add("says_what_it_is", max_attempts=2, **options, **limits))
+    assert said == ["ada", "evt-1", 3, 1, [7.0, 200 * 2**20, 2, 0]]
 
 
 # -- the caller's own transaction --------------------------------------------------

@@ -30,6 +30,9 @@ def test_a_lease_carries_what_a_child_needs(store, clock):
                 timeout_s=3.5,
                 memory_bytes=9,
                 expires_in_ms=7000,
+                priority=-7,
+                key="evt-1",
+                tenant="ada",
             )
         ]
     )
@@ -47,6 +50,8 @@ def test_a_lease_carries_what_a_child_needs(store, clock):
         9,
     )
     assert (granted.leased_at_ms, granted.history) == (clock.utc_ms(), ())
+    assert (granted.priority, granted.key, granted.tenant) == (-7, "evt-1", "ada")
+    assert list(store.leases_of("run-1")) == [granted]
     job = store.get(answer.id)
     assert (job.state, job.supervisor, job.attempt) == ("leased", "run-1", 1)
     assert job.lease_until_ms == clock.utc_ms() + 60_000

@@ -74,6 +74,26 @@ def test_a_hook_receives_the_facts(jobs):
     assert seen == [DeadJob(**FACTS), "again"]
 
 
+@pytest.mark.parametrize(
+    ("payload", "arguments"),
+    [
+        (b'{"path":"a.png","sizes":[1,2]}', {"path": "a.png", "sizes": [1, 2]}),
+        (b"{}", {}),
+        (b"[1]", None),
+        (b"\xff\x00", None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_a_hook_receives_the_arguments(jobs, payload, arguments):
+    """As they were stored, whatever that is: the hook runs all the same."""
+    seen = []
+    jobs.on_dead(seen.append)
+    facts = {**FACTS, "key": "evt-1", "tenant": "ada", "payload": payload}
+    jobs.invoke(HOOK_DEAD, msgspec.json.encode({"job": facts}), 100)
+    more = {"key": "evt-1", "tenant": "ada", "arguments": arguments}
+    assert seen == [DeadJob(**FACTS, **more)]
+
+
 def test_hooks_run_in_order_and_an_error_stops_none(jobs):
     """One broken hook does not silence the others; its error fails the attempt."""
     ran = []

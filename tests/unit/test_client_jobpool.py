@@ -17,6 +17,7 @@ from jobpool import (
     KeyConflict,
     UnknownKind,
     UsageError,
+    WaitTimeout,
 )
 from jobpool.testing import run_now, running
 
@@ -172,15 +173,27 @@ def test_in_a_handler_jobs_go_to_the_supervisor(store, jobs, add):
     assert (job.id, len(rehearsal.enqueued)) == (1, 1501)
 
 
+def test_in_a_handler_jobs_are_read_through_the_supervisor(store, jobs, add):
+    """Once at a time: to wait for one would hold a slot."""
+    with running():
+        job = add.options(run_in="1h", tenant="ada").enqueue(1)
+        found = jobs.get(job.id)
+        assert (found, found.kind, found.state) == (job, "add", "pending")
+        assert (job.info().tenant, job.progress) == ("ada", None)
+        with pytest.raises(WaitTimeout, match="still pending"):
+            job.result(timeout=0)
+        with pytest.raises(JobNotFound, match="no job has this id"):
+            jobs.get(2)
+    assert store.get_calls == 0
+
+
 @pytest.mark.parametrize(
     "step",
     [
-        lambda jobs, job: job.state,
-        lambda jobs, job: job.progress,
         lambda jobs, job: job.result(),
+        lambda jobs, job: job.result(timeout=1),
         lambda jobs, job: job.wait(),
         lambda jobs, job: job.cancel(),
-        lambda jobs, job: jobs.get(1),
         lambda jobs, job: jobs.retry(1),
         lambda jobs, job: jobs.transaction(None).__enter__(),
     ],

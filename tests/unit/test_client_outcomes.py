@@ -104,9 +104,12 @@ def test_waiting_ends_with_the_job_or_the_timeout(store, add):
         pauses.append(seconds)
         clock.advance(seconds)
 
+    def read(job_id):
+        return ending.there_is(store.get(job_id), store.url)
+
     job = add.enqueue(1)
     with pytest.raises(WaitTimeout, match=r"job 1 \(add\) is still runnable after 5s"):
-        ending.wait_finished(store, job.id, 5.0, clock=clock, sleep=sleep)
+        ending.wait_finished(read, job.id, 5.0, clock=clock, sleep=sleep)
     assert clock.monotonic_s() == pytest.approx(5.0)
     assert (pauses[0], max(pauses)) == (0.001, 0.1)
     assert store.get_calls == len(pauses) + 1
@@ -114,7 +117,7 @@ def test_waiting_ends_with_the_job_or_the_timeout(store, add):
     def finish(seconds):
         store.put(job.id, JobState.SUCCEEDED, result=b"2")
 
-    found = ending.wait_finished(store, job.id, None, clock=clock, sleep=finish)
+    found = ending.wait_finished(read, job.id, None, clock=clock, sleep=finish)
     assert found.state is JobState.SUCCEEDED
 
 

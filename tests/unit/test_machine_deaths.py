@@ -9,7 +9,8 @@ from jobpool.core.job import JobState
 from jobpool.core.limits import PoolLimits
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
-from jobpool.sandbox.frames import Ask, Beat, Raised
+from jobpool.core.settings import SandboxLevel
+from jobpool.sandbox.frames import Answer, Ask, Beat, Raised
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
@@ -299,6 +300,25 @@ def test_a_canceled_job_that_is_recalled_is_not_sent_again() -> None:
     assert [s.id for s in world.settled[before:]] == [behind.lease.id]
     left = [job.lease.id for job in world.machine.slots[0].queue]
     assert behind.lease.id not in left
+
+
+def test_a_handler_reads_jobs_unless_its_pool_is_strict() -> None:
+    """What others have returned is kept from code that is kept from everything."""
+    for sandbox in SandboxLevel:
+        world = World(pool("cpu", 1, sandbox=sandbox)).up()
+        job = world.job()
+        world.ring()
+        world.step(m.FramesArrived(0, [Ask(7, job.token, [], 4711)]))
+        asked = [ask.reads for ask in world.took(m.Enqueue)]
+        told = [one.frame for one in world.took(m.Send)]
+        if sandbox is not SandboxLevel.STRICT:
+            assert (asked, told) == ([4711], [])
+            continue
+        (answer,) = told
+        assert isinstance(answer, Answer)
+        assert (asked, answer.ask, answer.error_class) == ([], 7, "UsageError")
+        world.step(m.FramesArrived(0, [Ask(8, job.token, [])]))
+        assert [ask.reads for ask in world.took(m.Enqueue)] == [None]
 
 
 def test_a_flood_of_requests_is_a_breach() -> None:

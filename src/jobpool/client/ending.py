@@ -10,7 +10,6 @@ from jobpool.core.job import FINISHED, Job, JobState
 from jobpool.core.printable import error_unsaid
 from jobpool.core.quantity import show_duration
 from jobpool.errors import JobNotFound, JobUnsuccessful, WaitTimeout
-from jobpool.store.base import Store
 
 PAUSE_S_MIN = 0.001
 PAUSE_S_MAX = 0.1
@@ -19,23 +18,22 @@ _ERROR_MAX = 500
 """Characters of a handler's own error text that the message repeats."""
 
 
-def read_job(store: Store, job_id: int) -> Job:
-    """Return a job as stored.
+def there_is(job: Job | None, url: str) -> Job:
+    """Return a job as stored, if there is one.
 
     Raises:
         JobNotFound: no job has this id.
     """
-    job = store.get(job_id)
     if job is None:
         raise JobNotFound(
-            f"no job has this id in {store.url}; it may have been pruned, or be in "
-            "another store"
+            f"no job has this id in {url}; it may have been pruned, or be in another "
+            "store"
         )
     return job
 
 
 def wait_finished(
-    store: Store,
+    read: Callable[[int], Job],
     job_id: int,
     timeout_s: float | None,
     *,
@@ -48,7 +46,7 @@ def wait_finished(
     not trust `Store.changed`, which tells each change to one thread only.
 
     Args:
-        store: where the job is.
+        read: reads a job; raises JobNotFound if there is none.
         job_id: the job.
         timeout_s: wait at most so long; None: for ever; 0: look once.
         clock: measures the time.
@@ -63,7 +61,7 @@ def wait_finished(
     pause_s = PAUSE_S_MIN
     while True:
         left_s = None if deadline_s is None else deadline_s - clock.monotonic_s()
-        job = read_job(store, job_id)
+        job = read(job_id)
         if job.state in FINISHED:
             return job
         if left_s is not None and left_s <= 0:

@@ -2,10 +2,11 @@
 
 Theory of operation. In an ordinary process the gateway opens the store and writes
 to it. In a child it never does: jobs go over the child's channel to the supervisor,
-which commits them and answers, and everything that would read the store is refused
-with a remedy. A process that jobpool started but where no attempt runs (a zygote
-that imports the application, say) may do neither: code at a module's top level that
-enqueues would otherwise enqueue anew with every child, for ever.
+which commits them and answers, a job is read the same way, and everything else that
+needs the store is refused with a remedy. A process that jobpool started but where no
+attempt runs (a zygote that imports the application, say) may do neither: code at a
+module's top level that enqueues would otherwise enqueue anew with every child, for
+ever.
 
 While a thread has a transaction of the caller's open, that thread holds the store's
 writers' lock and the database's write lock. A write of ours beside it would wait
@@ -20,8 +21,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from jobpool.client.ending import there_is
 from jobpool.client.opening import LazyStore
-from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.job import Enqueued, Job, NewJob
 from jobpool.core.running import Channel, channel
 from jobpool.errors import UsageError
 from jobpool.store import connections, joining
@@ -87,6 +89,23 @@ class Gateway:
             return way.enqueue(jobs)
         return joining.enqueue(connections.unwrap(connection), claim, jobs)
 
+    def read(self, job_id: int) -> Job:
+        """Return a job as stored; inside a handler, through its supervisor.
+
+        Raises:
+            JobNotFound: no job has this id.
+            UsageError: a process that jobpool started, outside of any handler; or the
+                handler's pool is strict.
+            StoreError: the store could not be read.
+        """
+        way = channel()
+        if way is None:
+            store = self.store("reading a job")
+            return there_is(store.get(job_id), store.url)
+        claim = way.claim()
+        url = "the store of this handler's supervisor" if not claim else claim.store_url
+        return there_is(way.read(job_id), url)
+
     def store(self, what: str) -> Store:
         """Return the store for reading or for an operator's step.
 
@@ -101,7 +120,8 @@ class Gateway:
             raise UsageError(
                 f"{what} does not work inside a handler: children never open the "
                 "store, and a job that waits for another holds its slot. Enqueue the "
-                "rest of the work as a job of its own instead"
+                "rest of the work as a job of its own instead; jobs.get(id) and "
+                "result(timeout=0) look once, and do work"
             )
         self._refuse_in_started_process(what)
         return self._lazy.get()

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from jobpool.client.ending import read_job, successful, wait_finished
+from jobpool.client.ending import successful, wait_finished
 from jobpool.client.gateway import Gateway
 from jobpool.core.job import Job as StoredJob
 from jobpool.core.job import JobState
@@ -70,10 +70,10 @@ class Job(Generic[R]):
 
         Raises:
             JobNotFound: it has been pruned.
-            UsageError: this is a handler; children never open the store.
+            UsageError: this is a handler of a strict pool.
             StoreUnavailable: the store could not be read.
         """
-        return read_job(self._gateway.store("Job.info()"), self.id)
+        return self._gateway.read(self.id)
 
     def wait(self, timeout: DurationLike | None = None) -> JobState:
         """Wait until the job has finished, whatever its end.
@@ -87,7 +87,7 @@ class Job(Generic[R]):
         Raises:
             WaitTimeout: it has not finished in time; it goes on.
             JobNotFound: it has been pruned.
-            UsageError: this is a handler; children never open the store.
+            UsageError: this is a handler, where only ``timeout=0`` works.
         """
         return self._finished(timeout).state
 
@@ -106,7 +106,7 @@ class Job(Generic[R]):
             JobUnsuccessful: it is dead, quarantined or canceled; says why.
             WaitTimeout: it has not finished in time; it goes on.
             JobNotFound: it has been pruned.
-            UsageError: this is a handler; children never open the store.
+            UsageError: this is a handler, where only ``timeout=0`` works.
         """
         decoded: R = self._decode(successful(self._finished(timeout)).result)
         return decoded
@@ -125,9 +125,10 @@ class Job(Generic[R]):
 
     def _finished(self, timeout: DurationLike | None) -> StoredJob:
         timeout_s = None if timeout is None else duration_s(timeout, "timeout")
-        store = self._gateway.store("waiting for a job")
-        self._gateway.refuse_in_transaction("waiting for a job")
-        return wait_finished(store, self.id, timeout_s)
+        if timeout_s != 0:
+            self._gateway.store("waiting for a job")
+            self._gateway.refuse_in_transaction("waiting for a job")
+        return wait_finished(self._gateway.read, self.id, timeout_s)
 
 
 def cancel(gateway: Gateway, job_id: int) -> bool:
@@ -137,5 +138,5 @@ def cancel(gateway: Gateway, job_id: int) -> bool:
     if store.cancel([job_id]):
         store.ring()
         return True
-    read_job(store, job_id)
+    gateway.read(job_id)
     return False

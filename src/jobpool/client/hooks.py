@@ -35,6 +35,16 @@ class DeadJob(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     error_class: str | None = None
     error: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    arguments: dict[str, Any] | None = None
+    """By name, as plain JSON values, as the job had them; None: they are no JSON."""
+
+
+class _Record(DeadJob, frozen=True, kw_only=True):
+    """What the supervisor writes of it: the arguments as they are stored."""
+
+    payload: bytes | None = None
 
 
 class Hooks:
@@ -108,9 +118,16 @@ class Hooks:
             raise ExceptionGroup(f"{len(errors)} functions of {kind} raised", errors)
 
 
-def _job_of(job: DeadJob) -> DeadJob:
+def _job_of(job: _Record) -> DeadJob:
     """Stand for a hook's signature: its payload is ``{"job": {...}}``."""
-    return job
+    facts = msgspec.structs.asdict(job)
+    payload = facts.pop("payload")
+    try:
+        arguments = msgspec.json.decode(payload or b"null")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        arguments = None
+    facts["arguments"] = arguments if isinstance(arguments, dict) else None
+    return DeadJob(**facts)
 
 
 _ARGUMENTS = Arguments(_job_of, "a hook")

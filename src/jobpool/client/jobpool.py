@@ -8,7 +8,6 @@ from typing import Any, overload
 
 from jobpool.client.bulk import enqueue_many
 from jobpool.client.completing import Completing
-from jobpool.client.ending import read_job
 from jobpool.client.gateway import Gateway
 from jobpool.client.handle import Job, cancel
 from jobpool.client.handler import BoundHandler, Call, Handler
@@ -108,13 +107,13 @@ class JobPool(Registration):
         return self._gateway.transaction(connection)
 
     def get(self, job_id: int) -> Job[Any]:
-        """Return a handle of an existing job.
+        """Return a handle of an existing job; inside a handler as well.
 
         Raises:
             JobNotFound: no job has this id; it may have been pruned.
-            UsageError: not an id, or this is a handler.
+            UsageError: not an id, or this is a handler of a strict pool.
         """
-        job = read_job(self._gateway.store("get"), _checked_id(job_id))
+        job = self._gateway.read(_checked_id(job_id))
         return Job(
             job.id,
             job.kind,
@@ -163,7 +162,7 @@ class JobPool(Registration):
         if store.revive([_checked_id(job_id)], states):
             store.ring()
             return True
-        read_job(store, job_id)
+        self._gateway.read(job_id)
         return False
 
 

@@ -129,6 +129,9 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """Attempts in a row before this one that said "not yet"."""
     snoozed_since_ms: int | None = None
     """The store's clock when the first of them did."""
+    priority: int = 0
+    key: str | None = None
+    tenant: str | None = None
 
     @property
     def was_revived(self) -> bool:

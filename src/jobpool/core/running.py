@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.job import Enqueued, Job, NewJob
 from jobpool.errors import UsageError
 
 T = TypeVar("T")
@@ -32,6 +32,19 @@ class Claim(NamedTuple):
     queue_depth_max: int
 
 
+class AttemptLimits(NamedTuple):
+    """What one attempt may use, and how often its job may fail."""
+
+    timeout_s: float
+    """Hard: its process tree is killed then."""
+    memory_bytes: int
+    """Hard, likewise: resident memory of the process tree."""
+    max_attempts: int
+    """Failures until the job is dead, unless a retry rule has a budget of its own."""
+    failures: int
+    """Spent by the attempts before this one."""
+
+
 class Completer(Protocol):
     """What knows connections: the client, once a JobPool was made."""
 
@@ -49,6 +62,10 @@ class Channel(Protocol):
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs; returns after the commit. Errors as of `Store.enqueue`."""
+        ...
+
+    def read(self, job_id: int) -> Job | None:
+        """Return a job as stored, or None if there is none."""
         ...
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
@@ -79,6 +96,10 @@ class Current:
             writes can refuse an older attempt's.
         deadline_monotonic_s: `time.monotonic` value of the hard time limit.
         checkpoint: what an earlier attempt left last, decoded; or None.
+        tenant: on whose behalf, as its ``options`` said; or None.
+        key: its idempotency key, likewise; or None.
+        priority: likewise; 0 unless said.
+        limits: what this attempt may use, and how often the job may fail.
     """
 
     __slots__ = (
@@ -87,7 +108,11 @@ class Current:
         "checkpoint",
         "deadline_monotonic_s",
         "id",
+        "key",
         "kind",
+        "limits",
+        "priority",
+        "tenant",
         "token",
     )
 
@@ -101,6 +126,10 @@ class Current:
         deadline_monotonic_s: float,
         checkpoint: Any,
         channel: Channel,
+        limits: AttemptLimits,
+        tenant: str | None = None,
+        key: str | None = None,
+        priority: int = 0,
     ) -> None:
         self.id = job_id
         self.kind = kind
@@ -108,6 +137,10 @@ class Current:
         self.token = token
         self.deadline_monotonic_s = deadline_monotonic_s
         self.checkpoint = checkpoint
+        self.limits = limits
+        self.tenant = tenant
+        self.key = key
+        self.priority = priority
         self._channel = channel
 
     @property

@@ -16,7 +16,7 @@ import msgspec
 
 from jobpool import errors
 from jobpool.core import running
-from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.job import Enqueued, Job, NewJob
 from jobpool.errors import (
     ArgumentsRejected,
     JobpoolError,
@@ -91,12 +91,19 @@ class AttemptChannel:
             StoreUnavailable: the supervisor ended before it answered.
             UsageError: called after the attempt's end, or by a forked process.
         """
+        return self._asked(list(jobs)).enqueued or []
+
+    def read(self, job_id: int) -> Job | None:
+        """Return a job as stored, or None if there is none; errors as of `enqueue`."""
+        return self._asked([], job_id).found
+
+    def _asked(self, jobs: list[NewJob], reads: int | None = None) -> Answer:
         token = self._speaker()
         ask = next(_asks)
         with self._link.lock:
             try:
                 with undisturbed():
-                    self._link.send(Ask(ask, token, list(jobs)))
+                    self._link.send(Ask(ask, token, jobs, reads))
             except FrameError as exc:
                 raise UsageError(
                     f"too much in one call: {exc}; enqueue in smaller batches"
@@ -106,7 +113,7 @@ class AttemptChannel:
             answer = self._wait_for(ask)
         if answer.enqueued is None:
             raise _error_of(answer)
-        return answer.enqueued
+        return answer
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Report that the handler is alive; None leaves a value as it was.
@@ -227,6 +234,14 @@ class ClosedChannel:
             UsageError: always; nothing was enqueued.
         """
         raise UsageError(f"cannot enqueue {len(jobs)} jobs: {self._reason}")
+
+    def read(self, job_id: int) -> Job | None:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"job {job_id} cannot be read: {self._reason}")
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Refuse.

@@ -275,6 +275,12 @@ class Child:
             deadline_monotonic_s=self._deadline_s,
             checkpoint=_decoded(job.checkpoint),
             channel=channel,
+            limits=running.AttemptLimits(
+                job.timeout_s, job.memory_bytes, job.max_attempts, job.failures
+            ),
+            tenant=job.tenant,
+            key=job.key,
+            priority=job.priority,
         )
         running.enter(channel, current)
         context = contextvars.copy_context()

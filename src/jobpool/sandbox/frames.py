@@ -16,7 +16,7 @@ import msgspec
 
 from jobpool.core.handler import AppReport
 from jobpool.core.isolation import Enclosure, Lockdown
-from jobpool.core.job import Enqueued, NewJob
+from jobpool.core.job import Enqueued, Job, NewJob
 from jobpool.core.settings import PAYLOAD_MAX_BYTES, QUEUE_DEPTH_MAX
 
 FRAME_MAX_BYTES = 16 * 2**20
@@ -145,16 +145,24 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     """It is killed after so long without a beat; None: never for that."""
     memory_bytes: int = 0
     """Its limit, by which a MemoryError is judged; 0: that is not known."""
+    max_attempts: int = 0
+    failures: int = 0
+    """Of earlier attempts, since an operator began its budgets anew."""
+    priority: int = 0
+    key: str | None = None
+    tenant: str | None = None
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):
-    """The reply to an `Ask`: what was stored, or the error's class and text."""
+    """The reply to an `Ask`: what was stored or read, or the error's class and text."""
 
     ask: int
     enqueued: list[Enqueued] | None
     error_class: str = ""
     error: str = ""
     job_id: int = 0
+    found: Job | None = None
+    """The job that was to be read; None: there is none."""
 
 
 class Draining(msgspec.Struct, tag="draining", array_like=True):
@@ -229,11 +237,13 @@ class Beat(msgspec.Struct, tag="beat", array_like=True):
 
 
 class Ask(msgspec.Struct, tag="ask", array_like=True):
-    """Store these jobs and answer after the commit."""
+    """Store these jobs and answer after the commit, or read a job."""
 
     ask: int
     token: int
     jobs: list[NewJob]
+    reads: int | None = None
+    """A job's id; nothing is stored then."""
 
 
 FromZygote = Loaded | LoadFailed | Forked | ForkFailed

@@ -51,6 +51,8 @@ def _problem(frame: FromChild, checkpoint_max_bytes: int) -> str | None:
         case Ask():
             if len(frame.jobs) > ASK_JOBS_MAX:
                 return f"a request to store {len(frame.jobs)} jobs at once"
+            if frame.reads is not None and frame.jobs:
+                return "a request that stores and reads"
         case Ready():
             if not _is_size(frame.rss_bytes):
                 return f"a resident memory of {frame.rss_bytes} bytes"

@@ -198,7 +198,7 @@ class Attempts:
             slot.dones[done.seq] = done
 
     def ask(self, slot: Slot, frame: object) -> None:
-        """The handler enqueues jobs."""
+        """The handler enqueues jobs, or reads one."""
         ask = _frame(frame, Ask)
         if ask.token != slot.queue[0].lease.token:
             self.garbage(slot, "a request for an attempt that it does not run")
@@ -206,9 +206,10 @@ class Attempts:
         if slot.asking >= ASKS_MAX:
             self.garbage(slot, "a flood of requests before any was answered")
             return
-        slot.asking += 1
         slot.queue[0].beat_s = self._desk.now_s
-        self._desk.out.append(m.Enqueue(slot.number, slot.child, ask.ask, ask.jobs))
+        command = orders.of_ask(slot, ask, self._desk.registry)
+        slot.asking += isinstance(command, m.Enqueue)
+        self._desk.out.append(command)
 
     def due(self, slot: Slot, _detail: object) -> None:
         """Do whatever of a running attempt's moments has come."""

@@ -336,12 +336,14 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Enqueue(msgspec.Struct, frozen=True):
-    """Store a handler's jobs; `Stored` follows."""
+    """Store a handler's jobs, or read one for it; `Stored` follows."""
 
     slot: int
     child: int
     ask: int
     jobs: list[NewJob]
+    reads: int | None = None
+    """A job's id."""
 
 
 class Observe(msgspec.Struct, frozen=True):

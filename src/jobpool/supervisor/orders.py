@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from jobpool.core.job import Start
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.core.storeurl import files_of, without_password
-from jobpool.sandbox.frames import Go, RunJob
+from jobpool.errors import UsageError
+from jobpool.sandbox.frames import Answer, Ask, Go, RunJob
 from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.slot import Assigned, Slot
 
 CHECKPOINT_MAX_BYTES = 64 * 1024
@@ -46,14 +48,15 @@ def go(
 def run_job(job: Assigned) -> RunJob:
     """Return what the child is to run."""
     lease, limits = job.lease, job.limits
+    # Python makes a dict of more than 15 keywords before it calls.
     return RunJob(
-        seq=job.seq,
-        id=lease.id,
-        token=lease.token,
-        kind=lease.kind,
-        attempt=lease.attempt,
-        payload=lease.payload,
-        checkpoint=lease.checkpoint,
+        job.seq,
+        lease.id,
+        lease.token,
+        lease.kind,
+        lease.attempt,
+        lease.payload,
+        lease.checkpoint,
         timeout_s=limits.timeout_s,
         soft_timeout_s=limits.soft_timeout_s,
         memory_soft_bytes=limits.memory_soft_bytes
@@ -61,7 +64,27 @@ def run_job(job: Assigned) -> RunJob:
         else None,
         memory_bytes=limits.memory_bytes,
         heartbeat_timeout_s=limits.heartbeat_timeout_s,
+        max_attempts=lease.max_attempts or job.policy.max_attempts,
+        failures=lease.failures,
+        priority=lease.priority,
+        key=lease.key,
+        tenant=lease.tenant,
     )
+
+
+def of_ask(slot: Slot, ask: Ask, registry: Registry | None) -> m.Enqueue | m.Send:
+    """Return what a handler's request leads to: the store's work, or a refusal."""
+    if ask.reads is None or (registry and registry.may_read(slot.pool)):
+        return m.Enqueue(slot.number, slot.child, ask.ask, ask.jobs, ask.reads)
+    refusal = Answer(
+        ask.ask,
+        None,
+        error_class=UsageError.__name__,
+        error="a handler of a pool with sandbox = strict cannot read jobs: what others "
+        "have returned is kept from it. Pass it what it needs as arguments, or run it "
+        "in another pool",
+    )
+    return m.Send(slot.number, refusal)
 
 
 def note_start(slot: Slot, job: Assigned) -> m.NoteStart:

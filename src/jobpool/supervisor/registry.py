@@ -22,7 +22,7 @@ from jobpool.core.limits import Effective, Limits, resolve
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.core.quantity import show_size
-from jobpool.core.settings import Settings
+from jobpool.core.settings import SandboxLevel, Settings
 from jobpool.core.storeurl import refuse_other_store
 from jobpool.errors import ConfigError
 from jobpool.store.records import KindRecord
@@ -85,6 +85,10 @@ class Registry:
         """Say whether a lease of this kind can be executed here."""
         return kind in self._plain
 
+    def may_read(self, pool: str) -> bool:
+        """Say whether handlers of a pool may read other jobs in the store."""
+        return self._pools[pool].sandbox is not SandboxLevel.STRICT
+
     def policy(self, kind: str) -> Policy:
         """Return a kind's policy; of an unknown kind, the defaults."""
         return self._policies.get(kind) or Policy()
@@ -140,6 +144,9 @@ class Registry:
             "reason": evidence.reason,
             "error_class": evidence.error_class,
             "error": evidence.error,
+            "key": lease.key,
+            "tenant": lease.tenant,
+            "payload": lease.payload,  # as base64: it is looked into in a child only
         }
         followup = NewJob(
             kind=hook,

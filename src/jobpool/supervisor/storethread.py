@@ -241,7 +241,7 @@ class StoreThread(threading.Thread):
             self._post(m.Granted(batch.lease.wanted, grant))
         for ask in apart:
             self._store_apart(store, ask)
-        if batch.asks:
+        if any(ask.jobs for ask in batch.asks):
             store.ring()
         return True
 
@@ -283,9 +283,12 @@ class StoreThread(threading.Thread):
             self._pause()
 
     def _store_asked(self, store: Store, ask: m.Enqueue) -> m.Stored:
-        """Store a handler's jobs; its own mistakes are its answer."""
+        """Store or read a handler's jobs; its own mistakes are its answer."""
         try:
-            answer = Answer(ask.ask, store.enqueue(ask.jobs))
+            if ask.reads is None:
+                answer = Answer(ask.ask, store.enqueue(ask.jobs))
+            else:
+                answer = Answer(ask.ask, [], found=store.get(ask.reads))
         except (UsageError, JobpoolError) as exc:
             if isinstance(exc, StoreError):
                 raise

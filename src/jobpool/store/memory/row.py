@@ -123,6 +123,9 @@ def lease_from(row: Row, held: Held) -> Lease:
         memory_bytes=new.memory_bytes,
         leased_at_ms=held.since_ms,
         expires_at_ms=row.expires_at_ms,
+        priority=new.priority,
+        key=new.key,
+        tenant=new.tenant,
     )
     if row.snoozes:
         lease = msgspec.structs.replace(

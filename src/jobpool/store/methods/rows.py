@@ -54,6 +54,9 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leased_at_ms: Moment | None
     snoozes: Count
     snoozed_since_ms: Moment | None
+    priority: int
+    key: str | None
+    tenant: str | None
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -131,6 +134,9 @@ def make_lease(
         suspect,
         row.snoozes,
         row.snoozed_since_ms,
+        row.priority,
+        row.key,
+        row.tenant,
     )
 
 

@@ -158,7 +158,8 @@ SELECT
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
-  j.snoozes, j.snoozed_since_ms
+  j.snoozes, j.snoozed_since_ms,
+  j.priority, j.key, j.tenant
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 WHERE j.state || '' = 'runnable'

@@ -112,7 +112,8 @@ SELECT
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
-  j.snoozes, j.snoozed_since_ms
+  j.snoozes, j.snoozed_since_ms,
+  j.priority, j.key, j.tenant
 FROM jobpool.jobs AS j
 WHERE j.id = ANY (ARRAY(SELECT id FROM best)) AND j.state || '' = 'runnable'
 ORDER BY j.priority DESC, j.run_at_ms, j.id
@@ -183,7 +184,8 @@ SELECT
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
-  j.snoozes, j.snoozed_since_ms
+  j.snoozes, j.snoozed_since_ms,
+  j.priority, j.key, j.tenant
 FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
 ORDER BY j.id + 0

@@ -65,7 +65,8 @@ SELECT
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
-  j.snoozes, j.snoozed_since_ms
+  j.snoozes, j.snoozed_since_ms,
+  j.priority, j.key, j.tenant
 FROM (
   SELECT c.id, c.priority, c.run_at_ms
   FROM json_each(:kinds) AS known
@@ -145,7 +146,8 @@ SELECT
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
-  j.snoozes, j.snoozed_since_ms
+  j.snoozes, j.snoozed_since_ms,
+  j.priority, j.key, j.tenant
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.state = 'leased' AND j.supervisor = :run_id
