@@ -143,8 +143,19 @@ def test_a_slip_in_what_to_pause_is_refused(store, tmp_path, command, slip, mean
     result = run(command, *slip)
     assert result.exit_code == 2
     assert re.search(meant, result.stderr)
-    assert "nothing was changed" in result.stderr
+    assert "Nothing was changed" in result.stderr
     assert store.paused() == []
+
+
+@pytest.mark.parametrize("command", ["list", "retry --dry-run", "cancel", "release"])
+def test_a_filter_for_what_nobody_has_says_so(store, command):
+    """That nothing matches is no comfort where the name is a slip."""
+    dead(store)
+    result = run(*command.split(), "--kind", "shop.thumbnial", "--pool", "cpu")
+    assert result.exit_code == 0
+    assert "note: no supervisor, job or configuration has kind" in result.stderr
+    assert "did you mean 'shop.thumbnail'?" in result.stderr
+    assert not run(*command.split(), "--kind", KIND.kind, "--since", "0s").stderr
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,19 @@ def test_list_shows_what_runs_as_it_is_now(store):
     assert "9.5s" not in text
 
 
+def test_groups_by_class_put_the_orders_of_one_vendor_together(store):
+    """However many messages it has; a death has no class, and its outcome tells."""
+    for order in range(3):
+        enqueue(store)
+        why = Evidence(reason=f"raised Down: order {order}", error_class="shop.Down")
+        settle(store, Outcome.FAILED, JobState.DEAD, evidence=why)
+    quarantined(store)
+    grouped = run("list", "--group-by", "state,outcome,error_class", "--json")
+    dead_ones = {"state": "dead", "outcome": "failed", "error_class": "shop.Down"}
+    crashed = {"state": "quarantined", "outcome": "crashed", "error_class": None}
+    assert rows(grouped) == [dead_ones | {"jobs": 3}, crashed | {"jobs": 1}]
+
+
 def test_groups_beyond_the_limit_are_counted(store):
     """Reasons with ids in them make many: the biggest come first, the rest is told."""
     for reason in ("HTTP 410", "HTTP 410", "HTTP 500", "order 1", "order 2"):
@@ -254,7 +267,10 @@ def test_list_groups_count_what_belongs_together(store):
     assert rows(run("list", "--group-by", "kind", "--json"))[0]["jobs"] == 5
     wrong = run("list", "--group-by", "kind,colour")
     assert wrong.exit_code == 2
-    assert "'colour' is not one of kind, state, reason" in wrong.stderr
+    assert (
+        "'colour' is not one of kind, state, outcome, error_class, reason"
+        in wrong.stderr
+    )
 
 
 def test_show_explains_a_quarantined_job(store):

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.job import Evidence, JobState
 from jobpool.core.outcome import Outcome
 from jobpool.store.records import Filter
 from storing import (
@@ -112,13 +112,32 @@ def test_pages_go_on_where_the_last_one_ended(store):
 def test_groups_put_the_most_first(store):
     """By kind, state and reason."""
     store.enqueue([new_job()] * 5)
-    for outcome, times in ((Outcome.CRASHED, 3), (Outcome.FAILED, 1)):
-        for _ in range(times):
-            settlement = ended(lease_one(store), outcome, give_up=True)
-            store.settle([settlement])
+    for _ in range(4):
+        settlement = ended(lease_one(store), Outcome.CRASHED, give_up=True)
+        store.settle([settlement])
     rows = store.groups(Filter())
     assert [(row.state, row.jobs) for row in rows] == [("dead", 4), ("runnable", 1)]
     assert rows[0].reason == "the handler gave up"
+
+
+def test_groups_tell_how_the_last_attempt_ended(store):
+    """Outcome and class of the error, where there is one."""
+    store.enqueue([new_job()] * 4)
+    for outcome, name in (
+        (Outcome.FAILED, "shop.Down"),
+        (Outcome.FAILED, "shop.Bad"),
+        (Outcome.CRASHED, None),
+    ):
+        evidence = Evidence(reason="why", error_class=name)
+        gone = ended(lease_one(store), outcome, give_up=True, evidence=evidence)
+        store.settle([gone])
+    rows = store.groups(Filter())
+    assert [(row.reason, row.outcome, row.error_class) for row in rows] == [
+        ("why", "crashed", None),
+        ("why", "failed", "shop.Bad"),
+        ("why", "failed", "shop.Down"),
+        (None, None, None),
+    ]
 
 
 def test_groups_of_one_size_are_in_one_order(store):

@@ -11,6 +11,7 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
+from jobpool.core.eventlines import human_line
 from jobpool.core.job import JobState, Lease, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Settings
@@ -123,8 +124,12 @@ def rig(tmp_path: Path) -> Rig:
 
 def test_an_expired_run_loses_its_jobs_but_stays_open(rig: Rig) -> None:
     """It is presumed dead, not proven: it may come back, with a late word."""
-    (event,) = rig.take()
+    *lost, event = rig.take()
     assert [s.outcome for s in rig.store.settled] == [Outcome.LOST] * 2
+    # A person looks for the jobs, not for their number.
+    assert [one.name for one in lost] == ["job_ended"] * 2
+    assert [one.id for one in lost] == [s.id for s in rig.store.settled]
+    assert "its supervisor or host died" in human_line(lost[0])
     assert (event.lost, event.presumed) == (2, True)
     assert rig.store.ended == []
 
@@ -214,8 +219,8 @@ def test_a_run_that_has_renewed_is_left_alone(rig: Rig) -> None:
 def test_what_an_open_transaction_holds_is_left_for_the_next_look(rig: Rig) -> None:
     """Only what was written is said; nothing written, nothing said."""
     rig.store.receipts = [Receipt.ACCEPTED, Receipt.LATER]
-    (event,) = rig.take()
-    assert event.lost == 1
+    ended, event = rig.take()
+    assert (ended.outcome, event.lost) == (Outcome.LOST, 1)
     rig.store.receipts = [Receipt.LATER, Receipt.LATER]
     assert not rig.take()
 

@@ -1,15 +1,16 @@
-"""`jobpool list`: jobs newest first, or counted by kind, state and reason."""
+"""`jobpool list`: jobs newest first, or counted by what they have in common."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from jobpool.cli.flags import json_flag, selection_flags, store_flags
+from jobpool.cli.known import note_slips
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import (
     ago,
@@ -30,7 +31,7 @@ from jobpool.store.records import Filter
 
 _PROGRESS_MAX = 24
 """Characters of what a handler reports, in a line of its job."""
-_GROUPS = ("kind", "state", "reason")
+_GROUPS = ("kind", "state", "outcome", "error_class", "reason")
 
 
 def _group_names(
@@ -66,7 +67,7 @@ def _group_names(
     "group_by",
     metavar="FIELDS",
     callback=_group_names,
-    help="Count by kind, state, reason: such as kind,reason.",
+    help=f"Count by {', '.join(_GROUPS)}: such as kind,reason.",
 )
 @click.option("--full", is_flag=True, help="With --json: stacks, output, tracebacks.")
 @store_flags
@@ -90,7 +91,8 @@ def list_jobs(
     which = chosen(
         states=states, kind=kind, pool=pool, tenant=tenant, since=since, key=key
     )
-    with opened(own_sources(store, config)) as found:
+    sources = own_sources(store, config)
+    with opened(sources) as found:
         if group_by:
             _print_groups(found, which, group_by, limit=limit, as_json=as_json)
         elif as_json:
@@ -110,7 +112,10 @@ def list_jobs(
                     )
                 )
         else:
-            _print_rows(matching(found, which, states, limit))
+            listed = list(matching(found, which, states, limit))
+            _print_rows(listed)
+            if not listed:
+                note_slips(found, sources, {"kind": kind, "pool": pool})
 
 
 def _attempts(store: Store, job: Job) -> list[Attempt]:
@@ -118,9 +123,9 @@ def _attempts(store: Store, job: Job) -> list[Attempt]:
     return store.attempts(job.id) if job.attempt else []
 
 
-def _print_rows(jobs: Iterator[Job]) -> None:
+def _print_rows(listed: Sequence[Job]) -> None:
     """Print a line a job; what runs is shown with its figures up to now."""
-    now, listed = now_ms(), list(jobs)
+    now = now_ms()
     fields = [(name, show) for name, show in _COLUMNS if _is_wanted(name, listed)]
     print_rows(
         [name for name, _ in fields],

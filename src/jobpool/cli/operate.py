@@ -11,6 +11,7 @@ import msgspec
 
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import json_flag, selection_flags, store_flags
+from jobpool.cli.known import note_slips
 from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.cli.selecting import chosen, matching
@@ -133,7 +134,8 @@ def _operate(
             "--state dead --since 2h"
         )
     per_s = rate_per_s(rate) if rate else None
-    with opened(own_sources(store, config)) as found:
+    sources = own_sources(store, config)
+    with opened(sources) as found:
         if ids:
             meant, refused = _by_id(found, act, dict.fromkeys(ids))
         else:
@@ -141,6 +143,8 @@ def _operate(
             which = chosen(states=shown, **selection)
             meant = [job.id for job in matching(found, which, shown)][::-1]
             refused = []
+            if not meant:
+                note_slips(found, sources, selection)
         changed = 0 if dry_run else _act(found, act, meant, per_s)
     _report(act, meant, refused, changed=changed, dry_run=dry_run, as_json=as_json)
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.known import nobodys
 from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.handler import check_kind, check_pool
-from jobpool.core.layers import nearest
-from jobpool.core.limitconfig import named_kinds, named_pools
-from jobpool.core.sources import Sources
 from jobpool.errors import ConfigError
 from jobpool.store.base import Store
-from jobpool.store.records import Filter
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -77,7 +74,10 @@ def _switch(
     sources = own_sources(store, config)
     with opened(sources) as found:
         if not force:
-            _refuse_unknown(found, sources, targets)
+            for slip in nobodys(found, sources, pools=pools, kinds=kinds):
+                raise ConfigError(
+                    f"{slip}. Nothing was changed; --force is for one that is to come"
+                )
         for target in targets:
             changed = call(found, target)
             if as_json:
@@ -86,36 +86,3 @@ def _switch(
                 (what, name), *_ = target.items()
                 print_line(f"{what} {name} {done}", "" if changed else "as it was")
         found.ring()
-
-
-def _refuse_unknown(
-    store: Store, sources: Sources, targets: Sequence[dict[str, str]]
-) -> None:
-    """Refuse a pool or a kind that nobody has: a slip, in the middle of an incident.
-
-    Raises:
-        ConfigError: there is one; names the one that was probably meant.
-    """
-    pools, kinds = _known(store, sources)
-    for target in targets:
-        pool, kind = target.get("pool"), target.get("kind")
-        name, known = (pool, pools) if pool else (kind or "", kinds)
-        if name in known or store.find(Filter(pool=pool, kind=kind), 1):
-            continue
-        raise ConfigError(
-            f"no supervisor, job or configuration has {'pool' if pool else 'kind'} "
-            f"{name!r}, so nothing was changed (--force is for one that is to come); "
-            f"{nearest(name, known)}"
-        )
-
-
-def _known(store: Store, sources: Sources) -> tuple[set[str], set[str]]:
-    """Return the pools and the kinds that there are, but those of jobs alone."""
-    published, paused = store.kinds(), store.paused()
-    pools = {name for what, name in paused if what == "pool"}
-    pools.update(*(run.pools for run in store.open_runs()), named_pools(sources))
-    pools.update(record.pool for record in published)
-    kinds = {name for what, name in paused if what == "kind"}
-    kinds.update((record.kind for record in published), named_kinds(sources))
-    kinds.update(one.kind for one in store.breakers())
-    return pools, kinds

@@ -161,7 +161,7 @@ def _parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
 def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
     outcome = event.outcome if isinstance(event, ev.JobEnded) else "succeeded"
     yield f"job {event.id} {outcome}"
-    yield event.slot
+    yield event.slot or ""
     yield attempt_words(event.attempt or 0)
     if isinstance(event, ev.JobEnded):
         yield event.kind

@@ -332,7 +332,8 @@ class JobEnded(JobFailure, frozen=True, kw_only=True):
 
     name = "job_ended"
 
-    slot: str
+    slot: str | None = None
+    """None: it was another supervisor's."""
     state: JobState
     """The job's next state."""
     max_attempts: int | None = None

@@ -327,7 +327,7 @@ class Store(Scrubbed, Protocol):
         ...
 
     def groups(self, which: Filter) -> list[GroupRow]:
-        """Count jobs by kind, state and reason, most first."""
+        """Count jobs by kind, state and how they ended, most first."""
         ...
 
     def stats(self) -> list[StatRow]:

@@ -152,9 +152,11 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that share a kind, state and reason."""
+    """Jobs that share a kind, a state, and how their last attempt ended."""
 
     kind: str
     state: str
     reason: str | None
+    outcome: str | None
+    error_class: str | None
     jobs: int

@@ -173,7 +173,7 @@ def _about(
     lease: Lease, settlement: Settlement, now_ms: int
 ) -> Iterator[ev.Event | cm.HostKilled]:
     """Yield what is to be said of a job that was lost."""
-    yield from notices.job_set_aside(now_ms, lease, settlement)
+    yield from notices.attempt_lost(now_ms, lease, settlement)
     if settlement.suspect:
         yield JobSuspected(
             at_ms=now_ms,

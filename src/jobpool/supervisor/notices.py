@@ -82,28 +82,42 @@ def attempt_ended(
         )
     if settlement.outcome is None:
         return
-    again = settlement.state is JobState.PENDING
     said = _about_failure(lease, settlement, job.limits)
-    yield ev.JobEnded(
-        at_ms=at_ms,
-        **said,
-        slot=slot_name,
-        state=settlement.state,
-        max_attempts=budget,
-        spent=settlement.spent,
-        counters_reset=lease.was_revived,
-        delay_s=settlement.delay_ms / 1000 if again else None,
-        duration_s=evidence.duration_s,
-        peak_rss_bytes=evidence.peak_rss_bytes,
-    )
+    yield _ended(at_ms, lease, settlement, said, slot=slot_name, budget=budget)
     yield from _set_aside(at_ms, settlement, said)
 
 
-def job_set_aside(
+def attempt_lost(
     at_ms: int, lease: Lease, settlement: Settlement
 ) -> Iterator[ev.Event]:
-    """Yield the line that names a job which ended for good without success."""
-    yield from _set_aside(at_ms, settlement, _about_failure(lease, settlement, None))
+    """Yield what is to be said of an attempt whose end nobody saw."""
+    said = _about_failure(lease, settlement, None)
+    yield _ended(at_ms, lease, settlement, said)
+    yield from _set_aside(at_ms, settlement, said)
+
+
+def _ended(
+    at_ms: int,
+    lease: Lease,
+    settlement: Settlement,
+    said: Mapping[str, Any],
+    *,
+    slot: str | None = None,
+    budget: int | None = None,
+) -> ev.JobEnded:
+    again = settlement.state is JobState.PENDING
+    return ev.JobEnded(
+        at_ms=at_ms,
+        **said,
+        slot=slot,
+        state=settlement.state,
+        max_attempts=budget or lease.max_attempts,
+        spent=settlement.spent,
+        counters_reset=lease.was_revived,
+        delay_s=settlement.delay_ms / 1000 if again else None,
+        duration_s=settlement.evidence.duration_s,
+        peak_rss_bytes=settlement.evidence.peak_rss_bytes,
+    )
 
 
 def _set_aside(

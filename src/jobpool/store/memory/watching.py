@@ -67,23 +67,24 @@ class Watching:
         """See `Store.groups`."""
         with self._session.reading:
             counts = Counter(
-                (row.new.kind, row.state.value, row.ended.reason)
+                (
+                    row.new.kind,
+                    row.state.value,
+                    row.ended.reason,
+                    row.ended.outcome and row.ended.outcome.value,
+                    row.ended.error_class,
+                )
                 for row in self._matching(which)
             )
-        rows = [
-            GroupRow(kind=k, state=s, reason=r, jobs=n)
-            for (k, s, r), n in counts.items()
-        ]
-        return sorted(
-            rows,
-            key=lambda row: (
-                -row.jobs,
-                row.kind,
-                row.state,
-                row.reason is not None,
-                row.reason or "",
-            ),
+        # As in a database, nothing comes before something.
+        most_first = sorted(
+            counts.items(),
+            key=lambda one: (-one[1], *((v is not None, v or "") for v in one[0])),
         )
+        return [
+            GroupRow(kind=k, state=s, reason=r, outcome=o, error_class=e, jobs=n)
+            for (k, s, r, o, e), n in most_first
+        ]
 
     def stats(self) -> list[StatRow]:
         """See `Store.stats`."""

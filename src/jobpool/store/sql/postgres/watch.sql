@@ -70,7 +70,7 @@ WHERE id BETWEEN %(first_id)s AND %(last_id)s
 
 -- name: group_jobs
 -- As find_jobs, most first.
-SELECT kind, state, reason, count(*) AS jobs
+SELECT kind, state, reason, outcome, error_class, count(*) AS jobs
 FROM jobpool.jobs
 WHERE id BETWEEN %(first_id)s AND %(last_id)s
   AND (
@@ -88,8 +88,14 @@ WHERE id BETWEEN %(first_id)s AND %(last_id)s
     %(since_ms)s::bigint IS NULL
     OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
   )
-GROUP BY kind, state, reason
-ORDER BY jobs DESC, kind, state, reason COLLATE "C" NULLS FIRST
+GROUP BY kind, state, reason, outcome, error_class
+ORDER BY
+  jobs DESC,
+  kind,
+  state,
+  reason COLLATE "C" NULLS FIRST,
+  outcome NULLS FIRST,
+  error_class COLLATE "C" NULLS FIRST
 
 -- name: get_stats
 -- The view, in order.

@@ -52,7 +52,7 @@ WHERE id BETWEEN :first_id AND :last_id
 
 -- name: group_jobs
 -- As find_jobs, most first.
-SELECT kind, state, reason, count(*) AS jobs
+SELECT kind, state, reason, outcome, error_class, count(*) AS jobs
 FROM jobpool_jobs
 WHERE id BETWEEN :first_id AND :last_id
   AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
@@ -61,8 +61,8 @@ WHERE id BETWEEN :first_id AND :last_id
   AND (:pool IS NULL OR pool = :pool)
   AND (:tenant IS NULL OR tenant = :tenant)
   AND (:since_ms IS NULL OR coalesce(finished_at_ms, created_at_ms) >= :since_ms)
-GROUP BY kind, state, reason
-ORDER BY jobs DESC, kind, state, reason
+GROUP BY kind, state, reason, outcome, error_class
+ORDER BY jobs DESC, kind, state, reason, outcome, error_class
 
 -- name: get_stats
 -- The view, in order.

@@ -1,0 +1,61 @@
+"""Pools and kinds that somebody has; and a slip in the name of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from jobpool.core.layers import nearest
+from jobpool.core.limitconfig import named_kinds, named_pools
+from jobpool.core.printable import one_line
+from jobpool.core.sources import Sources
+from jobpool.store.base import Store
+from jobpool.store.records import Filter
+
+_WHAT = ("pool", "kind")
+
+
+def nobodys(
+    store: Store, sources: Sources, *, pools: Sequence[str], kinds: Sequence[str]
+) -> Iterator[str]:
+    """Yield words about each pool and kind that nobody has.
+
+    It is somebody's if a supervisor has or had it, if there are jobs of it, if the
+    configuration names it, or if it is paused. The words name what was probably meant.
+    """
+    known_pools, known_kinds = _known(store, sources)
+    for name in pools:
+        if name not in known_pools and not store.find(Filter(pool=name), 1):
+            yield _slip("pool", name, known_pools)
+    for name in kinds:
+        if name not in known_kinds and not store.find(Filter(kind=name), 1):
+            yield _slip("kind", name, known_kinds)
+
+
+def note_slips(
+    store: Store, sources: Sources, selection: Mapping[str, str | None]
+) -> None:
+    """Say on stderr that a filter found nothing because nobody has its pool or kind."""
+    pools, kinds = ([name] if (name := selection.get(w)) else [] for w in _WHAT)
+    for slip in nobodys(store, sources, pools=pools, kinds=kinds):
+        click.echo(f"note: {one_line(slip)}", err=True)
+
+
+def _slip(what: str, name: str, known: set[str]) -> str:
+    return (
+        f"no supervisor, job or configuration has {what} {name!r}; "
+        f"{nearest(name, known)}"
+    )
+
+
+def _known(store: Store, sources: Sources) -> tuple[set[str], set[str]]:
+    """Return the pools and the kinds that there are, but those of jobs alone."""
+    published, paused = store.kinds(), store.paused()
+    pools = {name for what, name in paused if what == "pool"}
+    pools.update(*(run.pools for run in store.open_runs()), named_pools(sources))
+    pools.update(record.pool for record in published)
+    kinds = {name for what, name in paused if what == "kind"}
+    kinds.update((record.kind for record in published), named_kinds(sources))
+    kinds.update(one.kind for one in store.breakers())
+    return pools, kinds
