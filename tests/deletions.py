@@ -83,7 +83,7 @@ def _too_early(
         return
     state, store_ms = ended
     over_s = (record.store_ms - store_ms) / 1000
-    if over_s < keeping.kept_s[state]:
+    if over_s < keeping.kept_s[state] - keeping.early_s:
         yield "I1", record.job, f"it was {state} for {over_s:.0f} s, and is deleted"
 
 

@@ -205,6 +205,8 @@ class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     """The store's clock at the end of everything."""
     late_s: float
     """A job may be there for so much longer."""
+    early_s: float = 0.0
+    """It may go so much sooner: its end was so long ago when it was written."""
 
 
 class History(msgspec.Struct, kw_only=True):

@@ -147,7 +147,12 @@ class Walk:
         self.store.record(
             [
                 Progress(
-                    one.id, one.token, self.maybe(b"1", b"22"), self.maybe(b"c", b"cc")
+                    one.id,
+                    one.token,
+                    self.maybe(b"1", b"22"),
+                    self.maybe(b"c", b"cc"),
+                    self.maybe(2**20, -1, 2**70),
+                    self.maybe(b"said", b"\xff\0\x1b[m", b""),
                 )
                 for one in self.some(self.held)
             ]

@@ -6,7 +6,9 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 
+from jobpool.cli.root import cli
 from jobpool.store.records import Filter
 from supervising import PATIENCE_S, Site, is_alive
 from waiting import wait_until
@@ -36,6 +38,15 @@ def wait_at(gate: str):
     sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     (HERE / f"sleeper.{current().id}").write_text(str(sleeper.pid))
     hold(gate)
+
+
+@jobs.job("cpu", kind="chatty")
+def chat(gate: str):
+    print("one", flush=True)
+    hold(gate)
+    print("two \x1b[31mred", flush=True)
+    hold(gate + ".2")
+    print("three")
 
 
 @jobs.job("cpu", kind="parent", max_attempts=1)
@@ -189,6 +200,31 @@ def test_a_running_job_began_when_it_began(site):
     began_ms = 1000 * float((site.folder / f"at.{job_id}").read_text())
     assert -500 < seen - began_ms < 2
     site.finish(job_id)
+
+
+def test_show_has_what_a_running_job_wrote_so_far(site):
+    """Its tail, harmless on a terminal; at its end it goes to the log, as ever."""
+    job_id = site.add("chatty", {"gate": "chat"})
+
+    def shown(output):
+        seen = lambda: site.cli("show", job_id)[0]["output"] == output  # noqa: E731 - only here
+        wait_until(seen, PATIENCE_S, f"output {output!r}")
+
+    shown("one\n")
+    site.open_gate("chat")
+    shown("one\ntwo \x1b[31mred\n")
+    done = CliRunner().invoke(cli, ["show", str(job_id), "--store", site.url])
+    assert "OUTPUT SO FAR" in done.output
+    assert "two \\x1b[31mred\n" in done.output
+    (listed,) = [one for one in site.cli("list") if one["id"] == job_id]
+    assert "output" not in listed
+    assert listed["rss_bytes"] > 2**20
+    assert not site.supervisors[0].events("job_output", id=job_id)
+    site.open_gate("chat.2")
+    site.finish(job_id)
+    assert site.cli("show", job_id)[0]["output"] is None
+    lines = [one["line"] for one in site.supervisors[0].events("job_output", id=job_id)]
+    assert lines == ["one", "two \x1b[31mred", "three"]
 
 
 def test_a_job_of_the_future_waits(site):

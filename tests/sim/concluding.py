@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from history import Called, FinalJob, Keeping, Record, Settled
+from jobpool.store.moment import LATE_MAX_MS
 from sim.application import LONGER, budgets_of, call_of
 from sim.nemesis import EXCUSES
 
@@ -42,6 +43,7 @@ def _keeping(world: World) -> Keeping | None:
         kept_s={state: plan.kept_s * times for state, times in LONGER.items()},
         store_ms=world.store_clock(world.hosts[0]).utc_ms(),
         late_s=LOOKS * plan.looks_s,
+        early_s=LATE_MAX_MS / 1000,
     )
 
 

@@ -143,6 +143,8 @@ RULES = {
     "get_attempts": Rule({"id": 7}, OF_JOB),
     "get_job": Rule({"id": 7}, PKEY),
     "get_payload": Rule({"id": 7}, PKEY),
+    "get_output": Rule({"id": 7}, PKEY | {"running_pkey": "job_id"}),
+    "show_running": Rule({"rows": places(4), "now_ms": NOW_MS}, PKEY),
     "leases_of": Rule(RUN, {"jobs_leased": "supervisor"}),
     "count_leases": Rule(RUN, {"jobs_leased": "supervisor"}),
     "cancel_requests": Rule(RUN, {"jobs_asked_to_stop": "supervisor"}),

@@ -372,6 +372,18 @@ def test_an_end_is_shown_as_of_when_it_was(store, granted, clock, noted, end):
         assert job.run_at_ms == clock.utc_ms() + settlement.delay_ms
 
 
+def test_an_end_that_nobody_could_see_for_long_is_no_old_one(store, granted, clock):
+    """It is kept for as long as others are from about when it can be seen."""
+    began_s, began_ms = clock.boottime_s(), clock.utc_ms()
+    clock.advance(2)
+    times = {"began_s": began_s, "ended_s": clock.boottime_s()}
+    clock.advance(7 * 24 * 3600)
+    store.settle([_replace(succeeded(granted), **times)])
+    job = store.get(granted.id)
+    assert job.started_at_ms == began_ms
+    assert job.finished_at_ms == clock.utc_ms() - 60_000
+
+
 def test_a_success_leaves_nothing_of_the_failure_before_it(store, clock):
     """The history keeps it; the job itself has succeeded."""
     store.enqueue([new_job()])
@@ -398,6 +410,36 @@ def test_the_next_attempt_begins_with_nothing_of_the_last_one(store, granted):
     job = store.get(again.id)
     assert (job.started_at_ms, job.slot) == (None, None)
     assert (job.last_heartbeat_at_ms, job.progress) == (None, None)
+
+
+def test_what_runs_shows_its_memory_and_its_output(store, granted):
+    """As they were seen last, while it runs; they are no signs of its life."""
+    assert (store.get(granted.id).rss_bytes, store.output(granted.id)) == (None, None)
+    lease_of = granted.id, granted.token, None, None
+    store.record([Progress(*lease_of, 2**20, b"one\n")])
+    store.record([Progress(*lease_of, 2**21), Progress(*lease_of, output=b"two\xff\0")])
+    job = store.get(granted.id)
+    assert (job.rss_bytes, store.output(granted.id)) == (2**21, "two\ufffd\ufffd")
+    assert (job.last_heartbeat_at_ms, job.progress) == (None, None)
+    store.record([Progress(*lease_of, rss_bytes=2**70)])
+    assert store.output(granted.id) == "two\ufffd\ufffd"
+    store.settle([succeeded(granted)])
+    assert (store.get(granted.id).rss_bytes, store.output(granted.id)) == (None, None)
+    store.record([Progress(*lease_of, 2**20, b"late")])
+    assert (store.get(granted.id).rss_bytes, store.output(granted.id)) == (None, None)
+    assert store.output(granted.id + 1) is None
+
+
+def test_the_next_attempt_shows_nothing_of_the_last_one(store, granted):
+    """Neither its output nor its memory."""
+    store.record([Progress(granted.id, granted.token, None, None, 2**20, b"first")])
+    store.settle([handed_back(granted)])
+    assert store.output(granted.id) is None
+    again = lease_one(store)
+    store.record([Progress(again.id, granted.token, None, None, 2**22, b"late")])
+    assert (store.get(again.id).rss_bytes, store.output(again.id)) == (None, None)
+    store.record([Progress(again.id, again.token, None, None, 2**21)])
+    assert (store.get(again.id).rss_bytes, store.output(again.id)) == (2**21, None)
 
 
 def test_empty_batches_do_nothing(store):

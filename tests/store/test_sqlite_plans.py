@@ -89,6 +89,8 @@ def is_table_scan(line):
         "insert_attempts",
         "get_job",
         "get_payload",
+        "get_output",
+        "show_running",
         "find_jobs",
         "count_jobs",
         "delete_jobs",

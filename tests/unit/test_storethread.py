@@ -15,11 +15,12 @@ from jobpool.core.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from jobpool.sandbox.marks import MARK, MARK_BYTES
+from jobpool.store.batching import newest_beats
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import storethread
 from jobpool.supervisor.bulk import SMALL_BYTES
-from jobpool.supervisor.inbox import FULL_BATCH, Inbox, newest_beats
+from jobpool.supervisor.inbox import FULL_BATCH, Inbox
 from jobpool.supervisor.outbox import HURRIED_TURN_BYTES, LARGE_MAX, QUIET_S, TURN_BYTES
 from jobpool.supervisor.pool import HELD_MAX
 from jobpool.supervisor.storethread import RUSH_S, StoreThread

@@ -4,6 +4,7 @@ import pytest
 
 from jobpool.sandbox.frames import Beat
 from jobpool.supervisor import messages as m
+from jobpool.supervisor import watchmessages as wm
 from world import World
 
 SEEN_WITHIN_S = 0.5
@@ -83,6 +84,44 @@ def test_the_last_progress_is_written_before_a_good_end(world, output):
     order = [c for c in world.commands if isinstance(c, (m.Record, m.Settle))]
     assert [type(c) for c in order] == [m.Record, m.Settle]
     assert (order[0].progress.progress, order[0].progress.checkpoint) == (b"2", None)
+
+
+def see(world, slot, rss_bytes, output=None):
+    seq = world.machine.slots[slot].queue[0].seq
+    world.step(wm.Seen(slot, seq, rss_bytes, output))
+
+
+def test_what_is_seen_of_running_attempts_is_written_together(world):
+    """With what they report; of each the last."""
+    world.wait(0.11)
+    see(world, 0, 1, b"one")
+    beat(world, 1, b"7")
+    world.wait(0.13)
+    see(world, 0, 2)
+    see(world, 1, 3)
+    assert written(world) == []
+    world.now_s = world.machine.next_deadline_s()
+    world.step(m.Tick())
+    found = [c.progress for c in world.took(m.Record)]
+    assert [(p.progress, p.rss_bytes, p.output) for p in found] == [
+        (None, 2, b"one"),
+        (b"7", 3, None),
+    ]
+    world.wait(5)
+    assert written(world) == []
+
+
+def test_what_was_seen_ends_with_its_attempt(world):
+    """Its attempt's row has the output; and the next one has not written it."""
+    see(world, 0, 1, b"one")
+    seen = wm.Seen(0, world.machine.slots[0].queue[0].seq, 2, b"two")
+    world.done(0, output=b"two")
+    world.step(seen)
+    world.job()
+    world.ring()
+    world.step(seen)
+    world.wait(5)
+    assert written(world) == []
 
 
 def test_a_job_that_reports_nothing_writes_nothing_at_its_end(world):

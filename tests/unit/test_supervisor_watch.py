@@ -6,7 +6,12 @@ from jobpool.core.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.core.settings import MIB
 from jobpool.supervisor import watch as watching
 from jobpool.supervisor import watchmessages as wm
-from jobpool.supervisor.watch import GROWTH_BYTES, REST_LOOK_S, Watch
+from jobpool.supervisor.watch import (
+    GROWTH_BYTES,
+    OUTPUT_SHOWN_BYTES,
+    REST_LOOK_S,
+    Watch,
+)
 from sandbox_rig import pool_of
 
 LIMIT = 512 * MIB
@@ -25,9 +30,16 @@ class Process:
         self.below = []
         self.nears = []
         self.size = 0
+        self.said = b""
 
     def rss_bytes(self):
         return self.own
+
+    def output_bytes(self):
+        return len(self.said)
+
+    def output_tail(self, max_bytes):
+        return self.said[-max_bytes:]
 
     def trim_output(self, _keep, _over):
         return False
@@ -170,3 +182,57 @@ def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, told):
     process.size = PROCESSES_COUNTED_MAX + 1
     watch.look(watch.next_s())
     assert told == [wm.Restless(0, "has 4097 processes and threads")]
+
+
+def seen(watch, told, until_s):
+    """Look until then; return what was shown since the last time, and when."""
+    found, now_s = [], watch.next_s()
+    while now_s <= until_s:
+        watch.look(now_s)
+        found += [(now_s, one) for one in told if isinstance(one, wm.Seen)]
+        told.clear()
+        now_s = watch.next_s()
+    return found
+
+
+def test_what_an_attempt_shows_is_told_once_a_second_while_it_changes(
+    watch, process, told
+):
+    """Its output and its memory; nothing of what ends sooner."""
+    process.own = SMALL
+    watch.begin(wm.Watch(0, 7, LIMIT), 0.0)
+    assert seen(watch, told, 0.9) == []
+    ((_at_s, first),) = seen(watch, told, 3.0)
+    assert first == wm.Seen(0, 7, SMALL, None)
+    process.said = b"x" * (OUTPUT_SHOWN_BYTES + 1)
+    ((_at_s, wrote),) = seen(watch, told, 6.0)
+    assert wrote == wm.Seen(0, 7, SMALL, b"x" * OUTPUT_SHOWN_BYTES)
+    process.own += SMALL // 50
+    assert seen(watch, told, 9.0) == []
+    process.own += SMALL // 2
+    ((_at_s, grown),) = seen(watch, told, 12.0)
+    assert (grown.rss_bytes, grown.output) == (process.own, None)
+
+
+def test_a_flood_is_shown_no_more_often(watch, process, told):
+    """Once a second, and the tail of it."""
+    process.own = SMALL
+    watch.begin(wm.Watch(0, 7, LIMIT), 0.0)
+    times_s = []
+    for step in range(100):
+        process.said += b"%09d\n" % step * 1000
+        times_s += [at_s for at_s, _one in seen(watch, told, step / 20)]
+    assert 3 <= len(times_s) <= 5
+
+
+def test_the_next_attempt_has_written_nothing_yet(watch, process, told):
+    """Its child's capture is empty again, and what it writes is its own."""
+    process.own, process.said = SMALL, b"one"
+    watch.begin(wm.Watch(0, 7, LIMIT), 0.0)
+    assert [one.output for _at_s, one in seen(watch, told, 2.0)] == [b"one"]
+    process.said = b""
+    watch.begin(wm.Watch(0, 8, LIMIT), 2.0)
+    process.said = b"two"
+    ((at_s, shown),) = seen(watch, told, 4.0)
+    assert (shown.seq, shown.output) == (8, b"two")
+    assert at_s >= 3.0

@@ -57,6 +57,7 @@ def show(
         job = _meant(found, job_id, key, kind)
         job_id = job.id
         attempts = found.attempts(job_id)
+        output = found.output(job_id)
         known = next((r for r in found.kinds() if r.kind == job.kind), None)
         payload = found.payload(job_id) if with_payload else None
         waits = _why_it_waits(found, job, known)
@@ -65,6 +66,7 @@ def show(
         shown = job_object(
             job, attempts, max_attempts=maximum, full=True, now_ms=now_ms()
         )
+        shown["output"] = output
         if with_payload:
             shown["payload"] = decoded(payload)
         print_json(encodable(shown))
@@ -73,6 +75,9 @@ def show(
     if with_payload:
         heading("PAYLOAD")
         click.echo(lines((payload or b"").decode("utf-8", "replace"), _TEXT_MAX))
+    if output:
+        heading("OUTPUT SO FAR")
+        click.echo(lines(output.rstrip("\n"), _TEXT_MAX))
     _print_attempts(attempts)
 
 

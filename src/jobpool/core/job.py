@@ -202,12 +202,16 @@ class Start(NamedTuple):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A heartbeat of a running attempt; None leaves what is stored."""
+    """What is known of a running attempt; None leaves what is stored."""
 
     id: int
     token: int
     progress: bytes | None
     checkpoint: bytes | None
+    rss_bytes: int | None = None
+    """Of its process tree, as it was seen last."""
+    output: bytes | None = None
+    """The tail of what it has written so far."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -369,6 +369,10 @@ class ChildProcess:
         """Raise `SoftMemory` in the handler, if its attempt is over that limit."""
         self._signal(signal.SIGURG)
 
+    def output_bytes(self) -> int:
+        """Return how much the present attempt has written."""
+        return os.fstat(self._output).st_size
+
     def output_tail(self, max_bytes: int) -> bytes:
         """Return the last of what the present attempt wrote, marked when cut."""
         return read_tail(self._output, max_bytes)

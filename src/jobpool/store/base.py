@@ -211,7 +211,7 @@ class Store(Scrubbed, Protocol):
         ...
 
     def record(self, beats: Sequence[Progress]) -> None:
-        """Store progress and checkpoints of running attempts; stale ones vanish."""
+        """Store what is known of running attempts; what is stale vanishes."""
         ...
 
     def begin_attempts(self, starts: Sequence[Start]) -> None:
@@ -314,6 +314,10 @@ class Store(Scrubbed, Protocol):
 
     def attempts(self, job_id: int) -> list[Attempt]:
         """Return a job's unsuccessful attempts, oldest first."""
+        ...
+
+    def output(self, job_id: int) -> str | None:
+        """Return the tail of what a running attempt has written so far, or None."""
         ...
 
     def find(

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from jobpool.core.alike import payloads_of
-from jobpool.core.job import NewJob
+from jobpool.core.job import NewJob, Progress
 
 CHUNK_JOBS = 1000
 CHUNK_BYTES = 32 * 2**20
@@ -77,3 +77,21 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
             start, size = index, length
     if start < len(jobs):
         yield jobs[start:]
+
+
+def newest_beats(beats: Iterable[Progress]) -> list[Progress]:
+    """Merge what is known under each lease into one."""
+    newest: dict[tuple[int, int], Progress] = {}
+    for beat in beats:
+        before = newest.get((beat.id, beat.token))
+        if before is not None:
+            beat = Progress(  # noqa: PLW2901 - the merged one takes its place
+                beat.id,
+                beat.token,
+                before.progress if beat.progress is None else beat.progress,
+                before.checkpoint if beat.checkpoint is None else beat.checkpoint,
+                before.rss_bytes if beat.rss_bytes is None else beat.rss_bytes,
+                before.output if beat.output is None else beat.output,
+            )
+        newest[beat.id, beat.token] = beat
+    return list(newest.values())

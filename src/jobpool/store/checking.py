@@ -140,6 +140,11 @@ def clean_text(text: str | None) -> str | None:
     return valid.replace("\0", "\ufffd")
 
 
+def text_of(output: bytes | None) -> str | None:
+    """Return what a process has written as text that every database can hold."""
+    return None if output is None else clean_text(output.decode("utf-8", "replace"))
+
+
 def fit_memory_bytes(value: int | None) -> int | None:
     """Return an observed size within what a database holds."""
     return _fit(value, 0, MEMORY_MAX_BYTES)

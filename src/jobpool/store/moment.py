@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 from jobpool.core.job import Settlement
 
+LATE_MAX_MS = 60_000
+"""An end that is written later than that is shown as of so long before: how long a
+job is kept counts from its end, and nobody has seen it yet."""
+
 
 class Moment(NamedTuple):
     """The present one, by two clocks."""
@@ -28,11 +32,12 @@ class Moment(NamedTuple):
         """Return when an attempt began (None: nobody knows), and when it ended."""
         if ended.ended_s is None:
             return None, self.ms
-        end_ms = self.ms - _in_ms(self.s - ended.ended_s)
+        passed_ms = _in_ms(self.s - ended.ended_s)
+        end_ms = self.ms - min(passed_ms, LATE_MAX_MS)
         if ended.began_s is None:
             return None, end_ms
         # Counted back from the end: their distance is rounded once.
-        return end_ms - _in_ms(ended.ended_s - ended.began_s), end_ms
+        return self.ms - passed_ms - _in_ms(ended.ended_s - ended.began_s), end_ms
 
 
 def _in_ms(passed_s: float) -> int:

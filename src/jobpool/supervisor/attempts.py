@@ -77,7 +77,7 @@ class Attempts:
         """Slots in which an attempt has begun that is not attended yet."""
         self.claims = Claims(desk)
         self.beats = Beats(desk)
-        self.beat = self.beats.beat
+        self.beat, self.seen = self.beats.beat, self.beats.seen
         self.soft_memory = SoftMemory(desk).passed
 
     def assign(self, slot: Slot, jobs: Sequence[Assigned]) -> None:
@@ -249,7 +249,7 @@ class Attempts:
     ) -> None:
         """Account for an attempt and give its settlement out."""
         desk, lease = self._desk, job.lease
-        self.beats.write(job, succeeded=ending.outcome is Outcome.SUCCEEDED)
+        self.beats.write_last(job, succeeded=ending.outcome is Outcome.SUCCEEDED)
         held_s = desk.now_s - job.leased_s + desk.slept_s - job.slept_s
         now_ms = lease.leased_at_ms + round(held_s * 1000)
         accounted = account(lease, job.policy, ending, now_ms=now_ms)

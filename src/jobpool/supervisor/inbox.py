@@ -66,19 +66,3 @@ class Inbox:
 
     def __bool__(self) -> bool:
         return self.is_to_be_written or bool(self.settlements or self.chores)
-
-
-def newest_beats(beats: Sequence[Progress]) -> list[Progress]:
-    """Merge the beats of each lease into one, so that they cannot pile up."""
-    newest: dict[int, Progress] = {}
-    for beat in beats:
-        before = newest.get(beat.token)
-        if before is not None:
-            beat = Progress(  # noqa: PLW2901 - the merged one takes its place
-                beat.id,
-                beat.token,
-                before.progress if beat.progress is None else beat.progress,
-                before.checkpoint if beat.checkpoint is None else beat.checkpoint,
-            )
-        newest[beat.token] = beat
-    return list(newest.values())

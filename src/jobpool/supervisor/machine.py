@@ -126,6 +126,7 @@ class Machine:
                 e.slot, SlotEvent.SOFT_MEMORY if e.soft else SlotEvent.OVER_MEMORY, e
             ),
             wm.OverProcesses: lambda e: self._slot(e.slot, SlotEvent.OVER_PROCESSES, e),
+            wm.Seen: lambda e: self._slot(e.slot, SlotEvent.SEEN, e),
             wm.Restless: lambda e: self._slot(e.slot, SlotEvent.RESTLESS, e.said),
             wm.Overfull: lambda e: self._slot(e.slot, SlotEvent.OVERFULL),
             m.Recalled: self._recalled,

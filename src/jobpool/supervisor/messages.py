@@ -206,6 +206,7 @@ SupervisorEvent = (
     | ChildExited
     | wm.OverMemory
     | wm.OverProcesses
+    | wm.Seen
     | wm.Restless
     | wm.Overfull
     | Recalled

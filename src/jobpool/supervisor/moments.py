@@ -22,22 +22,22 @@ DUMP_AHEAD_SHARE = 0.25
 """The stacks of what seems to run into its time limit are written so long before, and
 at most in this last share of it: then even a child that waits for a busy core, and the
 kill itself is not held up. Who ends in time after all has not noticed."""
-PROGRESS_EVERY_S = 0.5
-"""Progress is written so often while it changes, that of all jobs at the same moments:
-however many report, it is one statement in one commit."""
+REPORT_EVERY_S = 0.5
+"""What is new of running attempts is written so often, of all of them at the same
+moments: however many there are, it is one commit."""
 CHECKPOINT_EVERY_S = 1.0
 
 
 def write_at(job: Assigned) -> float:
     """Return when progress that waits is to be written."""
     if job.checkpoint is not None:
-        return job.written_s + CHECKPOINT_EVERY_S
-    return job.progress_s
+        return min(job.report_s, job.written_s + CHECKPOINT_EVERY_S)
+    return job.report_s
 
 
 def next_write_s(now_s: float) -> float:
     """Return when what is reported now is written, with that of other jobs."""
-    return (now_s // PROGRESS_EVERY_S + 1) * PROGRESS_EVERY_S
+    return (now_s // REPORT_EVERY_S + 1) * REPORT_EVERY_S
 
 
 def dump_at(began_s: float, timeout_s: float) -> float:

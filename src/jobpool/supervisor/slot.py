@@ -60,6 +60,8 @@ class SlotEvent(StrEnum):
     """The child sent what no child of ours sends."""
     EXITED = "exited"
     OVER_MEMORY = "over_memory"
+    SEEN = "seen"
+    """It shows something new of itself."""
     OVER_PROCESSES = "over_processes"
     """It has more processes and threads than it may."""
     SOFT_MEMORY = "soft_memory"
@@ -95,6 +97,7 @@ _UNEXPECTED = {
     _E.EXITED: "impossible",
     _E.OVER_MEMORY: IGNORE,
     _E.OVER_PROCESSES: IGNORE,
+    _E.SEEN: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
     _E.RESTLESS: IGNORE,
     _E.OVERFULL: IGNORE,
@@ -114,6 +117,7 @@ _WITHOUT_CHILD = {
     **dict.fromkeys(_E, "impossible"),
     _E.OVER_MEMORY: IGNORE,
     _E.OVER_PROCESSES: IGNORE,
+    _E.SEEN: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
     _E.RESTLESS: IGNORE,
     _E.OVERFULL: IGNORE,
@@ -154,6 +158,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
         _E.EXITED: "died",
         _E.OVER_MEMORY: "over_memory",
         _E.OVER_PROCESSES: "over_processes",
+        _E.SEEN: "seen",
         _E.SOFT_MEMORY: "soft_memory",
         _E.CANCEL: "cancel",
         _E.DEADLINE: "due",
@@ -208,8 +213,12 @@ class Assigned(msgspec.Struct):
     """The progress that was last written."""
     progress: bytes | None = None
     """Not yet written."""
-    progress_s: float = NEVER_S
-    """When it is."""
+    rss_bytes: int | None = None
+    """Of its tree, not yet written."""
+    output: bytes | None = None
+    """The tail of what it has written itself, not yet stored."""
+    report_s: float = NEVER_S
+    """When what is not yet written is, but for the checkpoint."""
     checkpoint: bytes | None = None
     """Not yet written."""
 

@@ -32,11 +32,12 @@ from jobpool.errors import (
 )
 from jobpool.sandbox.frames import Answer
 from jobpool.store.base import Store
+from jobpool.store.batching import newest_beats
 from jobpool.store.records import Receipt
 from jobpool.store.shared import is_shared
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.cautions import count_saves, lease, write
-from jobpool.supervisor.inbox import Chore, Inbox, newest_beats
+from jobpool.supervisor.inbox import Chore, Inbox
 from jobpool.supervisor.outbox import Outbox
 from jobpool.supervisor.priority import going_first
 

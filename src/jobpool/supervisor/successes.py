@@ -79,7 +79,7 @@ class Successes:
                 break
             queue.popleft()
             if job.progress is not None:
-                self._attempts.beats.write(job, succeeded=True)
+                self._attempts.beats.write_last(job, succeeded=True)
             done = frame
             evidence = evidence_of_success(done, name)
             began_s, ended_s = of_done(job, done, desk)

@@ -46,6 +46,12 @@ REST_LOOK_S = 2.0
 OUTPUT_KEEP_BYTES = 64 * 1024
 GROWTH_BYTES = 16 * 2**20
 """A child at rest may grow so much: its last attempt is being cleared away."""
+SHOW_EVERY_S = 1.0
+"""So often people are told what an attempt shows of itself, if that has changed."""
+OUTPUT_SHOWN_BYTES = 8 * 1024
+RSS_STEP_BYTES = 2**20
+RSS_STEP_SHARE = 0.05
+"""A smaller change of its memory is none."""
 NEAR_SHARE = 0.5
 """Who has so much of its limit is near it."""
 
@@ -75,6 +81,11 @@ class Watched:
     look_s: float = 0.0
     seq: int = 0
     """The attempt that is being watched."""
+    show_s: float = 0.0
+    """When it is looked for something to show."""
+    shown_rss_bytes: int = 0
+    shown_output_bytes: int = 0
+    """How much it had written then."""
     active: bool = False
     """It is looked at."""
     resting: bool = False
@@ -87,14 +98,15 @@ class Watch:
     """The memory watch over all slots.
 
     Args:
-        tell: told of a slot whose attempt is over a limit, or whose child does not
-            rest when it should.
+        tell: told of a slot whose attempt is over a limit or shows something new, or
+            whose child does not rest when it should.
     """
 
     def __init__(
         self,
         tell: Callable[
-            [wm.OverMemory | wm.OverProcesses | wm.Restless | wm.Overfull], None
+            [wm.OverMemory | wm.OverProcesses | wm.Seen | wm.Restless | wm.Overfull],
+            None,
         ],
     ) -> None:
         self._tell = tell
@@ -138,6 +150,8 @@ class Watch:
         nearest = watched.soft_bytes or watched.limit_bytes
         look_s = now_s + next_look_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
+        watched.show_s = now_s + SHOW_EVERY_S
+        watched.shown_rss_bytes = watched.shown_output_bytes = 0
         watched.resting = watched.told = False
         if not watched.active or look_s < watched.look_s:
             watched.active = True
@@ -189,6 +203,8 @@ class Watch:
         watched.seen_bytes = rss
         process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
         trim_marks(process.mark_path)
+        if watched.show_s <= now_s:
+            self._show(number, watched, rss, now_s)
         if rss > limit_bytes and not watched.told:
             confirmed = watched.confirming.measure(limit_bytes, now_s)
             if confirmed > limit_bytes:
@@ -211,6 +227,18 @@ class Watch:
             wait_s = min(wait_s, COUNT_AGAIN_S)
         watched.look_s = now_s + wait_s
         heapq.heappush(self._looks, (watched.look_s, number))
+
+    def _show(self, number: int, watched: Watched, rss: int, now_s: float) -> None:
+        """Tell what people may see of an attempt, if that is not as it was."""
+        watched.show_s = now_s + SHOW_EVERY_S
+        output, written_bytes = None, watched.process.output_bytes()
+        if written_bytes != watched.shown_output_bytes:
+            output = watched.process.output_tail(OUTPUT_SHOWN_BYTES)
+        step_bytes = max(RSS_STEP_BYTES, RSS_STEP_SHARE * watched.shown_rss_bytes)
+        if output is None and abs(rss - watched.shown_rss_bytes) < step_bytes:
+            return
+        watched.shown_rss_bytes, watched.shown_output_bytes = rss, written_bytes
+        self._tell(wm.Seen(number, watched.seq, rss, output))
 
     def _look_at_rest(
         self, number: int, watched: Watched, now_s: float, on_host: int

@@ -26,6 +26,17 @@ class OverProcesses(msgspec.Struct, frozen=True):
     most: int
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """What a busy child's tree shows of itself, for people, if that has changed."""
+
+    slot: int
+    seq: int
+    """The attempt that was looked at."""
+    rss_bytes: int
+    output: bytes | None
+    """The tail of what it has written; None: no more than at the last look."""
+
+
 class Restless(msgspec.Struct, frozen=True):
     """A child without a job does what no child at rest does."""
 

@@ -44,6 +44,9 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     run_id: str
     since_ms: int
     cancel_requested: bool = False
+    rss_bytes: int | None = None
+    output: str | None = None
+    """What the attempt has written so far."""
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
@@ -203,4 +206,5 @@ def job_from(row: Row, lease_until_ms: int | None) -> Job:
         peak_rss_bytes=ended.peak_rss_bytes,
         snoozes=row.snoozes,
         snoozed_since_ms=row.snoozed_since_ms,
+        rss_bytes=None if held is None else held.rss_bytes,
     )

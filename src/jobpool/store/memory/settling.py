@@ -28,6 +28,7 @@ from jobpool.store.checking import (
     fit_delay_ms,
     fit_duration_s,
     fit_memory_bytes,
+    text_of,
 )
 from jobpool.store.memory.cautioning import Cautioning
 from jobpool.store.memory.database import MemoryDatabase
@@ -98,18 +99,22 @@ class Settling(Producing, Cautioning):
             now_ms = self._clock.utc_ms()
             for beat in beats:
                 row = self._leased(beat.id, beat.token)
-                if row is None:
+                if row is None or row.held is None:
                     continue
-                progress, checkpoint = beat.progress, beat.checkpoint
-                begun = _replace(
-                    row.begun,
-                    last_heartbeat_at_ms=now_ms,
-                    progress=row.begun.progress if progress is None else progress,
-                )
-                if checkpoint is None:
-                    checkpoint = row.checkpoint
+                begun, checkpoint = row.begun, row.checkpoint
+                if beat.progress is not None or beat.checkpoint is not None:
+                    begun = _replace(begun, last_heartbeat_at_ms=now_ms)
+                if beat.progress is not None:
+                    begun = _replace(begun, progress=beat.progress)
+                if beat.checkpoint is not None:
+                    checkpoint = beat.checkpoint
+                held = row.held
+                if beat.rss_bytes is not None:
+                    held = _replace(held, rss_bytes=fit_memory_bytes(beat.rss_bytes))
+                if beat.output is not None:
+                    held = _replace(held, output=text_of(beat.output))
                 self._database.put_job(
-                    row, _replace(row, begun=begun, checkpoint=checkpoint)
+                    row, _replace(row, begun=begun, checkpoint=checkpoint, held=held)
                 )
 
     def begin_attempts(self, starts: Sequence[Start]) -> None:

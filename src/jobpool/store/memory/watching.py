@@ -48,6 +48,12 @@ class Watching:
             row = self._database.jobs.get(job_id)
             return [] if row is None else [tried.shown for tried in row.tried]
 
+    def output(self, job_id: int) -> str | None:
+        """See `Store.output`."""
+        with self._session.reading:
+            row = self._database.jobs.get(job_id)
+            return None if row is None or row.held is None else row.held.output
+
     def find(
         self, which: Filter, limit: int = 100, before_id: int | None = None
     ) -> list[Job]:

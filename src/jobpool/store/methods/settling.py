@@ -10,7 +10,7 @@ import msgspec
 
 from jobpool.core.job import UNFINISHED, JobState, Progress, Settlement, Start
 from jobpool.core.outcome import Charge, Outcome
-from jobpool.store.batching import Blobs, as_json
+from jobpool.store.batching import Blobs, as_json, newest_beats
 from jobpool.store.checking import (
     check_new_jobs,
     clean_text,
@@ -18,6 +18,7 @@ from jobpool.store.checking import (
     fit_delay_ms,
     fit_duration_s,
     fit_memory_bytes,
+    text_of,
 )
 from jobpool.store.integrity import RowRefused, why
 from jobpool.store.methods.mending import Mending
@@ -156,27 +157,31 @@ class Settling(Mending, Producing):
         """See `Store.record`."""
         if not beats:
             return
-        newest: dict[tuple[int, int], tuple[bytes | None, bytes | None]] = {}
-        for beat in beats:
-            progress, checkpoint = newest.get((beat.id, beat.token), (None, None))
-            newest[beat.id, beat.token] = (
-                progress if beat.progress is None else beat.progress,
-                checkpoint if beat.checkpoint is None else beat.checkpoint,
-            )
+        newest = newest_beats(beats)
         blobs = Blobs()
-        rows = [
-            (*lease, *blobs.add(progress), *blobs.add(checkpoint))
-            for lease, (progress, checkpoint) in newest.items()
+        told = [
+            (one.id, one.token, *blobs.add(one.progress), *blobs.add(one.checkpoint))
+            for one in newest
+            if one.progress is not None or one.checkpoint is not None
+        ]
+        seen = [
+            (one.id, one.token, fit_memory_bytes(one.rss_bytes), text_of(one.output))
+            for one in newest
+            if one.rss_bytes is not None or one.output is not None
         ]
 
         def write() -> None:
             with self._database.writing() as session:
-                session.run(
-                    "record_beats",
-                    rows=as_json(rows),
-                    blobs=blobs.joined(),
-                    now_ms=self._database.now_ms(session),
-                )
+                now_ms = self._database.now_ms(session)
+                if told:
+                    session.run(
+                        "record_beats",
+                        rows=as_json(told),
+                        blobs=blobs.joined(),
+                        now_ms=now_ms,
+                    )
+                if seen:
+                    session.run("show_running", rows=as_json(seen), now_ms=now_ms)
 
         self._sparing(write, lambda _: {beat.id for beat in beats}, held=True)
 

@@ -43,6 +43,12 @@ class Watching:
             rows = session.rows("get_attempts", id=_storable(job_id))
         return [attempt_from(row) for row in rows]
 
+    def output(self, job_id: int) -> str | None:
+        """See `Store.output`."""
+        with self._database.reading() as session:
+            output: str | None = session.value("get_output", id=_storable(job_id))
+        return output
+
     def find(
         self, which: Filter, limit: int = 100, before_id: int | None = None
     ) -> list[Job]:

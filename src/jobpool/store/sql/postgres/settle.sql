@@ -302,6 +302,28 @@ SET
 FROM held
 WHERE j.id = held.id
 
+-- name: show_running
+-- :rows holds [id, token, RSS, output]; a null leaves what is there under this token.
+INSERT INTO jobpool.running AS n (job_id, token, updated_at_ms, rss_bytes, output)
+SELECT
+  j.id,
+  j.token,
+  %(now_ms)s,
+  (seen.value ->> 2)::bigint,
+  seen.value ->> 3
+FROM jsonb_array_elements(%(rows)s::jsonb) AS seen
+JOIN jobpool.jobs AS j ON j.id = (seen.value ->> 0)::bigint
+WHERE j.token = (seen.value ->> 1)::bigint AND j.state || '' = 'leased'
+ON CONFLICT (job_id) DO UPDATE SET
+  token = excluded.token,
+  updated_at_ms = excluded.updated_at_ms,
+  rss_bytes = coalesce(
+    excluded.rss_bytes, CASE WHEN n.token = excluded.token THEN n.rss_bytes END
+  ),
+  output = coalesce(
+    excluded.output, CASE WHEN n.token = excluded.token THEN n.output END
+  )
+
 -- name: begin_attempts
 -- :rows holds [id, token, slot, when].
 WITH begun AS MATERIALIZED (

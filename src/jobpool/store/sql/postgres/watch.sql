@@ -18,6 +18,13 @@ FROM jobpool.attempts
 WHERE job_id = %(id)s
 ORDER BY id
 
+-- name: get_output
+-- What its running attempt has written so far, if it runs.
+SELECT n.output
+FROM jobpool.jobs AS j
+JOIN jobpool.running AS n ON n.job_id = j.id AND n.token = j.token
+WHERE j.id = %(id)s
+
 -- name: find_jobs
 -- Newest first. The range of ids keeps a search for a few from walking the table.
 SELECT *

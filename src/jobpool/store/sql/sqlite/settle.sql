@@ -344,6 +344,32 @@ WHERE jobpool_jobs.id = beat.id
   AND jobpool_jobs.token = beat.token
   AND +jobpool_jobs.state = 'leased'
 
+-- name: show_running
+-- :rows holds [id, token, RSS, output]; a null leaves what is there under this token.
+INSERT INTO jobpool_running (job_id, token, updated_at_ms, rss_bytes, output)
+SELECT
+  j.id,
+  j.token,
+  :now_ms,
+  json_extract(seen.value, '$[2]'),
+  json_extract(seen.value, '$[3]')
+FROM json_each(:rows) AS seen
+CROSS JOIN jobpool_jobs AS j
+WHERE j.id = json_extract(seen.value, '$[0]')
+  AND j.token = json_extract(seen.value, '$[1]')
+  AND +j.state = 'leased'
+ON CONFLICT (job_id) DO UPDATE SET
+  token = excluded.token,
+  updated_at_ms = excluded.updated_at_ms,
+  rss_bytes = coalesce(
+    excluded.rss_bytes,
+    iif(token = excluded.token AND typeof(rss_bytes) = 'integer', rss_bytes, NULL)
+  ),
+  output = coalesce(
+    excluded.output,
+    iif(token = excluded.token AND typeof(output) = 'text', output, NULL)
+  )
+
 -- name: begin_attempts
 -- :rows holds [id, token, slot, when].
 UPDATE jobpool_jobs

@@ -18,6 +18,13 @@ FROM jobpool_attempts
 WHERE job_id = :id
 ORDER BY id
 
+-- name: get_output
+-- What its running attempt has written so far, if it runs.
+SELECT iif(typeof(n.output) = 'text', n.output, NULL)
+FROM jobpool_jobs AS j
+CROSS JOIN jobpool_running AS n ON n.job_id = j.id AND n.token = j.token
+WHERE j.id = :id
+
 -- name: find_jobs
 -- Newest first. The range of ids keeps a search for a few from walking the table.
 SELECT *
