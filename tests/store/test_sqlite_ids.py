@@ -5,9 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from jobpool.errors import StoreRefused
+from jobpool.core.job import JobState
+from jobpool.errors import StoreFull, StoreRefused
 from jobpool.store import open_store
-from storing import new_job
+from jobpool.store.records import Filter
+from storing import begin_run, ended, lease, new_job
 
 MANY = 5
 
@@ -55,6 +57,48 @@ def test_each_job_has_its_own_payload(store, path, statement):
     after = stored(store)
     assert after == sorted(after)
     assert not set(before[:3]) & set(after)
+
+
+END = 9223372036854775807
+
+
+@pytest.mark.parametrize("column", ["id", "seq"])
+def test_a_job_at_the_end_of_all_numbers_stops_no_other(store, path, column):
+    """It gets an ordinary one and is set aside; no number comes twice."""
+    before = stored(store)
+    if column == "id":
+        by_hand(path, "UPDATE jobpool_jobs SET id = 9223372036854775807 WHERE id = 1")
+        by_hand(
+            path,
+            "UPDATE jobpool_payloads SET job_id = 9223372036854775807 WHERE job_id = 1",
+        )
+    else:
+        by_hand(path, "UPDATE sqlite_sequence SET seq = 9223372036854775807")
+    with pytest.raises(StoreFull):
+        stored(store)
+    store.scrub(None)
+    after = stored(store)
+    assert not {*before, END} & {*after}
+    assert store.get(END) is None
+    dead = store.find(Filter(states=(JobState.DEAD,)))
+    assert len(dead) == (column == "id")
+    for job in dead:
+        assert "cannot be read (id:" in job.reason
+        assert store.payload(job.id) == b'{"n": 0}'
+
+
+def test_an_attempt_at_the_end_of_all_numbers_stops_no_other(store, path):
+    """Ends are written again after the next look."""
+    begin_run(store)
+    stored(store)
+    first, second, *_ = lease(store)
+    store.settle([ended(first)])
+    by_hand(path, "UPDATE jobpool_attempts SET id = 9223372036854775807")
+    with pytest.raises(StoreFull):
+        store.settle([ended(second)])
+    store.scrub(None)
+    store.settle([ended(second)])
+    assert [len(store.attempts(one.id)) for one in (first, second)] == [1, 1]
 
 
 TRIGGER = """

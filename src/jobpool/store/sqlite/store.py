@@ -7,6 +7,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from jobpool.store.sqlite.connecting import check_library
 from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES, Database
 from jobpool.store.sqlite.depth import DepthGuard
 from jobpool.store.sqlite.joining import caller_transaction, joined
+from jobpool.store.sqlite.numbering import has_far_numbers, renumber
 from jobpool.store.sqlite.place import filesystem_of, prepare
 from jobpool.store.wake import Bell
 
@@ -119,6 +121,15 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
     ) -> list[int]:
         return granting.lease_jobs(session, run_id, ids, now_ms)
+
+    def scrub(self, after_id: int | None) -> int | None:
+        """See `Store.scrub`; numbers that leave none for others are put right, too."""
+        with self._database.reading() as session:
+            is_spoilt = has_far_numbers(session)
+        if is_spoilt:
+            with self._database.writing() as session:
+                renumber(session, partial(self._set_aside, session, also=("id",)))
+        return super().scrub(after_id)
 
     def changed(self) -> bool:
         """See `Store.changed`."""

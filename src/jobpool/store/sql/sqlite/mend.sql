@@ -135,3 +135,64 @@ WHERE job_id = :job_id AND schema_digest = :schema_digest
 SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms
 FROM jobpool_breakers
 ORDER BY kind
+
+-- name: spent_ids
+-- Of the tables whose rows are numbered for ever: what the next number follows, and what
+-- it could follow. A number at the very end leaves none for others.
+SELECT
+  'jobpool_jobs',
+  max(
+    coalesce(max(id), 0),
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'), 0)
+  ),
+  (SELECT coalesce(max(id), 0) FROM jobpool_jobs WHERE id < 4611686018427387904)
+FROM jobpool_jobs
+UNION ALL
+SELECT
+  'jobpool_attempts',
+  max(
+    coalesce(max(id), 0),
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_attempts'), 0)
+  ),
+  (SELECT coalesce(max(id), 0) FROM jobpool_attempts WHERE id < 4611686018427387904)
+FROM jobpool_attempts
+
+-- name: far_jobs
+-- Numbered beyond all that were given out; who holds a lease keeps its number.
+SELECT id
+FROM jobpool_jobs
+WHERE id >= 4611686018427387904 AND +state <> 'leased'
+ORDER BY id
+LIMIT :limit
+
+-- name: far_attempts
+-- As far_jobs.
+SELECT id FROM jobpool_attempts WHERE id >= 4611686018427387904 ORDER BY id LIMIT :limit
+
+-- name: renumber_job
+-- With all that is its own, in the next four as well.
+UPDATE jobpool_jobs SET id = :new WHERE id = :id
+
+-- name: renumber_payload
+-- Of a job that was renumbered; what a hand has put there goes.
+UPDATE OR REPLACE jobpool_payloads SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_result
+-- Likewise.
+UPDATE OR REPLACE jobpool_results SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_parts
+-- Likewise.
+UPDATE OR REPLACE jobpool_result_parts SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_history
+-- Likewise.
+UPDATE jobpool_attempts SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_attempt
+-- It keeps its place in the history, if that is the last.
+UPDATE jobpool_attempts SET id = :new WHERE id = :id
+
+-- name: count_on_from
+-- Whatever was given out before.
+UPDATE sqlite_sequence SET seq = :last WHERE name = :name
