@@ -2,16 +2,20 @@
 
 Its first process ends at once, so that the host is nobody's child. Arguments: the
 number of the socket, and the caller's module path. It imports nothing of jobpool
-before the fork: the caller waits for that.
+before the fork: the caller waits for that. What a zygote needs is imported first: it
+is forked while the host imports the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from types import ModuleType
 
 _STDERR = 2
+_APPLICATION_NEEDS = ("jobpool.executor.frames", "multiprocessing.process")
 
 
 def launch(fd: int, module_path: list[str]) -> None:
@@ -23,7 +27,14 @@ def launch(fd: int, module_path: list[str]) -> None:
     _take_normal_state()
     # Behind our own: what the interpreter brings along is not to be shadowed.
     sys.path += [entry for entry in module_path if entry not in sys.path]
-    from jobpool.executor.host import run  # noqa: PLC0415 - after the fork
+    # The zygote's own ``__main__``, as where it is started by itself.
+    sys.modules["__main__"] = ModuleType("__main__")
+    from jobpool.executor import bundle, outcomes  # noqa: F401, PLC0415 - after the fork
+    from jobpool.sandbox.prefork import prefork  # noqa: PLC0415 - the same
+
+    with contextlib.suppress(OSError):  # the supervisor starts one, or says why not
+        prefork(_APPLICATION_NEEDS)
+    from jobpool.executor.host import run  # noqa: PLC0415 - after both forks
 
     run(fd)
 

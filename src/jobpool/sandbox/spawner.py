@@ -1,7 +1,8 @@
 """The supervisor's handle of a zygote: start it, ask it for children, hear of its end.
 
-Theory of operation. `multiprocess` starts the zygote by exec (its "spawn" context).
-Three things are arranged around that start and undone right after it:
+Theory of operation. `multiprocess` starts the zygote by exec (its "spawn" context),
+unless one was forked before there was a supervisor (`prefork`). Three things are
+arranged around that start and undone right after it:
 
 - ``__main__`` is masked, else the console script would be imported again there;
 - the environment is the one that children shall have, with the run's marker, by
@@ -47,6 +48,7 @@ from jobpool.sandbox.frames import (
     Load,
     encode,
 )
+from jobpool.sandbox.prefork import Preforked, taken
 from jobpool.sandbox.procfs import (
     process_start_time,
     require_linux,
@@ -136,16 +138,8 @@ class Zygote:
         """
         require_linux()
         become_subreaper()
-        ours, theirs = socket.socketpair()
+        process, ours = _begun(run_id, env) or _spawned(pool, run_id, env)
         try:
-            with theirs, _main_masked(), _environment(run_id, env), _signals_blocked():
-                process = multiprocess.get_context("spawn").Process(
-                    target=zygote_main,
-                    args=(theirs,),
-                    name=f"jobpool-zygote-{pool}",
-                    daemon=True,
-                )
-                process.start()
             ours.setblocking(False)
             zygote = cls(pool, process, ours)
             zygote._socket.send(encode(Load(app, directory, preload, fence, cgroup)))
@@ -263,6 +257,41 @@ class Zygote:
             return False
         self._in_flight += 1
         return True
+
+
+def _begun(
+    run_id: str, env: tuple[str, ...] | None
+) -> tuple[Preforked, socket.socket] | None:
+    """Let the process that waits be a zygote; None: there is none."""
+    process = taken()
+    if process is None:
+        return None
+    try:
+        with _environment(run_id, env):
+            process.begin(dict(os.environb))
+    except OSError:
+        process.control.close()
+        return None  # somebody has killed it
+    return process, process.control
+
+
+def _spawned(
+    pool: str, run_id: str, env: tuple[str, ...] | None
+) -> tuple[Any, socket.socket]:
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs, _main_masked(), _environment(run_id, env), _signals_blocked():
+            process = multiprocess.get_context("spawn").Process(
+                target=zygote_main,
+                args=(theirs,),
+                name=f"jobpool-zygote-{pool}",
+                daemon=True,
+            )
+            process.start()
+    except BaseException:
+        ours.close()
+        raise
+    return process, ours
 
 
 @contextmanager

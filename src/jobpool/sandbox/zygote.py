@@ -77,18 +77,19 @@ _CHILD_FDS = len(ChildFds._fields)
 _STANDARD_FDS = (0, 1, 2)
 
 
-def zygote_main(control: socket.socket) -> NoReturn:
+def zygote_main(control: socket.socket, supervisor: int | None = None) -> NoReturn:
     """Live as a zygote. Ends the process and never returns.
 
     Args:
         control: the way to the supervisor; its end means the supervisor's death.
+        supervisor: its pid; None: multiprocess knows it.
     """
     status = 1
     try:
         foreign.know()
         deeds.watch()
         watch_hooks()
-        zygote = Zygote(control)
+        zygote = Zygote(control, supervisor or parent_process().pid)
         zygote.serve()
         status = 0
     except BaseException:  # noqa: BLE001 - reported, and nothing may run after it
@@ -100,7 +101,7 @@ def zygote_main(control: socket.socket) -> NoReturn:
 class Zygote:
     """This process, as a pool's zygote."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, supervisor: int) -> None:
         os.setsid()  # a terminal's Ctrl-C is for the supervisor alone
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(signum, ignore_signal)
@@ -109,7 +110,7 @@ class Zygote:
         os.dup2(2, 1)  # what an import prints is no output of the command
         read_stdin()
         self._control = control
-        self._supervisor = parent_process().pid
+        self._supervisor = supervisor
         self._ours = frozenset(_open_fds()) - frozenset(_STANDARD_FDS)
         self._load: Load | None = None
         self._fence: Fence | None = None

@@ -34,7 +34,6 @@ from jobpool.sandbox.fence import Fence
 from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
 from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.tree import become_subreaper
-from jobpool.store import open_store
 from jobpool.store.base import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import cautionmessages as cm
@@ -282,6 +281,8 @@ class _Supervisor:
         if self._opener is not None:
             return self._opener()
         settings = self._settings
+        from jobpool.store import open_store  # noqa: PLC0415 - who brings one needs none
+
         return open_store(
             settings.store,
             clock=self._store_clock,
