@@ -251,6 +251,10 @@ def test_a_poor_caller_is_served(tmp_path, closed):
         "os.rmdir(folder + '/gone')\n"
         "with jobpool.Executor(1) as executor:\n"
         "    found = executor.submit(abs, -3).result()\n"
+        # It is no message to the host, and wakes nobody.
+        "    executor.submit(print, 'lost' * 20).result()\n"
+        "    executor.submit(print, 'lost' * 20).result()\n"
+        "    assert found == executor.submit(abs, -3).result()\n"
         "with open(folder + '/found', 'w') as file:\n"
         "    file.write(str(found))\n",
         tmp_path,

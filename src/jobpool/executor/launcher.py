@@ -46,6 +46,11 @@ def _take_normal_state() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # it was closed when the interpreter began
+            stream = open(fd, "w" if fd else "r", buffering=1)  # noqa: PTH123, SIM115 - for good
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 if __name__ == "__main__":

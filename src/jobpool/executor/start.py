@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import subprocess
@@ -25,13 +24,11 @@ def start_host() -> socket.socket:
     Raises:
         OSError: no process, memory or descriptor for it.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = _socket_pair()
     path = [entry for entry in sys.path if Path(entry).is_absolute()]
     try:
-        # Not among the first three, which the program gets anew: a caller may have
-        # closed its own.
-        fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
-        try:
+        fd = theirs.fileno()
+        with theirs:
             done = subprocess.run(
                 [
                     sys.executable,
@@ -48,9 +45,6 @@ def start_host() -> socket.socket:
                 start_new_session=True,
                 check=False,
             )
-        finally:
-            os.close(fd)
-            theirs.close()
     except BaseException:
         ours.close()
         raise
@@ -61,3 +55,20 @@ def start_host() -> socket.socket:
             f"{done.returncode}"
         )
     return ours
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Make one, none of it among the first three descriptors.
+
+    A caller may have closed its own: what it prints is no message to the host.
+    """
+    low: list[socket.socket] = []
+    try:
+        while True:
+            ours, theirs = socket.socketpair()
+            if min(ours.fileno(), theirs.fileno()) >= _FIRST_FD:
+                return ours, theirs
+            low += (ours, theirs)
+    finally:
+        for end in low:
+            end.close()

@@ -5,6 +5,7 @@ Nothing here blocks but `wait`. All methods but `wake` belong to one thread.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 from jobpool.sandbox.frames import Decoder, encode
 
 _RECEIVE_BYTES = 2**20
+_STDERR = 2
 
 
 class Wire:
@@ -29,7 +31,7 @@ class Wire:
         self._socket = end
         self._decoder = Decoder(expected)
         self._outgoing: deque[memoryview] = deque()
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._event = _eventfd()
         self._wants_write = False
         self._poll = select.poll()
         self._poll.register(end, select.POLLIN)
@@ -100,3 +102,14 @@ class Wire:
         """Close it. Nobody may wake it any more."""
         self._socket.close()
         os.close(self._event)
+
+
+def _eventfd() -> int:
+    """Make one above the first three, which a caller may have closed and write to."""
+    fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    if fd > _STDERR:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
+    finally:
+        os.close(fd)
