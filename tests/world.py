@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from jobpool.core.events import Event
 from jobpool.core.handler import AppReport, HandlerSpec
 from jobpool.core.job import Lease, Settlement
-from jobpool.core.limits import PoolLimits
+from jobpool.core.limits import Limits, PoolLimits
 from jobpool.core.policy import Policy
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.sandbox.frames import Done, Raised, Ready, Retire, RunJob
@@ -61,7 +61,11 @@ class World:
     """A machine and what surrounds it."""
 
     def __init__(
-        self, *pools: PoolSettings, policy: Policy | None = None, burst: bool = False
+        self,
+        *pools: PoolSettings,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        burst: bool = False,
     ) -> None:
         self.settings = Settings(
             store="sqlite:////tmp/x.db",
@@ -72,7 +76,10 @@ class World:
         self.report = AppReport(
             handlers=tuple(
                 HandlerSpec(
-                    kind=f"{p.name}.work", pool=p.name, policy=policy or Policy()
+                    kind=f"{p.name}.work",
+                    pool=p.name,
+                    policy=policy or Policy(),
+                    limits=limits or Limits(),
                 )
                 for p in self.settings.pools
             ),

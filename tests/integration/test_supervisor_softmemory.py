@@ -67,6 +67,14 @@ def below():
         return str(exc)
 
 
+KEPT = []
+
+
+@jobs.job("cpu", kind="leaves", memory="300MiB", max_attempts=1)
+def leaves():
+    fill(KEPT, 110)
+
+
 @jobs.job("cpu", kind="unaware", memory="300MiB", max_attempts=1)
 def unaware():
     held = []
@@ -138,6 +146,13 @@ def test_it_reaches_a_coroutine(site):
 def test_memory_of_programs_counts(site):
     """It is a limit of the whole tree, as the hard one is."""
     assert "are in use" in site.result(site.add("below"))
+
+
+def test_what_another_job_has_left_is_not_told_of(site):
+    """It could not let go of that: it gets a child with room."""
+    assert site.finish(site.add("leaves")).state == "succeeded"
+    job = site.finish(site.add("below"))
+    assert (job.state, job.attempt) == ("succeeded", 1), job.reason
 
 
 def test_a_handler_that_did_not_ask_for_it_is_left_alone(site):

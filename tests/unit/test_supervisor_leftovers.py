@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import signal
 
+from jobpool.core.limits import Limits
 from jobpool.core.outcome import Outcome
 from jobpool.sandbox.frames import Retire
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from world import MIB, World, pool
 
+SOFT = Limits(memory_soft=150 * MIB)
+"""As a handler declares it, who so asks to be told."""
 
-def left_behind(left_bytes: int) -> World:
+
+def left_behind(left_bytes: int, limits: Limits | None = None) -> World:
     """Return a world whose only child has ended a job of 512 MiB, and kept so much."""
-    world = World(pool("cpu", 1)).up()
+    world = World(pool("cpu", 1), limits=limits).up()
     world.job()
     world.ring()
     base_bytes = world.machine.slots[0].base_rss_bytes
@@ -78,6 +82,43 @@ def test_who_was_sent_behind_and_has_no_room_is_not_charged() -> None:
     world.done(0, rss_bytes=120 * MIB)
     world.settled.clear()
     world.step(wm.OverMemory(0, slot.queue[0].seq, 160 * MIB))
+    world.died(0, signal=signal.SIGKILL)
+    (settlement,) = world.settled
+    assert settlement.outcome is Outcome.INTERRUPTED
+    assert "had left 100MiB of 150MiB" in str(settlement.evidence.reason)
+
+
+def test_a_soft_limit_is_not_taken_by_what_others_have_left() -> None:
+    """The handler could let go of nothing: it begins in a fresh child."""
+    world = left_behind(100 * MIB, SOFT)
+    job = world.job()
+    world.ring()
+    assert [(c.slot, c.frame) for c in world.took(m.Send)] == [(0, Retire())]
+    (assigned,) = world.took(m.Assign)
+    assert [frame.id for frame in assigned.frames] == [job.id]
+
+
+def test_a_soft_limit_shares_what_leaves_half_of_its_room() -> None:
+    """A child is not replaced for a library that each job uses."""
+    world = left_behind(60 * MIB, SOFT)
+    world.job()
+    world.ring()
+    assert world.took(m.Assign)
+
+
+def test_a_soft_limit_that_others_take_is_not_raised_in_who_was_sent_behind() -> None:
+    """It would be charged for what was there before it; it begins anew instead."""
+    world = World(pool("cpu", 1), limits=SOFT).up().fast()
+    for _ in range(2):
+        world.job()
+    world.ring()
+    slot = world.machine.slots[0]
+    assert len(slot.queue) == 2
+    world.done(0, rss_bytes=120 * MIB)
+    world.settled.clear()
+    over = wm.OverMemory(0, slot.queue[0].seq, 160 * MIB, soft=True)
+    world.step(over)
+    assert not world.took(m.SoftMemory)
     world.died(0, signal=signal.SIGKILL)
     (settlement,) = world.settled
     assert settlement.outcome is Outcome.INTERRUPTED

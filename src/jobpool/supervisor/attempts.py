@@ -78,7 +78,7 @@ class Attempts:
         self.claims = Claims(desk)
         self.beats = Beats(desk)
         self.beat, self.seen = self.beats.beat, self.beats.seen
-        self.soft_memory = SoftMemory(desk).passed
+        self.soft_memory = SoftMemory(desk, self._kill).passed
 
     def assign(self, slot: Slot, jobs: Sequence[Assigned]) -> None:
         """Send jobs to an idle slot, or ahead to a busy one."""

@@ -199,7 +199,7 @@ class Leasing:
             self._drop_expired(pool)
             if not pool.backlog or not self._probation.admits(pool.backlog[0]):
                 return
-            slot = first_with_room(idle, pool.backlog[0].limits.memory_bytes)
+            slot = first_with_room(idle, pool.backlog[0].limits)
             if slot is None:
                 self._make_room(pool, idle[0])
                 return

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.errors import JobpoolBug
+from jobpool.sandbox.verdict import Kill
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.leftovers import kill_for_soft_memory
 from jobpool.supervisor.slot import Slot
 
 
@@ -15,10 +19,12 @@ class SoftMemory:
 
     Args:
         desk: shared with the rest of the core.
+        kill: ends a child whose attempt could let go of nothing.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, kill: Callable[[Slot, Kill], None]) -> None:
         self._desk = desk
+        self._kill = kill
 
     def passed(self, slot: Slot, detail: object) -> None:
         """The tree of a busy slot's child is over the limit."""
@@ -27,6 +33,9 @@ class SoftMemory:
         job = slot.queue[0]
         if detail.seq != job.seq:
             return  # it was looked at before the present attempt began
+        if kill := kill_for_soft_memory(slot):
+            self._kill(slot, kill)
+            return
         raises = job.limits.memory_soft_raises
         if not job.soft_memory_said:
             job.soft_memory_said = True
