@@ -300,7 +300,7 @@ def test_retry_rules_go_by_the_error_class(site, error, attempts, reason):
 
 def test_the_log_says_why(site):
     """Both lines of a job that died have the message, the limits and the own frame."""
-    job, _attempt = end_of(site, "give_up")
+    job = site.finish(site.add("give_up", key="order-7", tenant="acme"))
     ended, gone = (
         site.supervisors[0].wait_event(name, id=job.id)
         for name in ("job_ended", "job_dead")
@@ -313,6 +313,7 @@ def test_the_log_says_why(site):
         assert said["error"] == "no such picture"
         assert said["frame"] == f"{site.folder}/jobs.py:{line} give_up"
         assert (said["attempt"], said["outcome"]) == (1, "failed")
+        assert (said["key"], said["tenant"]) == ("order-7", "acme")
         assert (said["timeout_s"], said["memory_bytes"]) == (600.0, 2**30)
     assert ended["spent"] == [{"budget": "failure", "count": 1, "of": 5, "rule": None}]
 

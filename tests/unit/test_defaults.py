@@ -57,6 +57,7 @@ MODULES = [
     "jobpool.core.storeurl",
     "jobpool.core.suspicion",
     "jobpool.core.version",
+    "jobpool.core.waitingevents",
     "jobpool.store.records",
 ]
 MIB = 1_048_576
@@ -87,6 +88,11 @@ SAID = {
         "succeeded_s": 7 * 86_400,
         "canceled_s": 7 * 86_400,
         "dead_s": 180 * 86_400,
+    },
+    "ClientSettings": {
+        "payload_max_bytes": MIB,
+        "result_max_bytes": MIB,
+        "queue_depth_max": 10_000_000,
     },
     "Settings": {
         "payload_max_bytes": MIB,

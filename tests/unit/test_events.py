@@ -116,6 +116,7 @@ def test_there_are_all_events_that_were_agreed():
         "job_ended",
         "job_output",
         "job_quarantined",
+        "job_snoozed",
         "job_succeeded",
         "job_suspected",
         "kind_resumed",

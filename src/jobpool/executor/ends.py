@@ -7,6 +7,7 @@ from pathlib import Path
 
 import multiprocess
 
+from jobpool.core.budget import attempt_words
 from jobpool.core.outcome import Outcome
 from jobpool.core.quantity import show_duration, show_size
 from jobpool.errors import (
@@ -66,7 +67,7 @@ def _described(evidence: DeathEvidence) -> str:
     if evidence.peak_rss_bytes:
         facts.append(f"peak memory {show_size(evidence.peak_rss_bytes)}")
     if evidence.attempts > 1:
-        facts.append(f"attempt {evidence.attempts}")
+        facts.append(attempt_words(evidence.attempts))
     parts = ["; ".join(facts)]
     if evidence.output:
         tail = evidence.output[-OUTPUT_SHOWN_CHARS:].rstrip()

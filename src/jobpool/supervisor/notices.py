@@ -144,6 +144,8 @@ def _about_failure(
         "error_class": evidence.error_class,
         "error": None if error is None else message_line(error),
         "frame": own_frame(evidence.traceback, evidence.stack),
+        "key": lease.key,
+        "tenant": lease.tenant,
         "timeout_s": limits.timeout_s if limits else lease.timeout_s,
         "memory_bytes": limits.memory_bytes if limits else lease.memory_bytes,
     }
