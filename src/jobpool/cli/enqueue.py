@@ -8,7 +8,7 @@ application that enqueues.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any, NamedTuple
@@ -83,6 +83,11 @@ def enqueue(
             known = _declared(sources, check_kind(kind), exc)
             found = stack.enter_context(opened(sources, create=True))
         target = check_pool(pool or known.pool)
+        if target != known.pool and not force:
+            raise click.UsageError(
+                f"kind {kind} runs in pool {known.pool}: a job of it in pool {target} "
+                "would wait for ever; leave --pool out, or add --force"
+            )
         checker = Checker(known.schema)
         news = (
             NewJob(
@@ -99,6 +104,8 @@ def enqueue(
             count += len(stored)
             _print(stored, as_json=as_json)
         found.ring()
+    if not count:
+        click.echo("stdin had no line: nothing was enqueued", err=True)
 
 
 def _times(options: dict[str, Any]) -> dict[str, Any]:
@@ -122,8 +129,13 @@ def _times(options: dict[str, Any]) -> dict[str, Any]:
     if run_at:
         fields["run_at_ms"] = moment_ms(run_at, "--run-at")
     if expires_in:
-        seconds = duration_s(expires_in, "--expires-in")
-        fields["expires_in_ms"] = round(seconds * 1000)
+        milliseconds = round(duration_s(expires_in, "--expires-in") * 1000)
+        if milliseconds <= fields.get("delay_ms", 0):
+            raise click.UsageError(
+                "--expires-in must be longer than 0 and than --run-in: the job would "
+                "be canceled before it may begin"
+            )
+        fields["expires_in_ms"] = milliseconds
     return fields
 
 
@@ -153,14 +165,20 @@ def _known(store: Store, kind: str, pool: str | None, *, force: bool) -> _Known:
     if force and pool:
         return _Known(pool, b"{}")
     hint = (
-        nearest(kind, kinds)
+        _hint(kind, kinds)
         if kinds
-        else "no supervisor has started on this store yet, so no kind is known"
+        else "no supervisor has started on this store yet, so no kind is known."
     )
     raise UnknownKind(
         f"kind {kind!r} is not known to any supervisor of {store.url}; {hint} To "
         "enqueue it all the same, unchecked, add --pool NAME --force"
     )
+
+
+def _hint(kind: str, known: Iterable[str]) -> str:
+    """Return what may have been meant, as a sentence."""
+    hint = nearest(kind, known)
+    return hint if hint.endswith("?") else f"{hint}."
 
 
 def _declared(sources: Sources, kind: str, why: JobpoolError) -> _Known:
@@ -190,7 +208,7 @@ def _declared(sources: Sources, kind: str, why: JobpoolError) -> _Known:
     if kind not in specs:
         raise UnknownKind(
             f"kind {kind!r} is known to no supervisor of the store, nor to the "
-            f"application {settings.app}; {nearest(kind, specs)} To enqueue it all the "
+            f"application {settings.app}; {_hint(kind, specs)} To enqueue it all the "
             "same, unchecked, add --pool NAME --force"
         )
     return _Known(specs[kind].pool, specs[kind].schema)

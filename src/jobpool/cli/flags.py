@@ -14,6 +14,12 @@ LOG_FORMATS = ("human", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
+class JobNumber(click.IntRange):
+    """A job's id on the command line."""
+
+    name = "job's number; to find a job by its key: jobpool show --key KEY"
+
+
 class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
     """What was said on the command line about a start; None: nothing."""
 

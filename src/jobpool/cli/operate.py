@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from jobpool.cli.exits import Exit
-from jobpool.cli.flags import json_flag, selection_flags, store_flags
+from jobpool.cli.flags import JobNumber, json_flag, selection_flags, store_flags
 from jobpool.cli.known import note_slips
 from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import print_json, print_line
@@ -84,9 +84,7 @@ def _operation(act: _Act) -> Callable[[C], C]:
                 type=StateChoice(act.states),
                 help=f"Default {', '.join(act.usual)}; may be repeated.",
             ),
-            click.argument(
-                "ids", nargs=-1, metavar="[IDS]...", type=click.IntRange(min=1)
-            ),
+            click.argument("ids", nargs=-1, metavar="[IDS]...", type=JobNumber(min=1)),
         ):
             command = option(command)
         return command

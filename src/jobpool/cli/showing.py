@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from jobpool.cli.autopsy import attempt_lines, counts, evidence, figures
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.flags import JobNumber, json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import (
     ago,
@@ -36,7 +36,7 @@ _TEXT_MAX = 20_000
 
 
 @click.command()
-@click.argument("job_id", metavar="[ID]", type=click.IntRange(min=1), required=False)
+@click.argument("job_id", metavar="[ID]", type=JobNumber(min=1), required=False)
 @click.option("--key", help="Instead of ID: the job with this idempotency key.")
 @click.option("--kind", metavar="KIND", help="With --key, where several kinds have it.")
 @click.option("--payload", "with_payload", is_flag=True, help="Its arguments, too.")

@@ -86,7 +86,7 @@ def _of_calls(calls: Iterable[Call[Any]]) -> Iterator[_Batch]:
 
 def _checked(target: Any) -> tuple[Handler[..., Any], Options]:
     handler, options = (
-        (target.handler, target.options)
+        (target.handler, target.chosen)
         if isinstance(target, BoundHandler)
         else (target, DEFAULT)
     )

@@ -55,6 +55,12 @@ class Gateway:
         if connection is None:
             self.refuse_in_transaction("enqueue")
             return self._lazy.get().enqueue(jobs, rings=True)
+        held = getattr(self._local, "held", None)
+        if held is not None and held[0] is connection and held[1] != os.getpid():
+            raise UsageError(
+                "connection: its transaction was begun before this process was forked, "
+                "and belongs to the parent; use a connection of this process's own"
+            )
         connection = connections.unwrap(connection)
         store = self._lazy.joining(connection)
         stored = store.enqueue(jobs, connection)
@@ -132,11 +138,11 @@ class Gateway:
         store = self.store("transaction()")
         self.refuse_in_transaction("transaction()")
         with store.caller_transaction(connection):
-            self._local.busy = True
+            self._local.held = connection, os.getpid()
             try:
                 yield
             finally:
-                self._local.busy = False
+                self._local.held = None
 
     def refuse_in_transaction(self, what: str) -> None:
         """Refuse a write that would wait for this thread's own transaction.
@@ -144,7 +150,8 @@ class Gateway:
         Raises:
             UsageError: this thread is inside `transaction`.
         """
-        if getattr(self._local, "busy", False):
+        held = getattr(self._local, "held", None)
+        if held is not None and held[1] == os.getpid():
             raise UsageError(
                 f"{what} inside `with jobs.transaction(connection)` would wait for "
                 "that transaction for ever; use .options(connection=connection) there, "

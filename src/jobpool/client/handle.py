@@ -12,6 +12,7 @@ from jobpool.client.gateway import Gateway
 from jobpool.core.job import Job as StoredJob
 from jobpool.core.job import JobState
 from jobpool.core.quantity import DurationLike, duration_s
+from jobpool.errors import ConfigError, UsageError
 
 R = TypeVar("R")
 
@@ -124,7 +125,10 @@ class Job(Generic[R]):
         return cancel(self._gateway, self.id)
 
     def _finished(self, timeout: DurationLike | None) -> StoredJob:
-        timeout_s = None if timeout is None else duration_s(timeout, "timeout")
+        try:
+            timeout_s = None if timeout is None else duration_s(timeout, "timeout")
+        except ConfigError as exc:
+            raise UsageError(str(exc)) from None
         if timeout_s != 0:
             self._gateway.store("waiting for a job")
             self._gateway.refuse_in_transaction("waiting for a job")

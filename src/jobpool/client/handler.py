@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
 
 from jobpool.client.arguments import Arguments
 from jobpool.client.gateway import Gateway
@@ -15,6 +15,7 @@ from jobpool.client.results import Results
 from jobpool.core.handler import HandlerSpec
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.quantity import DurationLike, SizeLike
+from jobpool.errors import UsageError
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -42,6 +43,8 @@ class Handler(Generic[P, R_co]):
         gateway: Gateway,
         payload_max_bytes: int | None,
     ) -> None:
+        functools.update_wrapper(self, function)
+        # Ours come after the function's own attributes, whatever they are called.
         self._function = function
         self._spec = spec
         self._gateway = gateway
@@ -50,7 +53,6 @@ class Handler(Generic[P, R_co]):
         """How calls become payloads, and payloads calls again."""
         self.results = Results(function, spec.kind)
         """How results are stored and read."""
-        functools.update_wrapper(self, function)
         self.name: str = getattr(function, "__qualname__", spec.kind)
         """The function's name within its module."""
 
@@ -268,11 +270,18 @@ class BoundHandler(Generic[P, R_co]):
         options: the options, read.
     """
 
-    __slots__ = ("handler", "options")
+    __slots__ = ("chosen", "handler")
 
     def __init__(self, handler: Handler[P, R_co], options: Options) -> None:
         self.handler = handler
-        self.options = options
+        self.chosen = options
+
+    def options(self, **_more: Never) -> NoReturn:
+        """Refuse options beside these."""
+        raise UsageError(
+            "options() was called already: give all options of a job in one call, as "
+            "in handler.options(priority=5, key=...)"
+        )
 
     @overload
     def enqueue(
@@ -285,7 +294,7 @@ class BoundHandler(Generic[P, R_co]):
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]: ...
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Make a job of this call with these options; as `Handler.enqueue`."""
-        return self.handler._enqueue(self.options, args, kwargs)  # noqa: SLF001 - its other half
+        return self.handler._enqueue(self.chosen, args, kwargs)  # noqa: SLF001 - its other half
 
     @overload
     async def enqueue_async(
@@ -305,7 +314,7 @@ class BoundHandler(Generic[P, R_co]):
         or SQLAlchemy's AsyncConnection or AsyncSession over psycopg.
         """
         handler = self.handler
-        return await handler._enqueue_async(self.options, args, kwargs)  # noqa: SLF001 - its other half
+        return await handler._enqueue_async(self.chosen, args, kwargs)  # noqa: SLF001 - its other half
 
     @overload
     def call(
@@ -318,5 +327,5 @@ class BoundHandler(Generic[P, R_co]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]: ...
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[Any]:
         """Return this call with these options, not yet enqueued; as `Handler.call`."""
-        job = self.handler._called(self.options, args, kwargs)  # noqa: SLF001 - its other half
-        return Call(job, self.options.connection)
+        job = self.handler._called(self.chosen, args, kwargs)  # noqa: SLF001 - its other half
+        return Call(job, self.chosen.connection)

@@ -29,10 +29,11 @@ def find_settings(argument: str | None) -> ClientSettings:
     Raises:
         ConfigError: the configuration is wrong, or the URL is not one.
     """
-    if argument is not None and not isinstance(argument, str):
+    given: Any = argument
+    if given is not None and not (isinstance(given, str) and given.strip()):
+        got = "nothing" if argument == "" else f"{argument!r:.40}"
         raise ConfigError(
-            f"store: expected a URL such as 'sqlite:///jobpool.db', got "
-            f"{type(argument).__name__}"
+            f"store: expected a URL such as 'sqlite:///jobpool.db', got {got}"
         )
     return client_settings(
         read_sources(

@@ -18,6 +18,12 @@ TEXT_MAX = 255
 """Characters that a key, a unique text or a tenant may have."""
 
 
+NEVER_BEGINS = (
+    "expires_in is no longer than run_in: the job would be canceled before it may "
+    "begin; expires_in counts from now as well"
+)
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one job, read."""
 
@@ -78,12 +84,14 @@ def read_options(
     if run_in is not None and run_at is not None:
         raise UsageError("run_in and run_at are both given; give one of them")
     try:
+        delay_ms = 0 if run_in is None else round(duration_s(run_in, "run_in") * 1000)
+        expires_in_ms = _positive_ms(expires_in)
+        if expires_in_ms is not None and expires_in_ms <= delay_ms:
+            raise UsageError(NEVER_BEGINS)
         return Options(
-            delay_ms=0
-            if run_in is None
-            else round(duration_s(run_in, "run_in") * 1000),
+            delay_ms=delay_ms,
             run_at_ms=None if run_at is None else _moment_ms(run_at),
-            expires_in_ms=_positive_ms(expires_in),
+            expires_in_ms=expires_in_ms,
             priority=_checked_priority(priority),
             key=_checked_text(key, "key"),
             unique=_checked_text(unique, "unique"),
@@ -136,7 +144,7 @@ def _checked_priority(value: int) -> int:
             f"priority is out of range; expected {PRIORITY_MIN} to {PRIORITY_MAX}, "
             "higher is more important"
         )
-    return value
+    return int.__int__(value)  # of an IntEnum, say
 
 
 def _checked_text(value: str | None, what: str) -> str | None:
@@ -144,6 +152,7 @@ def _checked_text(value: str | None, what: str) -> str | None:
         return None
     if not isinstance(value, str):
         raise UsageError(f"{what}: expected text, got {type(value).__name__}")
+    value = str.__str__(value)  # of a StrEnum, say
     if not 1 <= len(value) <= TEXT_MAX:
         raise UsageError(f"{what}: {len(value)} characters; expected 1 to {TEXT_MAX}")
     try:

@@ -239,4 +239,8 @@ def _checked_aliases(aliases: Iterable[str]) -> tuple[str, ...]:
         raise ConfigError(
             f"aliases: expected a list of kinds, got text; write [{aliases[:60]!r}]"
         )
+    if not isinstance(aliases, Iterable):
+        raise ConfigError(
+            f"aliases: expected a list of kinds, got {type(aliases).__name__}"
+        )
     return tuple(checked_kind(alias) for alias in aliases)

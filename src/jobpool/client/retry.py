@@ -95,7 +95,7 @@ def checked_count(value: int | None, what: str) -> int | None:
         )
     if not 1 <= value <= MAX_ATTEMPTS_MAX:
         raise ConfigError(f"{what} is out of range; expected 1 to {MAX_ATTEMPTS_MAX}")
-    return value
+    return int.__int__(value)  # of an IntEnum, say
 
 
 def _class_name(key: type[BaseException] | str) -> str:
