@@ -30,7 +30,7 @@ from crash_preparations import (
     source_of,
     without_run,
 )
-from jobpool.core.job import JobState
+from jobpool.core.job import JobState, Progress
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.errors import StoreUnavailable
@@ -93,6 +93,13 @@ def _group_commit(store, leases):
         stored = store.enqueue([new_job(), new_job(key="group")])
         granted = lease(store, limit=2)
     return receipts, stored, granted
+
+
+def _show(progress, output):
+    """Store what is known of attempts that run."""
+    return lambda store, leases: store.record(
+        [Progress(one.id, one.token, progress, None, 2**20, output) for one in leases]
+    )
 
 
 def _tidy(store, _given):
@@ -262,6 +269,14 @@ OPERATIONS = {
         ),
     ),
     "group-commit": Operation(leased, (_group_commit,)),
+    "show": Operation(
+        leased,
+        (
+            _show(b"1", b"one"),
+            _show(None, b"two"),
+            lambda store, leases: store.settle([succeeded(leases[0])]),
+        ),
+    ),
     "tidy": Operation(
         leased,
         (

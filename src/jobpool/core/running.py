@@ -151,6 +151,9 @@ class Current:
     def heartbeat(self, *, progress: Any = None, checkpoint: Any = None) -> None:
         """Say that the handler is alive and, if given, how far it has come.
 
+        It is cheap: progress that keeps changing more than twice a second is seen
+        twice a second, and the last of it with the end.
+
         Args:
             progress: JSON value for people, such as ``0.4`` or ``"page 3 of 9"``.
             checkpoint: JSON value that the next attempt receives.

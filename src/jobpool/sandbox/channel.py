@@ -29,7 +29,9 @@ from jobpool.sandbox.link import Link, undisturbed
 
 PROGRESS_MAX_BYTES = 4 * 1024
 BEAT_EVERY_S = 0.5
-"""Beats without a checkpoint that come faster are not sent at once."""
+"""Beats without a checkpoint that keep coming faster are not sent at once."""
+BEATS_AT_ONCE = 8
+"""So many of them are: the steps of a handler that then says nothing for long."""
 BEAT_SHARE = 0.02
 """If the heartbeat timeout times this is shorter, they are as late as that at most."""
 _asks = itertools.count(1)
@@ -49,11 +51,11 @@ class AttemptChannel:
     """
 
     __slots__ = (
-        "_beat_s",
         "_completing",
         "_go",
         "_job",
         "_link",
+        "_next_beat_s",
         "_pid",
         "_token",
         "_unsent",
@@ -68,7 +70,8 @@ class AttemptChannel:
         self._job = job
         self._token: int | None = job.token
         self._pid = pid
-        self._beat_s = 0.0
+        self._next_beat_s = 0.0
+        """When the next one is in time; a few may be early."""
         self._unsent: bytes | None = None
         """Progress that came too fast."""
 
@@ -127,7 +130,7 @@ class AttemptChannel:
         silent_s, every_s = self._job.heartbeat_timeout_s, BEAT_EVERY_S
         if silent_s is not None:
             every_s = min(every_s, BEAT_SHARE * silent_s)
-        early = now_s < self._beat_s + every_s
+        early = now_s + (BEATS_AT_ONCE - 1) * every_s < self._next_beat_s
         said = _json("progress", progress, PROGRESS_MAX_BYTES)
         kept = _json("checkpoint", checkpoint, self._go.checkpoint_max_bytes)
         if self.completed:  # a sign of life; the job's row is the handler's now
@@ -137,7 +140,7 @@ class AttemptChannel:
         if early and kept is None:
             return
         message, self._unsent = Beat(token, self._unsent, kept), None
-        self._beat_s = now_s
+        self._next_beat_s = max(now_s, self._next_beat_s) + every_s
         try:
             with undisturbed(), self._link.lock:
                 self._link.send(message)
