@@ -59,7 +59,7 @@ def test_check_speaks_json(folder):
             "nor any supervisor of this store has this kind; did you mean 'shop.",
         ),
         ("[pools.cpu]\nread = ['/srv']", "read = [paths] is for sandbox = strict"),
-        ("[pools.io]\nsize = 1", "handler shop.thumbnail asks for pool 'cpu'"),
+        ("[pools.io]\nsize = 1", "the application has no kind in pool io"),
         ("[pools.cpu]\nmemory = '1MiB'", "a memory limit of 1MiB is below"),
     ],
 )

@@ -378,6 +378,21 @@ def test_status_shows_supervisors_pools_and_what_waits(store, tmp_path):
     assert found["figures"][0]["kind"] == KIND.kind
 
 
+def test_status_warns_of_pools_that_nobody_serves(store):
+    """Jobs wait there, and only for pools of which no supervisor lives."""
+    enqueue(store, 2, kind="big", pool="gpu")
+    enqueue(store, 1, pool="cpu")
+    text = run("status").stdout
+    assert "POOLS THAT NO SUPERVISOR SERVES\npool gpu  2 jobs wait" in text
+    assert "jobpool --pools gpu=N" in text
+    (found,) = rows(run("status", "--json"))
+    (unserved,) = found["unserved_pools"]
+    assert (unserved["pool"], unserved["jobs"]) == ("gpu", 2)
+    store.end_run("run-1")
+    (found,) = rows(run("status", "--json"))
+    assert [row["pool"] for row in found["unserved_pools"]] == ["cpu", "gpu"]
+
+
 def test_status_says_when_nobody_is_there(store):
     """A store without a supervisor names the command that starts one."""
     store.end_run("run-1")

@@ -230,12 +230,11 @@ def test_a_file_that_sizes_a_pool_says_which_pools_there_are(text, names):
     assert [p.name for p in build(files=toml(text)).settings.pools] == names
 
 
-def test_pools_that_are_described_but_not_run_are_known():
-    """--pools may leave out pools of the file; their names stay known."""
+def test_pools_that_are_described_need_not_be_run():
+    """--pools may leave out pools of the file: another supervisor runs them."""
     files = toml("[pools.gpu]\nsize = 1\nmemory = '8GiB'")
     settings = build({"size": "cpu=2"}, files=files).settings
     assert [p.name for p in settings.pools] == ["cpu"]
-    assert settings.known_pools == ("gpu",)
 
 
 def test_kinds_are_overridden_by_the_file():

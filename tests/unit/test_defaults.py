@@ -49,6 +49,7 @@ MODULES = [
     "jobpool.core.outcome",
     "jobpool.core.ownframe",
     "jobpool.core.policy",
+    "jobpool.core.poolnames",
     "jobpool.core.printable",
     "jobpool.core.quantity",
     "jobpool.core.running",

@@ -12,6 +12,7 @@ from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, json_line
 from jobpool.core.job import JobState
 from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.core.outcome import Outcome
+from jobpool.core.poolnames import PoolsLeft, PoolUnused
 from jobpool.core.printable import one_line
 from jobpool.core.waitingevents import JobSnoozed
 
@@ -339,6 +340,14 @@ LINES = [
         ["job 5 |", "hello"],
     ),
     (ev.LinesDropped(at_ms=0, lines=12), ["log … 12 lines dropped"]),
+    (
+        PoolsLeft(at_ms=0, pools={"gpu": 1, "io": 2}),
+        ["pools left to other supervisors: gpu (1 kind), io (2 kinds)"],
+    ),
+    (
+        PoolUnused(at_ms=0, pool="cpuu", hint="did you mean 'cpu'?"),
+        ["pool cpuu has no kind of the application", "did you mean 'cpu'?"],
+    ),
     (
         MemorySoftPassed(
             at_ms=0,

@@ -132,6 +132,8 @@ def test_there_are_all_events_that_were_agreed():
         "memory_soft_passed",
         "pool_reloaded",
         "pool_resized",
+        "pool_unused",
+        "pools_left",
         "run_reclaimed",
         "stale_settlement",
         "store_back",

@@ -25,11 +25,13 @@ from jobpool.cli.output import (
     print_table,
 )
 from jobpool.cli.resources import memory_bytes
+from jobpool.core import poolnames
 from jobpool.core.config import Configuration, refuse_other_store
 from jobpool.core.handler import INTERNAL_PREFIX, AppReport
 from jobpool.core.kindlimits import KindLimit, kind_limits
 from jobpool.core.kindnames import unknown_kinds
 from jobpool.core.layers import strange_variables
+from jobpool.core.poolnames import pool_events
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import Settings
 from jobpool.errors import ConfigError
@@ -53,6 +55,8 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     problems = list(_problems(settings, report))
     remarks = [*strange_variables(os.environ), *report.warnings]
     remarks += _over_memory(configuration)
+    for event in pool_events(configuration.settings, report, at_ms=0):
+        remarks.append("; ".join(poolnames.parts(event)))
     remarks += _store_remarks(configuration, given)
     if given.as_json:
         _print_objects(configuration, limits, problems, remarks)

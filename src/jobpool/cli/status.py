@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -98,6 +99,10 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
         "unknown_kinds": [
             msgspec.to_builtins(row) for row in seen.waiting if not row.known
         ],
+        "unserved_pools": [
+            {"pool": pool, "jobs": jobs, "oldest_age_s": oldest_s}
+            for pool, jobs, oldest_s in _unserved(seen, now)
+        ],
         "oldest_runnable_age_s": max(
             (row.oldest_age_s for row in seen.waiting), default=None
         ),
@@ -115,6 +120,18 @@ def _why_dead(seen: _Status, run: Run, now: int) -> str:
     if run.id in seen.dead:
         return "it has died; the next supervisor to look takes its jobs back"
     return "" if run.lease_until_ms > now else "its lease is over"
+
+
+def _unserved(seen: _Status, now: int) -> Iterator[tuple[str, int, float]]:
+    """Yield pools in which jobs wait and that no living supervisor serves.
+
+    Each with how many wait, and for how long the oldest has.
+    """
+    living = [run for run in seen.runs if not _why_dead(seen, run, now)]
+    served = {pool for run in living for pool in run.pools}
+    for pool in sorted({row.pool for row in seen.waiting} - served):
+        rows = [row for row in seen.waiting if row.pool == pool]
+        yield pool, sum(r.jobs for r in rows), max(r.oldest_age_s for r in rows)
 
 
 def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
@@ -148,6 +165,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
     if pools:
         heading("POOLS")
         _print_pools(seen, pools)
+    _print_unserved(seen, now)
     _print_waiting(seen)
     if seen.paused:
         heading("PAUSED")
@@ -193,6 +211,19 @@ def _print_pools(seen: _Status, pools: dict[str, dict[str, int]]) -> None:
         ),
         right=(*numbers, "OLDEST"),
     )
+
+
+def _print_unserved(seen: _Status, now: int) -> None:
+    unserved = list(_unserved(seen, now))
+    if not unserved or not seen.runs:
+        return  # that no supervisor runs at all was said
+    heading("POOLS THAT NO SUPERVISOR SERVES")
+    for pool, jobs, oldest_s in unserved:
+        print_line(
+            f"pool {pool}",
+            f"{jobs} jobs wait, the oldest for {seconds(oldest_s)}",
+            f"jobpool --pools {pool}=N",
+        )
 
 
 def _print_waiting(seen: _Status) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from jobpool.core import settings as st
 from jobpool.core.configfile import ConfigFile
 from jobpool.core.layers import lookup
-from jobpool.core.limitconfig import kinds_of, named_pools, pools_of
+from jobpool.core.limitconfig import kinds_of, pools_of
 from jobpool.core.options import CLIENT, RETENTION, TOP
 from jobpool.core.quantity import show_duration
 from jobpool.core.sources import (
@@ -130,11 +130,6 @@ def configure(
         app_directory=sources.directory,
         store_base=base_directory(sources),
         pools=pools,
-        known_pools=tuple(
-            name
-            for name in named_pools(sources)
-            if name not in {pool.name for pool in pools}
-        ),
         kinds=kinds,
         retention=retention_of(sources),
         **rest,

@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core import cautionevents, waitingevents
+from jobpool.core import cautionevents, poolnames, waitingevents
 from jobpool.core import events as ev
 from jobpool.core.budget import RESET, attempt_words, spent_words
 from jobpool.core.job import JobState
 from jobpool.core.memoryevents import MemorySoftPassed
+from jobpool.core.poolnames import PoolsLeft, PoolUnused
 from jobpool.core.printable import capped, json_text, one_line, whole
 from jobpool.core.quantity import show_duration, show_size
 
@@ -284,6 +285,8 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
         case ev.PoolReloaded():
             yield f"pool {event.pool} reloaded"
             yield "its children are replaced as they fall idle"
+        case PoolsLeft() | PoolUnused():
+            yield from poolnames.parts(event)
         case _:
             yield from cautionevents.parts(event)
 

@@ -136,8 +136,6 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     store_base: str = ""
     """Absolute; a relative SQLite path that the application names hangs here."""
     pools: tuple[PoolSettings, ...]
-    known_pools: tuple[str, ...] = ()
-    """Pools that the configuration names but this supervisor does not run."""
     kinds: Mapping[str, KindSettings] = {}
     known_kinds: tuple[str, ...] | None = ()
     """Kinds that supervisors have published in the store; None: it cannot be asked."""

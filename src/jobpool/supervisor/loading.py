@@ -11,8 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from jobpool.core import events as ev
+from jobpool.core.handler import AppReport
 from jobpool.core.kindnames import refuse_unknown_kinds
+from jobpool.core.poolnames import pool_events
 from jobpool.core.settings import Settings
 from jobpool.errors import AppError, ConfigError, JobpoolError
 from jobpool.supervisor import messages as m
@@ -60,6 +64,8 @@ class Loading:
         self._on_registry = on_registry
         self._complete = False
         """All zygotes were up at once: the start is behind us."""
+        self._said: list[ev.Event] = []
+        """Of the pools, the last time, without its time."""
 
     def loaded(self, event: m.ZygoteLoaded) -> None:
         """A zygote has loaded the application."""
@@ -84,8 +90,19 @@ class Loading:
         pool.zygote_retry_s = None
         self._sizing.fill(pool)
         if self._complete or all(p.zygote_up for p in self._pools.values()):
+            if event.reloading or not self._complete:
+                self._say_pools(event.report)
             self._complete = True
             self._on_registry(registry)
+
+    def _say_pools(self, report: AppReport) -> None:
+        """Say once which pools of the application are not served, and the like."""
+        desk = self._desk
+        said = list(pool_events(self._settings, report, desk.now_ms))
+        news = [msgspec.structs.replace(event, at_ms=0) for event in said]
+        if news != self._said:
+            self._said = news
+            desk.say(said)
 
     def lost(self, event: m.ZygoteLost) -> None:
         """A zygote is gone, or could not load the application."""

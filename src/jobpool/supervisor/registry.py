@@ -21,6 +21,7 @@ from jobpool.core.kindnames import settings_of
 from jobpool.core.limits import Effective, Limits, resolve
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
+from jobpool.core.poolnames import refuse_without_kinds
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import SandboxLevel, Settings
 from jobpool.core.storeurl import refuse_other_store
@@ -47,16 +48,9 @@ class Registry:
         refuse_other_store(settings, report.store)
         self._settings = settings
         self._pools = {pool.name: pool for pool in settings.pools}
-        known = {*self._pools, *settings.known_pools}
+        refuse_without_kinds(settings, report)
         self._specs: dict[str, HandlerSpec] = {}
         for spec in report.handlers:
-            if spec.pool not in known:
-                raise ConfigError(
-                    f"handler {spec.kind} asks for pool {spec.pool!r}, but the pools "
-                    f"are {', '.join(sorted(known))}; add {spec.pool}=N to --pools, or "
-                    f"[pools.{spec.pool}] to the configuration if another supervisor "
-                    "runs it"
-                )
             for name in (spec.kind, *spec.aliases):
                 self._specs[name] = spec
         self._check_memory(report.base_rss_bytes)
