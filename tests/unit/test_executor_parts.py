@@ -15,7 +15,14 @@ from jobpool.executor import exchange
 from jobpool.executor.ends import death_error
 from jobpool.executor.frames import Died
 from jobpool.executor.outcomes import ExecutorBroken, settle, unusable_bytes
-from jobpool.executor.pickling import dump_error, dumps, load_error, loads, packed
+from jobpool.executor.pickling import (
+    dump_error,
+    dump_parts,
+    dumps,
+    load_error,
+    loads,
+    packed,
+)
 
 
 @pytest.fixture
@@ -121,7 +128,7 @@ def test_an_exception_without_a_text_is_sent_all_the_same():
 def test_small_data_stays_in_the_frame(tmp_path):
     """No file is written."""
     data = b"x" * exchange.INLINE_MAX_BYTES
-    wrapped = exchange.wrap(data, [str(tmp_path)])
+    wrapped = exchange.wrap([data], [str(tmp_path)])
     assert exchange.unwrap(wrapped) == data
     assert exchange.path_of(wrapped) is None
     assert not list(tmp_path.iterdir())
@@ -134,21 +141,21 @@ def test_large_data_goes_to_the_first_place_with_room(tmp_path, monkeypatch):
     last.mkdir()
     data = b"x" * (exchange.INLINE_MAX_BYTES + 1)
     places = [str(first), str(last)]
-    wrapped = exchange.wrap(data, places)
+    wrapped = exchange.wrap([data], places)
     assert exchange.path_of(wrapped).startswith(str(first))
     assert exchange.unwrap(wrapped) == data
     exchange.discard(wrapped)
     exchange.discard(wrapped)
     assert not list(first.iterdir())
     monkeypatch.setattr(exchange, "_room_bytes", lambda _directory: 0)
-    assert exchange.path_of(exchange.wrap(data, places)).startswith(str(last))
+    assert exchange.path_of(exchange.wrap([data], places)).startswith(str(last))
 
 
 def test_without_room_it_is_an_error_and_nothing_stays(tmp_path):
     """The last place must take it."""
     data = b"x" * (exchange.INLINE_MAX_BYTES + 1)
     with pytest.raises(FileNotFoundError):
-        exchange.wrap(data, [str(tmp_path / "missing")])
+        exchange.wrap([data], [str(tmp_path / "missing")])
 
 
 def test_a_result_that_is_not_ours_fails_its_future():
@@ -201,3 +208,15 @@ def test_the_words_for_a_death():
         "last output:\nfirst\nlast\n"
         'stack:\nCurrent thread:\n  File "/app/x.py", line 3 in f'
     )
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["itself", "in an argument"])
+def test_large_bytes_are_not_copied_before_they_are_written(tmp_path, inside):
+    """Pickling gives them on as they are; what was written is the same."""
+    data = bytes(range(256)) * (8 * 2**12)
+    sent = {"data": [data]} if inside else data
+    parts = dump_parts(sent)
+    assert any(part is data for part in parts)
+    wrapped = exchange.wrap(parts, [str(tmp_path)])
+    for read in (exchange.unwrap, exchange.map_in):
+        assert loads(read(wrapped)) == sent

@@ -84,7 +84,7 @@ class CallApplication:
         if self._unusable is not None:
             return self._unusable
         try:
-            function, arguments, keywords = loads(exchange.unwrap(payload))
+            function, arguments, keywords = loads(exchange.map_in(payload))
             value = function(*arguments, **keywords)
             return value_bytes(value, self._directories)
         except BaseException as exc:  # noqa: BLE001 - every end of a call is data

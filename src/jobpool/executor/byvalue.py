@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import importlib
-import io
 import pickle
 import sys
 from collections.abc import Callable
@@ -65,7 +64,7 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
 
     def __init__(
         self,
-        file: io.BytesIO,
+        file: Any,
         strays: dict[str, str],
         *,
         main_by_name: bool,

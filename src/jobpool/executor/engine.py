@@ -19,7 +19,7 @@ from jobpool.executor.frames import Setup
 from jobpool.executor.future import Call, Limits
 from jobpool.executor.lending import FAMILIES, Lender, Loan
 from jobpool.executor.parcels import Parcels
-from jobpool.executor.pickling import dumps, loads
+from jobpool.executor.pickling import dump_parts, dumps, loads
 from jobpool.executor.start import start_host
 from jobpool.sandbox.procfs import process_start_time
 from jobpool.sandbox.removal import remove_tree
@@ -72,8 +72,8 @@ class Engine:
             loan = Loan(self._lender)
             try:
                 sent = self._parcels.of(function)
-                data = dumps((sent, arguments, keywords), loan=loan)
-                call.data = exchange.wrap(data, self._directories)
+                parts = dump_parts((sent, arguments, keywords), loan=loan)
+                call.data = exchange.wrap(parts, self._directories)
             except BaseException:
                 loan.end()
                 raise
@@ -129,8 +129,8 @@ class Engine:
     def _setup(self) -> Setup:
         initializer = None
         if self._start is not None:
-            data = dumps(self._start, loan=Loan(self._lender))  # lent to the end
-            initializer = exchange.wrap(data, self._directories)
+            parts = dump_parts(self._start, loan=Loan(self._lender))  # lent to the end
+            initializer = exchange.wrap(parts, self._directories)
         return Setup(
             caller_pid=self._pid,
             caller_start_time=process_start_time(self._pid) or 0,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import stat
 import tempfile
@@ -29,6 +30,7 @@ STALE_S = 600.0
 _LOCK = "kept"
 _MAKE_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _INLINE, _FILE = b"i", b"f"
+_POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
 
 def make_directories() -> tuple[str, ...]:
@@ -95,30 +97,52 @@ def _is_stale(path: Path) -> bool:
     return True
 
 
-def wrap(data: bytes, directories: Sequence[str]) -> bytes:
-    """Return what stands for *data* in a frame.
+def wrap(parts: Sequence[bytes], directories: Sequence[str]) -> bytes:
+    """Return what stands for data in a frame.
+
+    Args:
+        parts: the data, in pieces, so that nobody needs to put large ones together.
+        directories: where it may be put.
 
     Raises:
         OSError: it is large, and there is no room for it anywhere.
     """
-    if len(data) <= INLINE_MAX_BYTES:
-        return _INLINE + data
+    size = sum(map(len, parts))
+    if size <= INLINE_MAX_BYTES:
+        return b"".join((_INLINE, *parts))
     for directory in directories[:-1]:
-        if _room_bytes(directory) < len(data) + ROOM_MIN_BYTES:
+        if _room_bytes(directory) < size + ROOM_MIN_BYTES:
             continue
         with contextlib.suppress(OSError):
-            return _FILE + _write(data, directory)
-    return _FILE + _write(data, directories[-1])
+            return _FILE + _write(parts, directory)
+    return _FILE + _write(parts, directories[-1])
 
 
-def unwrap(wrapped: bytes) -> bytes:
-    """Return the data that *wrapped* stands for.
+def unwrap(wrapped: bytes) -> memoryview:
+    """Return the data that *wrapped* stands for, read from its file.
 
     Raises:
         OSError: its file cannot be read.
     """
     path = path_of(wrapped)
-    return wrapped[1:] if path is None else Path(path).read_bytes()
+    if path is None:
+        return memoryview(wrapped)[1:]
+    return memoryview(Path(path).read_bytes())
+
+
+def map_in(wrapped: bytes) -> memoryview:
+    """Return it without a copy, in a child.
+
+    Who cuts the file meanwhile kills whoever looks at it: never the caller.
+
+    Raises:
+        OSError: its file cannot be read.
+    """
+    path = path_of(wrapped)
+    if path is None:
+        return memoryview(wrapped)[1:]
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - quick
+        return memoryview(mmap.mmap(file.fileno(), 0, _POPULATED, mmap.PROT_READ))
 
 
 def path_of(wrapped: bytes) -> str | None:
@@ -133,11 +157,11 @@ def discard(wrapped: bytes) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def _write(data: bytes, directory: str) -> bytes:
+def _write(parts: Sequence[bytes], directory: str) -> bytes:
     fd, path = tempfile.mkstemp(dir=directory)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(data)
+            file.writelines(parts)
     except BaseException:
         Path(path).unlink()
         raise

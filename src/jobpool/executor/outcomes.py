@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor, Future
 from typing import Any
 
 from jobpool.executor import exchange
-from jobpool.executor.pickling import dump_error, dumps, load_error, loads
+from jobpool.executor.pickling import dump_error, dump_parts, load_error, loads
 
 VALUE, RAISED, UNUSABLE = b"v", b"r", b"u"
 
@@ -26,25 +26,25 @@ def value_bytes(value: Any, directories: Sequence[str]) -> bytes:
         OSError: there is no room for it.
     """
     try:
-        data = dumps(value, main_by_name=True)
+        parts = dump_parts(value, main_by_name=True)
     except pickle.PicklingError as exc:
         raise pickle.PicklingError(
             f"the result, of type {type(value).__name__}, cannot be sent: {exc}"
         ) from exc
-    return exchange.wrap(VALUE + data, directories)
+    return exchange.wrap((VALUE, *parts), directories)
 
 
 def error_bytes(
     exc: BaseException, directories: Sequence[str], own_files: tuple[str, ...]
 ) -> bytes:
     """Return what stands for an exception that left a call."""
-    return exchange.wrap(RAISED + dump_error(exc, own_files), directories)
+    return exchange.wrap((RAISED, dump_error(exc, own_files)), directories)
 
 
 def unusable_bytes(exc: BaseException) -> bytes:
     """Return what stands for any call in a child whose initializer raised."""
     text = "".join(traceback.format_exception(exc))[-exchange.INLINE_MAX_BYTES // 4 :]
-    return exchange.wrap(UNUSABLE + text.encode("utf-8", "replace"), ())
+    return exchange.wrap((UNUSABLE, text.encode("utf-8", "replace")), ())
 
 
 def settle(future: Future[Any], wrapped: bytes) -> str | None:
@@ -55,9 +55,9 @@ def settle(future: Future[Any], wrapped: bytes) -> str | None:
     """
     try:
         data = exchange.unwrap(wrapped)
-        tag, rest = data[:1], data[1:]
+        tag, rest = bytes(data[:1]), data[1:]
         if tag == UNUSABLE:
-            why = f"its initializer failed:\n{rest.decode('utf-8', 'replace')}"
+            why = f"its initializer failed:\n{str(rest, 'utf-8', 'replace')}"
             future.set_exception(ExecutorBroken(why))
             return why
         found = load_error(rest) if tag == RAISED else loads(rest)

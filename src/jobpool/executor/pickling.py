@@ -28,6 +28,9 @@ from jobpool.executor.strays import import_file, stray_file
 _QUICK, _SLOW, _STRAYS = b"q", b"s", b"m"
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
 """Most results: nothing in them is to be looked for."""
+_LARGE_BYTES = 2**16
+"""Of such bytes no copy is made."""
+_LENGTH_BYTES = 4
 _PICKLERS = ("jobpool", "pickle", "dill", "dis")
 
 
@@ -44,6 +47,12 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.text}"
+
+
+class _Parts(list[bytes]):
+    """A file for a pickler, which gives large bytes to it as they are."""
+
+    write = list.append
 
 
 class _Quick(pickle.Pickler):
@@ -86,6 +95,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def dumps(obj: Any, *, main_by_name: bool = False, loan: Loan | None = None) -> bytes:
+    """Pickle an object for another process; see `dump_parts`."""
+    return b"".join(dump_parts(obj, main_by_name=main_by_name, loan=loan))
+
+
+def dump_parts(
+    obj: Any, *, main_by_name: bool = False, loan: Loan | None = None
+) -> list[bytes]:
     """Pickle an object for another process.
 
     Args:
@@ -93,26 +109,27 @@ def dumps(obj: Any, *, main_by_name: bool = False, loan: Loan | None = None) -> 
         main_by_name: the reader is the one from whose ``__main__`` classes came.
         loan: for a child, takes what belongs to this process.
 
+    Returns:
+        The pickle in pieces: large ones are the object's own bytes, not copied.
+
     Raises:
         pickle.PicklingError: neither can.
     """
-    if type(obj) in _PLAIN:
-        return _QUICK + pickle.dumps(obj, PROTOCOL)
-    file = io.BytesIO()
-    file.write(_QUICK)
-    pickler = _Quick(file, PROTOCOL)
+    if type(obj) in _PLAIN and not (type(obj) is bytes and len(obj) > _LARGE_BYTES):
+        return [_QUICK, pickle.dumps(obj, PROTOCOL)]
+    parts = _Parts((_QUICK,))
+    pickler = _Quick(parts, PROTOCOL)
     strays: dict[str, str] = {}
     pickler.strays = strays
     try:
         try:
             pickler.dump(obj)
         except Exception:  # noqa: BLE001 - dill may do better, and says why if not
-            file, strays = io.BytesIO(), {}
-            file.write(_SLOW)
+            parts, strays = _Parts((_SLOW,)), {}
             with loan.pickling() if loan else nullcontext():
-                ByValuePickler(file, strays, main_by_name=main_by_name, loan=loan).dump(
-                    obj
-                )
+                ByValuePickler(
+                    parts, strays, main_by_name=main_by_name, loan=loan
+                ).dump(obj)
     except BaseException as exc:
         if _is_ours_to_pass_on(exc):
             raise
@@ -120,27 +137,30 @@ def dumps(obj: Any, *, main_by_name: bool = False, loan: Loan | None = None) -> 
             f"cannot pickle it: {type(exc).__name__}: {exc}"
         ) from exc
     if strays:
-        return _STRAYS + pickle.dumps((strays, file.getvalue()), PROTOCOL)
-    return file.getvalue()
+        head = pickle.dumps(strays, PROTOCOL)
+        return [_STRAYS, len(head).to_bytes(_LENGTH_BYTES, "little"), head, *parts]
+    return parts
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes | memoryview) -> Any:
     """Undo `dumps`.
 
     Raises:
         Exception: whatever the objects raise when they are put together.
     """
-    tag = data[:1]
+    view = memoryview(data)
+    tag, rest = bytes(view[:1]), view[1:]
     if tag == _QUICK:
-        return pickle.loads(memoryview(data)[1:])  # noqa: S301 - from our own user's code
+        return pickle.loads(rest)  # noqa: S301 - from our own user's code
     if tag == _SLOW:
-        return _Unpickler(io.BytesIO(memoryview(data)[1:])).load()
+        return _Unpickler(io.BytesIO(rest)).load()
     if tag == _STRAYS:
-        strays, inner = pickle.loads(memoryview(data)[1:])  # noqa: S301 - the same
+        end = _LENGTH_BYTES + int.from_bytes(rest[:_LENGTH_BYTES], "little")
+        strays = pickle.loads(rest[_LENGTH_BYTES:end])  # noqa: S301 - the same
         for module, path in strays.items():
             import_file(module, path)
-        return loads(inner)
-    raise pickle.UnpicklingError(f"not one of our pickles: {data[:20]!r}")
+        return loads(rest[end:])
+    raise pickle.UnpicklingError(f"not one of our pickles: {bytes(view[:20])!r}")
 
 
 def _is_ours_to_pass_on(exc: BaseException) -> bool:
@@ -190,7 +210,7 @@ def dump_error(exc: BaseException, own_files: tuple[str, ...]) -> bytes:
     return pickle.dumps((inner, *clean), PROTOCOL)
 
 
-def load_error(data: bytes) -> BaseException:
+def load_error(data: bytes | memoryview) -> BaseException:
     """Undo `dump_error`; the traceback's text becomes the exception's cause.
 
     What could not be pickled, or cannot be put together again, is replaced by a
