@@ -426,3 +426,18 @@ def test_every_column_has_a_rule(queue, new_store_url):
     if queue.engine == "sqlite":
         columns["jobs"] |= {*BULK}  # in tables of their own
     assert columns == {table: {*rules} for table, rules in RULES.items()}
+
+
+@pytest.mark.parametrize("column", ["key", "tenant", "unique_text"])
+def test_a_text_beyond_a_producers_bounds_is_set_aside(queue, new_store_url, column):
+    """It goes to the child with the job: what is too long to send stops its sender."""
+    del new_store_url
+    job_id = queue.ids["runnable"][0]
+    with queue._writing() as (execute, mark):
+        execute(
+            f"UPDATE {queue.table('jobs')} SET {column} = {mark} WHERE id = {mark}",  # noqa: S608 - our names
+            ["x" * 300, job_id],
+        )
+    queue.scrub()
+    assert queue.store.get(job_id).state is JobState.DEAD
+    assert f"cannot be read ({column}:" in queue.store.get(job_id).reason

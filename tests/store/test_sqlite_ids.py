@@ -87,6 +87,14 @@ def test_a_job_at_the_end_of_all_numbers_stops_no_other(store, path, column):
         assert store.payload(job.id) == b'{"n": 0}'
 
 
+def test_a_listing_ends_at_the_least_of_all_ids(store, path):
+    """A page before a job that a hand has numbered 0 is empty, and not itself."""
+    stored(store)
+    by_hand(path, "UPDATE jobpool_jobs SET id = 0 WHERE id = 1")
+    assert [job.id for job in store.find(Filter(), before_id=3)] == [2, 0]
+    assert store.find(Filter(), before_id=0) == []
+
+
 def test_an_attempt_at_the_end_of_all_numbers_stops_no_other(store, path):
     """Ends are written again after the next look."""
     begin_run(store)

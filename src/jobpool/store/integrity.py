@@ -31,8 +31,17 @@ from jobpool.core.job import (
 )
 from jobpool.core.outcome import Outcome
 from jobpool.errors import StoreRefused
-from jobpool.store.checking import COUNT_MAX, MAX_ATTEMPTS_MAX, MEMORY_MAX_BYTES
+from jobpool.store.checking import (
+    COUNT_MAX,
+    MAX_ATTEMPTS_MAX,
+    MEMORY_MAX_BYTES,
+    TEXT_MAX,
+)
 
+Text = Annotated[str, Meta(max_length=TEXT_MAX)]
+Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+RunId = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z_-][0-9A-Za-z_.-]{0,127}\Z")]
+"""It names a directory: nothing else may come of it."""
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Moment = Annotated[int, Meta(ge=0, le=TIME_MAX_MS)]
 Token = Annotated[int, Meta(ge=0)]
@@ -46,13 +55,13 @@ Flag = Annotated[int, Meta(ge=0, le=1)]
 
 JOB: Mapping[str, Any] = {
     "id": int,
-    "kind": str,
-    "pool": str,
+    "kind": Text,
+    "pool": Text,
     "state": JobState,
-    "priority": Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)],
-    "key": str | None,
-    "unique_text": str | None,
-    "tenant": str | None,
+    "priority": Priority,
+    "key": Text | None,
+    "unique_text": Text | None,
+    "tenant": Text | None,
     "max_attempts": MaxAttempts | None,
     "timeout_s": Timeout | None,
     "memory_bytes": Memory | None,
@@ -137,7 +146,7 @@ _INSTEAD: Mapping[str, Any] = {
 }
 """What stands for a value that cannot, where that is not NULL."""
 RUN: Mapping[str, Any] = {
-    "id": str,
+    "id": RunId,
     **dict.fromkeys(("host", "boot_id"), str),
     **dict.fromkeys(("pid", "pid_namespace"), Token),
     **dict.fromkeys(("version", "pools"), str),

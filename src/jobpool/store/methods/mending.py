@@ -257,7 +257,7 @@ def _run_remedy(
     row: Mapping[str, Any], now_ms: int
 ) -> tuple[str, Mapping[str, Any]] | None:
     """Return the statement for a run that cannot be read; None: it can."""
-    if not isinstance(row["id"], str):
+    if not integrity.can_stand({"id": row["id"]}, RUN):
         return "drop_run", row
     fields, is_sound = integrity.put_run_right(row, now_ms)
     return None if is_sound else ("rewrite_run", fields)

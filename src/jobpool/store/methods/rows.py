@@ -14,10 +14,13 @@ from jobpool.core.job import Attempt, Job, Lease, PastAttempt
 from jobpool.store.batching import as_json
 from jobpool.store.integrity import (
     KIND,
+    RUN,
     Count,
     MaxAttempts,
     Memory,
     Moment,
+    Priority,
+    Text,
     Timeout,
     Token,
     can_stand,
@@ -36,8 +39,8 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The columns of lease_candidates and leases_of, within a producer's bounds."""
 
     id: int
-    kind: str
-    pool: str
+    kind: Text
+    pool: Text
     attempt: Count
     payload: bytes
     checkpoint: bytes | None
@@ -54,9 +57,9 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leased_at_ms: Moment | None
     snoozes: Count
     snoozed_since_ms: Moment | None
-    priority: int
-    key: str | None
-    tenant: str | None
+    priority: Priority
+    key: Text | None
+    tenant: Text | None
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -186,7 +189,7 @@ def _readable(value: Any, kind: Any) -> Any:
 def run_from(row: Row, now_ms: int) -> Run | None:
     """Return a row of open_runs as a record, put right; None: it has no id."""
     found = dict(zip(Run.__struct_fields__, row, strict=True))
-    if not isinstance(found["id"], str):
+    if not can_stand({"id": found["id"]}, RUN):
         return None
     fields, _ = put_run_right(found, now_ms)
     run: Run = convert({**fields, "pools": json.loads(fields["pools"])}, Run)

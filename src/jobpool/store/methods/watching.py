@@ -124,7 +124,7 @@ def _parameters(
         ids = tuple(found if ids is None else found.intersection(ids))
     if ids is not None:
         ids = tuple(job_id for job_id in ids if _storable(job_id))
-    last_id = ID_MAX if before_id is None else _storable(before_id - 1)
+    last_id = ID_MAX if before_id is None else max(-1, min(before_id - 1, ID_MAX))
     return {
         "first_id": 0 if ids is None else min(ids, default=0),
         "last_id": last_id if ids is None else min(last_id, max(ids, default=0)),

@@ -74,7 +74,7 @@ class Fitting:
         fit = []
         for row in rows:
             found = dict(zip(integrity.RUN, row, strict=False))
-            if _is_text(found["id"]):
+            if integrity.can_stand({"id": found["id"]}, integrity.RUN):
                 found |= {n: None for n, v in found.items() if not _fits(v)}
                 fields, _ = integrity.put_run_right(found, self._moment_ms)
                 fields["ended_at_ms"] = fields["ended_at_ms"] or self._moment_ms
@@ -95,10 +95,6 @@ def readable(columns: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
 def _without_texts(row: Row) -> Row:
     """Return a row without the texts that the new place cannot hold."""
     return tuple(value if _fits(value) else _NO_TEXT for value in row)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and _fits(value)
 
 
 def _fits(value: object) -> bool:

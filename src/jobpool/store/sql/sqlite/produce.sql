@@ -106,8 +106,9 @@ SELECT max(
 SELECT last_insert_rowid()
 
 -- name: insert_payloads
--- :rows holds [id, first byte from 1, length] within :blobs: bytes stay exact.
-INSERT INTO jobpool_payloads (job_id, payload)
+-- :rows holds [id, first byte from 1, length] within :blobs: bytes stay exact. A row that
+-- is there already is a hand's.
+INSERT OR REPLACE INTO jobpool_payloads (job_id, payload)
 SELECT
   json_extract(new.value, '$[0]'),
   substr(
