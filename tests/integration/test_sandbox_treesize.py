@@ -28,7 +28,7 @@ class Slow:
 def counts(monkeypatch):
     """What is counted, in turn."""
     sizes = []
-    monkeypatch.setattr(treesize, "tree_size", lambda _root, _most: sizes.pop(0))
+    monkeypatch.setattr(treesize, "tree_size", lambda _root, _enough: sizes.pop(0))
     return sizes
 
 
@@ -56,7 +56,7 @@ def test_processes_threads_and_zombies_count():
     try:
         assert os.read(reader, 1) == b"x"
         assert tree_size(root, 100) == 1 + 3 + 3
-        assert 2 < tree_size(root, 2) <= 7
+        assert 2 <= tree_size(root, 2) <= 7
     finally:
         for pid in [*treesize.children_of(root), root]:
             os.kill(pid, signal.SIGKILL)
@@ -80,21 +80,25 @@ def test_the_host_tells_of_threads_as_well():
 def test_it_is_counted_once_the_host_has_a_step_more(counts):
     """Also bit by bit, and from the lowest that the host had."""
     size = TreeSize(os.getpid())
+    counts += [1, 300, 310, 2]
     for host in (1000, 500, 755):
-        assert size.look(0.0, 4096, host) == 0
-    counts.append(300)
+        assert size.look(0.0, 4096, host) == 1
+        assert not size.grows
     assert size.look(0.3, 4096, 756) == 300
     assert size.grows
-    assert size.look(0.4, 4096, 1000) == 300
+    assert size.look(0.35, 4096, 756) == 310  # who grew is counted once more
     assert not size.grows
+    assert size.look(0.4, 4096, 1000) == 310
+    size.begin()
+    assert size.look(0.5, 4096, 1000) == 2  # as at each beginning
 
 
 def test_what_takes_long_to_count_is_counted_while_it_grows(counts):
     """And rests otherwise: the host's number may rise and fall for other reasons."""
     size = TreeSize(os.getpid())
-    size.look(0.0, 4096, 1000)
     size._count = Slow()
-    counts += [1000, 2000, 3000, 3000]
+    counts += [1, 1000, 2000, 3000, 3000]
+    size.look(0.0, 4096, 1000)
     for step in range(1, 5):
         size.look(step * 0.01, 4096, 1000 + 500 * step)
     assert counts == []

@@ -176,6 +176,17 @@ def test_a_tree_that_grows_is_looked_at_every_50_ms(watch, process, told):
     assert told == [wm.OverProcesses(0, 7, most + 1, most)]
 
 
+def test_of_a_crowd_that_grows_the_number_comes_first(watch, process):
+    """To measure the memory of thousands takes longer than they need to be more."""
+    process.size = 501
+    watch.look(began_s := watch.next_s())
+    assert process.nears == []
+    assert watch.next_s() == began_s + 0.05
+    process.size = 500
+    watch.look(watch.next_s())
+    assert process.nears == [False]
+
+
 def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, told):
     """Who has reported its end and breeds goes on with it."""
     rest_with(watch, process, SMALL)

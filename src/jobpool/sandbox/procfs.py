@@ -134,6 +134,8 @@ def children_of(pid: int) -> list[int]:
     processes, those are asked for their parent.
     """
     threads = thread_count(pid)
+    if threads == 1:  # its first: most processes have no other
+        return [*map(int, read(f"/proc/{pid}/task/{pid}/children").split())]
     if threads < _THREADS_MANY or threads < len(others := process_numbers()):
         return listed_children_of(pid)
     stats = ((other, process_stat(other)) for other in others)

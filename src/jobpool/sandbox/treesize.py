@@ -3,16 +3,15 @@
 Theory of operation. To count a tree is dear once it is large. But it cannot have grown
 more than all processes and threads of the host, and to ask for their number costs a few
 microseconds. Only when that has grown by a step, the tree is counted, and no further
-than to the most that it may have: many children of one process are found by a single
-look. While it grows beyond all that it had, it is counted again and again, which its
-limit bounds; else a count that took long rests for a while, as others' processes may
-come and go.
+than to a step above all that it had: many children of one process are found by a single
+look. While it grows so, it is counted again and again, which its limit bounds; else a
+count that took long rests for a while, as others' processes may come and go.
 """
 
 from __future__ import annotations
 
 from jobpool.sandbox.dear import Dear
-from jobpool.sandbox.procfs import children_of, read, thread_count
+from jobpool.sandbox.procfs import children_of, process_stat, read, thread_count
 
 COUNT_AGAIN_S = 0.05
 """A tree that grows is counted at least so often."""
@@ -35,15 +34,16 @@ class TreeSize:
         self._highest = 0
         self._size = 0
         self.grows = False
-        """It had more at the last count than ever before."""
+        """It had a step more at the last count than ever before in its attempt."""
 
     def begin(self) -> None:
         """Another attempt begins: what it makes is its own."""
         self._highest, self.grows = 0, False
+        self._at_count = 0  # it may have many at the first look
         self._count.forget()
 
     def look(self, now_s: float, most: int, on_host: int) -> int:
-        """Return how many there were at the last count, which may be now.
+        """Return how many there were at the last count at least; it may be now.
 
         Args:
             now_s: monotonic time.
@@ -51,33 +51,36 @@ class TreeSize:
             on_host: of `host_tasks`, not long ago.
         """
         step = max(1, most // _STEPS)
-        self._at_count = min(self._at_count or on_host, on_host)
-        if on_host < self._at_count + step:
-            self.grows = False
-        elif self.grows or self._count.is_due(now_s, near=True):
+        self._at_count = min(self._at_count, on_host)
+        may_have_grown = on_host >= self._at_count + step
+        if self.grows or (may_have_grown and self._count.is_due(now_s, near=True)):
+            enough = min(self._highest + step, most + 1)
             self._count.begin()
-            self._size = tree_size(self._root, most)
+            self._size = tree_size(self._root, enough)
             self._count.end(now_s)
             self._at_count = on_host
-            self.grows = self._size >= self._highest + step
+            self.grows = self._size >= enough
             self._highest = max(self._highest, self._size)
         return self._size
 
 
-def tree_size(root: int, most: int) -> int:
+def tree_size(root: int, enough: int) -> int:
     """Count the processes and threads of a tree, zombies included.
 
     Args:
         root: the first process.
-        most: counting ends when there are more.
+        enough: counting ends when there are so many.
     """
     size, found = thread_count(root), children_of(root)
     size += len(found)
     for pid in found:  # grows while it is walked
-        if size > most:
+        if size >= enough:
             break
+        stat = process_stat(pid)
+        if stat is None or stat.is_dead:  # thousands, where nobody waits for them
+            continue
         below = children_of(pid)
-        size += max(0, thread_count(pid) - 1) + len(below)
+        size += max(0, stat.threads - 1) + len(below)
         found += below
     return size
 

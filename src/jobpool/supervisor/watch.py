@@ -52,6 +52,8 @@ OUTPUT_SHOWN_BYTES = 8 * 1024
 RSS_STEP_BYTES = 2**20
 RSS_STEP_SHARE = 0.05
 """A smaller change of its memory is none."""
+CROWD = 500
+"""Of more processes that still grow the number comes first: each step is one look."""
 NEAR_SHARE = 0.5
 """Who has so much of its limit is near it."""
 
@@ -196,6 +198,17 @@ class Watch:
             self._look_at_rest(number, watched, now_s, on_host)
             return
         process, limit_bytes = watched.process, watched.limit_bytes
+        size = watched.size.look(now_s, watched.processes_max, on_host)
+        if size > watched.processes_max and not watched.told:
+            watched.told = True
+            self._tell(
+                wm.OverProcesses(number, watched.seq, size, watched.processes_max)
+            )
+        if watched.size.grows and size > CROWD:
+            # To measure their memory would take longer than they need to be too many.
+            watched.look_s = now_s + COUNT_AGAIN_S
+            heapq.heappush(self._looks, (watched.look_s, number))
+            return
         near = watched.seen_bytes > NEAR_SHARE * limit_bytes
         rss = process.rss_bytes() + watched.tree.look(now_s, near=near)
         watched.peak_bytes = max(watched.peak_bytes, rss)
@@ -210,12 +223,6 @@ class Watch:
             if confirmed > limit_bytes:
                 watched.told = True
                 self._tell(wm.OverMemory(number, watched.seq, confirmed))
-        size = watched.size.look(now_s, watched.processes_max, on_host)
-        if size > watched.processes_max and not watched.told:
-            watched.told = True
-            self._tell(
-                wm.OverProcesses(number, watched.seq, size, watched.processes_max)
-            )
         rss = min(rss, limit_bytes)
         nearest = limit_bytes
         if watched.soft_bytes is not None and rss <= watched.soft_bytes:
