@@ -22,6 +22,16 @@ class Frozen(Exception):
     why: str = "none"
 
 
+class Leaving:
+    """Leaves when it is pickled."""
+
+    def __init__(self, leaves):
+        self.leaves = leaves
+
+    def __reduce__(self):
+        raise self.leaves
+
+
 @pytest.fixture(scope="module")
 def executor():
     with jobpool.Executor(2) as executor:
@@ -120,6 +130,15 @@ def test_a_result_that_ends_programs_when_it_is_read_ends_its_own_future(leaves)
         assert isinstance(error, pickle.UnpicklingError)
         assert type(leaves).__name__ in str(error)
         assert executor.submit(abs, -2).result(PATIENCE_S) == 2
+
+
+@pytest.mark.parametrize("leaves", LEAVING, ids=repr)
+def test_a_result_that_ends_programs_when_it_is_pickled_is_what_its_call_raised(
+    executor, leaves
+):
+    """As the standard library has it."""
+    future = executor.submit(Leaving, leaves)
+    assert type(future.exception(PATIENCE_S)) is type(leaves)
 
 
 @pytest.mark.parametrize("leaves", LEAVING, ids=repr)

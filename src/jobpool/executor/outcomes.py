@@ -28,6 +28,8 @@ def value_bytes(value: Any, directories: Sequence[str]) -> bytes:
     try:
         parts = dump_parts(value, main_by_name=True)
     except pickle.PicklingError as exc:
+        if isinstance(exc.__cause__, SystemExit | KeyboardInterrupt):
+            raise exc.__cause__ from None  # as if the call itself had raised it
         raise pickle.PicklingError(
             f"the result, of type {type(value).__name__}, cannot be sent: {exc}"
         ) from exc
