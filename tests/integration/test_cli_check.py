@@ -56,7 +56,7 @@ def test_check_speaks_json(folder):
     [
         (
             '[kinds."shop.thumbnial"]\ntimeout = 1',
-            "nor any supervisor of this store has this kind; did you mean 'shop.",
+            "another application's first); did you mean 'shop.thumbnail'?",
         ),
         ("[pools.cpu]\nread = ['/srv']", "read = [paths] is for sandbox = strict"),
         ("[pools.io]\nsize = 1", "the application has no kind in pool io"),

@@ -147,6 +147,15 @@ def test_a_slip_in_what_to_pause_is_refused(store, tmp_path, command, slip, mean
     assert store.paused() == []
 
 
+def test_who_is_refused_is_told_nothing_else(store):
+    """No count of what was not even meant; of a mixture both."""
+    gone, done = dead(store), succeeded(store)
+    alone = run("retry", done)
+    assert (alone.exit_code, alone.stdout) == (1, "")
+    assert f"job {done} is succeeded" in alone.stderr
+    assert run("retry", gone, done).stdout == "1 of 1 jobs retried\n"
+
+
 @pytest.mark.parametrize("command", ["list", "retry --dry-run", "cancel", "release"])
 def test_a_filter_for_what_nobody_has_says_so(store, command):
     """That nothing matches is no comfort where the name is a slip."""

@@ -126,17 +126,12 @@ def _attempts(store: Store, job: Job) -> list[Attempt]:
 def _print_rows(listed: Sequence[Job]) -> None:
     """Print a line a job; what runs is shown with its figures up to now."""
     now = now_ms()
-    fields = [(name, show) for name, show in _COLUMNS if _is_wanted(name, listed)]
     print_rows(
-        [name for name, _ in fields],
-        [[show(job, now) for _, show in fields] for job in listed],
-        right=("ID", "ATTEMPT", "RAN", "MEMORY", "PROGRESS"),
+        [name for name, _ in _COLUMNS],
+        [[show(job, now) for _, show in _COLUMNS] for job in listed],
+        right=("ID", "ATTEMPT", "RAN", "MEMORY"),
         spare=("POOL", "CREATED", "ATTEMPT", "MEMORY"),
     )
-
-
-def _is_wanted(name: str, jobs: Sequence[Job]) -> bool:
-    return name != "PROGRESS" or any(_progress(job, 0) for job in jobs)
 
 
 def _is_running(job: Job) -> bool:
@@ -154,21 +149,22 @@ def _memory(job: Job, _now: int) -> str | None:
     return size(job.rss_bytes if _is_running(job) else job.peak_rss_bytes)
 
 
-def _progress(job: Job, _now: int) -> str | None:
+def _progress(job: Job) -> str:
     """Show what the handler reports; a part of one as a percentage."""
-    if not _is_running(job) or job.progress is None:
-        return None
+    if job.progress is None:
+        return ""
     value = decoded(job.progress)
     if isinstance(value, float) and 0 <= value <= 1:
-        return f"{value:.0%}"
-    return one_line(msgspec.json.encode(value).decode(), _PROGRESS_MAX)
+        return f"progress {value:.0%}"
+    return f"progress {one_line(msgspec.json.encode(value).decode(), _PROGRESS_MAX)}"
 
 
 def _reason(job: Job, now: int) -> str:
     """Say why it is where it is, what comes next in front."""
     reason = job.reason or job.error_class or ""
     if _is_running(job):
-        return f"before: {reason}" if reason else ""
+        before = f"before: {reason}" if reason else ""
+        return "; ".join(filter(None, (_progress(job), before)))
     if job.state is JobState.PENDING:
         due = ago(job.run_at_ms, now) if job.run_at_ms > now else "as soon as it can"
         return "; ".join(filter(None, (f"{'again ' * bool(job.attempt)}{due}", reason)))
@@ -184,7 +180,6 @@ _COLUMNS: tuple[tuple[str, Callable[[Job, int], Any]], ...] = (
     ("CREATED", lambda job, now: ago(job.created_at_ms, now)),
     ("RAN", _ran),
     ("MEMORY", _memory),
-    ("PROGRESS", _progress),
     ("REASON", _reason),
 )
 

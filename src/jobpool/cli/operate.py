@@ -202,6 +202,8 @@ def _report(
                 "refused": list(refused),
             }
         )
+    elif refused and not meant:
+        pass  # the remarks say it all
     elif dry_run:
         some = ", ".join(map(str, meant[:_SHOWN_IDS]))
         dots = ", …" if len(meant) > _SHOWN_IDS else ""

@@ -20,7 +20,7 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
-from jobpool.cli.records import decoded, job_object
+from jobpool.cli.records import decoded, job_object, running_s
 from jobpool.core.breaker import BreakerState
 from jobpool.core.budget import attempt_words
 from jobpool.core.eventlines import iso_time
@@ -148,7 +148,8 @@ def _what_next(job: Job, known: KindRecord | None, now: int) -> str:
             return "runs as soon as a slot of its pool is free"
         case JobState.LEASED:
             wish = "; cancellation asked for" if job.cancel_requested else ""
-            return f"runs since {ago(job.started_at_ms, now) or 'just now'}{wish}"
+            ran = seconds(running_s(job, now))
+            return f"{f'has run for {ran}' if ran else 'has just begun'}{wish}"
         case JobState.QUARANTINED:
             return f"nothing, until: jobpool release {job.id}"
         case JobState.DEAD:

@@ -12,7 +12,7 @@ import msgspec
 
 from jobpool.core import settings as st
 from jobpool.core.configfile import ConfigFile
-from jobpool.core.layers import lookup
+from jobpool.core.layers import Sourced, lookup
 from jobpool.core.limitconfig import kinds_of, pools_of
 from jobpool.core.options import CLIENT, RETENTION, TOP
 from jobpool.core.quantity import show_duration
@@ -131,6 +131,7 @@ def configure(
         store_base=base_directory(sources),
         pools=pools,
         kinds=kinds,
+        kinds_shared=_is_shared(sources, has_jobs_file=has_jobs_file),
         retention=retention_of(sources),
         **rest,
     )
@@ -165,6 +166,14 @@ def _app(sources: Sources, *, has_jobs_file: bool) -> Value:
         "--app shop.jobs (a module or a file), set JOBPOOL_APP, or put "
         'app = "shop.jobs" into the configuration'
     )
+
+
+def _is_shared(sources: Sources, *, has_jobs_file: bool) -> bool:
+    """Say whether the configuration is another application's than the one to run."""
+    *_, file = sources.stack
+    default = Sourced("jobs.py", "default") if has_jobs_file else None
+    own, said = file.get(("app",), default), lookup(sources.stack, "app")
+    return own is not None and said is not None and own.raw != said.raw
 
 
 def _retention(sources: Sources) -> dict[str, Value]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 from jobpool.core.handler import AppReport, HandlerSpec
 from jobpool.core.layers import nearest
 from jobpool.core.settings import KindSettings, Settings
 from jobpool.errors import ConfigError
+
+_NEARLY = 0.85
+"""So much alike are a name and a slip in it."""
 
 
 def names_of(report: AppReport) -> set[str]:
@@ -36,6 +40,8 @@ def unknown_kinds(
 
     Several applications may share a configuration and a store: what any of their
     supervisors has published is known. So is what the application had before a reload.
+    Where the configuration is another application's, only what is nearly a known kind
+    is a slip.
 
     Args:
         settings: the operator's.
@@ -46,11 +52,17 @@ def unknown_kinds(
         return
     names = names_of(report) | {*settings.known_kinds, *before}
     for kind in settings.kinds:
-        if kind not in names:
-            yield (
-                f'[kinds."{kind}"]: neither the application nor any supervisor of this '
-                f"store has this kind; {nearest(kind, names)}"
-            )
+        if kind in names:
+            continue
+        if settings.kinds_shared and not get_close_matches(
+            kind, names, n=1, cutoff=_NEARLY
+        ):
+            continue
+        yield (
+            f'[kinds."{kind}"]: neither the application nor any supervisor of this '
+            f"store has this kind (start another application's first); "
+            f"{nearest(kind, names)}"
+        )
 
 
 def refuse_unknown_kinds(

@@ -137,6 +137,8 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     """Absolute; a relative SQLite path that the application names hangs here."""
     pools: tuple[PoolSettings, ...]
     kinds: Mapping[str, KindSettings] = {}
+    kinds_shared: bool = False
+    """The configuration is also another application's: it may know more kinds."""
     known_kinds: tuple[str, ...] | None = ()
     """Kinds that supervisors have published in the store; None: it cannot be asked."""
     retention: Retention = Retention()
