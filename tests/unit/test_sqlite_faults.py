@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from jobpool.errors import JobpoolBug, StoreFull, StoreRefused, StoreUnavailable
+from jobpool.store.integrity import RowRefused
 from jobpool.store.sqlite.faults import MOVED, REOPEN_AFTER, explain, primary_code
 
 SAID = {
@@ -18,8 +19,8 @@ SAID = {
     "SQLITE_NOMEM": (StoreUnavailable, "out of memory"),
     "SQLITE_INTERRUPT": (StoreUnavailable, "was interrupted"),
     "SQLITE_PERM": (StoreUnavailable, "this user may not access it"),
-    "SQLITE_CONSTRAINT": (StoreRefused, "violates the table's own rules"),
-    "SQLITE_MISMATCH": (StoreRefused, "violates the table's own rules"),
+    "SQLITE_CONSTRAINT": (RowRefused, "violates the table's own rules"),
+    "SQLITE_MISMATCH": (RowRefused, "violates the table's own rules"),
     "SQLITE_TOOBIG": (StoreRefused, "larger than SQLite can hold"),
     "SQLITE_NOTADB": (StoreRefused, "not a SQLite database"),
     "SQLITE_CORRUPT": (StoreRefused, "it is damaged"),
