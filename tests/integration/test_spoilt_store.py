@@ -1,11 +1,14 @@
 """Real supervisors on stores in which somebody else has written."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
+from click.testing import CliRunner
 
+from jobpool.cli.root import cli
 from jobpool.core.job import JobState
+from jobpool.store.integrity import JOB
 from supervising import PATIENCE_S, Site
 from waiting import wait_until
 
@@ -78,3 +81,29 @@ def test_a_row_that_nobody_would_ever_look_at_is_found(site):
         assert site.finish(one).state is JobState.DEAD
         assert f"cannot be read ({word}:" in site.job(one).reason
     wait_until(lambda: len(supervisor.events("alarm")) == 2, PATIENCE_S, "alarms")
+
+
+WRONG = [-1, 2**63 - 1, -(2**63), 1.5, float("inf"), "text", b"\xff"]
+
+
+def test_every_command_that_reads_shows_what_there_is(site):
+    """Whatever stands in whichever column, before any supervisor has looked at it."""
+    cases = [(name, value) for name in JOB if name != "id" for value in WRONG]
+    ids = site.add_many("one", [None] * (len(cases) + 1))
+    path = site.folder / "jobpool.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("BEGIN")
+        for job_id, (name, value) in zip(ids, cases, strict=False):
+            statement = f"UPDATE jobpool_jobs SET {name} = ? WHERE id = {job_id}"  # noqa: S608 - our names
+            with suppress(sqlite3.IntegrityError):
+                connection.execute(statement, (value,))
+        connection.execute("COMMIT")
+    assert site.cli("status", "--figures")[0]["store"] == site.url
+    assert len(site.cli("list", "--limit", "1000")) == len(ids)
+    assert site.cli("list", "--group-by", "reason")
+    for job_id in [*ids[::9], ids[-1]]:
+        assert site.cli("show", job_id)[0]["id"] == job_id
+    for words in (["status", "--figures"], ["list"], ["show", str(ids[3])]):
+        done = CliRunner().invoke(cli, [*words, "--store", site.url])
+        assert done.exit_code == 0, (words, done.output)

@@ -143,7 +143,8 @@ def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
             pools[name] = empty.copy()
     for row in seen.stats:
         state = "pending" if row.state == RETRYABLE else row.state
-        pools[row.pool][state] += row.jobs
+        counts = pools[row.pool]
+        counts[state] = counts.get(state, 0) + row.jobs  # a hand may have made one up
     return dict(sorted(pools.items()))
 
 

@@ -133,6 +133,8 @@ def _shown(value: object) -> str:
 
 def show_duration(seconds: float) -> str:
     """Write a duration for people, three figures at most: 12ms, 3.2s, 1h05m."""
+    if not math.isfinite(seconds):  # a hand can have stored it
+        return f"{seconds:g}s"
     if seconds < 0.9995:  # noqa: PLR2004 - rounds to 1s from here on
         return f"{seconds * 1000:.3g}ms"
     if seconds < 60:  # noqa: PLR2004 - a minute
