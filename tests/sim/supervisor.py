@@ -331,6 +331,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "UNKNOWN_EVERY_S"),
         (housekeeping, "CONCERNS_EVERY_S"),
         (housekeeping, "PRUNE_EVERY_S"),
+        (housekeeping, "SCRUB_EVERY_S"),
         (reclaim, "EVERY_S"),
         (reclaim, "EXPIRED_EVERY_S"),
         (housekeeping, "BREAKERS_EVERY_S"),
@@ -338,7 +339,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
     )
 }
 """How often supervisors look at things, really."""
-_COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
+_COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
 """The same but for what follows, so that hours cost little."""
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""
