@@ -191,6 +191,14 @@ class GiveUp(Exception):
     """Raised by a handler: this job can never succeed; it is dead now."""
 
 
+class ArgumentsMisfit(GiveUp):
+    """The stored arguments of a job do not fit its handler as it is here.
+
+    jobpool raises it before the handler is called. The job is left to supervisors that
+    know its kind otherwise, and is dead once there was none for ``unknown_for``.
+    """
+
+
 class ResultTooLarge(JobpoolError, GiveUp, ValueError):
     """What a handler has returned is over ``result_max``; the job is dead now.
 

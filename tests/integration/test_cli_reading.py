@@ -21,7 +21,7 @@ from cli_store import (
 from jobpool.cli.statewords import WORDS
 from jobpool.core.job import Evidence, JobState, Progress
 from jobpool.core.outcome import Outcome
-from storing import snoozed, started
+from storing import ended, snoozed, started
 
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 PROMISED = {
@@ -322,6 +322,21 @@ def test_show_tells_how_often_a_job_snoozed(store):
     (row,) = rows(run("show", job_id, "--json"))
     assert (row["snoozes"], row["attempt"], row["attempts"]) == (1, 0, [])
     assert row["snoozed_since"].endswith("Z")
+
+
+def test_a_job_that_fits_nobody_is_told_by_show_and_status(store):
+    """What it waits for, since when, and when it is dead."""
+    (job_id,) = enqueue(store)
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    store.settle([ended(lease, give_up=True, misfit=True)])
+    text = run("show", job_id).stdout
+    assert "its arguments do not fit what the live supervisors know; dead in " in text
+    assert "waits for a supervisor that knows its kind otherwise" in text
+    text = run("status").stdout
+    assert "MISFITS" in text
+    assert f"kind {KIND.kind}  1 jobs, the first " in text
+    (row,) = rows(run("show", job_id, "--json"))
+    assert row["unfit_since"].endswith("Z")
 
 
 def test_show_keeps_arguments_to_itself_unless_asked(store):

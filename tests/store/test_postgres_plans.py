@@ -107,11 +107,14 @@ RUN = {"run_id": "run-1"}
 
 RULES = {
     "lease_candidates": Rule(
-        {"pool": "cpu", "kinds": KINDS, "limit": 64},
+        {"run_id": "run-1", "now_ms": NOW_MS}
+        | {"pool": "cpu", "kinds": KINDS, "limit": 64},
         RUNNABLE | PKEY,
         in_order="jobs_runnable",
     ),
-    "count_runnable": Rule({"pool": "cpu", "kinds": KINDS, "limit": 64}, RUNNABLE),
+    "count_runnable": Rule(
+        {"pool": "cpu", "kinds": KINDS, "limit": 64, "now_ms": NOW_MS}, RUNNABLE
+    ),
     "lease_jobs": Rule({"rows": places(2), "now_ms": NOW_MS} | RUN, PKEY),
     "hold_leases": Rule({"rows": places(2)}, PKEY),
     "held_elsewhere": Rule({"rows": places(2)}, PKEY),

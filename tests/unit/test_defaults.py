@@ -45,6 +45,7 @@ MODULES = [
     "jobpool.core.limitconfig",
     "jobpool.core.limits",
     "jobpool.core.memoryevents",
+    "jobpool.core.misfit",
     "jobpool.core.options",
     "jobpool.core.outcome",
     "jobpool.core.ownframe",
@@ -71,6 +72,7 @@ SAID = {
         "max_crashes": 3,
         "crash_window_s": 259_200.0,
         "max_lost": 5,
+        "unknown_for_s": 600.0,
         "rerun": "always",
     },
     "PoolSettings": {
@@ -101,6 +103,7 @@ SAID = {
         "queue_depth_max": 10_000_000,
         "app_timeout_s": 60.0,
         "lease_ttl_s": 60.0,
+        "unknown_for_s": 600.0,
         "probation_s": 10.0,
     },
     "HandlerSpec": {"schema": b"{}"},

@@ -14,7 +14,7 @@ from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.core.outcome import Outcome
 from jobpool.core.poolnames import PoolsLeft, PoolUnused
 from jobpool.core.printable import one_line
-from jobpool.core.waitingevents import JobSnoozed
+from jobpool.core.waitingevents import JobSnoozed, JobUnfit
 
 LINES = [
     (
@@ -289,6 +289,23 @@ LINES = [
             duration_s=2.0,
         ),
         ["job 5 crashed", "cpu/1", "attempt 1", "a", "now quarantined"],
+    ),
+    (
+        JobUnfit(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="io/1",
+            unknown_for_s=600.0,
+            reason="the stored arguments do not fit a: no field",
+        ),
+        [
+            "job 5 does not fit here",
+            "io/1",
+            "a",
+            "the stored arguments do not fit a: no field",
+            "handed back, dead unless it fits another supervisor within 10m00s",
+        ],
     ),
     (
         JobSnoozed(

@@ -123,6 +123,7 @@ def test_there_are_all_events_that_were_agreed():
         "job_snoozed",
         "job_succeeded",
         "job_suspected",
+        "job_unfit",
         "kind_resumed",
         "kind_slowed",
         "lease_fenced",

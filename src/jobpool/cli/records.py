@@ -86,6 +86,7 @@ def job_object(
         "recoveries": job.recoveries,
         "snoozes": job.snoozes,
         "snoozed_since": iso_time(job.snoozed_since_ms),
+        "unfit_since": iso_time(job.unfit_since_ms),
         "outcome": job.outcome.value if job.outcome else None,
         "reason": job.reason,
         "error_class": job.error_class,

@@ -192,9 +192,24 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
         for one in store.breakers()
         if one.kind == job.kind and one.state is not BreakerState.CLOSED
     ]
+    if job.unfit_since_ms is not None:
+        reasons.append(_unfit(job))
     if known is None:
         reasons.append("no supervisor has ever known this kind")
     return ", ".join(reasons)
+
+
+def _unfit(job: Job) -> str:
+    """Say what a job waits for whose arguments did not fit a supervisor's handler."""
+    if job.state is JobState.RUNNABLE:
+        return (
+            "its arguments did not fit a live supervisor's handler; it is left to one "
+            "that knows its kind otherwise"
+        )
+    return (
+        "its arguments do not fit what the live supervisors know; dead "
+        f"{ago(job.run_at_ms, now_ms())} unless one does"
+    )
 
 
 def _place(job: Job) -> str:

@@ -26,7 +26,14 @@ from jobpool.cli.statewords import RETRYABLE
 from jobpool.core.breaker import BreakerState, Saved
 from jobpool.core.job import JobState
 from jobpool.store.base import Store
-from jobpool.store.records import FigureRow, Run, StatRow, SuspectRow, WaitingRow
+from jobpool.store.records import (
+    FigureRow,
+    MisfitRow,
+    Run,
+    StatRow,
+    SuspectRow,
+    WaitingRow,
+)
 
 _SHOWN_STATES = tuple(state.value for state in JobState)
 
@@ -42,6 +49,7 @@ class _Status(msgspec.Struct, frozen=True):
     waiting: list[WaitingRow]
     paused: list[tuple[str, str]]
     suspects: list[SuspectRow]
+    misfits: list[MisfitRow]
     breakers: list[Saved]
     figures: list[FigureRow]
 
@@ -72,6 +80,7 @@ def _look(store: Store, *, figures: bool) -> _Status:
         waiting=store.waiting(),
         paused=store.paused(),
         suspects=store.suspects(),
+        misfits=store.misfits(),
         breakers=store.breakers(),
         figures=store.figures() if figures else [],
     )
@@ -108,6 +117,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
         ),
         "paused": [{"what": what, "name": name} for what, name in seen.paused],
         "suspects": [msgspec.to_builtins(row) for row in seen.suspects],
+        "misfits": [msgspec.to_builtins(row) for row in seen.misfits],
         "crashing_kinds": [msgspec.to_builtins(row) for row in seen.breakers],
     }
     if figures:
@@ -183,6 +193,14 @@ def _print_cautions(seen: _Status) -> None:
         heading("SUSPECTS (ran when a supervisor or host died; they run one at a time)")
         for row in seen.suspects:
             print_line(f"job {row.id}", row.kind, row.state, f"jobpool show {row.id}")
+    if seen.misfits:
+        heading("MISFITS (their arguments fit no live supervisor's handler yet)")
+        for kind in seen.misfits:
+            print_line(
+                f"kind {kind.kind}",
+                f"{kind.jobs} jobs, the first {ago(kind.since_ms, now_ms())}",
+                "deploy the application that they are for",
+            )
     held = [one for one in seen.breakers if one.state is not BreakerState.CLOSED]
     if held:
         heading("CRASHING KINDS (their jobs wait, and are tried one at a time)")

@@ -25,7 +25,7 @@ from jobpool.client.strict_json import (
     refuse_flaws,
 )
 from jobpool.core.quantity import show_size
-from jobpool.errors import ArgumentsRejected, GiveUp
+from jobpool.errors import ArgumentsMisfit, ArgumentsRejected
 
 
 class Arguments:
@@ -84,7 +84,7 @@ class Arguments:
         """Return positional and keyword arguments, typed as annotated.
 
         Raises:
-            GiveUp: the payload does not fit the handler as it is now.
+            ArgumentsMisfit: the payload does not fit the handler as it is now.
         """
         try:
             return self._shape.decode(payload)
@@ -93,7 +93,7 @@ class Arguments:
         except (UnicodeDecodeError, RecursionError):
             problem = "not valid JSON"
         # Raised out here: a chained cause would carry the payload.
-        raise GiveUp(
+        raise ArgumentsMisfit(
             f"the stored arguments do not fit {self._kind}: {problem}; the handler "
             "has changed since, or the row was written by hand"
         )

@@ -116,7 +116,7 @@ def _shortened(value: Any, cap: int) -> Any:
 def _parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
     """Yield the columns of an event's line."""
     match event:
-        case waitingevents.JobSnoozed():
+        case waitingevents.JobSnoozed() | waitingevents.JobUnfit():
             yield from waitingevents.parts(event)
         case ev.JobSucceeded() | ev.JobEnded():
             yield from _attempt_parts(event)

@@ -132,6 +132,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     key: str | None = None
     tenant: str | None = None
+    unfit: bool = False
+    """Its arguments did not fit what a supervisor knows its kind by."""
 
     @property
     def was_revived(self) -> bool:
@@ -170,6 +172,11 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """None: the attempt does not count: it never began, or it snoozed."""
     snoozed: bool = False
     """It said "not yet"."""
+    unknown_for_ms: int | None = None
+    """The job's arguments did not fit: it is handed back instead, unless they have
+    fitted nobody for so long (`core.misfit`)."""
+    fits: bool = False
+    """They did fit, which somebody else has denied."""
     charge: Charge = Charge()
     spent: tuple[Spent, ...] = ()
     """What the charge makes of the job's budgets, for people."""

@@ -41,6 +41,8 @@ class JobEvent(StrEnum):
     TRY_AGAIN = "try_again"
     HAND_BACK = "hand_back"
     """An attempt that never began is returned, uncounted."""
+    HAND_ON = "hand_on"
+    """So is one whose arguments did not fit; here they fit nobody for now."""
     SNOOZE = "snooze"
     """An attempt said "not yet": it is not counted either."""
     BURY = "bury"
@@ -59,6 +61,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.SUCCEED: None,
         _E.TRY_AGAIN: None,
         _E.HAND_BACK: None,
+        _E.HAND_ON: None,
         _E.SNOOZE: None,
         _E.BURY: None,
         _E.QUARANTINE: None,
@@ -72,6 +75,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.SUCCEED: None,
         _E.TRY_AGAIN: None,
         _E.HAND_BACK: None,
+        _E.HAND_ON: None,
         _E.SNOOZE: None,
         _E.BURY: None,
         _E.QUARANTINE: None,
@@ -85,6 +89,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.SUCCEED: _S.SUCCEEDED,
         _E.TRY_AGAIN: _S.PENDING,
         _E.HAND_BACK: _S.RUNNABLE,
+        _E.HAND_ON: _S.PENDING,
         _E.SNOOZE: _S.PENDING,
         _E.BURY: _S.DEAD,
         _E.QUARANTINE: _S.QUARANTINED,
@@ -115,6 +120,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The handler said that this job can never succeed."""
     retry_in_s: float | None = None
     """The handler asked for this delay."""
+    misfit: bool = False
+    """The stored arguments do not fit the handler."""
     snooze_s: float | None = None
     """The handler said "not yet", and asked to be called again after so long."""
     charge: Charge | None = None
@@ -149,6 +156,23 @@ def hand_back(lease: Lease) -> Settlement:
         id=lease.id,
         token=lease.token,
         state=after(JobState.LEASED, JobEvent.HAND_BACK),
+    )
+
+
+def hand_on(burial: Settlement, delay_ms: int) -> Settlement:
+    """Return a lease instead of burying its job, whose arguments did not fit.
+
+    Args:
+        burial: the settlement that it would have been.
+        delay_ms: it is tried again after so long; 0: somebody may fit it now.
+    """
+    event = JobEvent.HAND_ON if delay_ms else JobEvent.HAND_BACK
+    return Settlement(
+        id=burial.id,
+        token=burial.token,
+        state=after(JobState.LEASED, event),
+        delay_ms=delay_ms,
+        evidence=Evidence(reason=burial.evidence.reason, slot=burial.evidence.slot),
     )
 
 
@@ -212,7 +236,10 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         delay_ms=round(delay_s * 1000),
         rule=rule,
         evidence=msgspec.structs.replace(ending.evidence, reason=reason),
-        suspect=_suspect(lease, ending, event),
+        # Nothing of the job has run where its arguments did not fit.
+        suspect=None if ending.misfit else _suspect(lease, ending, event),
+        unknown_for_ms=round(policy.unknown_for_s * 1000) if ending.misfit else None,
+        fits=lease.unfit and not ending.misfit,
     )
 
 
@@ -226,6 +253,7 @@ def _snooze(lease: Lease, after_s: float, evidence: Evidence) -> Settlement:
         token=lease.token,
         state=after(JobState.LEASED, JobEvent.SNOOZE),
         snoozed=True,
+        fits=lease.unfit,
         delay_ms=round(max(after_s, SNOOZE_MIN_S) * 1000),
         evidence=evidence,
     )

@@ -277,6 +277,7 @@ TOP: Mapping[str, Option] = {
     "app_timeout": _DURATION,
     "lease_ttl": _DURATION,
     "probation": _DURATION,
+    "unknown_for": _DURATION,
 }
 """Options at the top of a file."""
 

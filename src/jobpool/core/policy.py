@@ -28,6 +28,10 @@ SNOOZE_MIN_S, SNOOZE_MAX_S = 1.0, 7 * 86400.0
 """Of one snooze: it never takes less, and more is refused."""
 
 
+UNKNOWN_FOR_S = 600.0
+"""For so long a job waits whose arguments fit nobody (`core.misfit`)."""
+
+
 class Rerun(StrEnum):
     """Whether an attempt whose end is unknown may be followed by another."""
 
@@ -58,6 +62,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_crashes: int = 3
     crash_window_s: float = 72 * 3600.0
     max_lost: int = 5
+    unknown_for_s: float = UNKNOWN_FOR_S
+    """A job whose arguments fit no living supervisor's handler waits for so long."""
     rerun: Rerun = Rerun.ALWAYS
     retry: Mapping[str, RetryRule] = {}
     """By class name, bare (``ValueError``) or qualified (``shop.api.VendorDown``); or

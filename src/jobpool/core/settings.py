@@ -13,6 +13,7 @@ import msgspec
 
 from jobpool.core.breaker import SLOW_AFTER
 from jobpool.core.limits import Limits, PoolLimits
+from jobpool.core.policy import UNKNOWN_FOR_S
 from jobpool.core.suspicion import PROBATION_S
 
 MIB = 2**20
@@ -148,6 +149,9 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     """Loading the application takes at most so long."""
     lease_ttl_s: float = LEASE_TTL_S
     """Held for dead after so long without a renewal, by supervisors of other hosts."""
+    unknown_for_s: float = UNKNOWN_FOR_S
+    """A job whose arguments fit no living supervisor's handler waits for so long, then
+    it is dead."""
     probation_s: float = PROBATION_S
     """A job that may have killed its host runs alone until it has run for so long;
     twice as long after each further loss (`suspicion.probation_s`)."""

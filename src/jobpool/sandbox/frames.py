@@ -226,6 +226,7 @@ class Raised(msgspec.Struct, tag="raised", array_like=True):
     out_of_memory: str = ""
     """How it comes from the memory limit, in words; "": it does not."""
     snooze_s: float | None = None
+    misfit: bool = False
 
 
 class Beat(msgspec.Struct, tag="beat", array_like=True):

@@ -13,7 +13,14 @@ from types import TracebackType
 from jobpool.core.policy import SNOOZE_MAX_S
 from jobpool.core.printable import capped
 from jobpool.core.quantity import duration_s, show_duration
-from jobpool.errors import ConfigError, GiveUp, RetryLater, Snooze, SoftTimeout
+from jobpool.errors import (
+    ArgumentsMisfit,
+    ConfigError,
+    GiveUp,
+    RetryLater,
+    Snooze,
+    SoftTimeout,
+)
 from jobpool.sandbox.frames import Raised
 from jobpool.sandbox.refusal import want_of_memory
 
@@ -68,6 +75,7 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
         retry_in_s=retry_in_s,
         out_of_memory=want_of_memory(exc, memory_bytes),
         snooze_s=snooze_s,
+        misfit=isinstance(exc, ArgumentsMisfit),
     )
 
 

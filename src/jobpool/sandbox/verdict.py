@@ -136,6 +136,7 @@ def verdict_of_done(done: Done, slot: str) -> Ending:
         give_up=error is not None and error.give_up,
         retry_in_s=error.retry_in_s if error else None,
         snooze_s=error.snooze_s if error else None,
+        misfit=error is not None and error.misfit,
     )
 
 
@@ -300,8 +301,6 @@ def _reason_of_done(done: Done) -> str | None:
     error: Raised | None = done.error
     if error is None:
         return "its child reported a failure without an error"
-    if error.snooze_s is not None:
-        return f"not yet: {message_line(error.message)}"
     if error.soft_timeout:
         return "ended by its soft time limit"
     if error.out_of_memory:
@@ -315,7 +314,11 @@ def _reason_of_error(error: Raised) -> str:
     What is the user's own to read off, such as `GiveUp`, needs no name of its module.
     """
     name = error.classes[0].removeprefix("jobpool.errors.") if error.classes else ""
-    if error.give_up:
+    if error.snooze_s is not None:
+        words = ["not yet"]
+    elif error.misfit:
+        words = []
+    elif error.give_up:
         words = ["gave up", "" if name == "GiveUp" else name]
     else:
         words = [f"raised {name or 'an exception'}"]

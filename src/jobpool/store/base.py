@@ -35,6 +35,7 @@ from jobpool.store.records import (
     GroupRow,
     KindRecord,
     LeaseBatch,
+    MisfitRow,
     Receipt,
     Renewal,
     Run,
@@ -384,6 +385,10 @@ class Store(Scrubbed, Protocol):
 
     def suspects(self) -> list[SuspectRow]:
         """Return the unfinished jobs that are suspects, by id."""
+        ...
+
+    def misfits(self) -> list[MisfitRow]:
+        """Return kinds whose jobs' arguments did not fit, by pool and kind."""
         ...
 
     def breakers(self) -> list[Saved]:

@@ -35,6 +35,8 @@ class Receipt(IntEnum):
     stands, and nothing was charged; only the attempt's figures were added."""
     LATER = 3
     """Somebody's open transaction holds the job; nothing was changed: settle again."""
+    HANDED_ON = 4
+    """The job was not buried but handed back: its arguments may fit somebody else."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +96,15 @@ class SuspectRow(msgspec.Struct, frozen=True, kw_only=True, order=True):
     kind: str
     pool: str
     state: JobState
+    since_ms: int
+
+
+class MisfitRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Unfinished jobs of one kind whose arguments did not fit some handler."""
+
+    pool: str
+    kind: str
+    jobs: int
     since_ms: int
 
 

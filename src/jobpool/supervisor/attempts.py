@@ -254,9 +254,12 @@ class Attempts:
         now_ms = lease.leased_at_ms + round(held_s * 1000)
         accounted = account(lease, job.policy, ending, now_ms=now_ms)
         settlement = spans.timed(accounted, job, done, desk)
-        claimed = done is not None and done.completed
+        waits = claimed = done is not None and done.completed
         if claimed:
             settlement = self.claims.hold(job, slot.name, settlement)
+        elif settlement.unknown_for_ms is not None:
+            waits = True
+            self.claims.keep(job, slot.name, settlement)
         pool = self._pools[slot.pool]
         pool.took(lease.kind, [ending.evidence.duration_s or 0.0])
         pool.owe(lease.kind, settlement)
@@ -265,7 +268,7 @@ class Attempts:
             pool.pace.expect(desk.now_s + settlement.delay_ms / 1000)
         if output := ending.evidence.output:
             desk.say(notices.job_output(desk.now_ms, lease, slot.name, output))
-        if not claimed:
+        if not waits:
             desk.say(notices.attempt_ended(desk.now_ms, job, slot.name, settlement))
 
     # -- ends of a child -----------------------------------------------------------

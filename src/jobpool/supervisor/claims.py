@@ -1,4 +1,7 @@
-"""Attempts whose handler called `complete`, until the store says whether it stands.
+"""Attempts of whose end people hear only once the store has answered.
+
+Those whose handler called `complete`, until the store says whether it stands; and those
+whose arguments did not fit, until it says whether they may fit somebody else.
 
 Theory of operation. The job was settled in the handler's own transaction, and only
 the database knows whether that was committed. The supervisor therefore settles such
@@ -36,22 +39,42 @@ class Claims:
         self._held[settlement.token] = (job, slot_name, marked)
         return marked
 
+    def keep(self, job: Assigned, slot_name: str, settlement: Settlement) -> None:
+        """Keep what there is to say of a job whose arguments did not fit."""
+        self._held[settlement.token] = (job, slot_name, settlement)
+
     def settled(
-        self, completed: Iterable[int], accepted: Iterable[int], stale: Iterable[int]
+        self,
+        completed: Iterable[int],
+        accepted: Iterable[int],
+        stale: Iterable[int],
+        handed_on: Iterable[int] = (),
     ) -> None:
         """Say how claimed attempts ended, now that the store has answered.
 
         Args:
             completed: tokens whose completion stands.
-            accepted: tokens whose completion was never committed.
+            accepted: tokens whose completion was never committed, or whose job's
+                arguments fit nobody.
+            handed_on: tokens whose job's arguments may fit somebody else.
             stale: tokens that were superseded; nothing is to be said of them.
         """
         for token in stale:
             self._held.pop(token, None)
+        for token in handed_on:
+            self._say_unfit(token)
         for token in completed:
             self._say(token, stands=True)
         for token in accepted:
             self._say(token, stands=False)
+
+    def _say_unfit(self, token: int) -> None:
+        held = self._held.pop(token, None)
+        if held is not None:
+            job, slot_name, settlement = held
+            self._desk.say(
+                notices.job_unfit(self._desk.now_ms, job, slot_name, settlement)
+            )
 
     def _say(self, token: int, *, stands: bool) -> None:
         held = self._held.pop(token, None)

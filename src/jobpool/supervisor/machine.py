@@ -308,9 +308,9 @@ class Machine:
         self._desk.unsettled -= event.count
         if event.large:
             self._leasing.written(event.large)
-        if event.stale or event.completed or event.unfinished:
+        if event.stale or event.completed or event.unfinished or event.handed_on:
             self._attempts.claims.settled(
-                event.completed, event.unfinished, event.stale
+                event.completed, event.unfinished, event.stale, event.handed_on
             )
 
     def _fence(self, slots: list[Slot], reason: str) -> None:

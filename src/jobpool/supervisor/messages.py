@@ -150,7 +150,10 @@ class Settled(msgspec.Struct, frozen=True):
     completed: tuple[int, ...] = ()
     """The handler's own transaction had completed them, and that stands."""
     unfinished: tuple[int, ...] = ()
-    """The handler had called `complete`, but its transaction was never committed."""
+    """The handler had called `complete`, but its transaction was never committed; or
+    the arguments of the job fit nobody."""
+    handed_on: tuple[int, ...] = ()
+    """They may fit somebody else."""
 
 
 class Stored(msgspec.Struct, frozen=True):

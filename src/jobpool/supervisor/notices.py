@@ -15,7 +15,7 @@ from jobpool.core.printable import message_line
 from jobpool.core.quantity import show_duration
 from jobpool.core.settings import Settings
 from jobpool.core.storeurl import without_password
-from jobpool.core.waitingevents import JobSnoozed
+from jobpool.core.waitingevents import JobSnoozed, JobUnfit
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import signal_name
 from jobpool.store.records import Run
@@ -85,6 +85,21 @@ def attempt_ended(
     said = _about_failure(lease, settlement, job.limits)
     yield _ended(at_ms, lease, settlement, said, slot=slot_name, budget=budget)
     yield from _set_aside(at_ms, settlement, said)
+
+
+def job_unfit(
+    at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
+) -> ev.Event:
+    """A job's arguments did not fit: it is left to others."""
+    lease = job.lease
+    return JobUnfit(
+        at_ms=at_ms,
+        id=lease.id,
+        kind=lease.kind,
+        slot=slot_name,
+        unknown_for_s=(settlement.unknown_for_ms or 0) / 1000,
+        reason=settlement.evidence.reason,
+    )
 
 
 def attempt_lost(

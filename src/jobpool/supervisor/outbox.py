@@ -174,7 +174,8 @@ class Outbox:
                 large=large,
                 stale=_tokens(by[Receipt.STALE]),
                 completed=_tokens(by[Receipt.COMPLETED]),
-                unfinished=_tokens(s for s in by[Receipt.ACCEPTED] if s.completed),
+                unfinished=_tokens(s for s in by[Receipt.ACCEPTED] if _is_awaited(s)),
+                handed_on=_tokens(by[Receipt.HANDED_ON]),
             )
         )
 
@@ -223,6 +224,11 @@ class Outbox:
                 outcome=settlement.outcome,
             )
         )
+
+
+def _is_awaited(settlement: Settlement) -> bool:
+    """Say whether people hear of an end only once it is written."""
+    return settlement.completed or settlement.unknown_for_ms is not None
 
 
 def _tokens(settlements: Iterable[Settlement]) -> tuple[int, ...]:

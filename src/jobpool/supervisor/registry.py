@@ -158,7 +158,9 @@ class Registry:
             )
         if configured.max_crashes is not None:
             policy = msgspec.structs.replace(policy, max_crashes=configured.max_crashes)
-        return policy
+        return msgspec.structs.replace(
+            policy, unknown_for_s=self._settings.unknown_for_s
+        )
 
     def _limits(self, spec: HandlerSpec, wish: Limits, ran_out: int = 0) -> Effective:
         return resolve(

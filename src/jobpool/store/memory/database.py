@@ -41,6 +41,8 @@ class MemoryDatabase:
         kinds: what they publish, by kind and run.
         pauses: what is paused: ``("pool" | "kind", name)``.
         suspects: jobs that may have killed their host, and since when.
+        misfits: jobs whose arguments did not fit what a supervisor knows their kind by,
+            with that digest: since when, and until when it leaves them to others.
         leaving: runs that drain or stop.
         deaths: of other runs: when, and how many jobs they took along.
         breakers: kinds that crash in a row, and when they are tried again.
@@ -54,6 +56,7 @@ class MemoryDatabase:
         self.kinds: Records[tuple[str, str], KindRecord] = Records()
         self.pauses: Records[tuple[str, str], bool] = Records()
         self.suspects: Records[int, int] = Records()
+        self.misfits: Records[tuple[int, str], tuple[int, int]] = Records()
         self.leaving: Records[str, bool] = Records()
         self.deaths: Records[str, tuple[int, int]] = Records()
         self.breakers: Records[str, tuple[Saved, int]] = Records()

@@ -56,6 +56,7 @@ class Keeping(Leasing):
             )
             self._database.put(self._database.runs, run.id, begun)
             self._publish(run.id, kinds, now_ms)
+            self._wake_misfits(run.id, now_ms)
 
     def _publish(self, run_id: str, kinds: Sequence[KindRecord], now_ms: int) -> None:
         table = self._database.kinds
@@ -160,6 +161,7 @@ class Keeping(Leasing):
                     count += self._delete_old(state, before_ms, limit - count)
             self._prune_runs(now_ms - _RUN_KEPT_MS)
             self._prune_suspects()
+            self._prune_misfits()
             self._database.jobs.tidy()
         return count
 

@@ -17,6 +17,7 @@ from jobpool.errors import StoreRefused
 from jobpool.store.checking import COUNT_MAX
 from jobpool.store.memory.cautioning import Cautioning
 from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.ranking import RankSet, id_of, time_of
 from jobpool.store.memory.row import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.memory.session import Session
@@ -28,7 +29,7 @@ _LEASED = JobState.LEASED
 _EXPIRED = ("expired before an attempt began", "expired while it was snoozed")
 
 
-class Leasing(Cautioning):
+class Leasing(Cautioning, Fitting):
     """The part of the store that grants leases."""
 
     _database: MemoryDatabase
@@ -62,7 +63,10 @@ class Leasing(Cautioning):
                 return LeaseBatch(lapsed=True)
             self._expire_late(now_ms)
             self._promote_due(now_ms)
-            suspect, suspects_wait = self._next_suspect(wanted, kinds, may=suspects)
+            left = self._left_to_others(run_id, now_ms)
+            suspect, suspects_wait = self._next_suspect(
+                wanted, kinds, left, may=suspects
+            )
             if (suspects_wait and not suspects) or self._has_trial_beside(run, now_ms):
                 suspect, suspects_wait, wanted = None, True, {}
             leases: list[Lease] = []
@@ -71,7 +75,8 @@ class Leasing(Cautioning):
                 pool = suspect.new.pool
                 wanted = {} if alone else {**wanted, pool: wanted[pool] - 1}
             for pool, limit in wanted.items():
-                for row in islice(self._best(pool, kinds.get(pool, ())), max(0, limit)):
+                best = self._best(pool, kinds.get(pool, ()), left)
+                for row in islice(best, max(0, limit)):
                     if row.is_late(now_ms):
                         self._expire(row, now_ms)
                         is_short = True
@@ -95,6 +100,7 @@ class Leasing(Cautioning):
         self,
         wanted: Mapping[str, int],
         kinds: Mapping[str, Sequence[str]],
+        left: frozenset[int],
         *,
         may: bool,
     ) -> tuple[Row | None, bool]:
@@ -106,6 +112,7 @@ class Leasing(Cautioning):
             row
             for row in rows
             if row.state is JobState.RUNNABLE
+            and row.id not in left
             and wanted.get(row.new.pool, 0) > 0
             and row.new.kind
             in self._leasable(row.new.pool, kinds.get(row.new.pool, ()))
@@ -115,22 +122,25 @@ class Leasing(Cautioning):
         first = min(due, key=_turn)
         return first, len(due) > 1
 
-    def _first(self, queue: RankSet) -> int | None:
-        """Return the best rank of a queue that is no suspect's."""
-        suspects = self._database.suspects
-        if not suspects:
+    def _first(self, queue: RankSet, passed: frozenset[int]) -> int | None:
+        """Return the best rank of a queue that is none of the jobs passed over."""
+        if not passed:
             return queue.first()
-        ranks = queue.lowest(len(suspects) + 1)
-        return next((rank for rank in ranks if id_of(rank) not in suspects), None)
+        ranks = queue.lowest(len(passed) + 1)
+        return next((rank for rank in ranks if id_of(rank) not in passed), None)
 
     def leases_of(self, run_id: str) -> list[Lease]:
         """See `Store.leases_of`."""
         with self._session.reading:
             jobs = self._database.jobs
             rows = [jobs[job_id] for job_id in sorted(jobs.held.get(run_id, ()))]
-            suspects = self._database.suspects
+            suspects, unfit = self._database.suspects, self._unfit()
             return [
-                _replace(lease_from(row, row.held), suspect=row.id in suspects)
+                _replace(
+                    lease_from(row, row.held),
+                    suspect=row.id in suspects,
+                    unfit=row.id in unfit,
+                )
                 for row in rows
                 if row.held is not None
             ]
@@ -139,6 +149,7 @@ class Leasing(Cautioning):
         """See `Store.due`."""
         with self._session.reading:
             now_ms = self._clock.utc_ms()
+            passed = self._database.suspects.keys() | self._left(now_ms)
             counts: dict[str, int] = {}
             for pool, names in kinds.items():
                 known = self._leasable(pool, names)
@@ -148,7 +159,7 @@ class Leasing(Cautioning):
                     for kind in known
                     if (pool, kind) in jobs.runnable
                 )
-                suspected = map(jobs.get, self._database.suspects)
+                suspected = map(jobs.get, passed)
                 count -= sum(
                     row is not None
                     and row.state is JobState.RUNNABLE
@@ -187,23 +198,26 @@ class Leasing(Cautioning):
             return set()
         return {kind for kind in kinds if ("kind", kind) not in pauses}
 
-    def _best(self, pool: str, kinds: Sequence[str]) -> Iterator[Row]:
+    def _best(
+        self, pool: str, kinds: Sequence[str], left: frozenset[int]
+    ) -> Iterator[Row]:
         """Yield the runnable jobs of these kinds, the best first.
 
         Whoever takes the next one has moved the last one out of its queue.
         """
         jobs = self._database.jobs
+        passed = left.union(self._database.suspects)
         heads: list[tuple[int, RankSet]] = []
         for kind in self._leasable(pool, kinds):
             queue = jobs.runnable.get((pool, kind))
-            rank = None if queue is None else self._first(queue)
+            rank = None if queue is None else self._first(queue, passed)
             if queue is not None and rank is not None:
                 heads.append((rank, queue))
         heapify(heads)
         while heads:
             rank, queue = heads[0]
             yield jobs[id_of(rank)]
-            following = self._first(queue)
+            following = self._first(queue, passed)
             if following is None:
                 heappop(heads)
             else:
@@ -219,7 +233,10 @@ class Leasing(Cautioning):
             attempt=min(row.attempt + 1, COUNT_MAX),
         )
         self._database.put_job(row, leased)
-        return lease_from(leased, held)
+        lease = lease_from(leased, held)
+        if self._unfit_since_ms(row.id) is not None:
+            lease = _replace(lease, unfit=True)
+        return lease
 
     def _expire_late(self, now_ms: int) -> None:
         expiring = self._database.jobs.expiring

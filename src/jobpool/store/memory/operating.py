@@ -11,13 +11,14 @@ from jobpool.core.job import JobState
 from jobpool.core.lifecycle import TRANSITIONS, JobEvent
 from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.row import NOTHING_SPENT, Row
 from jobpool.store.memory.session import Session
 
 _replace = msgspec.structs.replace
 
 
-class Operating:
+class Operating(Fitting):
     """The operators' part of the store."""
 
     _database: MemoryDatabase
@@ -55,6 +56,7 @@ class Operating:
                 following = TRANSITIONS[row.state][JobEvent.REVIVE]
                 if following is not None:
                     self._database.put_job(row, _revived(row, following, now_ms))
+                    self._forget_misfits([job_id])
                     count += 1
         return count
 

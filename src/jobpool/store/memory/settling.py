@@ -32,6 +32,7 @@ from jobpool.store.checking import (
 )
 from jobpool.store.memory.cautioning import Cautioning
 from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.producing import Producing
 from jobpool.store.memory.row import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.memory.session import Session
@@ -46,7 +47,7 @@ _DURATION_MAX_S = TIME_MAX_MS / 1000
 _STALE, _ACCEPTED = Receipt.STALE, Receipt.ACCEPTED
 
 
-class Settling(Producing, Cautioning):
+class Settling(Producing, Cautioning, Fitting):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: MemoryDatabase
@@ -78,10 +79,11 @@ class Settling(Producing, Cautioning):
                 f"job {s.id} cannot go from leased to {s.state} by outcome "
                 f"{s.outcome}; please report this"
             )
+        end, s = s, self._handed_on(row, s, now_ms)
         if s.outcome is None:
             settled = _handed_back(row, held, s, now_ms)
             if s.snoozed:
-                settled = _snoozed(settled, s, now_ms)
+                settled = _snoozed(settled, now_ms)
         else:
             now = Moment(now_ms, self._clock.boottime_s())
             settled = _ended(row, held, s, now)
@@ -91,7 +93,9 @@ class Settling(Producing, Cautioning):
         if s.followup is not None:
             # Never refused for the depth of the queue: the settlement would be, too.
             self._insert([s.followup], now_ms)
-        return _ACCEPTED
+        if s.fits:
+            self._forget_misfits([s.id])
+        return _ACCEPTED if s is end else Receipt.HANDED_ON
 
     def record(self, beats: Sequence[Progress]) -> None:
         """See `Store.record`."""
@@ -142,19 +146,19 @@ def _handed_back(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
     if slot is not None:
         begun = _replace(begun, slot=clean_text(slot))
     moved = _moved(row, held, s, now_ms, now_ms)
-    moved = _moved(row, held, s, now_ms, now_ms)
+    if (reason := s.evidence.reason) is not None:
+        moved = _replace(moved, ended=_replace(row.ended, reason=clean_text(reason)))
     handed_back: Row = _replace(moved, attempt=max(0, row.attempt - 1), begun=begun)
     return handed_back
 
 
-def _snoozed(row: Row, s: Settlement, now_ms: int) -> Row:
+def _snoozed(row: Row, now_ms: int) -> Row:
     """Return a handed back job whose attempt said "not yet"."""
     since_ms = row.snoozed_since_ms
     snoozed: Row = _replace(
         row,
         snoozes=min(row.snoozes + 1, COUNT_MAX),
         snoozed_since_ms=now_ms if since_ms is None else since_ms,
-        ended=_replace(row.ended, reason=clean_text(s.evidence.reason)),
     )
     return snoozed
 

@@ -6,10 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import islice
 
+import msgspec
+
 from jobpool.core.clock import Clock
 from jobpool.core.job import Attempt, Job
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.figures import Use, figures_of, mean_of, uses_of
+from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.ranking import oldest_ms
 from jobpool.store.memory.row import Row, job_from
 from jobpool.store.memory.session import Session
@@ -23,7 +26,7 @@ from jobpool.store.records import (
 )
 
 
-class Watching:
+class Watching(Fitting):
     """The part of the store that answers questions."""
 
     _database: MemoryDatabase
@@ -175,7 +178,10 @@ class Watching:
     def _shown(self, row: Row) -> Job:
         held = row.held
         run = None if held is None else self._database.runs.get(held.run_id)
-        return job_from(row, None if run is None else run.lease_until_ms)
+        shown = job_from(row, None if run is None else run.lease_until_ms)
+        if since_ms := self._unfit_since_ms(row.id):
+            shown = msgspec.structs.replace(shown, unfit_since_ms=since_ms)
+        return shown
 
     def _matching(self, which: Filter, before_id: int | None = None) -> Iterator[Row]:
         """Yield the jobs of a filter, newest id first."""

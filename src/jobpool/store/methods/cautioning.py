@@ -10,7 +10,7 @@ from jobpool.store.batching import as_json
 from jobpool.store.integrity import BREAKER, can_stand
 from jobpool.store.methods.rows import records
 from jobpool.store.methods.session import Database
-from jobpool.store.records import SuspectRow
+from jobpool.store.records import MisfitRow, SuspectRow
 
 
 class Cautioning:
@@ -62,6 +62,11 @@ class Cautioning:
         """See `Store.suspects`."""
         with self._database.reading() as session:
             return records(SuspectRow, session.rows("suspects"))
+
+    def misfits(self) -> list[MisfitRow]:
+        """See `Store.misfits`."""
+        with self._database.reading() as session:
+            return records(MisfitRow, session.rows("misfits"))
 
     def save_breakers(self, saved: Iterable[Saved]) -> None:
         """See `Store.save_breakers`."""

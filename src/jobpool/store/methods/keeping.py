@@ -11,9 +11,9 @@ from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolBug, UsageError
 from jobpool.store.batching import as_json
 from jobpool.store.checking import clean_text
-from jobpool.store.methods.leasing import has_ended
 from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.rows import run_from
+from jobpool.store.methods.runs import has_ended
 from jobpool.store.methods.session import Database, Session
 from jobpool.store.records import KindRecord, Renewal, Run
 
@@ -70,6 +70,7 @@ class Keeping(Mending):
             session.run(
                 "publish_kinds", run_id=run.id, rows=as_json(rows), now_ms=now_ms
             )
+            session.run("wake_misfits", run_id=run.id, now_ms=now_ms)
 
     def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """See `Store.renew`."""

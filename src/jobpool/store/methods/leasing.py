@@ -13,8 +13,10 @@ from jobpool.core.suspicion import PROBATION_MAX_S, PROBATION_S
 from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.batching import as_json
 from jobpool.store.checking import COUNT_MAX
+from jobpool.store.methods.fitting import misfits_among, with_misfits
 from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.rows import LeaseRow, make_lease, read_leases
+from jobpool.store.methods.runs import known
 from jobpool.store.methods.session import Database, Row, Session
 from jobpool.store.records import LeaseBatch
 
@@ -80,14 +82,14 @@ class Leasing(Mending, ABC):
     ) -> LeaseBatch:
         asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
         with self._database.writing() as session:
-            known_ms = self._database.known_ms(session)
+            who = {"run_id": run_id, "now_ms": self._database.known_ms(session)}
             # All at once: the jobs are nearly always those that come to be leased.
             look, *found = session.ask(
-                ("look", {"run_id": run_id, "now_ms": known_ms}),
-                *(_query(pool, kinds[pool], wanted[pool]) for pool in asked),
+                ("look", who),
+                *(_query(who, pool, kinds[pool], wanted[pool]) for pool in asked),
             )
             now_ms = self._database.now_ms(session)
-            ended, has_expired, due_ms, has_suspects, lapsed = _known(
+            ended, has_expired, due_ms, has_suspects, has_misfits, lapsed = known(
                 session, run_id, look
             )
             if ended:
@@ -103,7 +105,9 @@ class Leasing(Mending, ABC):
             turn = _NOBODY
             if has_suspects:
                 may = suspects
-                turn = self._next_suspect(session, wanted, kinds, may=may)
+                turn = self._next_suspect(
+                    session, run_id, now_ms, wanted, kinds, may=may
+                )
                 is_closed = turn.others_wait and not may
                 if is_closed or _has_trial_beside(session, run_id, now_ms):
                     return LeaseBatch(
@@ -116,7 +120,9 @@ class Leasing(Mending, ABC):
                     for pool, limit in wanted.items()
                 }
             if has_moved or turn.rows:
-                queries = [_query(pool, kinds[pool], wanted[pool]) for pool in asked]
+                queries = [
+                    _query(who, pool, kinds[pool], wanted[pool]) for pool in asked
+                ]
                 found = session.ask(*queries) if queries else []
             candidates, is_short = self._candidates(
                 session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
@@ -124,6 +130,8 @@ class Leasing(Mending, ABC):
             # Tokens tell who began last (`suspect_candidate`): beside others a suspect
             # waits until they have run for a while.
             leases = self._grant(session, run_id, [*candidates, *turn.rows], now_ms)
+            if has_misfits:
+                leases = with_misfits(session, leases)
             if is_short:
                 due_ms = now_ms
         chosen = {row.id for row in turn.rows}
@@ -141,6 +149,8 @@ class Leasing(Mending, ABC):
     def _next_suspect(
         self,
         session: Session,
+        run_id: str,
+        now_ms: int,
         wanted: Mapping[str, int],
         kinds: Mapping[str, Sequence[str]],
         *,
@@ -153,10 +163,11 @@ class Leasing(Mending, ABC):
             for kind in (kinds.get(pool, ()) if limit > 0 else ())
         )
         is_ours = not self._LOCK_SUSPECTS or bool(session.rows(self._LOCK_SUSPECTS))
-        ((due, leased),) = session.rows("suspects_due", kinds=known)
+        given = {"kinds": known, "run_id": run_id, "now_ms": now_ms}
+        ((due, leased),) = session.rows("suspects_due", **given)
         if not may or not is_ours or leased or not due:
             return _Turn([], others_wait=bool(due))
-        rows, unreadable = read_leases(session.rows("suspect_candidate", kinds=known))
+        rows, unreadable = read_leases(session.rows("suspect_candidate", **given))
         self._bury(session, unreadable)
         return _Turn(rows, others_wait=due > len(rows))
 
@@ -170,6 +181,7 @@ class Leasing(Mending, ABC):
             suspects = {
                 job_id for (job_id,) in session.rows("suspects_of", run_id=run_id)
             }
+            unfit = misfits_among(session, [row.id for row in rows])
         return [
             make_lease(
                 row,
@@ -178,6 +190,7 @@ class Leasing(Mending, ABC):
                 leased_at_ms=row.leased_at_ms,
                 history=history.get(row.id, ()),
                 suspect=row.id in suspects,
+                unfit=row.id in unfit,
             )
             for row in rows
             if row.id not in spoilt
@@ -193,7 +206,11 @@ class Leasing(Mending, ABC):
             for pool, names in kinds.items():
                 known = as_json(set(names))
                 count: int = session.value(
-                    "count_runnable", pool=pool, kinds=known, limit=limit
+                    "count_runnable",
+                    pool=pool,
+                    kinds=known,
+                    limit=limit,
+                    now_ms=now_ms,
                 )
                 if count < limit:
                     count += session.value(
@@ -243,7 +260,9 @@ class Leasing(Mending, ABC):
                 is_short
                 or bool(unreadable or late)
                 or (
-                    not best and wanted[pool] > 0 and _others_hold(session, pool, kinds)
+                    not best
+                    and wanted[pool] > 0
+                    and _others_hold(session, pool, kinds, now_ms)
                 )
             )
         return chosen, is_short
@@ -261,11 +280,12 @@ class Leasing(Mending, ABC):
             *session.rows("expired_jobs", **step),
             *session.rows("due_jobs", **step),
         ]
+        nobody = {"run_id": "", "now_ms": now_ms}
         for pool in wanted:
-            name, given = _query(pool, kinds.get(pool, ()), STEP_JOBS)
+            name, given = _query(nobody, pool, kinds.get(pool, ()), STEP_JOBS)
             reached += session.rows(name, **given)
         known = as_json((pool, kind) for pool in wanted for kind in kinds.get(pool, ()))
-        reached += session.rows("suspect_candidate", kinds=known)
+        reached += session.rows("suspect_candidate", kinds=known, **nobody)
         return {job_id for job_id, *_ in reached}
 
     def _grant(
@@ -331,45 +351,21 @@ def _has_trial_beside(session: Session, run_id: str, now_ms: int) -> bool:
     )
 
 
-def has_ended(session: Session, run_id: str) -> bool:
-    """Say whether a run has ended.
-
-    Raises:
-        StoreRefused: the store does not know it: it is not the one it began in.
-    """
-    found = session.rows("run_has_ended", run_id=run_id)
-    return bool(_known(session, run_id, found)[0])
-
-
-def _known(session: Session, run_id: str, found: Sequence[Row]) -> Row:
-    """Return what was found of a run.
-
-    Raises:
-        StoreRefused: nothing was.
-    """
-    if not found:
-        raise StoreRefused(
-            f"the store {session.place} does not know run {run_id}: the database was "
-            "made anew or restored while it ran; restart jobpool"
-        )
-    return found[0]
-
-
 def _due_ms(value: object) -> int | None:
     """Return when a job falls due; what is no number never does."""
     return round(value) if isinstance(value, (int, float)) else None
 
 
 def _query(
-    pool: str, kinds: Sequence[str], limit: int
+    who: Mapping[str, object], pool: str, kinds: Sequence[str], limit: int
 ) -> tuple[str, Mapping[str, object]]:
     """Return the query for the best jobs of a pool."""
     names = as_json(set(kinds))
-    return "lease_candidates", {"pool": pool, "kinds": names, "limit": limit}
+    return "lease_candidates", {**who, "pool": pool, "kinds": names, "limit": limit}
 
 
 def _others_hold(
-    session: Session, pool: str, kinds: Mapping[str, Sequence[str]]
+    session: Session, pool: str, kinds: Mapping[str, Sequence[str]], now_ms: int
 ) -> bool:
     """Say whether there are runnable jobs where none was found: others hold them now.
 
@@ -377,7 +373,9 @@ def _others_hold(
     got something does.
     """
     known = as_json(set(kinds[pool]))
-    return bool(session.value("count_runnable", pool=pool, kinds=known, limit=1))
+    return bool(
+        session.value("count_runnable", pool=pool, kinds=known, limit=1, now_ms=now_ms)
+    )
 
 
 def _expire(session: Session, ids: Iterable[int], now_ms: int) -> None:

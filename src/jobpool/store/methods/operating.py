@@ -52,6 +52,8 @@ class Operating(Mending):
                 states=as_json(states),
                 now_ms=now_ms,
             )
+            if revived:
+                session.run("forget_misfits", ids=wanted)
             self._depth.add(session, revived)
         return revived
 

@@ -114,6 +114,7 @@ def make_lease(
     leased_at_ms: int,
     history: tuple[PastAttempt, ...],
     suspect: bool = False,
+    unfit: bool = False,
 ) -> Lease:
     """Return the lease of a job; its fields go by their order."""
     return Lease(
@@ -140,6 +141,7 @@ def make_lease(
         row.priority,
         row.key,
         row.tenant,
+        unfit,
     )
 
 

@@ -21,6 +21,7 @@ from jobpool.store.checking import (
     text_of,
 )
 from jobpool.store.integrity import RowRefused, why
+from jobpool.store.methods.fitting import handed_on
 from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.producing import Producing
 from jobpool.store.methods.session import Database, Session
@@ -94,6 +95,10 @@ class Settling(Mending, Producing):
         settlements = [s for s in settlements if s.id not in done_at_once]
         known = self._hold(session, settlements)
         won = [s for s in settlements if known.get(s.id) is Receipt.ACCEPTED]
+        if any(s.unknown_for_ms is not None for s in won):
+            ends = {s.id: s for s in won}
+            won = [handed_on(session, s, now.ms) for s in won]
+            known |= {s.id: Receipt.HANDED_ON for s in won if s is not ends[s.id]}
         done = [s for s in settlements if known.get(s.id) is Receipt.COMPLETED]
         ended = [
             _attempt_row(s, now)
@@ -203,10 +208,13 @@ def _judge(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
     """Note who is a suspect now, and who no more."""
     suspects = [s.id for s in ended if s.suspect]
     cleared = [s.id for s in ended if s.suspect is False]
+    fitting = [s.id for s in ended if s.fits]
     if suspects:
         session.run("suspect", ids=as_json(suspects), now_ms=now_ms)
     if cleared:
         session.run("clear_jobs", ids=as_json(cleared))
+    if fitting:
+        session.run("forget_misfits", ids=as_json(fitting))
 
 
 def set_aside(s: Settlement, wrong: Sequence[str]) -> Settlement:

@@ -19,9 +19,10 @@ from jobpool.errors import StoreError
 from jobpool.store.batching import Blobs, as_json
 from jobpool.store.methods.cautioning import Cautioning
 from jobpool.store.methods.keeping import Keeping
-from jobpool.store.methods.leasing import Leasing, has_ended
+from jobpool.store.methods.leasing import Leasing
 from jobpool.store.methods.operating import Operating
 from jobpool.store.methods.producing import job_rows
+from jobpool.store.methods.runs import has_ended
 from jobpool.store.methods.session import Query, Row, Session
 from jobpool.store.methods.settling import Settling, has_result, success_row
 from jobpool.store.methods.watching import Watching

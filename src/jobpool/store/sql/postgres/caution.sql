@@ -118,6 +118,14 @@ WHERE pg_try_advisory_xact_lock(1785684594, hashtext('jobpool.suspects'))
 SELECT
   count(*) FILTER (
     WHERE j.state || '' = 'runnable'
+      AND NOT EXISTS (
+      SELECT 1
+      FROM jobpool.misfits AS m
+      JOIN jobpool.kinds AS own
+        ON own.kind = j.kind AND own.schema_digest = m.schema_digest
+      WHERE m.job_id = j.id AND own.run_id = %(run_id)s::text
+        AND m.until_ms > %(now_ms)s
+    )
       AND EXISTS (
         SELECT 1
         FROM jsonb_array_elements(%(kinds)s::jsonb) AS known (value)
@@ -163,6 +171,14 @@ SELECT
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 WHERE j.state || '' = 'runnable'
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool.misfits AS m
+    JOIN jobpool.kinds AS own
+      ON own.kind = j.kind AND own.schema_digest = m.schema_digest
+    WHERE m.job_id = j.id AND own.run_id = %(run_id)s::text
+      AND m.until_ms > %(now_ms)s
+  )
   AND EXISTS (
     SELECT 1
     FROM jsonb_array_elements(%(kinds)s::jsonb) AS known (value)

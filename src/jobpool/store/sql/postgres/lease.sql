@@ -11,7 +11,7 @@
 -- name: look
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
 -- that no attempt began in time, when the first pending job falls due, whether there
--- are suspects, and whether the run's own lease is over. No row: the run is unknown.
+-- are suspects or misfits, and whether the run's own lease is over. No row: the run is unknown.
 -- The lock keeps others from taking it for expired until this transaction has ended.
 -- The clock is the transaction's own, unless another one is given.
 WITH moment AS MATERIALIZED (
@@ -30,6 +30,7 @@ SELECT
   ),
   (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending'),
   EXISTS (SELECT 1 FROM jobpool.suspects),
+  EXISTS (SELECT 1 FROM jobpool.misfits),
   r.lease_until_ms <= (SELECT now_ms FROM moment)
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
@@ -101,6 +102,20 @@ best AS MATERIALIZED (
     FROM jobpool.jobs AS r
     WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
       AND r.id <> ALL (ARRAY(SELECT job_id FROM jobpool.suspects))
+      AND (
+        NOT (SELECT EXISTS (SELECT 1 FROM jobpool.misfits))
+        OR NOT EXISTS (
+          SELECT 1
+          FROM jobpool.misfits AS m
+          JOIN jobpool.kinds AS own
+            ON own.kind = r.kind AND own.schema_digest = m.schema_digest
+          WHERE m.job_id = r.id AND own.run_id = %(run_id)s::text
+            AND m.until_ms > coalesce(
+              %(now_ms)s::bigint, floor(extract(epoch FROM now()) * 1000)::bigint
+            )
+          OFFSET 0
+        )
+      )
     ORDER BY r.priority DESC, r.run_at_ms, r.id
     LIMIT %(limit)s::bigint * 4
   ) AS c
@@ -201,6 +216,9 @@ FROM (
     FROM jobpool.jobs AS r
     WHERE r.state = 'runnable' AND r.pool = %(pool)s::text AND r.kind = known.kind
       AND r.id <> ALL (ARRAY(SELECT job_id FROM jobpool.suspects))
+      AND r.id <> ALL (
+        ARRAY(SELECT job_id FROM jobpool.misfits WHERE until_ms > %(now_ms)s)
+      )
     ORDER BY r.priority DESC, r.run_at_ms, r.id
     LIMIT %(limit)s
   ) AS first

@@ -207,7 +207,7 @@ SET
   END,
   outcome = coalesce(ended.outcome, j.outcome),
   reason = CASE
-    WHEN ended.outcome IS NULL AND ended.snooze = 0 THEN j.reason
+    WHEN ended.outcome IS NULL AND ended.reason IS NULL THEN j.reason
     ELSE ended.reason
   END,
   error_class = CASE

@@ -107,6 +107,14 @@ WHERE +j.state = 'leased' AND j.supervisor = :run_id
 SELECT
   coalesce(sum(
     +j.state = 'runnable'
+    AND NOT EXISTS (
+      SELECT 1
+      FROM jobpool_misfits AS m
+      CROSS JOIN jobpool_kinds AS own
+        ON own.kind = j.kind AND own.run_id = :run_id
+      WHERE m.job_id = j.id AND m.until_ms > :now_ms
+        AND own.schema_digest = m.schema_digest
+    )
     AND EXISTS (
       SELECT 1
       FROM json_each(:kinds) AS known
@@ -151,6 +159,14 @@ FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE +j.state = 'runnable'
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool_misfits AS m
+    CROSS JOIN jobpool_kinds AS own
+      ON own.kind = j.kind AND own.run_id = :run_id
+    WHERE m.job_id = j.id AND m.until_ms > :now_ms
+      AND own.schema_digest = m.schema_digest
+  )
   AND EXISTS (
     SELECT 1
     FROM json_each(:kinds) AS known

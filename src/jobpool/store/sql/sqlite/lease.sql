@@ -3,7 +3,7 @@
 -- name: look
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
 -- that no attempt began in time, when the first pending job falls due, whether there
--- are suspects, and whether the run's own lease is over: on one host none ends by time.
+-- are suspects or misfits, and whether the run's own lease is over: on one host none ends by time.
 -- No row: the run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
@@ -15,6 +15,7 @@ SELECT
   ),
   (SELECT min(d.run_at_ms) FROM jobpool_jobs AS d WHERE d.state = 'pending'),
   EXISTS (SELECT 1 FROM jobpool_suspects),
+  EXISTS (SELECT 1 FROM jobpool_misfits),
   0
 FROM jobpool_runs AS r
 WHERE r.id = :run_id
@@ -80,6 +81,14 @@ FROM (
       FROM jobpool_jobs AS r
       WHERE r.state = 'runnable' AND r.pool = :pool AND r.kind = known.value
         AND r.id NOT IN (SELECT job_id FROM jobpool_suspects)
+        AND NOT EXISTS (
+          SELECT 1
+          FROM jobpool_misfits AS m
+          CROSS JOIN jobpool_kinds AS own
+            ON own.kind = r.kind AND own.run_id = :run_id
+          WHERE m.job_id = r.id AND m.until_ms > :now_ms
+            AND own.schema_digest = m.schema_digest
+        )
       ORDER BY r.priority DESC, r.run_at_ms, r.id
       LIMIT :limit
     )
@@ -162,6 +171,7 @@ FROM (
   CROSS JOIN jobpool_jobs AS r
   WHERE r.state = 'runnable' AND r.pool = :pool AND r.kind = known.value
     AND r.id NOT IN (SELECT job_id FROM jobpool_suspects)
+    AND r.id NOT IN (SELECT job_id FROM jobpool_misfits WHERE until_ms > :now_ms)
     AND known.value NOT IN (
       SELECT name FROM jobpool_pauses WHERE what = 'kind'
     )

@@ -254,7 +254,9 @@ SET
   END,
   outcome = coalesce(ended.outcome, jobpool_jobs.outcome),
   reason = iif(
-    ended.outcome IS NULL AND NOT ended.snooze, jobpool_jobs.reason, ended.reason
+    ended.outcome IS NULL AND ended.reason IS NULL,
+    jobpool_jobs.reason,
+    ended.reason
   ),
   error_class = iif(
     ended.outcome IS NULL, jobpool_jobs.error_class, ended.error_class
