@@ -1,5 +1,6 @@
 """The executor's parts by themselves: pickles, files, and the words for a death."""
 
+import array
 import enum
 import pickle
 import sys
@@ -220,3 +221,31 @@ def test_large_bytes_are_not_copied_before_they_are_written(tmp_path, inside):
     wrapped = exchange.wrap(parts, [str(tmp_path)])
     for read in (exchange.unwrap, exchange.map_in):
         assert loads(read(wrapped)) == sent
+
+
+class Table:
+    """Pickles its memory as NumPy's arrays do."""
+
+    def __init__(self, cells):
+        self.cells = array.array("d", cells)
+
+    def __reduce_ex__(self, protocol):
+        return Table.of, (pickle.PickleBuffer(self.cells),)
+
+    @staticmethod
+    def of(data):
+        table = Table(())
+        table.cells.frombytes(data)
+        return table
+
+
+@pytest.mark.parametrize("cells", [3, 2**14, 2**18], ids=["small", "large", "by file"])
+def test_arrays_travel_whole(tmp_path, cells):
+    """Their memory is counted in bytes, not in cells, and alone or in other objects."""
+    table = Table(range(cells))
+    wrapped = exchange.wrap(dump_parts([table, "end"]), [str(tmp_path)])
+    assert (exchange.path_of(wrapped) is not None) == (cells * 8 > 2**20)
+    back, end = loads(exchange.map_in(wrapped))
+    assert (back.cells, end) == (table.cells, "end")
+    back, end = loads(dumps([table, "end"]))
+    assert (back.cells, end) == (table.cells, "end")

@@ -49,8 +49,8 @@ class RemoteTraceback(Exception):
         return f"\n{self.text}"
 
 
-class _Parts(list[bytes]):
-    """A file for a pickler, which gives large bytes to it as they are."""
+class _Parts(list[Any]):
+    """A file for a pickler, which gives large bytes and arrays to it as they are."""
 
     write = list.append
 
@@ -137,9 +137,14 @@ def dump_parts(
             f"cannot pickle it: {type(exc).__name__}: {exc}"
         ) from exc
     if strays:
-        head = pickle.dumps(strays, PROTOCOL)
-        return [_STRAYS, len(head).to_bytes(_LENGTH_BYTES, "little"), head, *parts]
-    return parts
+        named = pickle.dumps(strays, PROTOCOL)
+        parts[:0] = _STRAYS, len(named).to_bytes(_LENGTH_BYTES, "little"), named
+    return [_raw(part) for part in parts]
+
+
+def _raw(part: Any) -> Any:
+    """Return the bytes of a piece: an array's memory comes as it is."""
+    return part.raw() if type(part) is pickle.PickleBuffer else part
 
 
 def loads(data: bytes | memoryview) -> Any:
