@@ -11,7 +11,10 @@ from jobpool.sandbox.procfs import data_bytes
 from jobpool.sandbox.refusal import want_of_memory
 
 MIB = 2**20
+GIB = 2**30
 ENDLESS = 2**62
+FAR = 3 * GIB
+"""A limit that this process is not near, whatever other tests have taken."""
 LIMIT = 2**50
 """So high that this process is not near it; nor can so much be had."""
 
@@ -92,11 +95,11 @@ def in_a_group(*acts):
 def test_what_c_was_refused_is_of_the_limit(act, is_of_the_limit):
     """Not what Python code raises, nor what is only the cause of something else."""
     with bound(100):
-        said = want_of_memory(error_of(act), 1024 * MIB)
+        said = want_of_memory(error_of(act), FAR)
     assert bool(said) is is_of_the_limit
     if said:
-        assert said.startswith("asked for over 1GiB with ")
-        assert said.endswith(" in use, over its memory limit of 1GiB")
+        assert said.startswith("asked for over 3GiB with ")
+        assert said.endswith(" in use, over its memory limit of 3GiB")
 
 
 def test_near_the_limit_any_is_of_it():
@@ -119,7 +122,7 @@ def test_what_the_machine_refuses_is_not_of_the_limit():
 def test_nor_what_a_handler_has_forbidden_itself():
     """Its own bound does not bear our sign."""
     with bound(20, sign=lambda size: size & ~0xFFF):
-        assert want_of_memory(error_of(lambda: bytearray(MIB << 10)), 900 * MIB) == ""
+        assert want_of_memory(error_of(lambda: bytearray(4 * GIB)), FAR) == ""
 
 
 def test_what_comes_from_another_process_is_taken_for_refused():
@@ -130,23 +133,23 @@ def test_what_comes_from_another_process_is_taken_for_refused():
 
     error = error_of(own)
     error.__cause__ = RemoteTraceback("somewhere")
-    assert want_of_memory(error, 1024 * MIB).startswith("asked for over 1GiB")
+    assert want_of_memory(error, FAR).startswith("asked for over 3GiB")
 
 
 @pytest.mark.parametrize(
     ("error", "figure"),
     [
-        (Unable((350, 2**17), 8), "350MiB"),
-        (MemoryError("Unable to allocate 350. MiB for an array"), "350MiB"),
-        (MemoryError("you tried to allocate 367001600 bytes."), "350MiB"),
-        (MemoryError("malloc of size 367001600 failed"), "350MiB"),
-        (MemoryError("in step 7"), "over 300MiB"),
+        (Unable((4, 2**27), 8), "4GiB"),
+        (MemoryError("Unable to allocate 4.00 GiB for an array"), "4GiB"),
+        (MemoryError("you tried to allocate 4294967296 bytes."), "4GiB"),
+        (MemoryError("malloc of size 4294967296 failed"), "4GiB"),
+        (MemoryError("in step 7"), "over 3GiB"),
         (MemoryError("Unable to allocate 4.00 MiB"), "4MiB"),
     ],
 )
 def test_the_figure_that_was_asked_for_is_told(error, figure):
     """Where the error has it: numpy's, torch's, Arrow's."""
     error.__traceback__ = error_of(refused).__traceback__
-    said = want_of_memory(error, 300 * MIB)
+    said = want_of_memory(error, FAR)
     assert said.startswith(f"asked for {figure} with ")
     assert ("reserved" in said) is (figure == "4MiB")
