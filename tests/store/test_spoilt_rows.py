@@ -441,3 +441,17 @@ def test_a_text_beyond_a_producers_bounds_is_set_aside(queue, new_store_url, col
     queue.scrub()
     assert queue.store.get(job_id).state is JobState.DEAD
     assert f"cannot be read ({column}:" in queue.store.get(job_id).reason
+
+
+def test_a_run_whose_end_cannot_be_read_keeps_its_jobs(queue, new_store_url):
+    """It is put right before anybody asks whose leases are nobody's."""
+    del new_store_url
+    with queue._writing() as (execute, mark):
+        execute(
+            f"UPDATE {queue.table('runs')} SET ended_at_ms = {mark} WHERE id = {mark}",  # noqa: S608 - our names
+            [-1, "run-1"],
+        )
+    queue.scrub()
+    held = [job_id for role in ("success", "release") for job_id in queue.ids[role]]
+    assert {queue.store.get(job_id).state for job_id in held} == {JobState.LEASED}
+    assert not any(name in str(queue.store.spoilt_rows()) for name in ("job ", "jobs"))

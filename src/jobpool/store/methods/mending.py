@@ -64,6 +64,7 @@ class Mending:
 
     def scrub(self, after_id: int | None) -> int | None:
         """See `Store.scrub`."""
+        self._scrub_tables()  # first: whose leases are nobody's, the table of runs says
         with self._database.reading() as session:
             after = -ID_MAX - 1 if after_id is None else after_id
             step = session.rows("next_jobs", after=after, limit=SCRUB_JOBS)
@@ -76,7 +77,6 @@ class Mending:
         if suspects:
             with self._database.writing() as session:
                 self._scrub_jobs(session, suspects)
-        self._scrub_tables()
         return ids[-1] if len(ids) == SCRUB_JOBS else None
 
     def _scrub_jobs(self, session: Session, ids: Iterable[int]) -> None:
