@@ -211,8 +211,9 @@ PLANTS = (
         (
             Edit(
                 "core/lifecycle.py",
-                "    if spent >= budget:\n        return JobEvent.BURY",
-                "    if spent >= 100 * budget:\n        return JobEvent.BURY",
+                "    if failure.is_used_up:\n        return JobEvent.BURY",
+                "    if failure.count >= 100 * failure.of:\n"
+                "        return JobEvent.BURY",
             ),
         ),
     ),

@@ -37,9 +37,34 @@ def test_there_are_sources_to_look_at():
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_no_file_is_longer_than_400_lines(path):
-    """A file that one cannot keep in mind is two files."""
-    assert len((ROOT / path).read_text().splitlines()) <= LINES_MAX
+def test_no_file_has_more_than_400_lines_of_code(path):
+    """A file that one cannot keep in mind is two files; what explains it is free."""
+    text = (ROOT / path).read_text()
+    lines = _code_lines(text) if path in MODULES else _statement_lines(text)
+    assert len(lines) <= LINES_MAX
+
+
+def _code_lines(text):
+    """Return the numbers of a module's lines that are neither blank nor prose."""
+    prose = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, node.end_lineno + 1)
+    }
+    return {
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#") and number not in prose
+    }
+
+
+def _statement_lines(text):
+    return [
+        line for line in text.splitlines() if line.strip() and not line.startswith("--")
+    ]
 
 
 @pytest.mark.parametrize("path", MODULES)

@@ -208,15 +208,16 @@ def test_a_broken_hook_of_a_childs_start_blames_no_job(site):
     assert supervisor.stop() == 0
 
 
-def test_a_bad_row_stops_nobody(site):
+def test_a_bad_row_stops_nobody(tmp_path):
     """A row that somebody wrote by hand is dealt with; the others run."""
-    site.start("cpu=1")
-    bad = site.add("work", {"unexpected": os.getpid()})
-    good = site.add("work")
-    assert site.finish(good).state == "succeeded"
-    job = site.finish(bad)
-    assert (job.state, job.attempt) == ("dead", 1)
-    assert "unexpected" in job.error
+    with Site(tmp_path, FINE, config='unknown_for = "1s"\n') as site:
+        site.start("cpu=1")
+        bad = site.add("work", {"unexpected": os.getpid()})
+        good = site.add("work")
+        assert site.finish(good).state == "succeeded"
+        job = site.finish(bad)
+        assert (job.state, job.attempt) == ("dead", 1)
+        assert "unexpected" in job.error
 
 
 NAMED = """

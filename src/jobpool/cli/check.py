@@ -14,8 +14,8 @@ from jobpool.cli.flags import LaunchFlags, launch_flags
 from jobpool.cli.opening import (
     configuration_of,
     opened,
+    published_kinds,
     sources_of,
-    with_known_kinds,
 )
 from jobpool.cli.output import (
     encodable,
@@ -51,8 +51,10 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     configuration = configuration_of(given)
     report = _inspect(configuration)
     limits = list(kind_limits(configuration, report))
-    settings = with_known_kinds(configuration.settings, sources_of(given))
-    problems = list(_problems(settings, report))
+    problems = list(_problems(configuration.settings, report))
+    published = published_kinds(sources_of(given))
+    if published is not None:
+        problems += unknown_kinds(configuration.settings, report, published)
     remarks = [*strange_variables(os.environ), *report.warnings]
     remarks += _over_memory(configuration)
     for event in pool_events(configuration.settings, report, at_ms=0):
@@ -99,7 +101,6 @@ def _problems(settings: Settings, report: AppReport) -> Iterator[str]:
         Registry(settings, report)
     except ConfigError as exc:
         yield str(exc)
-    yield from unknown_kinds(settings, report)
 
 
 def _over_memory(configuration: Configuration) -> Iterator[str]:

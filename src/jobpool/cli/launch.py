@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from jobpool.cli.flags import LOG_FORMATS, LOG_LEVELS, LaunchFlags, launch_flags
 from jobpool.cli.lifesign import LifeSign
@@ -18,8 +17,6 @@ from jobpool.cli.opening import (
     configuration_of,
     opened,
     own_sources,
-    sources_of,
-    with_known_kinds,
 )
 from jobpool.cli.servicemanager import ServiceManager
 from jobpool.core.events import Level, Observer
@@ -47,7 +44,6 @@ def launch(flags: LaunchFlags) -> None:
         StoreError: the store cannot be used; nothing was started.
     """
     settings = configuration_of(flags).settings
-    settings = with_known_kinds(settings, sources_of(flags))
     terminal = sys.stderr.isatty()
     form = "json" if flags.as_json else _chosen("format", flags.log_format, LOG_FORMATS)
     form = form or ("human" if terminal else "json")
@@ -117,11 +113,7 @@ def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int
 
     def reread() -> Settings:
         manager.reloading()
-        # Not asked again: the loop never waits for a store.
-        known = settings.known_kinds
-        return msgspec.structs.replace(
-            configuration_of(flags).settings, known_kinds=known
-        )
+        return configuration_of(flags).settings
 
     try:
         return serve(

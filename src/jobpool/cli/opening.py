@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 
 from jobpool.cli.flags import LaunchFlags
 from jobpool.cli.resources import machine
@@ -21,7 +20,6 @@ from jobpool.core.config import (
     names_app,
     read_sources,
 )
-from jobpool.core.settings import Settings
 from jobpool.errors import ConfigError, StoreError, StoreRefused
 from jobpool.store.base import Store
 
@@ -121,17 +119,15 @@ def opened(sources: Sources, *, create: bool = False) -> Iterator[Store]:
         store.close()
 
 
-def with_known_kinds(settings: Settings, sources: Sources) -> Settings:
-    """Return settings that know the kinds which supervisors have published."""
-    known: tuple[str, ...] | None
+def published_kinds(sources: Sources) -> tuple[str, ...] | None:
+    """Return the kinds that supervisors have published; None: it cannot be asked."""
     try:
         with opened(sources) as store:
-            known = tuple(record.kind for record in store.kinds())
+            return tuple(record.kind for record in store.kinds())
     except StoreRefused:
-        known = ()  # there is none yet, or the start will say what is wrong with it
+        return ()  # there is no store yet, or the start will say what is wrong with it
     except StoreError:
-        known = None
-    return msgspec.structs.replace(settings, known_kinds=known)
+        return None
 
 
 def now_ms() -> int:

@@ -34,7 +34,7 @@ def settings_of(settings: Settings, spec: HandlerSpec) -> KindSettings:
 
 
 def unknown_kinds(
-    settings: Settings, report: AppReport, before: Iterable[str] = ()
+    settings: Settings, report: AppReport, known: Iterable[str] = ()
 ) -> Iterator[str]:
     """Yield words about each ``[kinds."K"]`` that is nobody's: a slip, surely.
 
@@ -46,11 +46,9 @@ def unknown_kinds(
     Args:
         settings: the operator's.
         report: what the application declares.
-        before: the kinds that it had.
+        known: the kinds that it had, and those that supervisors have published.
     """
-    if settings.known_kinds is None:
-        return
-    names = names_of(report) | {*settings.known_kinds, *before}
+    names = names_of(report) | {*known}
     for kind in settings.kinds:
         if kind in names:
             continue
@@ -66,12 +64,12 @@ def unknown_kinds(
 
 
 def refuse_unknown_kinds(
-    settings: Settings, report: AppReport, before: Iterable[str] = ()
+    settings: Settings, report: AppReport, known: Iterable[str] = ()
 ) -> None:
     """Refuse what `unknown_kinds` finds.
 
     Raises:
         ConfigError: there is such a kind.
     """
-    if problems := list(unknown_kinds(settings, report, before)):
+    if problems := list(unknown_kinds(settings, report, known)):
         raise ConfigError("; ".join(problems))

@@ -140,8 +140,6 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     kinds: Mapping[str, KindSettings] = {}
     kinds_shared: bool = False
     """The configuration is also another application's: it may know more kinds."""
-    known_kinds: tuple[str, ...] | None = ()
-    """Kinds that supervisors have published in the store; None: it cannot be asked."""
     retention: Retention = Retention()
     memory_budget_bytes: int | None = None
     """What all attempts together may use; None: no bound."""

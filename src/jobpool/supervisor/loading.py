@@ -66,13 +66,20 @@ class Loading:
         """All zygotes were up at once: the start is behind us."""
         self._said: list[ev.Event] = []
         """Of the pools, the last time, without its time."""
+        self._published: tuple[str, ...] = ()
+
+    def published(self, event: m.KindsPublished) -> None:
+        """These kinds are other supervisors', if not ours."""
+        self._published = event.kinds
 
     def loaded(self, event: m.ZygoteLoaded) -> None:
         """A zygote has loaded the application."""
         pool = self._pools[event.pool]
         before = self._desk.registry.names if self._desk.registry else ()
         try:
-            refuse_unknown_kinds(self._settings, event.report, before)
+            refuse_unknown_kinds(
+                self._settings, event.report, {*before, *self._published}
+            )
             registry = Registry(self._settings, event.report)
         except ConfigError as exc:
             if event.reloading:

@@ -115,6 +115,7 @@ class Machine:
         self._handlers: Mapping[type, Callable[[Any], None]] = {
             m.ZygoteLoaded: self._loading.loaded,
             m.ZygoteLost: self._loading.lost,
+            m.KindsPublished: self._loading.published,
             m.ChildForked: lambda e: self._slot(e.slot, SlotEvent.FORKED),
             m.ForkRefused: lambda e: self._slot(
                 e.slot, SlotEvent.FORK_FAILED, e.message

@@ -52,6 +52,12 @@ class Reload(msgspec.Struct, frozen=True):
     settings: Settings
 
 
+class KindsPublished(msgspec.Struct, frozen=True):
+    """The kinds that supervisors had published when the store was opened."""
+
+    kinds: tuple[str, ...]
+
+
 class ChildForked(msgspec.Struct, frozen=True):
     """A slot's child exists, is on record, and has been told to go."""
 
@@ -202,6 +208,7 @@ SupervisorEvent = (
     ZygoteLoaded
     | ZygoteLost
     | Reload
+    | KindsPublished
     | ChildForked
     | ForkRefused
     | FramesArrived

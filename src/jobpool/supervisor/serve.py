@@ -294,6 +294,9 @@ class _Supervisor:
         """Open it, and make the run directory: where it belongs, the store says."""
         store = self._open()
         try:
+            if self._settings.kinds:
+                names = tuple(record.kind for record in store.kinds())
+                self._reactor.post(m.KindsPublished(names))
             self._directory = RunDirectory.create(store.run_root, self._own.id)
         except BaseException:
             store.close()
