@@ -22,6 +22,9 @@ from jobpool.store.methods.session import Database, Row, Session
 T = TypeVar("T")
 SCRUB_JOBS = 500
 """So many jobs are looked at in one step of a walk."""
+TRIES = 3
+"""So often a statement may be refused although no row is spoilt: another supervisor has
+met the same one, and has it in hand or has put it right already."""
 _NOTED_MAX = 100
 _SOUND = Sound(tuple(JOB))
 
@@ -125,13 +128,16 @@ class Mending:
         Raises:
             RowRefused: none of these is spoilt.
         """
+        left = TRIES
         while True:
             try:
                 return act()
             except RowRefused:
                 with self._database.writing() as session:
-                    if not self._set_aside(session, ids(session), held=held):
-                        raise
+                    is_found = bool(self._set_aside(session, ids(session), held=held))
+                left -= not is_found
+                if not left:
+                    raise
 
     def _set_aside(
         self,

@@ -22,7 +22,7 @@ from jobpool.store.checking import (
 )
 from jobpool.store.integrity import RowRefused, why
 from jobpool.store.methods.fitting import handed_on
-from jobpool.store.methods.mending import Mending
+from jobpool.store.methods.mending import TRIES, Mending
 from jobpool.store.methods.producing import Producing
 from jobpool.store.methods.session import Database, Session
 from jobpool.store.moment import Moment
@@ -43,12 +43,15 @@ class Settling(Mending, Producing):
         """See `Store.settle`."""
         if not settlements:
             return []
+        left = TRIES
         while True:
             try:
                 return self._settle(settlements)
             except RowRefused:
-                settlements = self._spare(settlements)
-                if not settlements:
+                spared = self._spare(settlements)
+                settlements = spared or settlements
+                left -= not spared
+                if not left:
                     raise
 
     def _spare(self, settlements: Sequence[Settlement]) -> list[Settlement]:

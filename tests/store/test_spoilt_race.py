@@ -1,0 +1,116 @@
+"""Two supervisors meet one spoilt row: whoever comes second is not ended by it."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from jobpool.core.job import JobState
+from jobpool.store.integrity import RowRefused
+from jobpool.store.methods.mending import TRIES
+from jobpool.store.records import Receipt
+from postgres_server import query_of, server
+from storing import KINDS, begin_run, ended, lease_one, new_job
+
+ENGINES = ["sqlite", "postgres"]
+RULES = """
+SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE conrelid = '{}.jobs'::regclass AND contype = 'c'
+"""
+
+
+def spoil(url, job_id, changes):
+    """Write what the table's rules forbid, and leave them in force."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as hand, hand:
+            hand.execute("PRAGMA ignore_check_constraints = ON")
+            hand.execute(f"UPDATE jobpool_jobs SET {changes} WHERE id = {job_id}")  # noqa: S608 - the tests' own
+        return
+    schema = query_of(url)["schema"]
+    with server().connect() as hand:
+        rules = hand.execute(RULES.format(schema)).fetchall()
+        for name, _ in rules:
+            hand.execute(f"ALTER TABLE {schema}.jobs DROP CONSTRAINT {name}")
+        hand.execute(f"UPDATE {schema}.jobs SET {changes} WHERE id = {job_id}")  # noqa: S608 - the tests' own
+        for name, rule in rules:
+            hand.execute(
+                f"ALTER TABLE {schema}.jobs ADD CONSTRAINT {name} {rule} NOT VALID"
+            )
+
+
+@pytest.fixture
+def pair(store_factory):
+    """Two supervisors, each with a run of its own."""
+    stores = store_factory(), store_factory()
+    for store, run_id in zip(stores, ("a", "b"), strict=True):
+        begin_run(store, run_id)
+    return stores
+
+
+def when_refused(monkeypatch, store, name, *, act):
+    """Let somebody else act when a store's method is refused for the first time."""
+    real, calls = getattr(store, name), []
+
+    def with_company(*args, **options):
+        calls.append(name)
+        try:
+            return real(*args, **options)
+        except RowRefused:
+            if len(calls) == 1:
+                act()
+            raise
+
+    monkeypatch.setattr(store, name, with_company)
+    return calls
+
+
+def test_a_row_that_another_has_put_right_refuses_no_lease(
+    pair, store_url, monkeypatch
+):
+    """Nothing spoilt is left to be found: it is only tried again."""
+    first, second = pair
+    spoilt, _, sound = first.enqueue([new_job(priority=1), new_job(), new_job()])
+    spoil(store_url, spoilt.id, "finished_at_ms = 5")
+    calls = when_refused(
+        monkeypatch, first, "_lease", act=lambda: second.lease("b", {"cpu": 1}, KINDS)
+    )
+    granted = first.lease("a", {"cpu": 2}, KINDS).leases
+    assert (len(calls), [one.id for one in granted]) == (2, [sound.id])
+    assert first.get(spoilt.id).state is JobState.DEAD
+
+
+def test_a_row_that_another_has_put_right_refuses_no_end(pair, store_url, monkeypatch):
+    """The end that was refused is written."""
+    first, _ = pair
+    first.enqueue([new_job()])
+    held = lease_one(first, "a")
+    spoil(store_url, held.id, "reset_attempt = -1")
+    calls = when_refused(
+        monkeypatch,
+        first,
+        "_settle",
+        act=lambda: spoil(store_url, held.id, "reset_attempt = 0"),
+    )
+    assert first.settle([ended(held)]) == [Receipt.ACCEPTED]
+    assert (len(calls), first.get(held.id).failures) == (2, 1)
+
+
+@pytest.mark.parametrize("method", ["_lease", "_settle"])
+def test_who_is_refused_for_nothing_does_not_go_round(pair, monkeypatch, method):
+    """If no row is ever found, it is said, after a few tries."""
+    first, _ = pair
+    first.enqueue([new_job()])
+    end = ended(lease_one(first, "a"))
+
+    def refuse(*_args, **_options):
+        raise RowRefused("for no reason")
+
+    monkeypatch.setattr(first, method, refuse)
+    calls = when_refused(monkeypatch, first, method, act=lambda: None)
+    act = {
+        "_lease": lambda: first.lease("a", {"cpu": 1}, KINDS),
+        "_settle": lambda: first.settle([end]),
+    }[method]
+    with pytest.raises(RowRefused):
+        act()
+    assert len(calls) == TRIES
