@@ -6,8 +6,19 @@ import time
 
 import pytest
 
-from cli_store import KIND, dead, enqueue, quarantined, rows, run, stored, succeeded
+from cli_store import (
+    KIND,
+    dead,
+    enqueue,
+    quarantined,
+    rows,
+    run,
+    stored,
+    succeeded,
+    url_of,
+)
 from jobpool.core.job import JobState
+from jobpool.store import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +156,29 @@ def test_a_slip_in_what_to_pause_is_refused(store, tmp_path, command, slip, mean
     assert re.search(meant, result.stderr)
     assert "Nothing was changed" in result.stderr
     assert store.paused() == []
+
+
+@pytest.mark.parametrize(
+    ("slip", "words"),
+    [
+        (("--kind", "shop.qeued"), "; did you mean 'shop.queued'? Nothing was changed"),
+        (("--pool", "quued"), "; did you mean 'queued'? Nothing was changed"),
+        (("--pool", "x"), "; expected one of cpu, io, queued. Nothing was changed"),
+    ],
+)
+def test_what_only_jobs_have_may_be_meant(store, slip, words):
+    """Jobs that wait for a supervisor have names as well."""
+    enqueue(store, kind="shop.queued", pool="queued")
+    assert words in run("pause", *slip).stderr
+
+
+def test_nobody_says_that_there_are_no_kinds(tmp_path):
+    """Only that this is none: jobs that do not wait may have others."""
+    open_store(url_of(tmp_path)).close()
+    result = run("pause", "--kind", "shop.thumbnial")
+    assert result.stderr.startswith(
+        "Error: no supervisor, job or configuration has kind 'shop.thumbnial'. Nothing"
+    )
 
 
 def test_who_is_refused_is_told_nothing_else(store):

@@ -27,10 +27,10 @@ def nobodys(
     known_pools, known_kinds = _known(store, sources)
     for name in pools:
         if name not in known_pools and not store.find(Filter(pool=name), 1):
-            yield _slip("pool", name, known_pools)
+            yield _slip("pool", name, known_pools | {r.pool for r in store.waiting()})
     for name in kinds:
         if name not in known_kinds and not store.find(Filter(kind=name), 1):
-            yield _slip("kind", name, known_kinds)
+            yield _slip("kind", name, known_kinds | {r.kind for r in store.waiting()})
 
 
 def note_slips(
@@ -43,10 +43,9 @@ def note_slips(
 
 
 def _slip(what: str, name: str, known: set[str]) -> str:
-    return (
-        f"no supervisor, job or configuration has {what} {name!r}; "
-        f"{nearest(name, known)}"
-    )
+    slip = f"no supervisor, job or configuration has {what} {name!r}"
+    # Jobs that do not wait may have others: nobody can say that there are none.
+    return f"{slip}; {nearest(name, known)}" if known else slip
 
 
 def _known(store: Store, sources: Sources) -> tuple[set[str], set[str]]:

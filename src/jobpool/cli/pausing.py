@@ -75,8 +75,10 @@ def _switch(
     with opened(sources) as found:
         if not force:
             for slip in nobodys(found, sources, pools=pools, kinds=kinds):
+                end = "" if slip.endswith("?") else "."
                 raise ConfigError(
-                    f"{slip}. Nothing was changed; --force is for one that is to come"
+                    f"{slip}{end} Nothing was changed; --force is for one that is to "
+                    "come"
                 )
         for target in targets:
             changed = call(found, target)
