@@ -54,6 +54,9 @@ class KeyConflict(UsageError):
         super().__init__(message)
         self.job_id = job_id
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
 
 class QueueFull(JobpoolError):
     """The queue holds as many jobs as it may; nothing was enqueued."""
@@ -87,6 +90,9 @@ class JobUnsuccessful(JobpoolError):
         self.state = state
         self.outcome = outcome
         self.error_class = error_class
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class WaitTimeout(JobpoolError, TimeoutError):
@@ -163,7 +169,7 @@ class JobDied(JobpoolError):
         self.evidence = evidence
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _died_again, (type(self), str(self), self.evidence)
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class JobCrashed(JobDied):
@@ -176,11 +182,6 @@ class JobTimedOut(JobDied, TimeoutError):
 
 class JobOutOfMemory(JobDied, MemoryError):
     """It was killed at its memory limit."""
-
-
-def _died_again(cls: type[JobDied], message: str, evidence: DeathEvidence) -> JobDied:
-    """Make the error anew from its pickle."""
-    return cls(message, evidence=evidence)
 
 
 class JobpoolBug(JobpoolError):
@@ -230,6 +231,9 @@ class Snooze(Exception):
         super().__init__(reason or f"asked to be called again after {after}")
         self.after = after
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
 
 class RetryLater(Exception):
     """Raised by a handler: it has failed; try again after *delay*.
@@ -247,6 +251,9 @@ class RetryLater(Exception):
     ) -> None:
         super().__init__(reason or f"asked to be tried again after {delay}")
         self.delay = delay
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class SoftMemory(Exception):
@@ -270,3 +277,12 @@ class SoftTimeout(Exception):
     The hard limit still follows; an attempt that ends by it is ``timed_out``. An
     ``async def`` handler is canceled instead: it sees ``asyncio.CancelledError``.
     """
+
+
+def _again(
+    cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]
+) -> BaseException:
+    """Make an error anew from its pickle, whatever its constructor asks for."""
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(facts)
+    return error
