@@ -79,18 +79,20 @@ def test_a_row_that_another_has_put_right_refuses_no_lease(
     assert first.get(spoilt.id).state is JobState.DEAD
 
 
-def test_a_row_that_another_has_put_right_refuses_no_end(pair, store_url, monkeypatch):
+def test_a_row_that_another_has_put_right_refuses_no_end(pair, monkeypatch):
     """The end that was refused is written."""
     first, _ = pair
     first.enqueue([new_job()])
     held = lease_one(first, "a")
-    spoil(store_url, held.id, "reset_attempt = -1")
-    calls = when_refused(
-        monkeypatch,
-        first,
-        "_settle",
-        act=lambda: spoil(store_url, held.id, "reset_attempt = 0"),
-    )
+    settle, calls = first._settle, []
+
+    def refused_once(settlements):
+        calls.append(settlements)
+        if len(calls) == 1:
+            raise RowRefused("the row is put right by now")
+        return settle(settlements)
+
+    monkeypatch.setattr(first, "_settle", refused_once)
     assert first.settle([ended(held)]) == [Receipt.ACCEPTED]
     assert (len(calls), first.get(held.id).failures) == (2, 1)
 
