@@ -16,7 +16,14 @@ from jobpool.store import open_store
 from jobpool.store.sqlite import place
 from jobpool.testing import run_now, running
 
-OF_SUPERVISORS = {"app", "memory_budget", "app_timeout", "lease_ttl", "probation"}
+OF_SUPERVISORS = {
+    "app",
+    "memory_budget",
+    "app_timeout",
+    "lease_ttl",
+    "probation",
+    "unknown_for",
+}
 """What no client needs: each of the others has its probe below."""
 
 

@@ -162,7 +162,7 @@ def result_is_no_json():
     return object()
 
 
-@beast(failed("ValueError"))
+@beast(failed("ResultTooLarge"))
 def result_is_huge():
     return "x" * (3 << 20)
 
