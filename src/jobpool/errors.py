@@ -196,7 +196,8 @@ class ArgumentsMisfit(GiveUp):
     """The stored arguments of a job do not fit its handler as it is here.
 
     jobpool raises it before the handler is called. The job is left to supervisors that
-    know its kind otherwise, and is dead once there was none for ``unknown_for``.
+    have another version of it, and is dead once it has fitted none of those alive for
+    ``unknown_for``.
     """
 
 
@@ -223,7 +224,7 @@ class Snooze(Exception):
 
     Args:
         after: ``"5m"``, seconds, or a timedelta; at least 1 s, whatever is given, and
-            at most 7 days. What is none of these makes the attempt fail.
+            at most 7 days. Anything else makes the attempt fail.
         reason: text kept with the job until it goes on, and written to the log.
     """
 

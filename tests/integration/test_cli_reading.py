@@ -331,7 +331,7 @@ def test_a_job_that_fits_nobody_is_told_by_show_and_status(store):
     store.settle([ended(lease, give_up=True, misfit=True)])
     text = run("show", job_id).stdout
     assert "its arguments do not fit what the live supervisors know; dead in " in text
-    assert "waits for a supervisor that knows its kind otherwise" in text
+    assert "waits for a supervisor that has another version of its kind" in text
     text = run("status").stdout
     assert "MISFITS" in text
     assert f"kind {KIND.kind}  1 jobs, the first " in text

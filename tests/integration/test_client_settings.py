@@ -42,15 +42,15 @@ def refuses_large_payloads(jobs, work, folder):
         lambda text: run_now(work, text),
     ):
         enqueue("x" * 189)
-        with pytest.raises(ArgumentsRejected, match=r"allowed are 200 .*payload_max"):
+        with pytest.raises(ArgumentsRejected, match=r"at most 200 .*payload_max"):
             enqueue("x" * 190)
 
 
 def refuses_large_results(jobs, work, folder):
     assert run_now(work, "x" * 98) == "x" * 98
-    with pytest.raises(ValueError, match=r"allowed are 100.*result_max"):
+    with pytest.raises(ValueError, match=r"at most 100.*result_max"):
         run_now(work, "x" * 99)
-    with running() as rehearsal, pytest.raises(ValueError, match="allowed are 100"):
+    with running() as rehearsal, pytest.raises(ValueError, match="at most 100"):
         rehearsal.complete(None, "x" * 99)
 
 

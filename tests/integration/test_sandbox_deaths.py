@@ -323,7 +323,7 @@ def test_backstop_makes_huge_allocations_fail_at_once(rig):
     assert rig.result(child, "allocate", 64) == 64 * 2**20
     done = rig.run(child, "allocate", 512, memory_bytes=32 * 2**20)
     assert done.error.classes[0] == "MemoryError"
-    assert done.error.out_of_memory.startswith("asked for over ")
+    assert done.error.out_of_memory.startswith("asked for more than ")
     assert done.surprise == "it ran out of memory"
 
 

@@ -289,7 +289,7 @@ def test_memory_that_is_refused_at_once_is_out_of_memory(site):
     assert (job.state, job.result) == ("succeeded", str(350 * MIB).encode())
     refused, killed = site.store.attempts(job.id)[:2]
     assert (refused.outcome, refused.error_class) == ("out_of_memory", "MemoryError")
-    assert refused.reason.startswith("asked for over ")
+    assert refused.reason.startswith("asked for more than ")
     assert refused.reason.endswith(" in use, over its memory limit of 128MiB")
     assert refused.signal is None
     assert killed.outcome == "out_of_memory"

@@ -426,5 +426,5 @@ def test_nothing_else_happened(site):
 def test_handlers_obey_their_supervisors_payload_max(site):
     """It may be from a file that only the supervisor was told of."""
     refused = site.result(site.add("too_much"))
-    assert "allowed are 2,000" in refused
+    assert "at most 2,000" in refused
     assert "raise payload_max" in refused

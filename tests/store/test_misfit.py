@@ -65,7 +65,8 @@ def test_a_job_that_fits_nobody_waits(store, job_id, clock):
     assert job.run_at_ms == clock.utc_ms() + 600_000
     assert job.unfit_since_ms == clock.utc_ms()
     assert (
-        job.reason == f"{REASON}; waits for a supervisor that knows its kind otherwise"
+        job.reason
+        == f"{REASON}; waits for a supervisor that has another version of its kind"
     )
     since_ms = clock.utc_ms()
     row = MisfitRow(pool="cpu", kind="shop.thumbnail", jobs=1, since_ms=since_ms)

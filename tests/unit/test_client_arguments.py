@@ -184,7 +184,7 @@ REFUSED = [
         loose,
         ("x" * MIB,),
         {},
-        r"1,048,588 bytes as JSON, allowed are 1,048,576 \(1MiB\)",
+        r"1,048,588 bytes as JSON, at most 1,048,576 \(1MiB\) are allowed",
     ),
 ]
 

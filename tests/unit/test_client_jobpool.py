@@ -111,7 +111,7 @@ def test_the_payload_cap_is_the_pools(store):
     jobs = pool_with(store, payload_max=11)
     handler = jobs.job("cpu", kind="k")(lambda text: None)
     handler.enqueue("")
-    with pytest.raises(ArgumentsRejected, match=r"take 12 bytes .* allowed are 11"):
+    with pytest.raises(ArgumentsRejected, match=r"take 12 bytes .* at most 11"):
         handler.enqueue("a")
 
 
@@ -288,7 +288,7 @@ def test_an_unknown_kind_cannot_be_invoked(jobs, add):
         (object(), TypeError, "result of k cannot be stored: .* object has no JSON"),
         (float("nan"), TypeError, "nan is not a JSON number"),
         ("\ud800", TypeError, "surrogate"),
-        ("SECRET" * 20, ValueError, "takes 122 bytes as JSON, allowed are 100"),
+        ("SECRET" * 20, ValueError, "takes 122 bytes as JSON, at most 100"),
     ],
 )
 def test_a_result_that_cannot_be_kept_is_the_handlers_error(jobs, value, error, says):

@@ -363,7 +363,7 @@ LINES = [
     ),
     (
         PoolUnused(at_ms=0, pool="cpuu", hint="did you mean 'cpu'?"),
-        ["pool cpuu has no kind of the application", "did you mean 'cpu'?"],
+        ["pool cpuu is used by no kind of the application", "did you mean 'cpu'?"],
     ),
     (
         MemorySoftPassed(

@@ -47,15 +47,15 @@ def report(pools: str) -> AppReport:
             "cpu io",
             [
                 "pools left to other supervisors: io (1 kind)",
-                "pool ioo has no kind of the application; did you mean 'io'?",
+                "pool ioo is used by no kind of the application; did you mean 'io'?",
             ],
         ),
         (
             "cpu big",
             "cpu",
-            ["pool big has no kind of the application; expected one of"],
+            ["pool big is used by no kind of the application; expected one of"],
         ),
-        ("cpu io", "cpu gpu", ["gpu (1 kind)", "pool io has no kind"]),
+        ("cpu io", "cpu gpu", ["gpu (1 kind)", "pool io is used by no kind"]),
     ],
 )
 def test_it_is_said_which_pools_do_not_meet(

@@ -98,7 +98,7 @@ def test_what_c_was_refused_is_of_the_limit(act, is_of_the_limit):
         said = want_of_memory(error_of(act), FAR)
     assert bool(said) is is_of_the_limit
     if said:
-        assert said.startswith("asked for over 3GiB with ")
+        assert said.startswith("asked for more than 3GiB with ")
         assert said.endswith(" in use, over its memory limit of 3GiB")
 
 
@@ -133,7 +133,7 @@ def test_what_comes_from_another_process_is_taken_for_refused():
 
     error = error_of(own)
     error.__cause__ = RemoteTraceback("somewhere")
-    assert want_of_memory(error, FAR).startswith("asked for over 3GiB")
+    assert want_of_memory(error, FAR).startswith("asked for more than 3GiB")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_comes_from_another_process_is_taken_for_refused():
         (MemoryError("Unable to allocate 4.00 GiB for an array"), "4GiB"),
         (MemoryError("you tried to allocate 4294967296 bytes."), "4GiB"),
         (MemoryError("malloc of size 4294967296 failed"), "4GiB"),
-        (MemoryError("in step 7"), "over 3GiB"),
+        (MemoryError("in step 7"), "more than 3GiB"),
         (MemoryError("Unable to allocate 4.00 MiB"), "4MiB"),
     ],
 )

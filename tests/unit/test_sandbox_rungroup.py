@@ -74,7 +74,7 @@ def test_each_controller_counts_for_itself():
     group = entered(ModelFiles(controllers=("pids",)))
     assert group.controls.in_force == (Control.KILL, Control.PIDS)
     assert group.controls.missing == {
-        Control.MEMORY: "/unit has not the controller 'memory'"
+        Control.MEMORY: "/unit lacks the controller 'memory'"
     }
 
 

@@ -126,6 +126,6 @@ def test_the_files_of_a_store():
 )
 def test_what_is_no_utf8_is_refused(url: str, base: str) -> None:
     """A supervisor could not tell it to a child: everybody says so at once."""
-    with pytest.raises(ConfigError, match=r"\\udc.*no UTF-8.*rename") as refused:
+    with pytest.raises(ConfigError, match=r"\\udc.*not UTF-8.*rename") as refused:
         absolute_store(url, base)
     assert "secret" not in str(refused.value)

@@ -92,10 +92,10 @@ _LAUNCH = (
     click.option(
         "--lease-ttl",
         metavar="TIME",
-        help="Shared stores: a silent host is held for dead after it; default 1m.",
+        help="Shared stores: how long a silent host is waited for; default 1m.",
     ),
     _CONFIG,
-    click.option("--burst", is_flag=True, help="Work off what is due, then exit."),
+    click.option("--burst", is_flag=True, help="Run what is due, then exit."),
     click.option(
         "--log-format",
         type=click.Choice(LOG_FORMATS),

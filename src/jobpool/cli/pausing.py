@@ -22,7 +22,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 def _which(command: C) -> C:
     for option in (
         click.option(
-            "--force", is_flag=True, help="Also what nobody has yet: one to come."
+            "--force", is_flag=True, help="Accept a name that nothing has yet."
         ),
         json_flag,
         store_flags,
@@ -77,8 +77,8 @@ def _switch(
             for slip in nobodys(found, sources, pools=pools, kinds=kinds):
                 end = "" if slip.endswith("?") else "."
                 raise ConfigError(
-                    f"{slip}{end} Nothing was changed; --force is for one that is to "
-                    "come"
+                    f"{slip}{end} Nothing was changed; add --force for a name that "
+                    "nothing has yet"
                 )
         for target in targets:
             changed = call(found, target)

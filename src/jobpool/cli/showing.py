@@ -204,7 +204,7 @@ def _unfit(job: Job) -> str:
     if job.state is JobState.RUNNABLE:
         return (
             "its arguments did not fit a live supervisor's handler; it is left to one "
-            "that knows its kind otherwise"
+            "that has another version of its kind"
         )
     return (
         "its arguments do not fit what the live supervisors know; dead "

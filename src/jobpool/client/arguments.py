@@ -121,9 +121,9 @@ class Arguments:
             raise self._rejected(f"{_culprit(given)}{exc}") from None
         if len(payload) > max_bytes:
             raise self._rejected(
-                f"they take {len(payload):,} bytes as JSON, allowed are {max_bytes:,} "
-                f"({show_size(max_bytes)}); store the data elsewhere and send where it "
-                "is, or raise payload_max"
+                f"they take {len(payload):,} bytes as JSON, at most {max_bytes:,} "
+                f"({show_size(max_bytes)}) are allowed; store the data elsewhere and "
+                "send where it is, or raise payload_max"
             )
         return payload
 

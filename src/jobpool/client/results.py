@@ -71,7 +71,7 @@ def encode_result(value: Any, kind: str, max_bytes: int) -> bytes:
     if len(encoded) > max_bytes:
         raise ResultTooLarge(
             f"the result of {kind} takes {len(encoded):,} bytes as JSON, "
-            f"allowed are {max_bytes:,} ({show_size(max_bytes)}); store it "
+            f"at most {max_bytes:,} ({show_size(max_bytes)}) are allowed; store it "
             "elsewhere and return where it is, or raise result_max"
         )
     return encoded

@@ -83,7 +83,7 @@ def per_pool(text: str, what: str) -> dict[str, str]:
         if not equals or not name or not value:
             raise ConfigError(
                 f"{what}: {text[:60]!r} is not of the form cpu=…,io=…; expected a "
-                'pool\'s name, "=" and a value, parted by commas'
+                'pool\'s name, "=" and a value, separated by commas'
             )
         if check_pool(name) in found:
             raise ConfigError(

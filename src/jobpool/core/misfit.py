@@ -17,7 +17,7 @@ import msgspec
 from jobpool.core.job import Settlement
 from jobpool.core.lifecycle import hand_on
 
-_WAITS = "waits for a supervisor that knows its kind otherwise"
+_WAITS = "waits for a supervisor that has another version of its kind"
 
 
 class Knowledge(NamedTuple):

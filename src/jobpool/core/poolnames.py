@@ -61,8 +61,8 @@ def refuse_without_kinds(settings: Settings, report: AppReport) -> None:
         return
     sizes = ",".join(f"{pool}=N" for pool in sorted(used))
     raise ConfigError(
-        f"the application has no kind in pool {', '.join(served)}, so that nothing "
-        f"could run; say --pools {sizes}, or serve some of them: "
+        f"the application has no kind in pool {', '.join(served)}, so nothing "
+        f"could run; use --pools {sizes}, or only some of them; "
         f"{nearest(served[0], used)}"
     )
 
@@ -77,7 +77,7 @@ def parts(event: Event) -> Iterator[str]:
             )
             yield f"pools left to other supervisors: {', '.join(shown)}"
         case PoolUnused():
-            yield f"pool {event.pool} has no kind of the application"
+            yield f"pool {event.pool} is used by no kind of the application"
             yield event.hint
 
 

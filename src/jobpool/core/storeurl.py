@@ -111,7 +111,7 @@ def refuse_other_bytes(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise ConfigError(
-            f"{what} {without_password(text)[:200]!r} has bytes that are no UTF-8; "
+            f"{what} {without_password(text)[:200]!r} has bytes that are not UTF-8; "
             "write it in UTF-8, or rename the file or directory (a link with a plain "
             "name does as well)"
         ) from None

@@ -64,8 +64,8 @@ def want_of_memory(exc: BaseException, limit_bytes: int) -> str:
     had = f"{show_size(now_bytes)} in use"
     if wanted_bytes and wanted_bytes + now_bytes <= limit_bytes:
         had = f"{show_size(data_bytes())} reserved"  # and hardly any of it used
-    over = "" if wanted_bytes else "over "
-    return f"asked for {over}{wanted} with {had}, over its {limit}"
+    more = "" if wanted_bytes else "more than "
+    return f"asked for {more}{wanted} with {had}, over its {limit}"
 
 
 def _memory_errors(exc: BaseException) -> Iterator[MemoryError]:

@@ -194,7 +194,7 @@ def _hand_down(
     for control, name in _CONTROLLERS.items():
         try:
             if name not in _words(above, "cgroup.controllers", files):
-                missing[control] = f"{above} has not the controller {name!r}"
+                missing[control] = f"{above} lacks the controller {name!r}"
                 continue
             is_new = name not in _words(above, "cgroup.subtree_control", files)
             if is_new:

@@ -231,7 +231,7 @@ def oom_score_raised(at_ms: int, pid: int) -> ev.Event:
     """The kernel would have ended it first, had memory been short."""
     return ev.Alarm(
         at_ms=at_ms,
-        text=f"somebody, a handler most likely, has raised the oom_score_adj of pid "
+        text=f"something, most likely a handler, has raised the oom_score_adj of pid "
         f"{pid}, which is this supervisor or one of its zygotes; it is put back",
     )
 

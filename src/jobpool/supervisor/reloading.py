@@ -17,7 +17,7 @@ def settings_to_reload(old: Settings, reread: Callable[[], Settings]) -> Setting
     """
     new = reread()
     if problem := reload_problem(old, new):
-        raise ConfigError(f"{problem}; mend it, or restart")
+        raise ConfigError(f"{problem}; fix it, or restart")
     return new
 
 

@@ -149,6 +149,6 @@ def not_to_be_looked_at():
     time.sleep(len(kept))
 
 
-@beast(out_of_memory("asked for over ", error="MemoryError"), memory=MEMORY)
+@beast(out_of_memory("asked for more than ", error="MemoryError"), memory=MEMORY)
 def a_terabyte():
     return len(bytearray(1 << 40))
