@@ -10,7 +10,15 @@ from jobpool.store.integrity import RowRefused
 from jobpool.store.methods.mending import TRIES
 from jobpool.store.records import Receipt
 from postgres_server import query_of, server
-from storing import KINDS, begin_run, ended, lease_one, new_job
+from storing import (
+    KINDS,
+    begin_run,
+    ended,
+    handed_back,
+    lease_one,
+    new_job,
+    succeeded,
+)
 
 ENGINES = ["sqlite", "postgres"]
 RULES = """
@@ -79,20 +87,51 @@ def test_a_row_that_another_has_put_right_refuses_no_lease(
     assert first.get(spoilt.id).state is JobState.DEAD
 
 
+def refuse_once(monkeypatch, store):
+    """Let the first settlement be refused, as if a row stood in its way."""
+    settle, calls = store._settle, []
+
+    def refused_once(settlements):
+        calls.append(settlements)
+        if len(calls) == 1:
+            raise RowRefused("a row stands in the way")
+        return settle(settlements)
+
+    monkeypatch.setattr(store, "_settle", refused_once)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        (succeeded, JobState.SUCCEEDED),
+        (ended, JobState.DEAD),
+        (handed_back, JobState.DEAD),
+    ],
+)
+def test_a_spoilt_job_that_succeeds_has_succeeded(
+    pair, store_url, monkeypatch, end, state
+):
+    """Only one that would be tried again is set aside: nobody can say what it is."""
+    first, _ = pair
+    first.enqueue([new_job()])
+    held = lease_one(first, "a")
+    spoil(store_url, held.id, "reset_attempt = -1")
+    refuse_once(monkeypatch, first)
+    assert first.settle([end(held)]) == [Receipt.ACCEPTED]
+    job = first.get(held.id)
+    assert job.state is state
+    assert ("cannot be read (reset_attempt" in (job.reason or "")) is (
+        state is JobState.DEAD
+    )
+
+
 def test_a_row_that_another_has_put_right_refuses_no_end(pair, monkeypatch):
     """The end that was refused is written."""
     first, _ = pair
     first.enqueue([new_job()])
     held = lease_one(first, "a")
-    settle, calls = first._settle, []
-
-    def refused_once(settlements):
-        calls.append(settlements)
-        if len(calls) == 1:
-            raise RowRefused("the row is put right by now")
-        return settle(settlements)
-
-    monkeypatch.setattr(first, "_settle", refused_once)
+    calls = refuse_once(monkeypatch, first)
     assert first.settle([ended(held)]) == [Receipt.ACCEPTED]
     assert (len(calls), first.get(held.id).failures) == (2, 1)
 

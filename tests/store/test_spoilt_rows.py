@@ -455,3 +455,33 @@ def test_a_run_whose_end_cannot_be_read_keeps_its_jobs(queue, new_store_url):
     held = [job_id for role in ("success", "release") for job_id in queue.ids[role]]
     assert {queue.store.get(job_id).state for job_id in held} == {JobState.LEASED}
     assert not any(name in str(queue.store.spoilt_rows()) for name in ("job ", "jobs"))
+
+
+def test_a_job_that_runs_is_left_to_who_holds_it(queue, new_store_url):
+    """The walk would make its end a stale one, and what it did would be forgotten."""
+    del new_store_url
+    job_id = queue.ids["success"][1]
+    with queue._writing() as (execute, mark):
+        execute(
+            f"UPDATE {queue.table('jobs')} SET reset_attempt = -1 WHERE id = {mark}",  # noqa: S608 - our names
+            [job_id],
+        )
+    queue.scrub()
+    assert queue.store.get(job_id).state is JobState.LEASED
+    queue.store.settle([succeeded(queue.leases[job_id])])
+    assert queue.store.get(job_id).state is JobState.SUCCEEDED
+
+
+def test_kinds_that_cannot_be_read_share_no_key(queue, new_store_url):
+    """They are all put right to one, under which each key may be there once."""
+    del new_store_url
+    ids = queue.ids["later"]
+    with queue._writing() as (execute, mark):
+        for number, job_id in enumerate(ids):
+            execute(
+                f"UPDATE {queue.table('jobs')} SET kind = {mark}, key = 'same' "  # noqa: S608 - our names
+                f"WHERE id = {mark}",
+                ["x" * (300 + number), job_id],
+            )
+    queue.scrub()
+    assert {queue.store.get(job_id).state for job_id in ids} == {JobState.DEAD}

@@ -87,6 +87,15 @@ def test_a_job_at_the_end_of_all_numbers_stops_no_other(store, path, column):
         assert store.payload(job.id) == b'{"n": 0}'
 
 
+def test_numbers_of_jobs_that_are_gone_do_not_come_again(store, path):
+    """Who still has such a number would read another job by it."""
+    before = stored(store)
+    by_hand(path, "DELETE FROM jobpool_jobs")
+    by_hand(path, "UPDATE sqlite_sequence SET seq = 9223372036854775807")
+    store.scrub(None)
+    assert min(stored(store)) > max(before)
+
+
 def test_a_listing_ends_at_the_least_of_all_ids(store, path):
     """A page before a job that a hand has numbered 0 is empty, and not itself."""
     stored(store)

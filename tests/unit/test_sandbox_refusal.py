@@ -110,6 +110,12 @@ def test_near_the_limit_any_is_of_it():
     assert said.endswith("near its memory limit of 200MiB")
 
 
+def test_half_way_to_the_limit_is_not_near_it():
+    """The handler's own idea is its own failure."""
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert want_of_memory(error_of(own), 2 * peak_kib * 1024) == ""
+
+
 def test_without_a_known_limit_none_is_of_it():
     assert want_of_memory(error_of(refused), 0) == ""
 

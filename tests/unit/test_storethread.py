@@ -14,6 +14,7 @@ from jobpool.core.eventlines import human_line
 from jobpool.core.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
+from jobpool.sandbox.frames import FRAME_MAX_BYTES
 from jobpool.sandbox.marks import MARK, MARK_BYTES
 from jobpool.store.batching import newest_beats
 from jobpool.store.records import LeaseBatch, Receipt
@@ -543,6 +544,18 @@ def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> 
     rig.wait_settled(1)
     assert rig.wait_for(m.Stored).answer.error_class == "StoreUnavailable"
     assert not rig.of(ev.StoreTrouble)
+
+
+def test_a_job_too_long_to_be_sent_is_refused_to_who_reads_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop, which would send it, never sees it."""
+    endless = "x" * (FRAME_MAX_BYTES + 1)
+    monkeypatch.setattr(rig.store, "get", lambda _id: endless, raising=False)
+    rig.thread.leave([m.Enqueue(0, 1, 7, [], 5)])
+    answer = rig.wait_for(m.Stored).answer
+    assert (answer.found, answer.error_class) == (None, "UsageError")
+    assert "job 5 cannot be read in a handler" in answer.error
 
 
 def test_a_store_that_refuses_is_kept_as_the_reason(rig: Rig) -> None:

@@ -29,7 +29,7 @@ class Process:
         self.own = self.known = self.confirmed = 0
         self.below = []
         self.nears = []
-        self.size = 0
+        self.size = self.begun = 0
         self.said = b""
 
     def rss_bytes(self):
@@ -64,7 +64,7 @@ class Size:
         self.process = process
 
     def begin(self):
-        pass
+        self.process.begun += 1
 
     def look(self, _now_s, _most, _on_host):
         self.grows = self.process.size > 0
@@ -174,6 +174,12 @@ def test_a_tree_that_grows_is_looked_at_every_50_ms(watch, process, told):
     watch.look(watch.next_s())
     most = PROCESSES_COUNTED_MAX
     assert told == [wm.OverProcesses(0, 7, most + 1, most)]
+
+
+def test_each_attempt_answers_for_what_it_makes_itself(watch, process):
+    """What its child's tree had before is no growth of its own."""
+    watch.begin(wm.Watch(0, 8, LIMIT, None), 1.0)
+    assert process.begun == 2
 
 
 def test_of_a_crowd_that_grows_the_number_comes_first(watch, process):

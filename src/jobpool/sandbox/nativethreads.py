@@ -32,6 +32,8 @@ _FUTEX: Mapping[str, int] = {"x86_64": 202, "aarch64": 98}
 _WAITS = {0, 9}
 """FUTEX_WAIT and FUTEX_WAIT_BITSET."""
 _PRIVATE, _COMMAND = 128, 127
+_OUTSIDE = (b"running", b"-1")
+"""In no call: on a processor, or waiting for a page of memory that it has touched."""
 _BYTES = 256
 
 
@@ -86,7 +88,7 @@ def _state(thread: int) -> str:
         return "rests"
     if futex is None or not words:
         return "rests"
-    if words[0] == b"running":
+    if words[0] in _OUTSIDE:
         return "runs"
     number, _address, operation, _value, timeout, *_rest = (int(w, 0) for w in words)
     is_given_work = operation & _COMMAND in _WAITS and operation & _PRIVATE

@@ -30,7 +30,7 @@ from jobpool.errors import (
     StoreRefused,
     UsageError,
 )
-from jobpool.sandbox.frames import Answer
+from jobpool.sandbox.frames import Answer, FrameError, encode
 from jobpool.store.base import Store
 from jobpool.store.batching import newest_beats
 from jobpool.store.records import Receipt
@@ -290,6 +290,7 @@ class StoreThread(threading.Thread):
                 answer = Answer(ask.ask, store.enqueue(ask.jobs))
             else:
                 answer = Answer(ask.ask, [], found=store.get(ask.reads))
+                _refuse_endless(answer, ask.reads)
         except (UsageError, JobpoolError) as exc:
             if isinstance(exc, StoreError):
                 raise
@@ -352,6 +353,21 @@ class StoreThread(threading.Thread):
 
 def _may_wait(ask: m.Enqueue) -> bool:
     return any(job.key is not None or job.unique is not None for job in ask.jobs)
+
+
+def _refuse_endless(answer: Answer, job_id: int) -> None:
+    """Refuse what could not be sent: only a hand can have made a job so large.
+
+    Raises:
+        UsageError: it is longer than a message may be.
+    """
+    try:
+        encode(answer)
+    except FrameError as exc:
+        raise UsageError(
+            f"job {job_id} cannot be read in a handler: {exc}. Somebody else has "
+            f"written in its row; see `jobpool show {job_id}`"
+        ) from exc
 
 
 def _refusal(ask: int, error: JobpoolError) -> Answer:

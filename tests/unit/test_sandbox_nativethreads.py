@@ -1,0 +1,31 @@
+"""Threads of native code: what the kernel says that one does, in our words."""
+
+import platform
+
+import pytest
+
+from jobpool.sandbox import nativethreads
+
+FUTEX = nativethreads._FUTEX.get(platform.machine(), 202)
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        (b"running\n", "runs"),
+        (b"-1 0x7ffc9a0 0x7f31c0\n", "runs"),
+        (b"%d 0x1 0x80 0x2 0x0 0x0 0x0 0x7ffc 0x7f31\n" % FUTEX, "rests"),
+        (b"%d 0x1 0x80 0x2 0x7ffc0 0x0 0x0 0x7ffc 0x7f31\n" % FUTEX, "waits"),
+        (b"%d 0x1 0x0 0x2 0x0 0x0 0x0 0x7ffc 0x7f31\n" % FUTEX, "waits"),
+        (b"%d 0x1 0x80 0x2 0x0 0x0 0x0 0x7ffc 0x7f31\n" % (FUTEX + 1), "waits"),
+        (b"", "rests"),
+    ],
+    ids=["running", "page", "futex", "timed", "shared", "other", "gone"],
+)
+@pytest.mark.skipif(
+    platform.machine() not in nativethreads._FUTEX, reason="its calls are not known"
+)
+def test_each_line_of_the_kernel_is_understood(monkeypatch, told, state):
+    """One that waits for memory is in no call: its line has three words only."""
+    monkeypatch.setattr(nativethreads, "_read", lambda _path: told)
+    assert nativethreads._state(1) == state
