@@ -131,3 +131,21 @@ def test_a_first_job_that_is_refused_is_not_stored(folder, words, app, code, sai
     assert said in result.stderr
     assert result.exit_code == code
     assert not list(folder.glob("*.db")) or jobs_of(folder)[0] == []
+
+
+def test_a_job_that_would_expire_as_it_begins_is_refused(store):
+    """It would never run; one that has a moment more is taken."""
+    kind = ("shop.thumbnail", '["a"]')
+    late = run("enqueue", *kind, "--run-in", "1m", "--expires-in", "60s")
+    assert late.exit_code == 2
+    assert "canceled before it may begin" in late.stderr
+    timely = run("enqueue", *kind, "--run-in", "1m", "--expires-in", "61s")
+    assert timely.exit_code == 0, timely.output
+
+
+def test_a_hook_is_no_kind_for_the_shell(folder):
+    """Its jobs are jobpool's own to make."""
+    (folder / "jobs.py").write_text(APP)
+    result = run("enqueue", "jobpool:on_dead")
+    assert result.exit_code != 0
+    assert not (folder / "jobpool.db").exists()

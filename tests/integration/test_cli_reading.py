@@ -18,6 +18,8 @@ from cli_store import (
     stored,
     succeeded,
 )
+from jobpool.cli.opening import now_ms
+from jobpool.cli.records import running_s
 from jobpool.cli.statewords import WORDS
 from jobpool.core.job import Evidence, JobState, Progress
 from jobpool.core.outcome import Outcome
@@ -214,6 +216,8 @@ def test_list_shows_what_runs_as_it_is_now(store):
     (row,) = rows(run("list", "--json", "--state", "running"))
     assert (row["id"], row["state"], row["progress"]) == (job_id, "leased", 0.423)
     assert 0 <= row["running_s"] < 60
+    ahead = now_ms() - 3_600_000
+    assert running_s(store.get(job_id), ahead) == 0  # this clock is behind the store's
     text = run("list").stdout
     assert "progress 42%; before: raised Down" in text
     assert "9.5s" not in text

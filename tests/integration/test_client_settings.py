@@ -125,6 +125,19 @@ def test_what_the_application_names_is_stronger(folder, monkeypatch):
     assert [path.name for path in folder.glob("*.db")] == ["named.db"]
 
 
+def test_a_closed_pool_finds_its_settings_anew(folder, monkeypatch):
+    """As it finds its store: a configuration that was put right is seen."""
+    monkeypatch.setenv("JOBPOOL_PAYLOAD_MAX", "10")
+    jobs = JobPool()
+    work = jobs.job("cpu", kind="work")(lambda text: text)
+    with pytest.raises(ArgumentsRejected):
+        work.enqueue("x" * 500)
+    jobs.close()
+    monkeypatch.setenv("JOBPOOL_PAYLOAD_MAX", "1KiB")
+    work.enqueue("x" * 500)
+    jobs.close()
+
+
 def test_a_network_file_system_is_allowed_to_all_by_one_variable(folder, monkeypatch):
     """An application is not refused what its supervisor is allowed."""
     monkeypatch.setattr(place, "filesystem_of", lambda path: "nfs4")

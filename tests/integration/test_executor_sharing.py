@@ -9,11 +9,14 @@ import socket
 import threading
 from pathlib import Path
 
+import msgspec
 import multiprocess
 import pytest
 
 import jobpool
 from executing import marked
+from jobpool.executor.borrowing import Request
+from jobpool.executor.lending import _Holder
 from waiting import wait_until
 
 PATIENCE_S = 40.0
@@ -198,6 +201,31 @@ def test_a_connection_that_would_come_back_is_refused_by_name(family, executor):
     error = executor.submit(lambda: family.Pipe()[0]).exception(PATIENCE_S)
     assert isinstance(error, pickle.PicklingError)
     assert "a Connection can be sent to a call, but not come back" in str(error)
+
+
+def test_what_cannot_be_put_into_a_queue_takes_no_place_there(family, executor):
+    """The call is told, and the queue's bound is what it was."""
+    queue = family.get_context("fork").Queue(1)
+    for _ in range(2):
+        error = executor.submit(put_unpicklable, queue).exception(PATIENCE_S)
+        assert "cannot pickle" in str(error)
+    assert not queue.full()
+
+
+def put_unpicklable(queue):
+    queue.put((n for n in ()), block=False)
+
+
+def test_who_is_gone_is_given_no_lock():
+    """One that died in the moment in which its turn came: nobody would release it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    lock = multiprocessing.get_context("fork").Lock()
+    with ours, theirs:
+        theirs.send(msgspec.msgpack.encode(Request("acquire", (True, None))))
+        theirs.close()
+        with pytest.raises(ConnectionError):
+            _Holder(ours, lock._semlock).serve()
+    assert lock.acquire(block=False)
 
 
 def test_what_was_lent_to_a_call_ends_with_it(executor):

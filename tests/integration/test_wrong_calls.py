@@ -49,6 +49,11 @@ WRONG = {
         UsageError,
         "canceled before it may begin",
     ),
+    "an expiry at the beginning": (
+        lambda jobs, work: work.options(run_in="1h", expires_in="60m"),
+        UsageError,
+        "canceled before it may begin",
+    ),
     "options twice": (
         lambda jobs, work: work.options(priority=1).options(key="k"),
         UsageError,

@@ -167,3 +167,29 @@ def test_a_function_goes_with_what_its_call_brings_along(counting):
     exec("def same(x): return x is same", counting.names)  # noqa: S102 - the same
     for _ in range(2):
         assert counting.call("same", counting.names["same"])
+
+
+def test_the_same_code_over_other_globals_is_another_function():
+    """As where a text is compiled once, and run for each tenant."""
+    code = compile("def named(): return BASE", "a text", "exec")
+    parcels, found = Parcels(dumps, loads), []
+    for base in (1, 2, 1):
+        names = {"__name__": "no_such_module", "BASE": base}
+        exec(code, names)  # noqa: S102 - as above
+        for _ in range(2):
+            function, _rest = loads(dumps((parcels.of(names["named"]), None)))
+            found.append(function())
+    assert found == [1, 1, 2, 2, 1, 1]
+
+
+def test_a_function_that_changed_while_it_was_pickled_is_not_kept():
+    """What another thread has set meanwhile may be in its pickle, or not."""
+    counting = Counting()
+
+    def pickle_slowly(function):
+        pickled = counting.pickle(function)
+        counting.names["BASE"] += 1
+        return pickled
+
+    counting.parcels = Parcels(pickle_slowly, loads)
+    assert counting.call("plain", 5) == counting.names["plain"](5) == 5 + 2 + 2

@@ -249,3 +249,19 @@ def test_arrays_travel_whole(tmp_path, cells):
     assert (back.cells, end) == (table.cells, "end")
     back, end = loads(dumps([table, "end"]))
     assert (back.cells, end) == (table.cells, "end")
+
+
+def test_ctrl_c_while_a_call_is_pickled_is_the_callers():
+    """Pressed in our own code it is no reason why a call cannot be sent."""
+
+    class Pressed:
+        def __reduce__(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(pickle.PicklingError, match="KeyboardInterrupt"):
+        dumps(Pressed())
+    frames = {"__name__": "jobpool.executor.pickling"}
+    exec("def press(_self): raise KeyboardInterrupt", frames)  # noqa: S102 - as if there
+    Pressed.__reduce__ = frames["press"]
+    with pytest.raises(KeyboardInterrupt):
+        dumps(Pressed())

@@ -1,7 +1,7 @@
 """Which calls travel together, and how many."""
 
 from jobpool.executor.frames import Task
-from jobpool.executor.grouping import grouped
+from jobpool.executor.grouping import BUNDLE_BYTES_MAX, grouped
 from jobpool.executor.speeds import FUNCTIONS_MAX, SAMPLES_MIN, Speeds
 from jobpool.executor.tray import CALLS_MAX
 
@@ -102,3 +102,11 @@ def test_only_so_many_functions_are_remembered():
         speeds.took(function, QUICK_S)
     assert together(speeds) == 1
     assert len(speeds._means) == FUNCTIONS_MAX
+
+
+def test_a_bundle_holds_only_so_many_bytes():
+    """Large calls travel in small bundles: one message carries a bundle."""
+    calls = [task(number) for number in range(6)]
+    for call in calls:
+        call.call = bytes(BUNDLE_BYTES_MAX * 2 // 5)
+    assert groups(fed(QUICK_S), calls) == [[0, 1], [2, 3], [4, 5]]
