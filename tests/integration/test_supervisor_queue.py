@@ -1,6 +1,7 @@
 """Which job runs when: order, times, keys, pauses, cancellations, jobs from jobs."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -90,10 +91,11 @@ def conflict():
 def peek():
     made = jobs.get(work.enqueue("x").id)
     seen = [made.kind, made.info().tenant, str(made.state)]
-    try:
-        jobs.get(10**9)
-    except jobpool.JobNotFound as exc:
-        seen.append("JobNotFound")
+    for nobodys in (10**9, 2**70, -1):
+        try:
+            jobs.get(nobodys)
+        except jobpool.JobNotFound as exc:
+            seen.append("JobNotFound")
     try:
         made.result()
     except jobpool.UsageError as exc:
@@ -215,6 +217,7 @@ def test_show_has_what_a_running_job_wrote_so_far(site):
     shown("one\ntwo \x1b[31mred\n")
     done = CliRunner().invoke(cli, ["show", str(job_id), "--store", site.url])
     assert "OUTPUT SO FAR" in done.output
+    assert re.search(r"^ +observed +memory \d.*MiB now$", done.output, re.MULTILINE)
     assert "two \\x1b[31mred\n" in done.output
     (listed,) = [one for one in site.cli("list") if one["id"] == job_id]
     assert "output" not in listed
@@ -340,8 +343,8 @@ def test_a_handler_reads_jobs_through_its_supervisor(site):
     """It may look, and must not wait: that would hold its slot."""
     found = site.result(site.add("peek", pool="io"))
     assert found[2] in ("runnable", "leased", "succeeded")
-    assert found[:2] + found[3:4] == ["work", None, "JobNotFound"]
-    assert "holds its slot" in found[4]
+    assert found[:2] + found[3:6] == ["work", None, *["JobNotFound"] * 3]
+    assert "holds its slot" in found[6]
     assert found[5:] == ["x"]
 
 

@@ -238,6 +238,8 @@ def _limits(job: Job, known: KindRecord | None) -> str:
 
 
 def _observed(job: Job) -> str:
+    if job.state is JobState.LEASED and job.rss_bytes is not None:
+        return f"memory {size(job.rss_bytes)} now"
     return figures(job.duration_s, job.peak_rss_bytes, job.cpu_s)
 
 

@@ -28,6 +28,7 @@ from jobpool.core.running import Channel, channel
 from jobpool.errors import UsageError
 from jobpool.store import connections, joining
 from jobpool.store.base import Store
+from jobpool.store.checking import is_id
 
 RUN_MARKER = "JOBPOOL_RUN"
 """In the environment of every process that a supervisor has started."""
@@ -110,7 +111,7 @@ class Gateway:
             return there_is(store.get(job_id), store.url)
         claim = way.claim()
         url = "the store of this handler's supervisor" if not claim else claim.store_url
-        return there_is(way.read(job_id), url)
+        return there_is(way.read(job_id) if is_id(job_id) else None, url)
 
     def store(self, what: str) -> Store:
         """Return the store for reading or for an operator's step.
