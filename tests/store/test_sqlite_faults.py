@@ -139,6 +139,7 @@ def fault(code, name, text="something"):
     ("code", "kind"),
     [
         (sqlite3.SQLITE_FULL, StoreFull),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, StoreFull),
         (sqlite3.SQLITE_BUSY, StoreUnavailable),
         (sqlite3.SQLITE_BUSY_SNAPSHOT, StoreUnavailable),
         (sqlite3.SQLITE_IOERR_FSYNC, StoreUnavailable),

@@ -23,6 +23,8 @@ _RANGE = (
 _FULL = "there is no room on its disk; make room, then try again"
 _REASONS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_FULL: (StoreFull, _FULL),
+    # The index of the WAL could not grow: on a full disk this comes first.
+    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, _FULL),
     sqlite3.SQLITE_BUSY: (
         StoreUnavailable,
         (
@@ -141,7 +143,8 @@ def explain(error: Exception, path: str, table: str = "") -> StoreError | Jobpoo
             "back and try all of it again; one that begins with BEGIN IMMEDIATE or "
             "jobs.transaction(connection) does not meet this"
         )
-    known = _REASONS.get(primary_code(error))
+    code = getattr(error, "sqlite_errorcode", 0)
+    known = _REASONS.get(code) or _REASONS.get(primary_code(error))
     if known is None and str(error) == "database or disk is full":
         known = (StoreFull, _FULL)
     if known is None:
