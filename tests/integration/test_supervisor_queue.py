@@ -345,7 +345,7 @@ def test_a_handler_reads_jobs_through_its_supervisor(site):
     assert found[2] in ("runnable", "leased", "succeeded")
     assert found[:2] + found[3:6] == ["work", None, *["JobNotFound"] * 3]
     assert "holds its slot" in found[6]
-    assert found[5:] == ["x"]
+    assert found[7:] == ["x"]
 
 
 def test_a_handler_knows_what_it_is(site):
