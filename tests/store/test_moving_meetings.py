@@ -1,5 +1,6 @@
 """A queue moves to where others live: which jobs of theirs are in the way."""
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from jobpool.core.settings import Retention
 from jobpool.errors import StoreRefused
 from jobpool.store import moving, open_store
 from jobpool.store.records import Filter
+from jobpool.store.sqlite import giving
 from postgres_server import server
 from storing import new_job
 
@@ -63,3 +65,15 @@ def test_a_unique_text_is_free_when_its_job_has_ended(two):
     assert two.move().jobs == 2
     (held,) = two.target.enqueue([new_job(unique="v")])
     assert not held.created
+
+
+def test_nothing_can_fail_once_a_queue_is_closed(database_path):
+    """An error after the commit would say that nothing had happened."""
+    open_store(f"sqlite:///{database_path}").close()
+    statements = []
+    with contextlib.closing(giving.Source(str(database_path))) as source:
+        with source._file.reading() as session:
+            session.connection.set_trace_callback(statements.append)
+        source.shut("postgresql://new.example/jobs")
+        session.connection.set_trace_callback(None)
+    assert statements[-1].startswith("COMMIT")

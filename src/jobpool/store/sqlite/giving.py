@@ -88,14 +88,15 @@ class Source:
                 for statement in _closings(address):
                     session.connection.execute(statement)
                 note = _note(session)
+            # Before the commit: an error after it would say that nothing happened.
+            moment_ms = session.value("move_moment")
         if note is None or note.address != address:
             raise StoreRefused(
                 f"the queue {self.url} is being moved to {note and note.address}, not "
                 f"to {address}; go on with that, or give it up first with `jobpool "
                 f"move --from {self.url} --abandon`"
             )
-        with self._file.reading() as session:
-            self.fitting = Fitting(session.value("move_moment"))
+        self.fitting = Fitting(moment_ms)
         return note
 
     @contextmanager
