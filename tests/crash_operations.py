@@ -47,7 +47,9 @@ from storing import (
     handed_back,
     kind_record,
     lease,
+    misfit,
     new_job,
+    snoozed,
     succeeded,
 )
 
@@ -253,6 +255,16 @@ OPERATIONS = {
             lambda store, leases: store.settle([succeeded(leases[5])]),
             _settle_all,
             lambda store, leases: store.settle([ended(leases[6])]),
+        ),
+    ),
+    "put-off": Operation(
+        leased,
+        (
+            lambda store, leases: store.settle([snoozed(leases[5])]),
+            lambda store, leases: store.settle([misfit(leases[6])]),
+            lambda store, leases: store.settle(
+                [snoozed(leases[7]), misfit(leases[8]), succeeded(leases[9])]
+            ),
         ),
     ),
     "result-parts": Operation(

@@ -1,12 +1,12 @@
 """One crash point: an operation, one of its system calls, and what befalls it there.
 
-The child runs the operation and tells what it has achieved. At the n-th call it is
-killed, or the call fails with an errno: once, or from there on until the operation
-reports an error. What it reports must be true: after `StoreUnavailable` nothing may
-have happened, not even for somebody who finds the files as they are at that moment.
-Then the fault is gone, and the same store object must be able to do the step, and the
-rest. A neighbour may keep the database open meanwhile, so that its log outlives the
-child.
+The child runs the operation and tells what it has achieved. At the n-th call of a name
+it is killed, or the call fails with an errno: once, or from there on until the
+operation reports an error. What it reports must be true: after `StoreUnavailable`
+nothing may have happened, not even for somebody who finds the files as they are at that
+moment. Then the fault is gone, and the same store object must be able to do the step,
+and the rest. A neighbour may keep the database open meanwhile, so that its log outlives
+the child.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import errno
 import os
 import signal
 import sqlite3
+from collections import Counter
 from typing import NamedTuple
 
 import crash_filter
@@ -60,8 +61,9 @@ class Point(NamedTuple):
 
     Attributes:
         operation: its name.
-        nth: the call, from 1.
-        call: its name; for people, and checked.
+        nth: which of the calls of that name, from 1. Others are not counted: how
+            often memory is asked for differs from process to process.
+        call: its name.
         error: the errno that it returns, or `KILLED`.
         forever: every call of that name fails from then on.
         neighbour: another process has the database open.
@@ -77,7 +79,7 @@ class Point(NamedTuple):
     def __str__(self):
         what = errno.errorcode[self.error] if self.error else "SIGKILL"
         return (
-            f"{self.operation}: {what} at call {self.nth} ({self.call})"
+            f"{self.operation}: {what} at {self.call} {self.nth}"
             f"{' and after' if self.forever else ''}"
             f"{', with a neighbour' if self.neighbour else ''}"
         )
@@ -114,7 +116,10 @@ def calls_of(name, *, neighbour=False):
 
 def points_of(name, *, neighbour=False):
     """Yield every point of an operation."""
-    for nth, call in enumerate(calls_of(name, neighbour=neighbour), 1):
+    seen = Counter()
+    for call in calls_of(name, neighbour=neighbour):
+        seen[call] += 1
+        nth = seen[call]
         yield Point(name, nth, call, KILLED, neighbour=neighbour)
         for error in ERRORS[call]:
             yield Point(name, nth, call, error, neighbour=neighbour)
@@ -127,7 +132,7 @@ def run_point(point):
     expected = reference(point.operation)
     with copy_of(expected.base) as directory:
         with _neighbour(directory, wanted=point.neighbour):
-            case = _Case(point, directory)
+            case = Case(point, directory)
             ended = run_operation(point.operation, directory, case.decide, case.hear)
             problem = case.problem or case.verdict_on(ended)
             if problem is None and point.neighbour and case.kept:
@@ -147,8 +152,13 @@ def judge_copy_in_place(name, directory, case):
     return problem or judge(name, directory, case.done, surely_not=case.surely_not)
 
 
-class _Case:
-    """What happens at one point, as the parent sees it."""
+class Case:
+    """What happens at one point, as the parent sees it.
+
+    Args:
+        point: a `Point`.
+        directory: where the database is.
+    """
 
     def __init__(self, point, directory):
         self._point, self._directory = point, directory
@@ -161,14 +171,16 @@ class _Case:
         self.problem = None
 
     def decide(self, call):
+        """Let no call fail but those that the point names; see `crash_filter.run`."""
+        if call.name != self._point.call:
+            return GO_ON
         self._seen += 1
         if self._healed or self._seen < self._point.nth:
             return GO_ON
         if self._seen == self._point.nth:
             self.was_met = True
             return self._point.error or KILL
-        again = self._point.forever and call.name == self._point.call
-        return self._point.error if again else GO_ON
+        return self._point.error if self._point.forever else GO_ON
 
     def hear(self, told):
         name = self._point.operation

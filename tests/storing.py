@@ -7,6 +7,7 @@ from jobpool.core.policy import Policy
 from jobpool.store.records import KindRecord, Run
 
 KINDS = {"cpu": ("shop.thumbnail", "shop.resize"), "io": ("shop.fetch",)}
+MISFIT = "the stored arguments do not fit"
 
 
 class ManualClock:
@@ -97,6 +98,17 @@ def snoozed(granted, after_s=60.0, *, now_ms=0):
     """What the accounting point makes of an attempt that said "not yet"."""
     told = Evidence(reason="not yet: busy", slot="cpu/0")
     return ended(granted, snooze_s=after_s, evidence=told, now_ms=now_ms)
+
+
+def misfit(granted, now_ms=0):
+    """What the accounting point makes of arguments that do not fit."""
+    return ended(
+        granted,
+        give_up=True,
+        misfit=True,
+        evidence=Evidence(reason=MISFIT, error_class="E", error="no"),
+        now_ms=now_ms,
+    )
 
 
 def handed_back(granted):

@@ -3,6 +3,7 @@
 `scripts/crash-points` without arguments takes all of them.
 """
 
+import errno
 import json
 import os
 import random
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 import crash_filter
+from crash_filter import GO_ON, Call
 from crash_operations import OPERATIONS
+from crash_point import Case, Point
 
 TOP = Path(__file__).parents[2]
 POINTS, POWER_CUTS, MOVES = 2000, 200, 30
@@ -57,3 +60,15 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
     assert {"SIGKILL", "EIO", "ENOSPC", "EINTR", "ENOMEM", "EMFILE"} <= set(
         page["faults"]
     )
+
+
+@pytest.mark.parametrize("forever", [False, True])
+def test_only_calls_that_a_point_names_fail(forever):
+    """However many others come between; giving back a lock never fails on a kernel."""
+    point = Point("create", 2, "fcntl", errno.EIO, forever=forever)
+    case = Case(point, Path())
+    names = ["fcntl", "mmap", "unlock", "fcntl", "unlock", "fcntl"]
+    decisions = [case.decide(Call(name, (), 1)) for name in names]
+    later = errno.EIO if forever else GO_ON
+    assert decisions == [GO_ON, GO_ON, GO_ON, errno.EIO, GO_ON, later]
+    assert case.was_met

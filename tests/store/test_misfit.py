@@ -3,10 +3,13 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import Evidence, JobState
+from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.store.records import MisfitRow, Receipt
+from storing import (
+    MISFIT as REASON,
+)
 from storing import (
     begin_run,
     counters,
@@ -14,6 +17,7 @@ from storing import (
     kind_record,
     lease,
     lease_one,
+    misfit,
     new_job,
     snoozed,
     succeeded,
@@ -21,23 +25,11 @@ from storing import (
 
 OLD, NEW = b'{"old":1}', b'{"new":1}'
 UNKNOWN_FOR_S = 600.0
-REASON = "the stored arguments do not fit"
 
 
 def knows(store, run_id, schema=OLD):
     """Let a run publish the kind by a schema."""
     begin_run(store, run_id, [kind_record(schema=schema)], ttl_s=100_000.0)
-
-
-def misfit(granted, now_ms=0):
-    """What the accounting point makes of arguments that do not fit."""
-    return ended(
-        granted,
-        give_up=True,
-        misfit=True,
-        evidence=Evidence(reason=REASON, error_class="E", error="no"),
-        now_ms=now_ms,
-    )
 
 
 def try_it(store, run_id):
