@@ -1,11 +1,13 @@
 """Whom the kernel ends first: no handler makes it the supervisor."""
 
+import errno
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from jobpool.sandbox import oomscore
 from jobpool.sandbox.oomscore import OomScores
 from supervising import Site
 from waiting import wait_until
@@ -54,3 +56,14 @@ def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_pat
         wait_until(lambda: [*map(score_of, pids)] == before, 10, "they are put back")
         assert len(supervisor.events("alarm")) == len(pids)
         supervisor.stop()
+
+
+def test_what_is_out_of_sight_is_left_for_the_next_time(monkeypatch):
+    """Not one descriptor is left to look with."""
+    scores = oomscore.OomScores()
+
+    def refuse(_path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(oomscore, "read", refuse)
+    assert scores.put_back([os.getpid()]) == []

@@ -40,6 +40,7 @@ def test_a_childs_death_without_a_descriptor_to_look_around_ends_nobody(site):
     give_back = exhaust(supervisor)
     os.kill(pids[0], signal.SIGKILL)
     wait_until(lambda: is_gone(pids[0]), PATIENCE_S, "the dead child is reaped")
+    supervisor.wait_event("job_ended", id=one)
     give_back()
     site.open_gate("open")
     assert (site.finish(one).crashes, site.job(one).attempt) == (1, 2)

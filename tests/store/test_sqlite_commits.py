@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import crash_filter
-from crash_point import Point, calls_of, run_point
+from crash_point import points_of, run_point
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store import open_store
 from jobpool.store.records import Filter
@@ -24,11 +24,10 @@ needs_filter = pytest.mark.skipif(
 
 def failed_syncs():
     """Return a point for each sync of a commit that fails, beside a neighbour."""
-    calls = calls_of("enqueue", neighbour=True)
     return [
-        Point("enqueue", nth, call, errno.EIO, neighbour=True)
-        for nth, call in enumerate(calls, 1)
-        if call == "fdatasync"
+        point
+        for point in points_of("enqueue", neighbour=True)
+        if (point.call, point.error, point.forever) == ("fdatasync", errno.EIO, False)
     ]
 
 

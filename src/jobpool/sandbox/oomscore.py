@@ -33,8 +33,11 @@ class OomScores:
 
 
 def _score(pid: int) -> int | None:
-    """Return a score; None: it is gone, or another user's now."""
-    with contextlib.suppress(PermissionError):
+    """Return a score; None: it is gone, another user's now, or out of sight.
+
+    So it is while not one descriptor is left: the next time, then.
+    """
+    with contextlib.suppress(OSError):
         if text := read(f"/proc/{pid}/oom_score_adj"):
             return int(text)
     return None

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from jobpool.core.isolation import Enclosure, variables
 from jobpool.core.quantity import show_size
 from jobpool.core.settings import PoolSettings, Settings
+from jobpool.sandbox import spare
 from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
 from jobpool.sandbox.identity import process_start_time
 from jobpool.sandbox.spawner import Zygote, helper_pids
@@ -178,7 +179,7 @@ class Zygotes:
 
         No handler shall choose their cores: children have those of their zygote.
         """
-        own = [int(thread) for thread in os.listdir("/proc/self/task")]  # noqa: PTH208 - names
+        own = map(int, spare.look(os.listdir, "/proc/self/task"))
         return [*own, *(kept.zygote.pid for kept in self._all())]
 
     def close(self, patience_s: float = CLOSE_S) -> None:
