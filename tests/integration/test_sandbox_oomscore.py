@@ -9,7 +9,7 @@ import pytest
 
 from jobpool.sandbox import oomscore
 from jobpool.sandbox.oomscore import OomScores
-from supervising import PATIENCE_S, Site
+from supervising import Site
 from waiting import wait_until
 
 APP = """
@@ -53,7 +53,7 @@ def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_pat
         before = [*map(score_of, pids)]
         assert len(pids) > 1
         site.finish(site.add("raise", {"pids": pids}))
-        wait_until(lambda: [*map(score_of, pids)] == before, PATIENCE_S, "put back")
+        wait_until(lambda: [*map(score_of, pids)] == before, 10, "they are put back")
         assert len(supervisor.events("alarm")) == len(pids)
         supervisor.stop()
 
