@@ -49,6 +49,7 @@ def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_pat
     """A second after a handler has made them so, they are not any more."""
     with Site(tmp_path, APP) as site:
         supervisor = site.start("cpu=1")
+        supervisor.wait_event("child_started")  # before, it looks like a zygote
         pids = [supervisor.pid, *site.zygotes(supervisor)]
         before = [*map(score_of, pids)]
         assert len(pids) > 1
