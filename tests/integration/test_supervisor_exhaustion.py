@@ -20,6 +20,25 @@ def family(gate):
     hold_(gate)
 """
 
+REFUSING = """
+import threading
+
+KEEPERS = {"jobpool-housekeeping", "jobpool-reclaim", "jobpool-pulse"}
+refused = []
+start = threading._start_new_thread
+
+def reluctant(function, *args):
+    thread = getattr(function, "__self__", None)
+    keeps_run = getattr(thread, "name", "") in KEEPERS
+    if keeps_run and refused.count(thread.name) < 2:
+        refused.append(thread.name)
+        raise RuntimeError("can't start new thread")
+    return start(function, *args)
+
+threading._start_new_thread = reluctant
+"""
+"""Every thread that keeps a run is refused twice, as by a full table of processes."""
+
 
 @pytest.fixture
 def site(tmp_path):
@@ -60,3 +79,15 @@ def test_a_time_limit_holds_without_a_descriptor(site):
     assert supervisor.process.poll() is None
     supervisor.stop()
     site.wait_nobody()
+
+
+def test_a_supervisor_that_is_refused_a_thread_as_it_starts_tries_again(site, tmp_path):
+    """Nothing is wrong with the store, and a moment later there may be one."""
+    (tmp_path / "sitecustomize.py").write_text(REFUSING)
+    supervisor = site.start("cpu=1", env={"PYTHONPATH": str(tmp_path)})
+    job = site.add("hold", {"gate": "open"})
+    site.open_gate("open")
+    assert site.finish(job).state == "succeeded"
+    trouble = supervisor.wait_event("store_trouble")
+    assert "another thread" in trouble["error"]
+    assert supervisor.stop() == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobpool.errors import JobpoolBug, StoreRefused, StoreUnavailable, UsageError
-from jobpool.supervisor.entry import until_taken
+from jobpool.supervisor.entry import NO_THREAD, until_taken
 from jobpool.supervisor.inbox import Chore
 
 STORE: Any = None
@@ -37,5 +37,14 @@ def test_a_store_that_is_away_is_asked_again() -> None:
     left: list[Chore] = []
     chore = entering(StoreUnavailable("away"), left)
     with pytest.raises(StoreUnavailable):
+        chore(STORE)
+    assert left == [chore]
+
+
+def test_a_machine_without_a_thread_to_spare_is_asked_again() -> None:
+    """It may have one a moment later; the error says what is short."""
+    left: list[Chore] = []
+    chore = entering(RuntimeError(NO_THREAD), left)
+    with pytest.raises(StoreUnavailable, match="another thread"):
         chore(STORE)
     assert left == [chore]

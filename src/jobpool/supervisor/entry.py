@@ -9,6 +9,9 @@ from jobpool.store.base import Store
 from jobpool.store.records import KindRecord, Run
 from jobpool.supervisor.inbox import Chore, Said
 
+NO_THREAD = "can't start new thread"
+"""Text of the RuntimeError of `Thread.start`: Python has no error of its own for it."""
+
 
 class Entry:
     """This supervisor's run in the store.
@@ -26,13 +29,9 @@ class Entry:
     def __init__(self, run: Run) -> None:
         self.may_be_open = False
         self._run = run
-        self._has_begun = False
 
-    def begin(self, store: Store, kinds: Sequence[KindRecord], lease_s: float) -> bool:
+    def begin(self, store: Store, kinds: Sequence[KindRecord], lease_s: float) -> None:
         """Enter the run, or what it says of itself anew.
-
-        Returns:
-            Whether it is the first time.
 
         Raises:
             StoreError: as of `Store.begin_run`.
@@ -46,8 +45,6 @@ class Entry:
         except StoreError:
             self.may_be_open = before
             raise
-        is_first, self._has_begun = not self._has_begun, True
-        return is_first
 
     def end(self, store: Store) -> tuple[()]:
         """End the run, and tell others."""
@@ -60,10 +57,11 @@ class Entry:
 def until_taken(
     chore: Chore, leave: Callable[[Chore], None], wanted: Callable[[], bool]
 ) -> Chore:
-    """Return a chore that is left again until the store takes it.
+    """Return a chore that is left again until it succeeds.
 
-    A supervisor cannot work without it. Any error that is not the store's own would be
-    an alarm and no more: it would wait for ever, and begin nothing.
+    A supervisor cannot work without it. What may pass is tried again: a store that is
+    away, a machine without a thread to spare. Any other error ends the supervisor: as
+    an alarm and no more, it would wait for ever and begin nothing.
 
     Args:
         chore: what is to be done.
@@ -81,6 +79,12 @@ def until_taken(
         except StoreError:
             raise
         except Exception as exc:
+            if str(exc) == NO_THREAD and wanted():
+                leave(try_it)
+                raise StoreUnavailable(
+                    "the machine refuses this supervisor another thread; it tries "
+                    "again. Raise the limits of processes, or end something else"
+                ) from exc
             raise StoreRefused(
                 f"this supervisor could not enter its run in the store: {exc!r}. If "
                 "somebody else has written there, put that right or restore a backup; "

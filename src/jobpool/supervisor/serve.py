@@ -165,6 +165,8 @@ class _Supervisor:
         """When the end waits for nobody any more; infinity: there is none yet."""
         self._isolation = Isolation()
         self._entry = Entry(self._own)
+        self._is_kept = False
+        """The threads that keep the run have been started."""
         self._pulse = Pulse(
             self._own.id,
             settings.lease_ttl_s,
@@ -316,15 +318,18 @@ class _Supervisor:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
-            begins = self._entry.begin(store, registry.records(), lease_s)
+            self._entry.begin(store, registry.records(), lease_s)
             seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
-            if not begins:
+            if self._is_kept:
                 return (seen, m.Entered())
             # Not before: a renewal of a run that could not be entered yet says that
-            # this is the wrong store.
-            self._housekeeping.start()
-            self._reclaimer.start()
-            return (self._pulse.begin(sent_s), seen) if shared else (seen,)
+            # this is the wrong store. A thread may be refused, and this tried again.
+            for keeper in (self._housekeeping, self._reclaimer):
+                if keeper.ident is None:
+                    keeper.start()
+            renewed = (self._pulse.begin(sent_s),) if shared else ()
+            self._is_kept = True
+            return (*renewed, seen)
 
         self._store.chore(
             until_taken(
