@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
+from jobpool.client.gateway import find_settings
 from jobpool.client.handler import Handler
 from jobpool.client.invocation import call
-from jobpool.client.opening import find_settings
 from jobpool.client.results import encode_result
 from jobpool.client.strict_json import NotJson, encode
 from jobpool.core.clock import SystemClock

@@ -10,7 +10,7 @@ from jobpool import (
     UsageError,
     WaitTimeout,
 )
-from jobpool.client import ending
+from jobpool.client import gateway, handle
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.testing import FakeClock
@@ -105,11 +105,11 @@ def test_waiting_ends_with_the_job_or_the_timeout(store, add):
         clock.advance(seconds)
 
     def read(job_id):
-        return ending.there_is(store.get(job_id), store.url)
+        return gateway.there_is(store.get(job_id), store.url)
 
     job = add.enqueue(1)
     with pytest.raises(WaitTimeout, match=r"job 1 \(add\) is still runnable after 5s"):
-        ending.wait_finished(read, job.id, 5.0, clock=clock, sleep=sleep)
+        handle.wait_finished(read, job.id, 5.0, clock=clock, sleep=sleep)
     assert clock.monotonic_s() == pytest.approx(5.0)
     assert (pauses[0], max(pauses)) == (0.001, 0.1)
     assert store.get_calls == len(pauses) + 1
@@ -117,7 +117,7 @@ def test_waiting_ends_with_the_job_or_the_timeout(store, add):
     def finish(seconds):
         store.put(job.id, JobState.SUCCEEDED, result=b"2")
 
-    found = ending.wait_finished(read, job.id, None, clock=clock, sleep=finish)
+    found = handle.wait_finished(read, job.id, None, clock=clock, sleep=finish)
     assert found.state is JobState.SUCCEEDED
 
 

@@ -1,14 +1,19 @@
-"""`jobpool show`: one job, so that its trouble is understood in ten seconds."""
+"""`jobpool show`: one job, so that its trouble is understood in ten seconds.
+
+Of each attempt that did not succeed, what ended it and with which figures: two lines,
+which fit a terminal of 80 columns. Of the last one also what it left: traceback, stack
+and output.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 import msgspec
 
-from jobpool.cli.autopsy import attempt_lines, counts, evidence, figures
 from jobpool.cli.flags import JobNumber, json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import (
@@ -22,10 +27,11 @@ from jobpool.cli.output import (
 )
 from jobpool.cli.records import decoded, job_object, running_s
 from jobpool.core.breaker import BreakerState
-from jobpool.core.budget import attempt_words
+from jobpool.core.budget import RESET, attempt_words, budget_words
 from jobpool.core.eventlines import iso_time
 from jobpool.core.job import Attempt, Job, JobState
-from jobpool.core.policy import SNOOZED_MAX_S, SNOOZES_MAX
+from jobpool.core.outcome import CHARGES
+from jobpool.core.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
 from jobpool.core.printable import error_unsaid, lines
 from jobpool.core.quantity import show_duration
 from jobpool.errors import JobNotFound
@@ -269,3 +275,80 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
     for name, text in evidence(attempts[-1]):
         heading(f"{name} OF {attempt_words(attempts[-1].attempt).upper()}")
         click.echo(lines(text.rstrip("\n"), _TEXT_MAX))
+
+
+def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:
+    """Describe each attempt: how it ended, its figures, and why."""
+    for one in attempts:
+        parts = (
+            f"{attempt_words(one.attempt)} {one.outcome}",
+            ago(one.finished_at_ms, now_ms),
+            figures(one.duration_s, one.peak_rss_bytes, one.cpu_s),
+            one.slot,
+        )
+        yield "  ".join(filter(None, parts))
+        if reason := one.reason or one.error_class:
+            yield f"   {reason}"
+
+
+def counts(job: Job, attempts: Sequence[Attempt], known: KindRecord | None) -> str:
+    """Say how often a job was tried, and what that has spent of each budget.
+
+    Args:
+        job: as stored.
+        attempts: the unsuccessful ones, oldest first.
+        known: its kind as published, with the budgets; None: nobody has.
+    """
+    failed = [one for one in attempts if CHARGES[one.outcome].failure]
+    since_reset = failed[max(0, len(failed) - job.failures) :]
+    under = Counter(one.rule for one in since_reset if one.rule)
+    rules = ", ".join(f"{n} under {rule}" for rule, n in under.items())
+    most = job.max_attempts or (known.max_attempts if known else None)
+    parts = (
+        f"attempts {job.attempt}",
+        budget_words("failures", job.failures, most) + (f" ({rules})" if rules else ""),
+        budget_words("crashes", job.crashes, known.max_crashes if known else None),
+        budget_words("interruptions", job.interruptions, INTERRUPTIONS_MAX),
+        budget_words("recoveries", job.recoveries, None),
+    )
+    reset = f" ({RESET})" if len(failed) > job.failures else ""
+    return f"{', '.join(parts)}{reset}"
+
+
+def figures(
+    duration_s: float | None, peak_rss_bytes: int | None, cpu_s: float | None
+) -> str:
+    """Name what is known of an attempt's time and memory."""
+    pairs = (
+        ("ran", seconds(duration_s)),
+        ("peak", size(peak_rss_bytes)),
+        ("CPU", seconds(cpu_s)),
+    )
+    return "  ".join(f"{name} {value}" for name, value in pairs if value is not None)
+
+
+def evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
+    """Yield what an attempt left, each with its heading."""
+    for name, text in (
+        ("TRACEBACK", attempt.traceback),
+        ("STACK", handlers_part(attempt.stack)),
+        ("OUTPUT", attempt.output),
+    ):
+        if text:
+            yield name, text
+
+
+def handlers_part(stack: str | None) -> str | None:
+    """Leave out of a stack dump what lies below the handler: jobpool's own frames.
+
+    And the list of extension modules. Everything is in ``show --json``.
+    """
+    if stack is None:
+        return None
+    kept, below = [], False
+    for line in stack.splitlines():
+        is_frame = line.startswith("  File ")
+        below = is_frame and (below or "/jobpool/client/" in line)
+        if not below and not line.startswith("Extension modules:"):
+            kept.append(line)
+    return "\n".join(kept).rstrip("\n")

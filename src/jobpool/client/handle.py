@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from jobpool.client.ending import successful, wait_finished
 from jobpool.client.gateway import Gateway
+from jobpool.core.clock import Clock, SystemClock
+from jobpool.core.job import FINISHED, JobState
 from jobpool.core.job import Job as StoredJob
-from jobpool.core.job import JobState
-from jobpool.core.quantity import DurationLike, duration_s
-from jobpool.errors import ConfigError, UsageError
+from jobpool.core.printable import error_unsaid
+from jobpool.core.quantity import DurationLike, duration_s, show_duration
+from jobpool.errors import ConfigError, JobUnsuccessful, UsageError, WaitTimeout
 
 R = TypeVar("R")
+
+PAUSE_S_MIN = 0.001
+PAUSE_S_MAX = 0.1
+_PAUSE_GROWTH = 1.5
+_ERROR_MAX = 500
+"""Characters of a handler's own error text that the message repeats."""
 
 
 class Job(Generic[R]):
@@ -144,3 +152,68 @@ def cancel(gateway: Gateway, job_id: int) -> bool:
         return True
     gateway.read(job_id)
     return False
+
+
+def wait_finished(
+    read: Callable[[int], StoredJob],
+    job_id: int,
+    timeout_s: float | None,
+    *,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> StoredJob:
+    """Return a job once it has finished, whatever its end.
+
+    Looks again after 1 ms, then ever more rarely, up to ten times a second. It does
+    not trust `Store.changed`, which tells each change to one thread only.
+
+    Args:
+        read: reads a job; raises JobNotFound if there is none.
+        job_id: the job.
+        timeout_s: wait at most so long; None: for ever; 0: look once.
+        clock: measures the time.
+        sleep: spends it.
+
+    Raises:
+        WaitTimeout: it has not finished in time; it goes on.
+        JobNotFound: no job has this id (any more).
+    """
+    clock = clock or SystemClock()
+    deadline_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+    pause_s = PAUSE_S_MIN
+    while True:
+        left_s = None if deadline_s is None else deadline_s - clock.monotonic_s()
+        job = read(job_id)
+        if job.state in FINISHED:
+            return job
+        if left_s is not None and left_s <= 0:
+            raise WaitTimeout(
+                f"job {job_id} ({job.kind}) is still {job.shown_state} after "
+                f"{show_duration(timeout_s or 0)}; it goes on: wait longer, or see "
+                f"`jobpool show {job_id}` and `jobpool status`"
+            )
+        sleep(pause_s if left_s is None else min(pause_s, left_s))
+        pause_s = min(pause_s * _PAUSE_GROWTH, PAUSE_S_MAX)
+
+
+def successful(job: StoredJob) -> StoredJob:
+    """Return a finished job if it succeeded.
+
+    Raises:
+        JobUnsuccessful: it did not; the message says how it ended.
+    """
+    if job.state is JobState.SUCCEEDED:
+        return job
+    error = error_unsaid(job.reason, job.error_class, job.error)
+    cut = "…" if len(error) > _ERROR_MAX else ""
+    ended = str(job.outcome) if job.outcome else "never ran"
+    parts = (ended, job.reason, f"{error[:_ERROR_MAX]}{cut}")
+    evidence = "; ".join(filter(None, parts))
+    raise JobUnsuccessful(
+        f"job {job.id} ({job.kind}) is {job.state} and has no result: {evidence}; "
+        f"`jobpool show {job.id}` tells more",
+        job_id=job.id,
+        state=job.state.value,
+        outcome=job.outcome.value if job.outcome else None,
+        error_class=job.error_class,
+    )

@@ -1,23 +1,33 @@
-"""JobPool: the object that an application makes, registers with, and asks."""
+"""JobPool: the object that an application makes, registers with, and asks.
+
+Many jobs are streamed: a batch is checked whole, then stored whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, overload
 
-from jobpool.client.bulk import enqueue_many
 from jobpool.client.completing import Completing
 from jobpool.client.gateway import Gateway
 from jobpool.client.handle import Job, cancel
 from jobpool.client.handler import BoundHandler, Call, Handler
+from jobpool.client.options import DEFAULT, Options
 from jobpool.client.registration import Registration
-from jobpool.core.job import JobState
+from jobpool.core.alike import AlikeJobs
+from jobpool.core.job import JobState, NewJob
 from jobpool.core.options import TOP
 from jobpool.core.quantity import DurationLike, SizeLike
 from jobpool.core.running import offer
-from jobpool.errors import UsageError
+from jobpool.errors import ArgumentsRejected, UsageError
 
+BATCH_JOBS_MAX = 1000
+BATCH_BYTES_MAX = 4 * 2**20
+"""A batch ends here too: memory stays bounded, and it fits one message."""
+
+_Batch = tuple[Sequence[NewJob], Any]
+"""Jobs, and the caller's connection that they go by."""
 _RETRIED = (JobState.PENDING, JobState.DEAD, JobState.CANCELED)
 _RELEASED = (JobState.QUARANTINED,)
 
@@ -86,7 +96,7 @@ class JobPool(Registration):
             UsageError: not a handler or a call, or called where it cannot work.
             StoreError: the store cannot be used; a note says how many were stored.
         """
-        return enqueue_many(self._gateway, handler, items)
+        return _enqueue_many(self._gateway, handler, items)
 
     def transaction(self, connection: Any) -> AbstractContextManager[None]:
         """Begin a transaction on the caller's own connection, and end it.
@@ -173,3 +183,99 @@ def _checked_id(job_id: int) -> int:
             f"{type(job_id).__name__}"
         )
     return job_id
+
+
+def _enqueue_many(
+    gateway: Gateway, target: Any, items: Iterable[Mapping[str, Any]] | None
+) -> int:
+    """Store a job for each item or call, as `JobPool.enqueue_many` says."""
+    batches = _of_calls(target) if items is None else _of_items(target, items)
+    stored = 0
+    try:
+        for batch, connection in batches:
+            answers = gateway.enqueue(batch, connection)
+            stored += sum(answer.created for answer in answers)
+    except ArgumentsRejected as exc:
+        raise ArgumentsRejected(
+            f"{exc}; {stored} jobs of the items before it were stored"
+        ) from None
+    except Exception as exc:
+        exc.add_note(f"enqueue_many: {stored} jobs had been stored before this")
+        raise
+    return stored
+
+
+def _of_items(target: Any, items: Iterable[Mapping[str, Any]]) -> Iterator[_Batch]:
+    handler, options = _one_for_all(target)
+    pattern = handler.new_job(options)
+    payloads: list[bytes] = []
+    size_bytes = 0
+    for index, item in enumerate(_each(items, "dicts of arguments by name")):
+        try:
+            payload = handler.encode_named(item)
+        except ArgumentsRejected as exc:
+            raise ArgumentsRejected(f"item {index} (the first is 0): {exc}") from None
+        payloads.append(payload)
+        size_bytes += len(payload)
+        if _is_full(payloads, size_bytes):
+            yield AlikeJobs(pattern, payloads), options.connection
+            payloads, size_bytes = [], 0
+    if payloads:
+        yield AlikeJobs(pattern, payloads), options.connection
+
+
+def _of_calls(calls: Iterable[Call[Any]]) -> Iterator[_Batch]:
+    if isinstance(calls, (Handler, BoundHandler)):
+        raise UsageError(
+            "enqueue_many: a handler without items; pass dicts of arguments after it, "
+            "or calls instead: enqueue_many(handler.call(...) for ...)"
+        )
+    jobs: list[NewJob] = []
+    size_bytes = 0
+    connection: Any = None
+    for index, call in enumerate(_each(calls, "calls, such as handler.call(...)")):
+        if not isinstance(call, Call):
+            raise UsageError(
+                f"enqueue_many: expected calls, such as handler.call(...), got "
+                f"{type(call).__name__} as item {index} (the first is 0)"
+            )
+        if jobs and (call.connection is not connection or _is_full(jobs, size_bytes)):
+            yield jobs, connection
+            jobs, size_bytes = [], 0
+        connection = call.connection
+        jobs.append(call.job)
+        size_bytes += len(call.job.payload)
+    if jobs:
+        yield jobs, connection
+
+
+def _one_for_all(target: Any) -> tuple[Handler[..., Any], Options]:
+    handler, options = (
+        (target.handler, target.chosen)
+        if isinstance(target, BoundHandler)
+        else (target, DEFAULT)
+    )
+    if not isinstance(handler, Handler):
+        raise UsageError(
+            f"enqueue_many: expected a handler, got {type(target).__name__}; decorate "
+            "the function with @jobs.job(...) first"
+        )
+    if options.key is not None or options.unique is not None:
+        raise UsageError(
+            "enqueue_many: key= and unique= would make all items one job; give each "
+            "its own: enqueue_many(handler.options(key=...).call(...) for ...)"
+        )
+    return handler, options
+
+
+def _each(items: Any, expected: str) -> Iterator[Any]:
+    if not isinstance(items, Iterable) or isinstance(items, (str, bytes, Mapping)):
+        raise UsageError(
+            f"enqueue_many: expected a list or generator of {expected}, got "
+            f"{type(items).__name__}"
+        )
+    return iter(items)
+
+
+def _is_full(batch: Sequence[object], size_bytes: int) -> bool:
+    return len(batch) >= BATCH_JOBS_MAX or size_bytes >= BATCH_BYTES_MAX

@@ -13,11 +13,10 @@ from jobpool.client.declaration import (
     read_limits,
     read_policy,
 )
-from jobpool.client.gateway import Gateway
+from jobpool.client.gateway import Gateway, find_settings
 from jobpool.client.handler import Handler
 from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invocation import call, prepare
-from jobpool.client.opening import find_settings
 from jobpool.client.results import decode_plain
 from jobpool.client.retry import RetryRules
 from jobpool.core.handler import HandlerSpec, check_pool

@@ -3,7 +3,7 @@
 import pytest
 
 from cli_store import KIND
-from jobpool.cli.autopsy import attempt_lines, counts, evidence
+from jobpool.cli.showing import attempt_lines, counts, evidence
 from jobpool.core.job import Attempt, Job
 from jobpool.core.outcome import Outcome
 
