@@ -14,7 +14,7 @@ import jobpool
 from jobpool.cli.exits import MEANING
 from jobpool.cli.launch import run
 from jobpool.cli.root import cli
-from jobpool.core import cautionevents, events, outcome, policy
+from jobpool.core import events, outcome, policy
 from jobpool.core.isolation import MEASURES
 from jobpool.core.lifecycle import TRANSITIONS
 from jobpool.core.options import ENVIRONMENT
@@ -221,7 +221,7 @@ def test_what_to_alert_on_is_what_needs_a_person():
     (line,) = [li for li in TEXT.splitlines() if li.startswith("Alert on `")]
     urgent = {
         kind.name
-        for kind in (*vars(events).values(), *vars(cautionevents).values())
+        for kind in vars(events).values()
         if isinstance(kind, type)
         and issubclass(kind, events.Event)
         and kind.level is events.Level.ERROR

@@ -28,7 +28,6 @@ MODULES = [
     "jobpool.core.app",
     "jobpool.core.breaker",
     "jobpool.core.budget",
-    "jobpool.core.cautionevents",
     "jobpool.core.cgroups",
     "jobpool.core.clock",
     "jobpool.core.config",
@@ -44,7 +43,6 @@ MODULES = [
     "jobpool.core.lifecycle",
     "jobpool.core.limitconfig",
     "jobpool.core.limits",
-    "jobpool.core.memoryevents",
     "jobpool.core.misfit",
     "jobpool.core.options",
     "jobpool.core.outcome",
@@ -59,7 +57,6 @@ MODULES = [
     "jobpool.core.storeurl",
     "jobpool.core.suspicion",
     "jobpool.core.version",
-    "jobpool.core.waitingevents",
     "jobpool.store.records",
 ]
 MIB = 1_048_576

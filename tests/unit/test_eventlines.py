@@ -4,17 +4,13 @@ import json
 
 import pytest
 
-from jobpool.core import cautionevents as caution
 from jobpool.core import events as ev
 from jobpool.core.breaker import BreakerState
 from jobpool.core.budget import Budget, Spent
 from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, json_line
 from jobpool.core.job import JobState
-from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.core.outcome import Outcome
-from jobpool.core.poolnames import PoolsLeft, PoolUnused
 from jobpool.core.printable import one_line
-from jobpool.core.waitingevents import JobSnoozed, JobUnfit
 
 LINES = [
     (
@@ -291,7 +287,7 @@ LINES = [
         ["job 5 crashed", "cpu/1", "attempt 1", "a", "now quarantined"],
     ),
     (
-        JobUnfit(
+        ev.JobUnfit(
             at_ms=0,
             id=5,
             kind="a",
@@ -308,7 +304,7 @@ LINES = [
         ],
     ),
     (
-        JobSnoozed(
+        ev.JobSnoozed(
             at_ms=0,
             id=5,
             kind="a",
@@ -358,15 +354,15 @@ LINES = [
     ),
     (ev.LinesDropped(at_ms=0, lines=12), ["log … 12 lines dropped"]),
     (
-        PoolsLeft(at_ms=0, pools={"gpu": 1, "io": 2}),
+        ev.PoolsLeft(at_ms=0, pools={"gpu": 1, "io": 2}),
         ["pools left to other supervisors: gpu (1 kind), io (2 kinds)"],
     ),
     (
-        PoolUnused(at_ms=0, pool="cpuu", hint="did you mean 'cpu'?"),
+        ev.PoolUnused(at_ms=0, pool="cpuu", hint="did you mean 'cpu'?"),
         ["pool cpuu is used by no kind of the application", "did you mean 'cpu'?"],
     ),
     (
-        MemorySoftPassed(
+        ev.MemorySoftPassed(
             at_ms=0,
             id=5,
             kind="a",
@@ -386,7 +382,7 @@ LINES = [
         ],
     ),
     (
-        MemorySoftPassed(
+        ev.MemorySoftPassed(
             at_ms=0,
             id=5,
             kind="a",
@@ -405,7 +401,7 @@ LINES = [
         ],
     ),
     (
-        caution.JobSuspected(at_ms=0, id=5, kind="a", recoveries=2),
+        ev.JobSuspected(at_ms=0, id=5, kind="a", recoveries=2),
         [
             "job 5 suspected",
             "it was running when its supervisor or host died; it runs alone next",
@@ -414,15 +410,15 @@ LINES = [
         ],
     ),
     (
-        caution.JobCleared(at_ms=0, id=5, kind="a"),
+        ev.JobCleared(at_ms=0, id=5, kind="a"),
         ["job 5 cleared", "it came to its end", "a"],
     ),
     (
-        caution.JobCleared(at_ms=0, id=5, kind="a", ran_s=10.0),
+        ev.JobCleared(at_ms=0, id=5, kind="a", ran_s=10.0),
         ["job 5 cleared", "it has run alone for 10s", "a"],
     ),
     (
-        caution.KindSlowed(
+        ev.KindSlowed(
             at_ms=0, kind="a", state=BreakerState.OPEN, crashes=20, again_in_s=300.0
         ),
         [
@@ -433,7 +429,7 @@ LINES = [
         ],
     ),
     (
-        caution.KindResumed(at_ms=0, kind="a", reason="a job succeeded"),
+        ev.KindResumed(at_ms=0, kind="a", reason="a job succeeded"),
         ["kind a resumed", "a job succeeded"],
     ),
 ]

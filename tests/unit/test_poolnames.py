@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from jobpool.core.eventlines import parts
+from jobpool.core.events import PoolsLeft, PoolUnused
 from jobpool.core.handler import HOOK_DEAD, AppReport, HandlerSpec
-from jobpool.core.poolnames import (
-    PoolsLeft,
-    PoolUnused,
-    parts,
-    pool_events,
-    refuse_without_kinds,
-)
+from jobpool.core.poolnames import pool_events, refuse_without_kinds
 from jobpool.errors import ConfigError
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.registry import Registry

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from configuring import build, toml
+from jobpool.core.events import MemorySoftPassed
 from jobpool.core.limits import Limits, PoolLimits, resolve
-from jobpool.core.memoryevents import MemorySoftPassed
 from jobpool.core.options import soft_size
 from jobpool.core.settings import MIB
 from jobpool.errors import ConfigError

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jobpool.core.breaker import BreakerState, Saved
-from jobpool.core.cautionevents import JobCleared, KindResumed, KindSlowed
+from jobpool.core.events import JobCleared, KindResumed, KindSlowed
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.core.cautionevents import JobCleared
+from jobpool.core.events import JobCleared
 from jobpool.core.job import PastAttempt
 from jobpool.core.outcome import Outcome
 from jobpool.core.suspicion import PROBATION_MAX_S, PROBATION_S

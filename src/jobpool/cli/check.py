@@ -25,7 +25,7 @@ from jobpool.cli.output import (
     print_table,
 )
 from jobpool.cli.resources import memory_bytes
-from jobpool.core import poolnames
+from jobpool.core import eventlines
 from jobpool.core.config import Configuration, refuse_other_store
 from jobpool.core.handler import INTERNAL_PREFIX, AppReport
 from jobpool.core.kindlimits import KindLimit, kind_limits
@@ -58,7 +58,7 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     remarks = [*strange_variables(os.environ), *report.warnings]
     remarks += _over_memory(configuration)
     for event in pool_events(configuration.settings, report, at_ms=0):
-        remarks.append("; ".join(poolnames.parts(event)))
+        remarks.append("; ".join(eventlines.parts(event)))
     remarks += _store_remarks(configuration, given)
     if given.as_json:
         _print_objects(configuration, limits, problems, remarks)

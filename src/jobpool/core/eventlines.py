@@ -13,12 +13,10 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core import cautionevents, poolnames, waitingevents
 from jobpool.core import events as ev
 from jobpool.core.budget import RESET, attempt_words, spent_words
 from jobpool.core.job import JobState
-from jobpool.core.memoryevents import MemorySoftPassed
-from jobpool.core.poolnames import PoolsLeft, PoolUnused
+from jobpool.core.policy import SNOOZES_MAX
 from jobpool.core.printable import capped, json_text, one_line, whole
 from jobpool.core.quantity import show_duration, show_size
 
@@ -89,8 +87,8 @@ def human_line(event: ev.Event, zone: tzinfo | None = UTC) -> str:
     """
     clock = _clock(event.at_ms // 1000, zone)
     for cap in _TEXT_CAPS:
-        parts = (one_line(part, cap) for part in _parts(event))
-        line = f"{clock} " + "  ".join(filter(None, parts))
+        columns = (one_line(part, cap) for part in parts(event))
+        line = f"{clock} " + "  ".join(filter(None, columns))
         if len(line.encode()) <= LINE_MAX_BYTES:
             break
     return line
@@ -113,11 +111,11 @@ def _shortened(value: Any, cap: int) -> Any:
     return value
 
 
-def _parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
-    """Yield the columns of an event's line."""
+def parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
+    """Yield the columns of an event's line; an empty one is left out."""
     match event:
-        case waitingevents.JobSnoozed() | waitingevents.JobUnfit():
-            yield from waitingevents.parts(event)
+        case ev.JobSnoozed() | ev.JobUnfit():
+            yield from _waiting_parts(event)
         case ev.JobSucceeded() | ev.JobEnded():
             yield from _attempt_parts(event)
         case ev.JobCompleted():
@@ -125,7 +123,7 @@ def _parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
             yield "its own transaction had completed it"
             if event.outcome is not None:
                 yield f"its attempt {event.outcome} afterwards, charged to nobody"
-        case MemorySoftPassed():
+        case ev.MemorySoftPassed():
             yield f"job {event.id} over its soft memory limit"
             yield event.slot
             yield event.kind
@@ -157,6 +155,24 @@ def _parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
             yield event.reason
         case _:
             yield from _supervisor_parts(event)
+
+
+def _waiting_parts(event: ev.JobSnoozed | ev.JobUnfit) -> Iterator[str]:
+    if isinstance(event, ev.JobUnfit):
+        yield f"job {event.id} does not fit here"
+        yield event.slot
+        yield event.kind
+        yield event.reason or ""
+        within = show_duration(event.unknown_for_s)
+        yield f"handed back, dead unless it fits another supervisor within {within}"
+        return
+    yield f"job {event.id} snoozed"
+    yield event.slot
+    yield attempt_words(event.attempt)
+    yield event.kind
+    again = f"again in {show_duration(event.delay_s)}"
+    yield ", ".join(filter(None, (event.reason, again)))
+    yield f"snooze {event.snoozes:,} of {SNOOZES_MAX:,} in a row"
 
 
 def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
@@ -285,10 +301,43 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
         case ev.PoolReloaded():
             yield f"pool {event.pool} reloaded"
             yield "its children are replaced as they fall idle"
-        case PoolsLeft() | PoolUnused():
-            yield from poolnames.parts(event)
+        case ev.PoolsLeft():
+            many = {1: "kind"}
+            shown = (
+                f"{p} ({n} {many.get(n, 'kinds')})" for p, n in event.pools.items()
+            )
+            yield f"pools left to other supervisors: {', '.join(shown)}"
+        case ev.PoolUnused():
+            yield f"pool {event.pool} is used by no kind of the application"
+            yield event.hint
         case _:
-            yield from cautionevents.parts(event)
+            yield from _breaker_parts(event)
+
+
+def _breaker_parts(event: ev.Event) -> Iterator[str]:
+    match event:
+        case ev.JobSuspected():
+            yield f"job {event.id} suspected"
+            yield "it was running when its supervisor or host died; it runs alone next"
+            yield f"{event.recoveries} died with it while it was alone"
+            yield event.kind
+        case ev.JobCleared():
+            yield f"job {event.id} cleared"
+            if event.ran_s is None:
+                yield "it came to its end"
+            else:
+                yield f"it has run alone for {show_duration(event.ran_s)}"
+            yield event.kind
+        case ev.KindSlowed():
+            yield f"kind {event.kind} {event.state}"
+            yield f"{event.crashes} different jobs crashed in a row"
+            yield f"next try in {show_duration(event.again_in_s)}"
+            yield "the others wait; go on with: jobpool resume --kind"
+        case ev.KindResumed():
+            yield f"kind {event.kind} resumed"
+            yield event.reason
+        case _:
+            yield event.name
 
 
 def _unknown(kinds: tuple[ev.UnknownKind, ...]) -> str:

@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from jobpool.core.breaker import BreakerState
 from jobpool.core.budget import Spent
 from jobpool.core.cgroups import Control
 from jobpool.core.job import JobState
@@ -267,6 +268,25 @@ class PoolReloaded(Event, frozen=True, kw_only=True):
     pool: str
 
 
+class PoolsLeft(Event, frozen=True, kw_only=True):
+    """The application has kinds in pools that this supervisor does not serve."""
+
+    name = "pools_left"
+
+    pools: Mapping[str, int]
+    """How many kinds are in each."""
+
+
+class PoolUnused(Event, frozen=True, kw_only=True):
+    """No kind of the application is in a pool that this supervisor serves."""
+
+    name = "pool_unused"
+    level = Level.WARNING
+
+    pool: str
+    hint: str
+
+
 class ChildStarted(Event, frozen=True, kw_only=True):
     """A child was forked and told to set itself up."""
 
@@ -346,6 +366,54 @@ class JobEnded(JobFailure, frozen=True, kw_only=True):
     peak_rss_bytes: int | None = None
 
 
+class JobSnoozed(Event, frozen=True, kw_only=True):
+    """An attempt said "not yet": it costs nothing, and its job is called again."""
+
+    name = "job_snoozed"
+
+    id: int
+    kind: str
+    slot: str
+    attempt: int
+    snoozes: int
+    """In a row, with this one."""
+    delay_s: float
+    """It is called again after so long."""
+    reason: str | None = None
+
+
+class JobUnfit(Event, frozen=True, kw_only=True):
+    """A job's arguments did not fit its handler here; they may fit somebody else's."""
+
+    name = "job_unfit"
+    level = Level.WARNING
+
+    id: int
+    kind: str
+    slot: str
+    unknown_for_s: float
+    """It is dead if they have fitted nobody for so long."""
+    reason: str | None = None
+
+
+class MemorySoftPassed(Event, frozen=True, kw_only=True):
+    """An attempt is over its soft memory limit; said once of each."""
+
+    name = "memory_soft_passed"
+    level = Level.WARNING
+
+    id: int
+    kind: str
+    slot: str
+    attempt: int
+    rss_bytes: int
+    soft_bytes: int
+    memory_bytes: int
+    """The hard limit."""
+    raised: bool
+    """`SoftMemory` is raised in the handler."""
+
+
 class JobCompleted(Event, frozen=True, kw_only=True):
     """A job's own transaction had completed it: however its attempt ended."""
 
@@ -368,6 +436,52 @@ class JobQuarantined(JobFailure, frozen=True, kw_only=True):
 
     name = "job_quarantined"
     level = Level.ERROR
+
+
+class JobSuspected(Event, frozen=True, kw_only=True):
+    """A job was running when its supervisor or host died: it runs alone next."""
+
+    name = "job_suspected"
+    level = Level.WARNING
+
+    id: int
+    kind: str
+    recoveries: int
+    """How often it took one along while it was alone."""
+
+
+class JobCleared(Event, frozen=True, kw_only=True):
+    """A suspect has run well: it is none any more."""
+
+    name = "job_cleared"
+
+    id: int
+    kind: str
+    ran_s: float | None = None
+    """For so long, and it still runs; None: it came to its end."""
+
+
+class KindSlowed(Event, frozen=True, kw_only=True):
+    """Jobs of a kind crash in a row: they begin more rarely, one at a time."""
+
+    name = "kind_slowed"
+    level = Level.ERROR
+
+    kind: str
+    state: BreakerState
+    crashes: int
+    """Different jobs in a row."""
+    again_in_s: float
+
+
+class KindResumed(Event, frozen=True, kw_only=True):
+    """The jobs of a kind begin as they come again."""
+
+    name = "kind_resumed"
+    level = Level.WARNING
+
+    kind: str
+    reason: str
 
 
 class JobOutput(Event, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ anything is refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from jobpool.core.events import Event, Level
+from jobpool.core.events import Event, PoolsLeft, PoolUnused
 from jobpool.core.handler import INTERNAL_PREFIX, AppReport
 from jobpool.core.layers import nearest
 from jobpool.core.settings import Settings
@@ -18,25 +18,6 @@ from jobpool.errors import ConfigError
 
 USUAL = frozenset({"cpu", "io"})
 """Everybody starts these: that one of them has no kind is nothing strange."""
-
-
-class PoolsLeft(Event, frozen=True, kw_only=True):
-    """The application has kinds in pools that this supervisor does not serve."""
-
-    name = "pools_left"
-
-    pools: Mapping[str, int]
-    """How many kinds are in each."""
-
-
-class PoolUnused(Event, frozen=True, kw_only=True):
-    """No kind of the application is in a pool that this supervisor serves."""
-
-    name = "pool_unused"
-    level = Level.WARNING
-
-    pool: str
-    hint: str
 
 
 def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[Event]:
@@ -65,20 +46,6 @@ def refuse_without_kinds(settings: Settings, report: AppReport) -> None:
         f"could run; use --pools {sizes}, or only some of them; "
         f"{nearest(served[0], used)}"
     )
-
-
-def parts(event: Event) -> Iterator[str]:
-    """Yield the parts of one's line for people."""
-    match event:
-        case PoolsLeft():
-            many = {1: "kind"}
-            shown = (
-                f"{p} ({n} {many.get(n, 'kinds')})" for p, n in event.pools.items()
-            )
-            yield f"pools left to other supervisors: {', '.join(shown)}"
-        case PoolUnused():
-            yield f"pool {event.pool} is used by no kind of the application"
-            yield event.hint
 
 
 def _used(report: AppReport) -> Counter[str]:

@@ -9,7 +9,7 @@ its row. What the store says counts only when all that we had to say was in it.
 from __future__ import annotations
 
 from jobpool.core.breaker import Breaker, BreakerEvent, BreakerState, Saved
-from jobpool.core.cautionevents import KindResumed, KindSlowed
+from jobpool.core.events import KindResumed, KindSlowed
 from jobpool.core.job import Lease, Settlement
 from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.supervisor import cautionmessages as cm

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from jobpool.core import events as ev
-from jobpool.core.cautionevents import JobSuspected
 from jobpool.core.job import Evidence, Lease, Settlement
 from jobpool.core.lifecycle import Ending, account, hand_back
 from jobpool.core.outcome import Outcome
@@ -175,7 +174,7 @@ def _about(
     """Yield what is to be said of a job that was lost."""
     yield from notices.attempt_lost(now_ms, lease, settlement)
     if settlement.suspect:
-        yield JobSuspected(
+        yield ev.JobSuspected(
             at_ms=now_ms,
             id=lease.id,
             kind=lease.kind,

@@ -15,7 +15,6 @@ from jobpool.core.printable import message_line
 from jobpool.core.quantity import show_duration
 from jobpool.core.settings import Settings
 from jobpool.core.storeurl import without_password
-from jobpool.core.waitingevents import JobSnoozed, JobUnfit
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import signal_name
 from jobpool.store.records import Run
@@ -70,7 +69,7 @@ def attempt_ended(
         yield attempt_succeeded(at_ms, job, slot_name, evidence)
         return
     if settlement.snoozed:
-        yield JobSnoozed(
+        yield ev.JobSnoozed(
             at_ms=at_ms,
             id=lease.id,
             kind=lease.kind,
@@ -92,7 +91,7 @@ def job_unfit(
 ) -> ev.Event:
     """A job's arguments did not fit: it is left to others."""
     lease = job.lease
-    return JobUnfit(
+    return ev.JobUnfit(
         at_ms=at_ms,
         id=lease.id,
         kind=lease.kind,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from jobpool.core.cautionevents import JobCleared
+from jobpool.core.events import JobCleared
 from jobpool.core.job import Lease, Settlement
 from jobpool.core.suspicion import is_past_clearing, probation_s
 from jobpool.supervisor import cautionmessages as cm

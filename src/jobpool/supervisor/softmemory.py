@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jobpool.core.memoryevents import MemorySoftPassed
+from jobpool.core.events import MemorySoftPassed
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import Kill
 from jobpool.supervisor import messages as m
