@@ -1,10 +1,21 @@
-"""Reads README.md and does what it shows, so that nothing in it is only claimed.
+"""Does what README.md and the manual show, so that nothing in them is only claimed.
 
-Blocks are worked off in their order, in one directory: files are written under the
-name in their first line, sessions are typed into a shell, queries are put to the
-store. Before outputs are compared, times, measured sizes, process numbers and slots
-are masked on both sides; log lines are compared without their order, since children
-run at the same time.
+The README and each page of ``src/jobpool/manual`` are documents. The blocks of a
+document run in their order, in a fresh directory of its own:
+
+- ``python`` and ``toml``: a file, written under the name in its first line
+  (``# jobs.py``). Python runs as well, unless a session of the document names it.
+- ``console``: commands after ``$ ``, each with its exact output; ``^C`` is Ctrl-C,
+  typed once the lines before it have come.
+- ``sh``: must end with exit code 0; its output is not shown, and not compared.
+- ``sql``: goes to a copy of the store; each SELECT must find rows. In a document that
+  has no ``jobpool.db`` it goes to its PostgreSQL database, and is rolled back.
+- all else, and what follows a line ``<!-- not run: REASON -->``, is only shown.
+
+A document that says ``SHOP_DATABASE`` gets a PostgreSQL database, whose URL is in the
+variable of that name. Before outputs are compared, times, measured sizes, process
+numbers and slots are masked on both sides; log lines are compared without their order,
+since children run at the same time.
 """
 
 import os
@@ -14,28 +25,52 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import psycopg
 import pytest
 from psycopg import sql
 
 from postgres_server import DATABASE, binaries, server
 from waiting import wait_until
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "src" / "jobpool" / "manual").glob("*.md"))
+DOCUMENTS = [README, *PAGES]
+RUN = frozenset({"python", "toml", "console", "sh", "sql"})
+"""Languages of blocks that are executed."""
+DATABASE_VARIABLE = "SHOP_DATABASE"
 SHOWN_DIRECTORY = "/srv/words"
 SHOWN_DATABASE = "postgresql://shop@db.example.com/shop"
+_SILENTLY = (
+    "exec 3>&1 >.sh 2>&1; set -e; "
+    "trap 'code=$?; test $code = 0 || { cat .sh; echo exit code $code; } >&3' EXIT\n"
+)
+"""Before a ``sh`` block: what it prints is seen only if it fails."""
 STEP_S = 60
 """No step takes so long, however busy the machine is."""
-_FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?^```(?P<language>\w*)\n"
+    r"(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_NAME = re.compile(r"# ([\w.-]+)$")
+_SERVER = threading.Lock()
 _CLOCK = re.compile(r"^\d\d:\d\d:\d\d ")
 _MASKS = (
     (_CLOCK, "<clock> "),
     (re.compile(r"\bsupervisor \d+"), "supervisor <pid>"),
-    (re.compile(r"\b(cpu|io)/\d+"), r"\1/<slot>"),
+    (re.compile(r"(?<= )([a-z]\w*)/\d+(?= |$)"), r"\1/<slot>"),
+    (
+        re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?\b"),
+        "<time>",
+    ),
     # Measured, unless a limit or a rule says it: those must be as they are shown.
     (
         re.compile(
@@ -60,6 +95,13 @@ class Block(NamedTuple):
     language: str
     text: str
     line: int
+    reason: str | None
+    """Why it is only shown; None: nobody says so."""
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the walk does what it shows."""
+        return self.language in RUN and self.reason is None
 
 
 class Step(NamedTuple):
@@ -80,11 +122,16 @@ class Answer(NamedTuple):
     seen: list[str]
 
 
-def blocks() -> list[Block]:
-    """Return the README's fenced blocks, in order."""
-    text = README.read_text()
+def blocks(document: Path = README) -> list[Block]:
+    """Return a document's fenced blocks, in order."""
+    text = document.read_text()
     return [
-        Block(match[1], match[2], text.count("\n", 0, match.start()) + 1)
+        Block(
+            match["language"],
+            match["text"],
+            text.count("\n", 0, match.start("language")) + 1,
+            match["reason"],
+        )
         for match in _FENCE.finditer(text)
     ]
 
@@ -116,63 +163,91 @@ def masked(lines: list[str]) -> list[str]:
 
 
 class Walk:
-    """One reader who does everything that the README shows.
+    """One reader who does everything that a document shows.
 
     Args:
+        document: the README or a page.
         directory: an empty directory to do it in.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, document: Path, directory: Path) -> None:
         self._directory = directory
+        self._blocks = [block for block in blocks(document) if block.is_run]
+        self._typed = "\n".join(
+            block.text for block in self._blocks if block.language in {"console", "sh"}
+        )
+        self._asks_for_database = any(
+            DATABASE_VARIABLE in block.text for block in self._blocks
+        )
         mine = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
-        mine.pop("PYTEST_ADDOPTS", None)
+        for name in ("PYTEST_ADDOPTS", DATABASE_VARIABLE):
+            mine.pop(name, None)
         self._environment = mine | {
             "PATH": os.pathsep.join(
                 (str(Path(sys.executable).parent), os.environ["PATH"], str(binaries()))
             ),
             # The sessions show what a terminal shows; here there is none.
             "JOBPOOL_LOG_FORMAT": "human",
-            "SHOP_DATABASE": self._make_database(),
         }
-        sessions = "\n".join(b.text for b in blocks() if b.language == "console")
-        self._typed = sessions
 
-    def _make_database(self) -> str:
-        """Make a database in which a stranger's schema would be the first."""
-        self._database = f"readme_{secrets.token_hex(4)}"
-        with server().connect(server().url) as connection:
-            owner = sql.Identifier(connection.info.user)
-        self._database_command("CREATE DATABASE {} OWNER {}", owner)
-        return server().url.replace(f"/{DATABASE}", f"/{self._database}", 1)
+    def run(self) -> dict[int, list[Answer] | Exception]:
+        """Do what the blocks show, in order; return what came of it, by line."""
+        done: dict[int, list[Answer] | Exception] = {}
+        with self._database():
+            for block in self._blocks:
+                try:
+                    done[block.line] = self._answers(block)
+                except Exception as problem:  # noqa: BLE001 - its own test raises it
+                    done[block.line] = problem
+        return done
 
-    def _database_command(self, text: str, *names: sql.Identifier) -> None:
-        database = sql.Identifier(self._database)
-        with server().connect(server().admin_url) as admin:
-            admin.execute(sql.SQL(text).format(database, *names))
-
-    def close(self) -> None:
-        """Remove what was made outside of the directory."""
-        self._database_command("DROP DATABASE {} WITH (FORCE)")
+    @contextmanager
+    def _database(self) -> Iterator[None]:
+        """Have a database, if it is asked for, in which no schema is jobpool's yet."""
+        if not self._asks_for_database:
+            yield
+            return
+        with _SERVER:
+            place = server()
+        name = f"shop_{secrets.token_hex(4)}"
+        self._environment[DATABASE_VARIABLE] = place.url.replace(
+            f"/{DATABASE}", f"/{name}", 1
+        )
+        with place.connect(place.url) as connection:
+            owner = connection.info.user
+        with place.connect(place.admin_url) as admin:
+            create = sql.SQL("CREATE DATABASE {} OWNER {}")
+            admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))
+        try:
+            yield
+        finally:
+            with place.connect(place.admin_url) as admin:
+                drop = sql.SQL("DROP DATABASE {} WITH (FORCE)")
+                admin.execute(drop.format(sql.Identifier(name)))
 
     def store_files(self) -> set[str]:
         """Return what lies beside the database, and itself."""
         return {path.name for path in self._directory.glob("jobpool.db*")}
 
-    def answers(self, block: Block) -> list[Answer]:
+    def _answers(self, block: Block) -> list[Answer]:
         """Do what a block shows; return what is to be compared."""
         match block.language:
             case "python" | "toml":
                 return self._write(block)
             case "console":
                 return [self._type(step) for step in steps_of(block.text)]
-            case "sql":
-                return self._query(block.text)
+            case "sh":
+                return [self._type(Step(f"{_SILENTLY}{block.text}", [], None))]
             case _:
-                return []
+                return self._query(block.text)
 
     def _write(self, block: Block) -> list[Answer]:
         """Write a file; run it as well, unless a session does."""
-        name = block.text.partition("\n")[0].removeprefix("# ")
+        first = block.text.partition("\n")[0]
+        named = _NAME.match(first)
+        if named is None:
+            raise ValueError(f"expected '# NAME' as the block's first line: {first!r}")
+        name = named[1]
         (self._directory / name).write_text(block.text)
         if block.language != "python" or name in self._typed:
             return []
@@ -208,7 +283,9 @@ class Walk:
     def _shown(self, log: Path) -> str:
         """Return what was said, with the names of places that the README has."""
         said = log.read_text().replace(str(self._directory), SHOWN_DIRECTORY)
-        return said.replace(self._environment["SHOP_DATABASE"], SHOWN_DATABASE)
+        if url := self._environment.get(DATABASE_VARIABLE):
+            said = said.replace(url, SHOWN_DATABASE)
+        return said
 
     def _interrupt(
         self, process: subprocess.Popen[bytes], log: Path, before: list[str]
@@ -229,16 +306,22 @@ class Walk:
             os.killpg(process.pid, signal.SIGINT)
 
     def _query(self, text: str) -> list[Answer]:
-        """Put statements to a copy of the store; each SELECT must find something."""
+        """Put statements to the store, change nothing; a SELECT must find rows."""
         answers = []
-        origin = sqlite3.connect(self._directory / "jobpool.db")
-        copy = sqlite3.connect(":memory:")
-        origin.backup(copy)
-        origin.close()
-        for statement in filter(str.strip, text.split(";")):
-            rows = copy.execute(statement).fetchall()
-            if "SELECT" in statement:
-                found = "some rows" if rows else "no row"
-                answers.append(Answer(statement.strip(), ["some rows"], [found]))
-        copy.close()
+        with closing(self._store_copy()) as connection:
+            for statement in filter(str.strip, text.split(";")):
+                rows = connection.execute(statement)
+                if "SELECT" in statement:
+                    found = "some rows" if rows.fetchall() else "no row"
+                    answers.append(Answer(statement.strip(), ["some rows"], [found]))
         return answers
+
+    def _store_copy(self) -> sqlite3.Connection | psycopg.Connection:
+        """Return a copy of the SQLite store, or a transaction that nobody commits."""
+        path = self._directory / "jobpool.db"
+        if not path.exists():
+            return psycopg.connect(self._environment[DATABASE_VARIABLE])
+        copy = sqlite3.connect(":memory:")
+        with closing(sqlite3.connect(path)) as origin:
+            origin.backup(copy)
+        return copy

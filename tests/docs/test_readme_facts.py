@@ -1,4 +1,7 @@
-"""README.md agrees with the code's tables, commands, options, names and defaults."""
+"""README.md and the manual agree with the code: tables, commands, options, names.
+
+What must be said has to stand in one of them; what any of them says has to be true.
+"""
 
 import ast
 import inspect
@@ -25,13 +28,13 @@ from jobpool.store import open_store
 from jobpool.store.opening import ALLOW_NETWORK
 from jobpool.store.postgres.place import BASE_VARIABLE
 from postgres_server import query_of, server
-from readme import README
+from readme import DOCUMENTS, README
 
 ROLES_SQL = README.parent / "conf" / "postgres" / "roles.sql"
-TEXT = README.read_text()
+TEXT = "\n".join(document.read_text() for document in DOCUMENTS)
 ROOT = click.Context(cli, info_name="jobpool")
 COMMANDS = {name: cli.get_command(ROOT, name) for name in cli.list_commands(ROOT)}
-# Of other programs, which the README names as well.
+# Of other programs, which are named as well.
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OF_A_SCRIPT = re.compile(r"scripts/[^`\n]*")
 FOREIGN_OPTIONS = {"--encoding", "--template"}
