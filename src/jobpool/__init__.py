@@ -12,13 +12,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jobpool import errors as errors
 from jobpool.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from jobpool import errors as errors
     from jobpool.client.handle import Job
     from jobpool.client.handler import Call, Handler
     from jobpool.client.hooks import DeadJob
@@ -108,12 +107,14 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is: no process of ours uses all of it."""
-    if name not in __all__:
+    if name != "errors" and name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only here, and not free
+
     module = import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
-    value = globals()[name] = getattr(module, name)
+    value = globals()[name] = module if name == "errors" else getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "errors"})

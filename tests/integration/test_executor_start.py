@@ -88,6 +88,18 @@ def test_a_program_imports_only_what_it_asks_for():
     assert done.stdout == said
 
 
+def test_a_program_that_only_declares_handlers_imports_neither_store_nor_settings():
+    """Both come with the first job: half of what a client imports."""
+    done = script(
+        "jobpool.JobPool().job('cpu', kind='it')(len)\n"
+        "late = {'sqlite3', 'psycopg', 'tomllib', 'asyncio', 'rich', 'click', 'dill',\n"
+        "        'multiprocess', 'jsonschema', 'jobpool.store.opening',\n"
+        "        'jobpool.store.base', 'jobpool.core.config', 'jobpool.executor'}\n"
+        "print('jobpool.client.jobpool' in sys.modules, late & set(sys.modules))\n"
+    )
+    assert done.stdout == "True set()\n"
+
+
 def test_a_host_imports_no_database():
     """Its store is in memory."""
     done = script(

@@ -15,6 +15,10 @@ for the caller, who waits for it: it is refused instead.
 The configuration is found at the first use, so that a JobPool can be made at import,
 and kept until it is closed. In a child the supervisor's values count: they may come
 from a flag, and an enclosed child may not see the file.
+
+The configuration's readers and the databases' modules are imported then as well. They
+are half of all that jobpool loads, and a program that imports its handlers often uses
+neither: a child, a web server's master process, a test.
 """
 
 from __future__ import annotations
@@ -24,16 +28,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jobpool.core.config import client_settings, read_sources
 from jobpool.core.job import Enqueued, Job, NewJob
 from jobpool.core.running import Channel, channel
 from jobpool.core.settings import ClientSettings
 from jobpool.errors import ConfigError, JobNotFound, UsageError
-from jobpool.store import connections, guest_store, joining, open_store
-from jobpool.store.base import Store
+from jobpool.store import connections, joining
 from jobpool.store.checking import is_id
+
+if TYPE_CHECKING:
+    from jobpool.store import Store
 
 RUN_MARKER = "JOBPOOL_RUN"
 """In the environment of every process that a supervisor has started."""
@@ -235,6 +240,8 @@ class LazyStore:
         if self._store is None:
             with self._lock:
                 if self._store is None:
+                    from jobpool.store import open_store  # noqa: PLC0415 - see above
+
                     settings = self.settings
                     self._store = open_store(
                         settings.store, queue_depth_max=settings.queue_depth_max
@@ -254,6 +261,8 @@ class LazyStore:
         if self._store is not None or not connections.has_transaction(connection):
             return self.get()
         if self._guest is None:
+            from jobpool.store import guest_store  # noqa: PLC0415 - see above
+
             settings = self.settings
             self._guest = guest_store(
                 settings.store, queue_depth_max=settings.queue_depth_max
@@ -278,6 +287,11 @@ def find_settings(argument: str | None) -> ClientSettings:
     Raises:
         ConfigError: the configuration is wrong, or the URL is not one.
     """
+    from jobpool.core.config import (  # noqa: PLC0415 - see above
+        client_settings,
+        read_sources,
+    )
+
     given: Any = argument
     if given is not None and not (isinstance(given, str) and given.strip()):
         got = "nothing" if argument == "" else f"{argument!r:.40}"
