@@ -12,9 +12,9 @@ WORDS_MAX = 1200
 LONG = {"figures", "changes"}
 """Pages that are looked things up in, not read."""
 AWAITED = {
-    "changes", "coming-from", "deploying", "enqueueing", "exactly-once", "executor",
-    "figures", "files", "glossary", "handlers", "isolation", "memory", "operating",
-    "pools", "postgresql", "retries", "start", "testing", "threats", "troubles",
+    "celery", "changes", "deploying", "exactly-once", "executor", "figures", "files",
+    "glossary", "huey", "isolation", "operating", "postgresql", "questions", "rq",
+    "start", "testing", "threats", "troubles",
 }  # fmt: skip
 """Pages that are being written: links to them need not lead anywhere yet."""
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
