@@ -14,8 +14,8 @@ from jobpool.core.limits import PoolLimits
 from jobpool.core.settings import PoolSettings, SandboxLevel
 from jobpool.sandbox.features import lacking
 from jobpool.sandbox.frames import Done, Forked, Go, Loaded, Ready, RunJob
-from jobpool.sandbox.identity import process_start_time
 from jobpool.sandbox.process import ChildProcess
+from jobpool.sandbox.procfs import process_start_time
 from jobpool.sandbox.spawner import Zygote
 from jobpool.sandbox.tree import sweep_orphans
 from waiting import wait_until

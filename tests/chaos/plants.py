@@ -28,7 +28,7 @@ PLANTS = (
         frozenset(("I6", "I7")),
         (
             Edit(
-                "sandbox/proof.py",
+                "supervisor/proof.py",
                 "        os.close(lock)\n        return Alive()",
                 "        os.close(lock)\n        return DeadRun()",
             ),
@@ -42,17 +42,17 @@ PLANTS = (
             Edit("sandbox/zygote.py", "            kill_tree(pid, pidfd)\n\n\ndef",
                  "            os.stat(0)\n\n\ndef"),
             Edit(
-                "sandbox/proof.py",
+                "supervisor/proof.py",
                 "    for pid, start_time in read_slots(path):\n        if is_alive",
                 "    for pid, start_time in ():\n        if is_alive",
             ),
             Edit(
-                "sandbox/proof.py",
+                "supervisor/proof.py",
                 '    for name in os.listdir("/proc"):',
                 "    for name in ():",
             ),
             Edit(
-                "sandbox/proof.py",
+                "supervisor/proof.py",
                 "    group = read_group(read_cgroup(path), header.run_id)\n",
                 "    group = None\n",
             ),

@@ -14,24 +14,24 @@ import msgspec
 import pytest
 
 from jobpool.errors import ConfigError
-from jobpool.sandbox.identity import (
-    Alive,
-    DeadRun,
-    RunDirectory,
-    Unproven,
-    prove_dead,
-    remove_run,
-)
 from jobpool.sandbox.marks import MARK_BYTES, open_marks
 from jobpool.sandbox.procfs import process_start_time, process_stat
-from jobpool.sandbox.rundirectory import HEADER_BYTES, read_header, read_slots
+from jobpool.sandbox.rundirectory import (
+    HEADER_BYTES,
+    RunDirectory,
+    read_header,
+    read_slots,
+    remove_run,
+)
+from jobpool.supervisor.proof import Alive, DeadRun, Unproven, prove_dead
 from nesting import cleared, nest
 from sandbox_rig import PATIENCE_S
 
 SUPERVISOR = """
 import os, subprocess, sys, time
 from pathlib import Path
-from jobpool.sandbox.identity import RunDirectory, process_start_time
+from jobpool.sandbox.procfs import process_start_time
+from jobpool.sandbox.rundirectory import RunDirectory
 from jobpool.sandbox.marks import MARK_BYTES
 run = RunDirectory.create(sys.argv[1], "abc")
 env = {"JOBPOOL_RUN": "abc"} if "marked" in sys.argv else {}
@@ -179,7 +179,7 @@ def test_own_run_is_alive_and_keeps_its_lock(tmp_path, supervise):
     with RunDirectory.create(tmp_path / "own", "abc"):
         assert prove_dead(tmp_path / "own", "abc") == Alive()
         script = (
-            "import sys; from jobpool.sandbox.identity import prove_dead; "
+            "import sys; from jobpool.supervisor.proof import prove_dead; "
             "print(prove_dead(sys.argv[1], 'abc'))"
         )
         answer = subprocess.run(
@@ -306,7 +306,7 @@ def test_a_prover_that_a_job_has_started_does_not_kill_itself(tmp_path, supervis
     """A process that carries the marker itself says so, and lives on."""
     supervise().kill()
     script = (
-        "import sys; from jobpool.sandbox.identity import prove_dead; "
+        "import sys; from jobpool.supervisor.proof import prove_dead; "
         "print(prove_dead(sys.argv[1], 'abc').reason)"
     )
     answer = subprocess.run(

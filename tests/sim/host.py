@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from history import Ended, Gone, Started
 from jobpool.sandbox.frames import FromChild, RunJob
-from jobpool.sandbox.identity import Alive, DeadRun, Proof, Unproven
+from jobpool.supervisor.proof import Alive, DeadRun, Proof, Unproven
 from sim.kernel import Kernel, Process
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Host:
         self.runs.pop(run, None)
 
     def prove_dead(self, run: str, *, same_boot: bool) -> Proof:
-        """Do as `sandbox.proof` does, in the task of whoever asks."""
+        """Do as `supervisor.proof` does, in the task of whoever asks."""
         kernel = self.world.kernel
         found = self.runs.get(run)
         if found is None:

@@ -12,7 +12,6 @@ from jobpool.core.outcome import CHARGES, Charge, Outcome
 from jobpool.core.policy import Rerun
 from jobpool.core.suspicion import LOSSES
 from jobpool.sandbox import verdict
-from jobpool.sandbox.identity import Alive, DeadRun
 from jobpool.supervisor import attempts, losses, probation, reclaim
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.attempts import Attempts
@@ -21,6 +20,7 @@ from jobpool.supervisor.leasing import Leasing
 from jobpool.supervisor.loading import Loading
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.outbox import Outbox
+from jobpool.supervisor.proof import Alive, DeadRun
 from jobpool.supervisor.pulse import Pulse
 from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.registry import Registry

@@ -16,11 +16,11 @@ from jobpool.core.job import JobState, Lease, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Settings
 from jobpool.core.suspicion import Deaths
-from jobpool.sandbox.identity import Alive, DeadRun
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import reclaim as rc
 from jobpool.supervisor.housekeeping import Housekeeping
 from jobpool.supervisor.losses import reclaim
+from jobpool.supervisor.proof import Alive, DeadRun
 from jobpool.supervisor.storethread import StoreThread
 
 

@@ -20,10 +20,10 @@ from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
 from jobpool.core.settings import PoolSettings
 from jobpool.sandbox.frames import FrameError, RunJob, ToChild
-from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.marks import look_at_marks
 from jobpool.sandbox.oomscore import OomScores
 from jobpool.sandbox.process import ChildProcess
+from jobpool.sandbox.rundirectory import RunDirectory
 from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.screening import screened
 from jobpool.sandbox.tree import sweep_orphans

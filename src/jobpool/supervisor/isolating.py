@@ -16,8 +16,8 @@ from jobpool.core.settings import PoolSettings, SandboxLevel, Settings
 from jobpool.errors import ConfigError
 from jobpool.sandbox import rungroup
 from jobpool.sandbox.features import lacking
-from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.probing import closed_paths
+from jobpool.sandbox.rundirectory import RunDirectory
 
 
 class Isolation:

@@ -9,8 +9,8 @@ from jobpool.core.settings import PoolSettings, Settings
 from jobpool.core.storeurl import files_of, without_password
 from jobpool.errors import UsageError
 from jobpool.sandbox.frames import Answer, Ask, Go, RunJob
-from jobpool.sandbox.identity import RunDirectory
 from jobpool.sandbox.process import ChildProcess
+from jobpool.sandbox.rundirectory import RunDirectory
 from jobpool.supervisor import messages as m
 from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.registry import Registry

@@ -3,7 +3,7 @@
 Theory of operation. A thread of its own looks at the open runs in the store. On one
 host no lease expires by time: a run is dead when its lock is free, every process on
 its record is gone, and no process carries its marker; survivors are killed first
-(`sandbox.proof`). Then the jobs whose marks say that they were really running are
+(`proof`). Then the jobs whose marks say that they were really running are
 settled as lost, and the others handed back, under their old tokens: a late word of
 anybody else changes nothing. What cannot be proven stays leased, with an alarm. What a
 loss costs, and who is a suspect after it, is `core.suspicion`'s table. Before the first
@@ -30,19 +30,13 @@ from typing import TypeVar
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.sandbox.identity import (
-    Alive,
-    DeadRun,
-    Proof,
-    Unproven,
-    prove_dead,
-    remove_run,
-)
+from jobpool.sandbox.rundirectory import remove_run
 from jobpool.store.base import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import cautionmessages as cm
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.losses import settle_all, take_back
+from jobpool.supervisor.proof import Alive, DeadRun, Proof, Unproven, prove_dead
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.storethread import StoreThread
 

@@ -31,7 +31,8 @@ from jobpool.core.settings import Settings
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError
 from jobpool.sandbox.fence import Fence
-from jobpool.sandbox.identity import RunDirectory, boot_id, pid_namespace
+from jobpool.sandbox.procfs import boot_id, pid_namespace
+from jobpool.sandbox.rundirectory import RunDirectory
 from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.tree import become_subreaper
 from jobpool.store.base import Store

@@ -19,7 +19,7 @@ from jobpool.core.quantity import show_size
 from jobpool.core.settings import PoolSettings, Settings
 from jobpool.sandbox import spare
 from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
-from jobpool.sandbox.identity import process_start_time
+from jobpool.sandbox.procfs import process_start_time
 from jobpool.sandbox.spawner import Zygote, helper_pids
 from jobpool.supervisor import messages as m
 from jobpool.supervisor.reactor import Reactor
