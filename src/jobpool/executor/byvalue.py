@@ -2,7 +2,9 @@
 
 Theory of operation. Dill does the work, but for functions: of its globals, a function
 takes along what its code names, no more. Dill finds these names as well, by following
-closures without end where one refers to itself, and by catching what is printed.
+closures without end where one refers to itself, and by catching what is printed. Nor
+can dill take enumerations apart that nobody can import: they are made anew from their
+members, and get their methods afterwards.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import dis
 import importlib
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import EnumMeta
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
@@ -20,13 +22,13 @@ from typing import Any, NoReturn
 import dill
 from dill import _dill
 
-from jobpool.executor.enums import add_methods, make_enum, members_of, methods_of
 from jobpool.executor.lending import Loan
 from jobpool.executor.sharing import dispatch_table, reduction_of
 from jobpool.executor.strays import stray_file
 
 PROTOCOL = 5
 _LOCAL = "<locals>"
+_METHODS = (FunctionType, property, classmethod, staticmethod)
 _NAMED_APART = ("__doc__", "__kwdefaults__", "__annotations__")
 
 
@@ -184,9 +186,9 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
                 cls.__name__,
                 cls.__qualname__,
                 cls.__module__,
-                members_of(cls),
+                _members_of(cls),
             ),
-            methods_of(cls),
+            _methods_of(cls),
             state_setter=add_methods,
             obj=cls,
         )
@@ -227,3 +229,56 @@ def is_found(module: str | None, obj: Any) -> bool:
     for part in obj.__qualname__.split("."):
         found = getattr(found, part, None)
     return found is obj
+
+
+# -- enumerations ------------------------------------------------------------------
+
+
+def _members_of(cls: EnumMeta) -> dict[str, Any]:
+    """Return values by name, aliases included."""
+    members: Mapping[str, Any] = cls.__members__
+    return {name: member.value for name, member in members.items()}
+
+
+def _methods_of(cls: EnumMeta) -> dict[str, Any]:
+    """Return what its author has defined beside the members."""
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if name not in cls.__members__
+        and isinstance(value, _METHODS)
+        and (not name.startswith("_") or _is_by(value, cls))
+    }
+
+
+def make_enum(
+    bases: tuple[type, ...],
+    name: str,
+    qualname: str,
+    module: str,
+    members: Mapping[str, Any],
+) -> EnumMeta:
+    """Make the class anew, without its methods."""
+    meta = type(bases[-1])
+    if not issubclass(meta, EnumMeta):
+        raise TypeError(f"{name} is no enumeration")
+    namespace = meta.__prepare__(name, bases)
+    for member, value in members.items():
+        namespace[member] = value
+    made = meta(name, bases, namespace)
+    made.__module__, made.__qualname__ = module, qualname
+    return made
+
+
+def add_methods(cls: EnumMeta, methods: Mapping[str, Any]) -> None:
+    """Give it its methods."""
+    for name, value in methods.items():
+        setattr(cls, name, value)
+
+
+def _is_by(value: Any, cls: EnumMeta) -> bool:
+    """Say whether a method with an underscore stands in the class's own code."""
+    return (
+        isinstance(value, FunctionType)
+        and value.__qualname__ == f"{cls.__qualname__}.{value.__name__}"
+    )

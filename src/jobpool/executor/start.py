@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jobpool
 from jobpool.executor import launcher
 
 _FIRST_FD = 3
-_ROOT = str(Path(jobpool.__file__).parent.parent)
+_ROOT = str(Path(__file__).parents[__name__.count(".")])
+"""The directory that jobpool is imported from."""
 
 
 def start_host() -> socket.socket:

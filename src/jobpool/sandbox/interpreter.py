@@ -1,7 +1,15 @@
-"""The interpreter's own settings, which a handler may change for itself alone."""
+"""The interpreter's own settings, which a handler may change for itself alone.
+
+Decimals are rounded by two contexts: the default's, and the child's own. An attempt
+runs in a copy of the child's context variables. It makes itself a context for its
+decimals from the default, unless the application had one before all attempts: that
+would be the same object in every copy.
+"""
 
 from __future__ import annotations
 
+import contextvars
+import decimal
 import gc
 import logging
 import socket
@@ -9,12 +17,15 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
-
-from jobpool.sandbox.arithmetic import Arithmetic
 
 # How many digits a number in text may have: not in the first of 3.11.
 _digits: Callable[[], int] = getattr(sys, "get_int_max_str_digits", int)
+_DECIMAL_NAMES = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+_decimal_rules = attrgetter(*_DECIMAL_NAMES)
+_usual_decimal_rules = attrgetter("prec", "rounding")
+"""Whatever changes the context changes these, as a rule: the rest is not compared."""
 
 
 class Interpreter:
@@ -24,7 +35,7 @@ class Interpreter:
         self._settings = _settings()
         self._threads_trace = threading.gettrace()
         self._threads_profile = threading.getprofile()
-        self._arithmetic = Arithmetic()
+        self._decimals = _DecimalContexts()
         self._path = list(sys.path)
         self._warnings = list(warnings.filters)
 
@@ -35,7 +46,7 @@ class Interpreter:
             threading.settrace(self._threads_trace)
         if threading.getprofile() is not self._threads_profile:
             threading.setprofile(self._threads_profile)
-        self._arithmetic.restore()
+        self._decimals.restore()
         if _settings() != self._settings:
             self._put_back()
         if sys.path != self._path:
@@ -71,4 +82,30 @@ def _settings() -> tuple[Any, ...]:
         socket.getdefaulttimeout(),
         logging.root.manager.disable,
         (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
+    )
+
+
+class _DecimalContexts:
+    """The contexts as they are now, to be put back later."""
+
+    def __init__(self) -> None:
+        self._default = decimal.DefaultContext.copy()
+        self._first = _usual_decimal_rules(self._default)
+        self._own = decimal.getcontext().copy() if _has_decimal_context() else None
+
+    def restore(self) -> None:
+        """Put back what differs."""
+        default, first = decimal.DefaultContext, self._default
+        if _usual_decimal_rules(default) != self._first:
+            for name, value in zip(_DECIMAL_NAMES, _decimal_rules(first), strict=True):
+                setattr(default, name, value)
+            default.traps.update(first.traps)
+        if self._own is not None:
+            decimal.setcontext(self._own.copy())
+
+
+def _has_decimal_context() -> bool:
+    """Say whether decimals were used outside of any attempt."""
+    return not decimal.HAVE_CONTEXTVAR or any(
+        variable.name == "decimal_context" for variable in contextvars.copy_context()
     )
