@@ -90,5 +90,7 @@ def test_the_list_has_every_page_once():
 def test_the_list_is_a_page():
     """What reads it takes each of its lines."""
     lines = pages.text_of(pages.INDEX).splitlines()
-    assert sum(line.startswith("- ") for line in lines) == len(pages.entries())
+    awaited = AWAITED - {page.stem for page in PAGES}
+    listed = sum(line.startswith("- ") for line in lines)
+    assert listed == len(pages.entries()) + len(awaited)
     assert all(entry.group and entry.summary for entry in pages.entries())

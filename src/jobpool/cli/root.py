@@ -51,6 +51,7 @@ _COMMANDS = {
     "alive": _Command("alive:alive", "Say whether a supervisor runs here, for probes."),
     "check": _Command("check:check", "Check everything, start nothing."),
     "doctor": _Command("doctor:doctor", "Examine platform, limits and store."),
+    "manual": _Command("manual:manual", "Read the manual, or search it."),
     "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
 }
 """In the order of the help."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 INDEX = "index"
@@ -17,6 +18,7 @@ _GROUP = re.compile(r"## (.+)")
 _ENTRY = re.compile(r"- \[([\w-]+)\]\(\1\.md\): (.+)")
 _HEADING = re.compile(r"#+ (.+)")
 _FENCE = "```"
+_REMARK = re.compile(r"^<!--.*-->\n", re.MULTILINE)
 
 
 class Entry(NamedTuple):
@@ -46,13 +48,13 @@ def entries() -> list[Entry]:
     for line in text_of(INDEX).splitlines():
         if heading := _GROUP.fullmatch(line):
             group = heading[1]
-        elif entry := _ENTRY.fullmatch(line):
+        elif (entry := _ENTRY.fullmatch(line)) and _file_of(entry[1]).is_file():
             found.append(Entry(group, entry[1], entry[2]))
     return found
 
 
 def text_of(topic: str) -> str:
-    """Return a page as Markdown.
+    """Return a page as Markdown, without what it says to its tests.
 
     Args:
         topic: as `entries` names it, or `INDEX`.
@@ -60,7 +62,12 @@ def text_of(topic: str) -> str:
     Raises:
         FileNotFoundError: there is no such page.
     """
-    return (files(__package__) / f"{topic}.md").read_text("utf-8")
+    text = _file_of(topic).read_text("utf-8")
+    return _REMARK.sub("", text)
+
+
+def _file_of(topic: str) -> Traversable:
+    return files(__package__) / f"{topic}.md"
 
 
 def search(words: str) -> Iterator[Hit]:

@@ -1,0 +1,155 @@
+"""`jobpool manual`: the pages that come with the package, shown or searched."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from typing import ClassVar
+
+import click
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.text import Text
+
+from jobpool.cli.flags import json_flag
+from jobpool.cli.output import print_json, print_line
+from jobpool.core.layers import nearest
+from jobpool.core.printable import one_line
+from jobpool.errors import JobpoolError
+from jobpool.manual import pages
+
+_WIDTH_MAX = 100
+"""Columns; longer lines are hard to read."""
+_LESS = "-FRX"
+"""For less: leave a short page on the screen, take colours."""
+_LINK = re.compile(r"\[([^\]]+)\]\(([\w-]*)(?:\.md)?(?:#[\w-]*)?\)")
+_HINT = "jobpool manual TOPIC shows a page; jobpool manual --search WORDS finds lines."
+
+
+class _LeftHeading(Heading):
+    """A heading at the left, where the eye begins to read."""
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
+        for part in super().__rich_console__(console, options):
+            if isinstance(part, Text):
+                part.justify = "left"
+            yield part
+
+
+class _Page(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+    }
+
+
+@click.command("manual")
+@click.argument("words", metavar="[TOPIC]", nargs=-1)
+@click.option(
+    "--search", is_flag=True, help="Find the lines that have all these words instead."
+)
+@json_flag
+def manual(*, words: Sequence[str], search: bool, as_json: bool) -> None:
+    """Read the manual: its list of pages, or the page TOPIC.
+
+    \b
+    jobpool manual                       the pages, one line each
+    jobpool manual memory                one page
+    jobpool manual --search soft limit   every line with both words
+    """  # noqa: D301 - click wants the character itself
+    if search:
+        _search(" ".join(words), as_json=as_json)
+    elif len(words) > 1:
+        raise click.UsageError(
+            "name one page, or search for all of these words: jobpool manual --search "
+            + one_line(" ".join(words), 60)
+        )
+    elif words:
+        _show(words[0], as_json=as_json)
+    else:
+        _list(as_json=as_json)
+
+
+def _list(*, as_json: bool) -> None:
+    """Print every page with its line, by group."""
+    if as_json:
+        for entry in pages.entries():
+            print_json(entry._asdict())
+        return
+    width = max(len(entry.topic) for entry in pages.entries())
+    for group, members in groupby(pages.entries(), lambda entry: entry.group):
+        click.secho(group.upper(), bold=True)
+        for entry in members:
+            click.echo(f"  {entry.topic:<{width}}  {entry.summary}")
+        click.echo()
+    click.echo(_HINT)
+
+
+def _show(topic: str, *, as_json: bool) -> None:
+    """Print a page: rendered and paged on a terminal, else as it is written."""
+    known = [entry.topic for entry in pages.entries()]
+    if topic not in known:
+        raise click.UsageError(
+            f"the manual has no page {one_line(topic, 60)!r}; {nearest(topic, known)}"
+        )
+    text = pages.text_of(topic)
+    if as_json:
+        print_json({"topic": topic, "text": text})
+    elif sys.stdout.isatty():
+        os.environ.setdefault("LESS", _LESS)
+        width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
+        click.echo_via_pager(rendered(text, width))
+    else:
+        click.echo(text, nl=False)
+
+
+def rendered(text: str, width: int) -> str:
+    """Return a page as a terminal shows it.
+
+    Args:
+        text: Markdown, with links to other pages.
+        width: columns.
+    """
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width)
+    page = _Page(_LINK.sub(_spoken, text), code_theme="ansi_dark", hyperlinks=False)
+    with screen.capture() as capture:
+        screen.print(page)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def _spoken(link: re.Match[str]) -> str:
+    """Return a link to a page as words: a terminal has none to click on."""
+    text, topic = link.groups()
+    return text if topic in ("", text) else f"{text} (`jobpool manual {topic}`)"
+
+
+def _search(words: str, *, as_json: bool) -> None:
+    """Print each line that has all of some words, below its page and heading.
+
+    Raises:
+        UsageError: there is no word.
+        JobpoolError: no line has all of them.
+    """
+    if not words.strip():
+        raise click.UsageError("search for what? jobpool manual --search WORDS")
+    hits = list(pages.search(words))
+    if not hits:
+        raise JobpoolError(
+            f"no line of the manual has all of {one_line(words, 60)!r}; try fewer "
+            "words, or parts of them"
+        )
+    if as_json:
+        for hit in hits:
+            print_json(hit._asdict())
+        return
+    for (topic, heading), found in groupby(hits, lambda hit: (hit.topic, hit.heading)):
+        click.secho(f"{topic}: {heading}", bold=True)
+        for hit in found:
+            print_line(f"  {hit.number:>4}", hit.line)
