@@ -1,4 +1,4 @@
-"""The README's table "Who can do what", and which test proves each line of it."""
+"""The manual's table "Who can do what", and which test proves each line of it."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-README = TESTS.parent / "README.md"
+PAGE = TESTS.parent / "src" / "jobpool" / "manual" / "threats.md"
 PROOFS = {
     "a producer": (
         "integration/test_hostile_child.py::test_a_kind_that_is_no_name_is_refused",
@@ -69,8 +69,8 @@ PROOFS = {
 
 def rows():
     """Return who stands in the table."""
-    _, _, section = README.read_text("utf-8").partition("### Who can do what\n")
-    table = section.partition("\n### ")[0]
+    _, _, section = PAGE.read_text("utf-8").partition("\n## Who can do what\n")
+    table = section.partition("\n## ")[0]
     return re.findall(r"^\| (?!who \| |---)([^|]+?) \|", table, re.MULTILINE)
 
 
