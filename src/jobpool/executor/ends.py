@@ -26,11 +26,12 @@ _ERRORS: dict[str, type[JobDied]] = {
 """Every other death is a crash."""
 _OBVIOUS = ("; failure 1 of 1", "; never retried after timed_out")
 """What a reason says of a job that is tried once."""
+_PACKAGE = Path(__file__).parents[__name__.count(".") - 1]
 _OWN_FRAMES = tuple(
     f'File "{path}'
     for path in (
-        Path(__file__).parent,
-        Path(__file__).parents[1] / "sandbox",
+        _PACKAGE / "executor",
+        _PACKAGE / "sandbox",
         Path(multiprocess.__file__).parent,
         "<string>",
     )

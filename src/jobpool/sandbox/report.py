@@ -29,7 +29,7 @@ TRACEBACK_MAX_CHARS = 32 * 1024
 CLASSES_MAX = 32
 FRAMES_MAX = 100
 """Of each traceback, the innermost frames."""
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parents[__name__.count(".") - 1]
 _OWN_FILES = (str(_PACKAGE / "sandbox"), str(_PACKAGE / "client"))
 """What lies between the child's loop and the handler."""
 
