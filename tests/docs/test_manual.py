@@ -1,12 +1,13 @@
 """The manual's pages: short, found, linked; each opens with its answer."""
 
+import ast
 import re
 import unicodedata
 
 import pytest
 
 from jobpool.manual import pages
-from readme import DOCUMENTS, PAGES
+from readme import DOCUMENTS, PAGES, ROOT
 
 WORDS_MAX = 1200
 LONG = {"figures", "changes"}
@@ -94,3 +95,23 @@ def test_the_list_is_a_page():
     listed = sum(line.startswith("- ") for line in lines)
     assert listed == len(pages.entries()) + len(awaited)
     assert all(entry.group and entry.summary for entry in pages.entries())
+
+
+def test_every_page_that_a_message_names_is_there():
+    """Errors, `show` and help lead to pages by the command that shows them."""
+    texts = [document.read_text() for document in DOCUMENTS]
+    for path in (ROOT / "src").rglob("*.py"):
+        # Parsed, because a message may be split between two lines of code.
+        nodes = ast.walk(ast.parse(path.read_text()))
+        texts += [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+    named = {
+        topic
+        for text in texts
+        for topic in re.findall(r"\bjobpool manual ([a-z][\w-]*)", text)
+    }
+    assert {"tuning", "retries", "isolation"} <= named
+    assert named <= {page.stem for page in PAGES} | AWAITED

@@ -290,6 +290,7 @@ def test_show_explains_a_quarantined_job(store):
         "line 7 in thumbnail",
         "about to die\\x1b[2J",
         "second line",
+        "read      jobpool manual retries",
     ):
         assert piece in text, piece
 
@@ -309,6 +310,7 @@ def test_show_says_why_a_job_waits(store):
     store.pause(pool="io")
     text = run("show", job_id).stdout
     assert "pool io is paused, no supervisor has ever known this kind" in text
+    assert "read      jobpool manual questions" in text
 
 
 def test_show_tells_how_often_a_job_snoozed(store):

@@ -61,7 +61,7 @@ def manual(*, words: Sequence[str], search: bool, as_json: bool) -> None:
 
     \b
     jobpool manual                       the pages, one line each
-    jobpool manual memory                one page
+    jobpool manual tuning                one page
     jobpool manual --search soft limit   every line with both words
     """  # noqa: D301 - click wants the character itself
     if search:

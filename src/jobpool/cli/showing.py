@@ -30,7 +30,7 @@ from jobpool.core.breaker import BreakerState
 from jobpool.core.budget import RESET, attempt_words, budget_words
 from jobpool.core.eventlines import iso_time
 from jobpool.core.job import Attempt, Job, JobState
-from jobpool.core.outcome import CHARGES
+from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.core.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
 from jobpool.core.printable import error_unsaid, lines
 from jobpool.core.quantity import show_duration
@@ -140,6 +140,7 @@ def _print_job(
             )
         ),
         ("options", _options(job)),
+        ("read", _page(job, waits)),
     ]
     for name, text in rows:
         if text:
@@ -216,6 +217,19 @@ def _unfit(job: Job) -> str:
         "its arguments do not fit what the live supervisors know; dead "
         f"{ago(job.run_at_ms, now_ms())} unless one does"
     )
+
+
+def _page(job: Job, waits: str) -> str:
+    """Name the page of the manual that says more, if one does."""
+    if waits:
+        return "jobpool manual questions"
+    if job.state is JobState.SUCCEEDED:
+        return ""
+    if job.outcome is Outcome.OUT_OF_MEMORY:
+        return "jobpool manual tuning"
+    if job.state in (JobState.DEAD, JobState.QUARANTINED):
+        return "jobpool manual retries"
+    return ""
 
 
 def _place(job: Job) -> str:

@@ -284,7 +284,7 @@ def _refuse(pool: PoolSettings, gaps: Mapping[Measure, Gap]) -> None:
                 f"{_asked(gap.measure)} is not possible here: {gap.why}"
                 for gap in by_name
             )
-            + ". Leave it out, or run where it is"
+            + ". Leave it out, or run where it is (see: jobpool manual isolation)"
         )
 
 

@@ -13,7 +13,7 @@ from jobpool.sandbox.procfs import command_name
 
 _REMEDY = (
     "start them in on_child_start, or set preload = false for the pool, so that each "
-    "child imports the application itself"
+    "child imports the application itself (see: jobpool manual deploying)"
 )
 
 SETTLE_S = 0.02

@@ -55,7 +55,7 @@ def queue_full(held: int, most: int, jobs: int) -> QueueFull:
         f"the queue holds {held:,} unfinished jobs of at most {most:,}; {jobs:,} more "
         "were refused, and nothing of them was enqueued. Try again when supervisors "
         "have caught up (`jobpool status` shows whether any runs), start more of them, "
-        "or raise queue_depth_max in the configuration"
+        "or raise queue_depth_max in the configuration (see: jobpool manual enqueueing)"
     )
 
 

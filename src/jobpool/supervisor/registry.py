@@ -188,5 +188,5 @@ class Registry:
                 raise ConfigError(
                     f"{who}: a memory limit of {show_size(limit)} is below the "
                     f"{show_size(floor)} that a bare child of this application needs; "
-                    "raise the limit, or import less"
+                    "raise the limit, or import less (see: jobpool manual tuning)"
                 )

@@ -17,7 +17,8 @@ _Known = tuple[type[StoreError], str]
 _AGAIN = "nothing was changed; try again"
 _RIGHTS = (
     "this user lacks a right there; grant the role that it needs (see "
-    "conf/postgres/roles.sql), or let the owner run `jobpool migrate`"
+    "conf/postgres/roles.sql), or let the owner run `jobpool migrate` "
+    "(see: jobpool manual postgresql)"
 )
 _DATA = (
     "a value violates the table's own rules; somebody else has written there. Put it "

@@ -162,7 +162,8 @@ def _refuse_remote(path: str) -> None:
         raise StoreRefused(
             f"the store {path} is on a network or shared file system ({kind}), where "
             "SQLite's locks do not hold; use a local disk or PostgreSQL, or set "
-            "JOBPOOL_ALLOW_NETWORK_FS=1 if only one machine ever uses it"
+            "JOBPOOL_ALLOW_NETWORK_FS=1 if only one machine ever uses it (see: jobpool "
+            "manual files)"
         )
 
 
