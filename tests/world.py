@@ -18,7 +18,8 @@ from jobpool.core.settings import PoolSettings, Settings
 from jobpool.sandbox.frames import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.bulk import is_large
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.slot import Assigned
@@ -98,14 +99,14 @@ class World:
         self.leases: dict[int, Lease] = {}
         self.takes_back = False
         """Jobs that are handed back can be leased again."""
-        self.commands: list[m.Command] = []
+        self.commands: list[cmd.Command] = []
         self.settled: list[Settlement] = []
         self.said: list[Event] = []
         self.sent: dict[int, list[RunJob]] = {}
-        self.finish: m.Finish | None = None
+        self.finish: cmd.Finish | None = None
         self.hold_settled = False
         self.hold_grants = False
-        self._held_grant: m.Granted | None = None
+        self._held_grant: inp.Granted | None = None
         self.deaf_forks = False
         self.deaf_children = False
         """They neither end when asked to nor begin what they are sent."""
@@ -122,8 +123,8 @@ class World:
     def up(self) -> World:
         """Load the application in every pool and enter the run."""
         for name in self.machine.pools:
-            self.step(m.ZygoteLoaded(name, self.report))
-        self.step(m.Entered())
+            self.step(inp.ZygoteLoaded(name, self.report))
+        self.step(inp.Entered())
         return self
 
     def job(self, pool_name: str = "cpu", **fields: object) -> Lease:
@@ -161,27 +162,27 @@ class World:
 
     def ring(self) -> None:
         """Say that there are jobs."""
-        self.step(m.Rung())
+        self.step(inp.Rung())
 
     def wait(self, seconds: float) -> None:
         """Let time pass; every deadline on the way is kept."""
         until_s = self.now_s + seconds
         while (moment_s := self.machine.next_deadline_s()) <= until_s:
             self.now_s = max(self.now_s, moment_s)
-            self.step(m.Tick())
+            self.step(inp.Tick())
         self.now_s = until_s
-        self.step(m.Tick())
+        self.step(inp.Tick())
 
     def done(self, slot: int, *, error: Raised | None = None, **fields: object) -> None:
         """The child of a slot ends its running attempt."""
         frame = done_of(self.machine.slots[slot].queue[0], error=error, **fields)
-        self.step(m.FramesArrived(slot, [frame]))
+        self.step(inp.FramesArrived(slot, [frame]))
 
     def recalled(self, slot: int, jobs: Iterable[Assigned] = ()) -> None:
         """A recall brings these jobs back, and no other that the child was sent."""
         seqs = tuple(job.seq for job in jobs)
         marked = None if self.marked is None else frozenset(self.marked)
-        self.step(m.Recalled(slot, seqs, self.machine.slots[slot].seq, marked))
+        self.step(inp.Recalled(slot, seqs, self.machine.slots[slot].seq, marked))
 
     def died(
         self,
@@ -195,7 +196,7 @@ class World:
     ) -> None:
         """The child of a slot is gone; who was sent to it has left its mark."""
         self.step(
-            m.ChildExited(
+            inp.ChildExited(
                 slot=slot,
                 exit=Exit(exit_code=code, signal=signal),
                 never_begun=never_begun,
@@ -209,7 +210,7 @@ class World:
         assert self._held_grant is not None
         self.step(self._held_grant)
 
-    def took(self, kind: type) -> list[m.Command]:
+    def took(self, kind: type) -> list[cmd.Command]:
         """Return the commands of one kind so far, and forget them."""
         found = [c for c in self.commands if isinstance(c, kind)]
         self.commands = [c for c in self.commands if not isinstance(c, kind)]
@@ -217,31 +218,31 @@ class World:
 
     # -- the ideal host -----------------------------------------------------------
 
-    def step(self, event: m.SupervisorEvent) -> None:
+    def step(self, event: inp.SupervisorEvent) -> None:
         """Take one event, and answer what follows from it."""
         now_ms = round(self.now_s * 1000)
         self._do(self.machine.step(event, self.now_s, now_ms, self.slept_s))
 
-    def _do(self, commands: list[m.Command]) -> None:
+    def _do(self, commands: list[cmd.Command]) -> None:
         for command in commands:
             self.commands.append(command)
             match command:
-                case m.Fork(slot=slot) if not self.deaf_forks:
-                    self.step(m.ChildForked(slot))
-                    self.step(m.FramesArrived(slot, [Ready(20 * MIB)]))
-                case m.Lease():
-                    self._answer(m.Granted(command.wanted, self._grant(command)))
-                case m.Assign(slot=slot, frames=frames):
+                case cmd.Fork(slot=slot) if not self.deaf_forks:
+                    self.step(inp.ChildForked(slot))
+                    self.step(inp.FramesArrived(slot, [Ready(20 * MIB)]))
+                case cmd.Lease():
+                    self._answer(inp.Granted(command.wanted, self._grant(command)))
+                case cmd.Assign(slot=slot, frames=frames):
                     self.sent.setdefault(slot, []).extend(frames)
-                case m.Send(slot=slot, frame=Retire()) if not self.deaf_children:
+                case cmd.Send(slot=slot, frame=Retire()) if not self.deaf_children:
                     self.died(slot, code=0)
-                case m.Recall(slot=slot):
+                case cmd.Recall(slot=slot):
                     self._recall(slot)
-                case m.Settle(settlements=settlements):
+                case cmd.Settle(settlements=settlements):
                     self._settle(settlements)
-                case m.Observe(event=event):
+                case cmd.Observe(event=event):
                     self.said.append(event)
-                case m.Finish():
+                case cmd.Finish():
                     self.finish = command
                 case _:
                     pass
@@ -261,20 +262,20 @@ class World:
     def written(self, settlement: Settlement) -> None:
         """Let the store say that an end is written."""
         large = (settlement.token,) if is_large(settlement) else ()
-        self.step(m.Settled(1, large=large))
+        self.step(inp.Settled(1, large=large))
 
     def _take_back(self, settlement: Settlement) -> None:
         if self.takes_back and settlement.outcome is None:
             lease = self.leases[settlement.id]
             self.queue[lease.pool].appendleft(lease)
 
-    def _answer(self, granted: m.Granted) -> None:
+    def _answer(self, granted: inp.Granted) -> None:
         if self.hold_grants:
             self._held_grant = granted
         else:
             self.step(granted)
 
-    def _grant(self, asked: m.Lease) -> LeaseBatch:
+    def _grant(self, asked: cmd.Lease) -> LeaseBatch:
         leases: list[Lease] = []
         for name, count in asked.wanted.items():
             queue, passed_over = self.queue[name], []

@@ -18,7 +18,7 @@ from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter
-from jobpool.supervisor.attempts import ASKS_MAX
+from jobpool.supervisor.running import ASKS_MAX
 from supervising import Site
 
 APP = """

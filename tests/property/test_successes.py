@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jobpool.core.job import Settlement
 from jobpool.sandbox.frames import Beat, Done, Raised
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.slot import Assigned, Slot
 from jobpool.supervisor.tempo import Tempo
 from world import MIB, World, done_of, pool
@@ -66,7 +66,7 @@ def after(ends: list[str], *, together: bool, suspect: int) -> tuple[Any, ...]:
     world.settled.clear()
     world.said.clear()
     for part in [frames] if together else [[frame] for frame in frames]:
-        world.step(m.FramesArrived(0, part, peak_rss_bytes=30 * MIB))
+        world.step(inp.FramesArrived(0, part, peak_rss_bytes=30 * MIB))
     tempo = world.machine.pools["cpu"].tempo_of("cpu.work")
     return (
         world.settled,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from history import Disturbed
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from sim.kernel import Process
 from sim.plan import Fault
 from sim.supervisor import SimSupervisor
@@ -121,17 +121,17 @@ class Nemesis:
     def drain(self, fault: Fault) -> None:
         """SIGTERM; who keeps supervisors running starts another one."""
         if one := self._one(fault):
-            one.feed(m.Drain("SIGTERM"))
+            one.feed(inp.Drain("SIGTERM"))
 
     def quit(self, fault: Fault) -> None:
         """SIGQUIT."""
         if one := self._one(fault):
-            one.feed(m.Stop("SIGQUIT"))
+            one.feed(inp.Stop("SIGQUIT"))
 
     def reload(self, fault: Fault) -> None:
         """SIGHUP."""
         if one := self._one(fault):
-            one.feed(m.Reload(self._world.settings))
+            one.feed(inp.Reload(self._world.settings))
 
     def _stop(self, process: Process, seconds: float) -> None:
         self._kernel.stop(process)

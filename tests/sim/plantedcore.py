@@ -12,10 +12,10 @@ from jobpool.core.outcome import CHARGES, Charge, Outcome
 from jobpool.core.policy import Rerun
 from jobpool.core.suspicion import LOSSES
 from jobpool.sandbox import verdict
-from jobpool.supervisor import attempts, losses, probation, reclaim
-from jobpool.supervisor import messages as m
-from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor import inputs as inp
+from jobpool.supervisor import losses, probation, reclaim, running
 from jobpool.supervisor.fencing import Fencing
+from jobpool.supervisor.killing import Killing
 from jobpool.supervisor.leasing import Leasing
 from jobpool.supervisor.loading import Loading
 from jobpool.supervisor.machine import Machine
@@ -24,6 +24,7 @@ from jobpool.supervisor.proof import Alive, DeadRun
 from jobpool.supervisor.pulse import Pulse
 from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.running import Running
 from jobpool.supervisor.storethread import StoreThread
 from planted.bug import Promise
 from sim.host import Host, RunDir
@@ -48,12 +49,12 @@ def reclaim_the_living() -> list[Change]:
 
 @breaks(Promise.INNOCENCE)
 def blame_who_never_began() -> list[Change]:
-    right = Attempts.died
+    right = Killing.died
 
     def wrong(self: Any, slot: Any, exited: Any) -> None:
         right(self, slot, replace(exited, never_begun=()))
 
-    return [(Attempts, "died", wrong)]
+    return [(Killing, "died", wrong)]
 
 
 @breaks(Promise.INNOCENCE)
@@ -165,19 +166,19 @@ def one_crash_more() -> list[Change]:
 
 @breaks(Promise.HARD_LIMITS)
 def no_time_limit() -> list[Change]:
-    right = Attempts.due
+    right = Running.due
 
     def wrong(self: Any, slot: Any, detail: Any) -> None:
         job = slot.queue[0]
         job.limits = replace(job.limits, timeout_s=1e6)
         right(self, slot, detail)
 
-    return [(Attempts, "due", wrong)]
+    return [(Running, "due", wrong)]
 
 
 @breaks(Promise.NAMED_ENDS)
 def last_words_are_ignored() -> list[Change]:
-    return [(Attempts, "late_done", nothing)]
+    return [(Killing, "late_done", nothing)]
 
 
 @breaks(Promise.FENCED)
@@ -192,25 +193,25 @@ def failed_grant_is_awaited() -> list[Change]:
 
 @breaks(Promise.FENCED)
 def recalled_jobs_vanish() -> list[Change]:
-    right = Attempts.recalled
+    right = Running.recalled
 
     def wrong(self: Any, slot: Any, seqs: Any) -> list[Any]:
         right(self, slot, seqs)
         return []
 
-    return [(Attempts, "recalled", wrong)]
+    return [(Running, "recalled", wrong)]
 
 
 @breaks(Promise.NAMED_ENDS)
 def any_done_will_do() -> list[Change]:
-    right = Attempts.done
+    right = Running.done
 
     def wrong(self: Any, slot: Any, frame: Any) -> None:
         job = slot.queue[0]
         frame.token, frame.seq = job.lease.token, job.seq
         right(self, slot, frame)
 
-    return [(Attempts, "done", wrong)]
+    return [(Running, "done", wrong)]
 
 
 @breaks(Promise.BOUNDED_PATHS)
@@ -272,7 +273,7 @@ def a_fence_trusts_what_comes() -> list[Change]:
 def settled_twice_is_an_end() -> list[Change]:
     right = Machine._settled
 
-    def wrong(self: Any, event: m.Settled) -> None:
+    def wrong(self: Any, event: inp.Settled) -> None:
         right(self, replace(event, count=event.count + 1))
 
     return [(Machine, "_settled", wrong)]
@@ -324,9 +325,9 @@ def interruptions_spend_attempts() -> list[Change]:
 
 @breaks(Promise.FENCED)
 def what_was_never_committed_is_a_success() -> list[Change]:
-    right = attempts.verdict_of_done
+    right = running.verdict_of_done
 
     def wrong(done: Any, slot: str) -> Any:
         return right(replace(done, completed=False), slot)
 
-    return [(attempts, "verdict_of_done", wrong)]
+    return [(running, "verdict_of_done", wrong)]

@@ -14,8 +14,8 @@ from typing import Any
 from jobpool.core import events as ev
 from jobpool.sandbox.frames import Done, FromChild, Retire, RunJob
 from jobpool.sandbox.verdict import Exit
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.slot import Slot
 from sim import fates
 from sim.host import Host, HostClock, RunDir, Tree
@@ -147,7 +147,7 @@ class SimChildren:
         zygote = self._zygotes.serving.get(pool)
         if zygote is None or world.chance("fork refused"):
             world.sometimes["a fork was refused"] += 1
-            self._reactor.feed(m.ForkRefused(number, "no child can be made"))
+            self._reactor.feed(inp.ForkRefused(number, "no child can be made"))
             return
         self._zygotes.forking.setdefault(pool, set()).add(number)
         self._forking.add(number)
@@ -178,7 +178,7 @@ class SimChildren:
         self._forking.discard(number)
         self._processes[number] = tree
         tree.on_end = lambda: self._arrive(tree, lambda: self._ended(number, tree))
-        self._reactor.feed(m.ChildForked(number))
+        self._reactor.feed(inp.ChildForked(number))
         if not tree.alive:
             tree.on_end()
             return
@@ -187,7 +187,7 @@ class SimChildren:
     def _fork_failed(self, number: int, message: str) -> None:
         if number in self._forking:
             self._forking.discard(number)
-            self._reactor.feed(m.ForkRefused(number, message))
+            self._reactor.feed(inp.ForkRefused(number, message))
 
     def assign(self, number: int, frames: Sequence[RunJob]) -> None:
         """See `Children.assign`."""
@@ -209,7 +209,7 @@ class SimChildren:
         if tree is not None and isinstance(frame, Retire):
             fates.retire(tree)
 
-    def begin_watch(self, order: wm.Watch) -> None:
+    def begin_watch(self, order: cmd.Watch) -> None:
         """See `Children.begin_watch`."""
         if self._process(order.slot) is not None:
             self.watch.seqs[order.slot] = order.seq
@@ -220,7 +220,7 @@ class SimChildren:
         tree = self._process(number)
         seqs = _take_tickets(tree) if tree else ()
         marks = frozenset(self.run.marks)
-        self._reactor.feed(m.Recalled(number, seqs, last_seq, marks))
+        self._reactor.feed(inp.Recalled(number, seqs, last_seq, marks))
 
     def soft_timeout(self, number: int) -> None:
         """See `Children.soft_timeout`."""
@@ -283,18 +283,18 @@ class SimChildren:
             if frame.startswith("over memory"):
                 seq = int(frame.rpartition(" ")[2])
                 if self.watch.seqs.get(number) == seq:
-                    self._reactor.feed(wm.OverMemory(number, seq, 2**30))
+                    self._reactor.feed(inp.OverMemory(number, seq, 2**30))
                 return
             if frame == "restless":
                 if number not in self.watch.seqs:
-                    self._reactor.feed(wm.Restless(number, "does not rest"))
+                    self._reactor.feed(inp.Restless(number, "does not rest"))
                 return
-            self._reactor.feed(m.FrameBroken(number, frame))
+            self._reactor.feed(inp.FrameBroken(number, frame))
             return
         if isinstance(frame, Done) and self._slots[number].killed is not None:
             self.host.world.sometimes["a last word crossed with the kill"] += 1
         peak = tree.rss_bytes if isinstance(frame, Done) else 0
-        self._reactor.feed(m.FramesArrived(number, [frame], peak))
+        self._reactor.feed(inp.FramesArrived(number, [frame], peak))
 
     def _ended(self, number: int, tree: Tree) -> None:
         """The child is dead: reap it, then sweep."""
@@ -329,7 +329,7 @@ class SimChildren:
         if host_oom:
             self.host.oom_kills -= 1
         self._reactor.feed(
-            m.ChildExited(
+            inp.ChildExited(
                 slot=number,
                 exit=Exit(exit_code=tree.exit_code, signal=tree.signal),
                 never_begun=never_begun,

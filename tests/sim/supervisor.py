@@ -21,7 +21,7 @@ from jobpool.errors import JobpoolError, StoreError
 from jobpool.sandbox.fence import LATELY_S
 from jobpool.store.base import Store
 from jobpool.supervisor import housekeeping, pace, pulse, reclaim, storethread
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.entry import Entry
 from jobpool.supervisor.housekeeping import Housekeeping
 from jobpool.supervisor.machine import Machine
@@ -230,7 +230,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
     def feed(self, event: Any) -> None:
         """Let an event arrive, as from a signal."""
         self._reactor.call(lambda: self._reactor.feed(event))
-        if isinstance(event, m.Drain | m.Stop) and not self.process.stopped:
+        if isinstance(event, inp.Drain | inp.Stop) and not self.process.stopped:
             stops, end_s = self.process.stops, self.world.plan.drain_s + END_S
             self.kernel.after(end_s, lambda: self._must_have_ended(stops))
 
@@ -258,7 +258,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             self._reactor.call(self._ring_here)
 
     def _ring_here(self) -> None:
-        self._reactor.feed(m.Rung())
+        self._reactor.feed(inp.Rung())
         self._housekeeping.look_for_cancels()
 
     def _main(self) -> None:
@@ -292,7 +292,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             may_take=self._pulse.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
-            looked=lambda: (m.Entered(),),
+            looked=lambda: (inp.Entered(),),
             clock=self._clock,
         )
         for part in (self._housekeeping, self._reclaimer):

@@ -21,7 +21,7 @@ from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.frames import RunJob
 from jobpool.store.memory.row import Row
 from jobpool.store.records import Run
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from sim.application import call_of, report_of, settings_of
 from sim.completing import Completions
 from sim.concluding import conclude
@@ -138,14 +138,14 @@ class World:
         for supervisor in self.supervisors:
             supervisor.hold_longer(self.settings)
             if not plan.coarse:
-                supervisor.feed(m.Drain("a new version"))
+                supervisor.feed(inp.Drain("a new version"))
         kernel.run(plan.quiet_at_s + 20.0)
         patience_s = LONG_PATIENCE_S if plan.is_long else PATIENCE_S
         kernel.run(plan.quiet_at_s + patience_s, self._is_done)
         kernel.run(kernel.now_s + max(SETTLE_S, LOOKS * plan.looks_s))
         self._ending = True
         for supervisor in self.supervisors:
-            supervisor.feed(m.Drain("the end"))
+            supervisor.feed(inp.Drain("the end"))
         kernel.run(kernel.now_s + END_S, self._is_over)
 
     def _is_done(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jobpool.core.settings import Settings
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from sim.host import RunDir, Tree
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class SimZygotes:
                 del table[pool]
                 self.world.sometimes["a zygote did not load"] += 1
                 self._reactor.feed(
-                    m.ZygoteLost(pool, "it does not load", reloading=reloading)
+                    inp.ZygoteLost(pool, "it does not load", reloading=reloading)
                 )
                 return
             guarded = self.children.setdefault(pool, set())
             guarded |= {t for t in self.unguarded.pop(pool, set()) if t.alive}
-            self._reactor.feed(m.ZygoteLoaded(pool, self.world.report, reloading))
+            self._reactor.feed(inp.ZygoteLoaded(pool, self.world.report, reloading))
 
         self._kernel.after(LOAD_S, lambda: self._reactor.call(loaded))
 
@@ -94,7 +94,7 @@ class SimZygotes:
             self.world.sometimes["a zygote was lost"] += 1
             for slot in sorted(self.forking.pop(pool, set())):
                 self.on_fork_failed(slot, "its zygote is gone")
-            self._reactor.feed(m.ZygoteLost(pool, message, killed=True))
+            self._reactor.feed(inp.ZygoteLost(pool, message, killed=True))
 
         self._kernel.after(0.001, lambda: self._reactor.call(lost))
 

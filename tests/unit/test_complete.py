@@ -12,7 +12,7 @@ from jobpool.core.outcome import Outcome
 from jobpool.core.running import Claim
 from jobpool.sandbox.verdict import NOT_COMMITTED
 from jobpool.store import joining, open_store
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.testing import running
 from storing import begin_run, lease_one, new_job
 from world import World
@@ -47,15 +47,15 @@ def test_it_is_settled_as_a_failure_that_the_store_may_pass_over():
 def test_people_hear_of_a_success_once_it_stands():
     """Not before the store has said so, and only once."""
     world, job = claimed()
-    world.step(m.Settled(1, completed=(job.token,)))
-    world.step(m.Settled(0, completed=(job.token,)))
+    world.step(inp.Settled(1, completed=(job.token,)))
+    world.step(inp.Settled(0, completed=(job.token,)))
     assert [(type(e), e.id) for e in ended(world)] == [(ev.JobSucceeded, job.id)]
 
 
 def test_people_hear_of_a_failure_if_it_was_not_committed():
     """With the reason, and when it is tried again."""
     world, job = claimed()
-    world.step(m.Settled(1, unfinished=(job.token,)))
+    world.step(inp.Settled(1, unfinished=(job.token,)))
     (event,) = ended(world)
     assert (event.outcome, event.reason) == (Outcome.FAILED, NOT_COMMITTED)
 
@@ -63,7 +63,7 @@ def test_people_hear_of_a_failure_if_it_was_not_committed():
 def test_a_superseded_end_is_told_by_the_store_alone():
     """Nothing is to be said of an attempt that another one has replaced."""
     world, job = claimed()
-    world.step(m.Settled(1, stale=(job.token,)))
+    world.step(inp.Settled(1, stale=(job.token,)))
     assert ended(world) == []
 
 

@@ -11,20 +11,21 @@ import pytest
 from jobpool.core.clock import SystemClock
 from jobpool.core.job import JobState, Settlement
 from jobpool.errors import JobpoolBug
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import loop
-from jobpool.supervisor import messages as m
 from jobpool.supervisor.loop import Loop
 
-FINISH = m.Finish(exit_code=0, handed_back=0, leases_held=0)
+FINISH = cmd.Finish(exit_code=0, handed_back=0, leases_held=0)
 
 
 class Stage:
     """A loop among stand-ins: each event is answered by the next of *answers*."""
 
-    def __init__(self, *answers: list[m.Command] | Exception) -> None:
+    def __init__(self, *answers: list[cmd.Command] | Exception) -> None:
         self.answers = deque(answers)
-        self.left: list[list[m.Command]] = []
-        self._events = deque([m.Tick()] * len(answers))
+        self.left: list[list[cmd.Command]] = []
+        self._events = deque([inp.Tick()] * len(answers))
         machine: Any = SimpleNamespace(start=lambda *_: [], step=self._step)
         reactor: Any = self
         store: Any = SimpleNamespace(leave=lambda some: self.left.append(list(some)))
@@ -42,20 +43,20 @@ class Stage:
     def __len__(self) -> int:
         return len(self._events)
 
-    def take(self) -> m.SupervisorEvent:
+    def take(self) -> inp.SupervisorEvent:
         """Return the next event."""
         return self._events.popleft()
 
-    def _step(self, *_: object) -> list[m.Command]:
+    def _step(self, *_: object) -> list[cmd.Command]:
         answer = self.answers.popleft()
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-def settle(number: int) -> m.Settle:
+def settle(number: int) -> cmd.Settle:
     """Return the order to settle a job."""
-    return m.Settle([Settlement(id=number, token=number, state=JobState.SUCCEEDED)])
+    return cmd.Settle([Settlement(id=number, token=number, state=JobState.SUCCEEDED)])
 
 
 def test_a_turn_leaves_all_that_it_has_for_the_store_at_once() -> None:

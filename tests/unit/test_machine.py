@@ -11,8 +11,8 @@ from jobpool.core import events as ev
 from jobpool.core.job import JobState
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Ready, StartFailed
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
 from world import MIB, World, done_of, pool
@@ -66,10 +66,10 @@ def test_what_a_step_has_for_a_child_goes_together() -> None:
     world.hold_grants = True
     jobs = [world.job() for _ in range(5)]
     world.ring()
-    world.took(m.Assign)
+    world.took(cmd.Assign)
     world.answer_grant()
-    (assign,) = world.took(m.Assign)
-    assert isinstance(assign, m.Assign)
+    (assign,) = world.took(cmd.Assign)
+    assert isinstance(assign, cmd.Assign)
     assert [frame.id for frame in assign.frames] == [job.id for job in jobs]
 
 
@@ -81,7 +81,7 @@ def test_the_ends_of_one_read_are_one_step() -> None:
     world.ring()
     queue = list(world.machine.slots[0].queue)
     settled = len(world.settled)
-    world.step(m.FramesArrived(0, [done_of(job) for job in queue]))
+    world.step(inp.FramesArrived(0, [done_of(job) for job in queue]))
     assert [s.token for s in world.settled[settled:]] == [
         job.lease.token for job in queue
     ]
@@ -96,9 +96,9 @@ def test_of_many_attempts_that_end_at_once_only_the_last_is_watched() -> None:
     world.ring()
     slot = world.machine.slots[0]
     queue = list(slot.queue)
-    world.took(wm.Watch)
-    world.step(m.FramesArrived(0, [done_of(job) for job in queue[:3]]))
-    assert [w.seq for w in world.took(wm.Watch)] == [queue[3].seq]
+    world.took(cmd.Watch)
+    world.step(inp.FramesArrived(0, [done_of(job) for job in queue[:3]]))
+    assert [w.seq for w in world.took(cmd.Watch)] == [queue[3].seq]
     assert slot.queue[0].started_s == world.now_s
     assert world.now_s < slot.deadline_s <= world.now_s + RECALL_AFTER_S
 
@@ -108,8 +108,8 @@ def test_an_attempt_is_bounded_before_it_is_sent() -> None:
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
-    kinds = [type(c) for c in world.commands if isinstance(c, wm.Watch | m.Assign)]
-    assert kinds == [wm.Watch, m.Assign]
+    kinds = [type(c) for c in world.commands if isinstance(c, cmd.Watch | cmd.Assign)]
+    assert kinds == [cmd.Watch, cmd.Assign]
 
 
 def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:
@@ -120,7 +120,7 @@ def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:
     slot = world.machine.slots[0]
     assert len(slot.queue) == 5
     world.wait(1.2 * RECALL_AFTER_S)
-    assert [c.slot for c in world.took(m.Recall)] == [0]
+    assert [c.slot for c in world.took(cmd.Recall)] == [0]
     settled = len(world.settled)
     world.recalled(0, list(slot.queue)[1:])
     assert [job.lease.id for job in slot.queue] == [jobs[0].id]
@@ -137,10 +137,10 @@ def test_a_recall_that_comes_back_empty_is_not_repeated_at_once() -> None:
         world.job()
     world.ring()
     world.wait(1.2 * RECALL_AFTER_S)
-    assert len(world.took(m.Recall)) == 1
+    assert len(world.took(cmd.Recall)) == 1
     world.recalled(0)
-    world.step(m.Tick())
-    assert not world.took(m.Recall)
+    world.step(inp.Tick())
+    assert not world.took(cmd.Recall)
     assert world.machine.next_deadline_s() > world.now_s
     for _ in range(3):
         world.done(0)
@@ -156,8 +156,8 @@ def test_another_slots_success_does_not_cancel_a_retry() -> None:
     world.died(0, signal=signal.SIGSEGV)
     world.died(1, signal=signal.SIGKILL)
     world.deaf_forks = False
-    world.step(m.ChildForked(0))
-    world.step(m.FramesArrived(0, [Ready(20 * MIB)]))
+    world.step(inp.ChildForked(0))
+    world.step(inp.FramesArrived(0, [Ready(20 * MIB)]))
     world.wait(1.0)
     assert [slot.state for slot in world.machine.slots] == [SlotState.IDLE] * 2
 
@@ -165,13 +165,13 @@ def test_another_slots_success_does_not_cancel_a_retry() -> None:
 def test_a_child_is_replaced_after_its_share_of_jobs() -> None:
     """Recycle = 1 gives every job a fresh child, and a spare waits for the next."""
     world = World(pool("cpu", 1, recycle_jobs=1)).up()
-    assert len(world.took(m.Fork)) == 2
+    assert len(world.took(cmd.Fork)) == 2
     world.job()
     world.job()
     world.ring()
     assert [len(s.queue) for s in world.machine.slots] == [1, 0]
     world.done(0)
-    assert len(world.took(m.Fork)) == 1
+    assert len(world.took(cmd.Fork)) == 1
     assert sum(len(s.queue) for s in world.machine.slots) == 1
     assert [len(world.sent.get(slot, [])) for slot in (0, 1)] in ([2, 0], [1, 1])
     assert len({s.child for s in world.machine.slots}) == 2
@@ -180,11 +180,11 @@ def test_a_child_is_replaced_after_its_share_of_jobs() -> None:
 def test_a_child_that_grew_is_replaced() -> None:
     """Memory that stays after a job makes room for a fresh child."""
     world = World(pool("cpu", 1, recycle_growth_bytes=10 * MIB)).up()
-    world.took(m.Fork)
+    world.took(cmd.Fork)
     world.job()
     world.ring()
     world.done(0, rss_bytes=31 * MIB)
-    assert len(world.took(m.Fork)) == 1
+    assert len(world.took(cmd.Fork)) == 1
 
 
 def test_cancel_kills_the_running_and_hands_back_the_waiting() -> None:
@@ -192,7 +192,7 @@ def test_cancel_kills_the_running_and_hands_back_the_waiting() -> None:
     world = World(pool("cpu", 1)).up()
     job = world.job()
     world.ring()
-    world.step(m.CancelAsked((job.token,)))
+    world.step(inp.CancelAsked((job.token,)))
     world.wait(0.01)
     world.died(0, signal=signal.SIGKILL)
     assert [s.state for s in world.settled] == [JobState.CANCELED]
@@ -203,15 +203,15 @@ def test_a_child_that_cannot_start_blames_no_job() -> None:
     world = World(pool("cpu", 1))
     world.deaf_forks = True
     world.up()
-    world.step(m.ChildForked(0))
-    world.step(m.FramesArrived(0, [StartFailed("a hook raised", "")]))
+    world.step(inp.ChildForked(0))
+    world.step(inp.FramesArrived(0, [StartFailed("a hook raised", "")]))
     world.died(0, code=1)
     assert any(
         isinstance(e, ev.Alarm) and "a hook raised" in e.text for e in world.said
     )
-    assert len(world.took(m.Fork)) == 1
+    assert len(world.took(cmd.Fork)) == 1
     world.wait(0.2)
-    assert len(world.took(m.Fork)) == 1
+    assert len(world.took(cmd.Fork)) == 1
     assert world.settled == []
 
 
@@ -219,7 +219,7 @@ def test_what_cannot_happen_is_said_aloud() -> None:
     """An event that a state must not meet is a bug, by name."""
     world = World().up()
     with pytest.raises(JobpoolBug, match="cpu/0"):
-        world.step(m.ForkRefused(0, "late"))
+        world.step(inp.ForkRefused(0, "late"))
 
 
 def test_a_job_too_long_to_send_is_dead_and_blocks_nobody() -> None:

@@ -12,8 +12,8 @@ from jobpool.core.policy import Policy
 from jobpool.core.settings import SandboxLevel
 from jobpool.sandbox.frames import Answer, Ask, Beat, Raised
 from jobpool.sandbox.verdict import Exit
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.resting import RETIRE_LATE_S
 from jobpool.supervisor.slot import SlotState
@@ -45,7 +45,7 @@ def test_a_repeated_end_is_nobody_elses_crash() -> None:
     settled = len(world.settled)
     world.done(0)
     world.done(0, seq=seq, token=first.token)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
     ended = {s.id: s.outcome for s in world.settled[settled:]}
     assert ended == {first.id: Outcome.SUCCEEDED, second.id: Outcome.INTERRUPTED}
@@ -57,7 +57,7 @@ def test_what_a_zygote_ends_at_the_fence_is_no_crash() -> None:
     world.job()
     world.ring()
     killed = Exit(signal=signal.SIGKILL)
-    world.step(m.ChildExited(slot=0, exit=killed, fenced=True))
+    world.step(inp.ChildExited(slot=0, exit=killed, fenced=True))
     assert [s.outcome for s in world.settled] == [Outcome.INTERRUPTED]
 
 
@@ -65,11 +65,11 @@ def test_a_child_without_a_job_may_die_at_the_fence() -> None:
     """One that did not retire, and was killed for that: nobody is to blame."""
     world = World(pool("cpu", 1)).up()
     world.deaf_children = True
-    world.step(m.Drain("SIGTERM"))
+    world.step(inp.Drain("SIGTERM"))
     world.wait(RETIRE_LATE_S + 1)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     killed = Exit(signal=signal.SIGKILL)
-    world.step(m.ChildExited(slot=0, exit=killed, fenced=True))
+    world.step(inp.ChildExited(slot=0, exit=killed, fenced=True))
     assert world.machine.slots[0].state is SlotState.EMPTY
     assert world.settled == []
 
@@ -83,11 +83,11 @@ def test_a_child_that_begins_nothing_is_replaced() -> None:
     settled = len(world.settled)
     for _ in range(30):
         world.wait(1.2 * RECALL_AFTER_S)
-        if not world.took(m.Recall):
+        if not world.took(cmd.Recall):
             break
         slot = world.machine.slots[0]
         world.recalled(0, slot.queue)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     assert {s.outcome for s in world.settled[settled:]} <= {None}
 
 
@@ -108,13 +108,13 @@ def test_a_timeout_dumps_then_kills_and_settles_only_after_the_death() -> None:
     world.job(timeout_s=5.0)
     world.ring()
     world.wait(4.89)
-    assert not world.took(m.Dump)
+    assert not world.took(cmd.Dump)
     world.wait(0.02)
-    assert len(world.took(m.Dump)) == 1
-    assert not world.took(m.Kill)
+    assert len(world.took(cmd.Dump)) == 1
+    assert not world.took(cmd.Kill)
     world.wait(0.09)
-    assert world.took(m.Kill)
-    assert not world.took(m.Dump)
+    assert world.took(cmd.Kill)
+    assert not world.took(cmd.Dump)
     assert world.settled == []
     world.died(0, signal=signal.SIGKILL)
     assert [s.outcome for s in world.settled] == [Outcome.TIMED_OUT]
@@ -126,11 +126,11 @@ def test_memory_is_confirmed_by_the_outcome() -> None:
     world.job()
     world.ring()
     seq = world.machine.slots[0].queue[0].seq
-    world.step(wm.OverMemory(0, seq - 1, 600 * MIB))
-    assert not world.took(m.Dump)
-    world.step(wm.OverMemory(0, seq, 600 * MIB))
+    world.step(inp.OverMemory(0, seq - 1, 600 * MIB))
+    assert not world.took(cmd.Dump)
+    world.step(inp.OverMemory(0, seq, 600 * MIB))
     world.wait(0.01)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
     (settlement,) = world.settled
     assert settlement.outcome is Outcome.OUT_OF_MEMORY
@@ -157,8 +157,8 @@ def test_silence_is_stalled_and_heartbeats_are_not() -> None:
     world.ring()
     for _ in range(5):
         world.wait(1.5)
-        world.step(m.FramesArrived(0, [Beat(job.token, b"1", None)]))
-    assert not world.took(m.Dump)
+        world.step(inp.FramesArrived(0, [Beat(job.token, b"1", None)]))
+    assert not world.took(cmd.Dump)
     world.wait(2.1)
     world.died(0, signal=signal.SIGKILL)
     assert [s.outcome for s in world.settled] == [Outcome.STALLED]
@@ -169,13 +169,13 @@ def test_the_last_checkpoint_is_written_before_a_bad_end() -> None:
     world = World().up()
     job = world.job()
     world.ring()
-    world.step(m.FramesArrived(0, [Beat(job.token, None, b"1")]))
-    world.step(m.FramesArrived(0, [Beat(job.token, None, b"2")]))
+    world.step(inp.FramesArrived(0, [Beat(job.token, None, b"1")]))
+    world.step(inp.FramesArrived(0, [Beat(job.token, None, b"2")]))
     world.died(0, signal=signal.SIGSEGV)
     order = [
-        c.progress.checkpoint if isinstance(c, m.Record) else "settled"
+        c.progress.checkpoint if isinstance(c, cmd.Record) else "settled"
         for c in world.commands
-        if isinstance(c, (m.Record, m.Settle))
+        if isinstance(c, (cmd.Record, cmd.Settle))
     ]
     assert order[-2:] == [b"2", "settled"]
 
@@ -186,7 +186,7 @@ def test_a_false_end_is_a_protocol_breach() -> None:
     world.job()
     world.ring()
     world.done(0, token=999)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
     assert [s.outcome for s in world.settled] == [Outcome.CRASHED]
 
@@ -226,18 +226,18 @@ def test_a_quarantine_is_said_as_an_error() -> None:
 def test_a_failed_attempt_is_not_a_crash() -> None:
     """An exception spends an attempt, and keeps its child."""
     world = World().up()
-    world.took(m.Fork)
+    world.took(cmd.Fork)
     world.job()
     world.ring()
     world.done(0, error=Raised(["builtins.ValueError"], "no", "…"))
     assert [s.outcome for s in world.settled] == [Outcome.FAILED]
-    assert not world.took(m.Fork)
+    assert not world.took(cmd.Fork)
 
 
 def test_an_exit_in_words() -> None:
     """An idle child's death is an alarm that names how it ended."""
     world = World().up()
-    world.step(m.ChildExited(slot=0, exit=Exit(signal=signal.SIGTERM)))
+    world.step(inp.ChildExited(slot=0, exit=Exit(signal=signal.SIGTERM)))
     assert any(isinstance(e, ev.Alarm) and "SIGTERM" in e.text for e in world.said)
 
 
@@ -257,7 +257,7 @@ def test_every_end_that_a_dying_child_reports_counts() -> None:
     """Jobs that ended between the decision to kill and the kill are settled so."""
     world, seqs = streaming_world()
     before = len(world.settled)
-    world.step(m.Stop("SIGQUIT"))
+    world.step(inp.Stop("SIGQUIT"))
     ended(world, 0, 0)
     ended(world, 0, 1)
     world.died(0, signal=signal.SIGKILL, never_begun=(seqs[3],))
@@ -274,7 +274,7 @@ def test_a_kill_is_for_one_attempt() -> None:
     """A job that began behind the one that is killed is interrupted, not blamed."""
     world, seqs = streaming_world()
     before = len(world.settled)
-    world.step(wm.OverMemory(0, seqs[0], 600 * MIB))
+    world.step(inp.OverMemory(0, seqs[0], 600 * MIB))
     ended(world, 0, 0)
     world.died(0, signal=signal.SIGKILL, never_begun=tuple(seqs[2:]))
     assert [s.outcome for s in world.settled[before:]] == [
@@ -286,8 +286,8 @@ def test_a_kill_is_for_one_attempt() -> None:
 def test_a_kill_recalls_what_is_behind() -> None:
     """Once a kill is decided, the child shall begin nothing more."""
     world, seqs = streaming_world()
-    world.step(wm.OverMemory(0, seqs[0], 600 * MIB))
-    assert [c.slot for c in world.took(m.Recall)] == [0]
+    world.step(inp.OverMemory(0, seqs[0], 600 * MIB))
+    assert [c.slot for c in world.took(cmd.Recall)] == [0]
 
 
 def test_a_canceled_job_that_is_recalled_is_not_sent_again() -> None:
@@ -295,7 +295,7 @@ def test_a_canceled_job_that_is_recalled_is_not_sent_again() -> None:
     world, _seqs = streaming_world()
     before = len(world.settled)
     behind = world.machine.slots[0].queue[2]
-    world.step(m.CancelAsked((behind.lease.token,)))
+    world.step(inp.CancelAsked((behind.lease.token,)))
     world.recalled(0, list(world.machine.slots[0].queue)[1:])
     assert [s.id for s in world.settled[before:]] == [behind.lease.id]
     left = [job.lease.id for job in world.machine.slots[0].queue]
@@ -308,17 +308,17 @@ def test_a_handler_reads_jobs_unless_its_pool_is_strict() -> None:
         world = World(pool("cpu", 1, sandbox=sandbox)).up()
         job = world.job()
         world.ring()
-        world.step(m.FramesArrived(0, [Ask(7, job.token, [], 4711)]))
-        asked = [ask.reads for ask in world.took(m.Enqueue)]
-        told = [one.frame for one in world.took(m.Send)]
+        world.step(inp.FramesArrived(0, [Ask(7, job.token, [], 4711)]))
+        asked = [ask.reads for ask in world.took(cmd.Enqueue)]
+        told = [one.frame for one in world.took(cmd.Send)]
         if sandbox is not SandboxLevel.STRICT:
             assert (asked, told) == ([4711], [])
             continue
         (answer,) = told
         assert isinstance(answer, Answer)
         assert (asked, answer.ask, answer.error_class) == ([], 7, "UsageError")
-        world.step(m.FramesArrived(0, [Ask(8, job.token, [])]))
-        assert [ask.reads for ask in world.took(m.Enqueue)] == [None]
+        world.step(inp.FramesArrived(0, [Ask(8, job.token, [])]))
+        assert [ask.reads for ask in world.took(cmd.Enqueue)] == [None]
 
 
 def test_a_flood_of_requests_is_a_breach() -> None:
@@ -327,8 +327,8 @@ def test_a_flood_of_requests_is_a_breach() -> None:
     job = world.job()
     world.ring()
     for ask in range(8):
-        world.step(m.FramesArrived(0, [Ask(ask, job.token, [])]))
-    assert len(world.took(m.Enqueue)) == 8
-    world.step(m.FramesArrived(0, [Ask(9, job.token, [])]))
-    assert not world.took(m.Enqueue)
-    assert world.took(m.Kill)
+        world.step(inp.FramesArrived(0, [Ask(ask, job.token, [])]))
+    assert len(world.took(cmd.Enqueue)) == 8
+    world.step(inp.FramesArrived(0, [Ask(9, job.token, [])]))
+    assert not world.took(cmd.Enqueue)
+    assert world.took(cmd.Kill)

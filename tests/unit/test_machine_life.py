@@ -13,7 +13,8 @@ from jobpool.core.limits import PoolLimits
 from jobpool.core.outcome import Outcome
 from jobpool.errors import AppError, ConfigError
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.loading import KILLED_MAX, RETRY_LAST_S
 from jobpool.supervisor.reloading import reload_problem
 from world import MIB, World, pool
@@ -25,7 +26,7 @@ def test_drain_lets_running_jobs_end_and_leases_nothing() -> None:
     world.job()
     world.ring()
     world.job()
-    world.step(m.Drain("SIGTERM"))
+    world.step(inp.Drain("SIGTERM"))
     world.ring()
     assert world.finish is None
     world.done(0)
@@ -39,11 +40,11 @@ def test_the_drain_window_ends() -> None:
     world = World(pool("cpu", 1, drain_s=3.0)).up()
     world.job()
     world.ring()
-    world.step(m.Drain("SIGTERM"))
+    world.step(inp.Drain("SIGTERM"))
     world.wait(2.9)
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
     world.wait(0.2)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
     (settlement,) = world.settled
     assert (
@@ -58,10 +59,10 @@ def test_a_second_request_stops_at_once() -> None:
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
-    world.step(m.Drain("SIGINT"))
-    world.step(m.Drain("SIGINT"))
+    world.step(inp.Drain("SIGINT"))
+    world.step(inp.Drain("SIGINT"))
     world.wait(0.01)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
 
 
 def test_the_end_waits_for_the_store() -> None:
@@ -71,10 +72,10 @@ def test_the_end_waits_for_the_store() -> None:
     world.ring()
     world.hold_settled = True
     world.done(0)
-    world.step(m.Drain("SIGTERM"))
+    world.step(inp.Drain("SIGTERM"))
     world.wait(59.0)
     assert world.finish is None
-    world.step(m.Settled(1))
+    world.step(inp.Settled(1))
     assert world.finish is not None
     assert world.finish.exit_code == 0
 
@@ -86,7 +87,7 @@ def test_a_stop_does_not_wait_for_ever() -> None:
     world.ring()
     world.hold_settled = True
     world.done(0)
-    world.step(m.Stop("SIGQUIT"))
+    world.step(inp.Stop("SIGQUIT"))
     world.wait(11.0)
     assert world.finish is not None
     assert (world.finish.exit_code, world.finish.leases_held) == (1, 1)
@@ -111,7 +112,7 @@ def test_burst_goes_on_behind_a_row_that_was_set_aside() -> None:
     world.hold_grants = True
     world.up()
     world.job()
-    world.step(m.Granted({"cpu": 1}, LeaseBatch(next_due_in_s=0.0)))
+    world.step(inp.Granted({"cpu": 1}, LeaseBatch(next_due_in_s=0.0)))
     assert world.finish is None
     world.hold_grants = False
     world.wait(0.1)
@@ -124,7 +125,7 @@ def test_burst_goes_on_behind_a_row_that_was_set_aside() -> None:
 def test_an_app_that_does_not_load_ends_the_start() -> None:
     """Before anything ran, a broken application is an error, not a loop."""
     world = World()
-    world.step(m.ZygoteLost("cpu", "no module named jobs", "Traceback …"))
+    world.step(inp.ZygoteLost("cpu", "no module named jobs", "Traceback …"))
     assert world.finish is not None
     assert isinstance(world.finish.error, AppError)
 
@@ -132,11 +133,11 @@ def test_an_app_that_does_not_load_ends_the_start() -> None:
 def test_a_zygote_lost_later_is_replaced() -> None:
     """Once the application has run, a lost zygote is started again."""
     world = World().up()
-    world.took(m.StartZygote)
-    world.step(m.ZygoteLost("cpu", "killed"))
+    world.took(cmd.StartZygote)
+    world.step(inp.ZygoteLost("cpu", "killed"))
     assert world.finish is None
     world.wait(1.0)
-    assert len(world.took(m.StartZygote)) == 1
+    assert len(world.took(cmd.StartZygote)) == 1
 
 
 def test_an_unknown_pool_is_refused() -> None:
@@ -144,7 +145,7 @@ def test_an_unknown_pool_is_refused() -> None:
     world = World()
     spec = world.report.handlers[0]
     bad = type(spec)(kind="x", pool="gpu")
-    world.step(m.ZygoteLoaded("cpu", type(world.report)(handlers=(bad,))))
+    world.step(inp.ZygoteLoaded("cpu", type(world.report)(handlers=(bad,))))
     assert world.finish is not None
     assert isinstance(world.finish.error, ConfigError)
     assert "gpu=N" in str(world.finish.error)
@@ -153,7 +154,7 @@ def test_an_unknown_pool_is_refused() -> None:
 def test_a_limit_below_a_bare_child_is_refused() -> None:
     """A memory limit that a bare child would pass ends the start, with the figure."""
     world = World(pool(limits=PoolLimits(timeout_s=1, memory_bytes=21 * MIB)))
-    world.step(m.ZygoteLoaded("cpu", world.report))
+    world.step(inp.ZygoteLoaded("cpu", world.report))
     assert world.finish is not None
     assert "28MiB" in str(world.finish.error)
 
@@ -167,7 +168,7 @@ def test_a_pool_grows_while_jobs_wait_and_shrinks_without_killing() -> None:
 
     def seen(idle_share: float) -> None:
         world.step(
-            m.HostSeen(
+            inp.HostSeen(
                 due={"cpu": len(world.queue["cpu"])},
                 cpu_idle_share=idle_share,
                 available_bytes=2**34,
@@ -190,7 +191,7 @@ def test_a_pool_grows_while_jobs_wait_and_shrinks_without_killing() -> None:
         seen(0.9)
     assert world.machine.pools["cpu"].size == 1
     assert world.machine.pools["cpu"].children == 1
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
 
 
 def test_a_reload_replaces_children_when_they_are_idle() -> None:
@@ -198,42 +199,42 @@ def test_a_reload_replaces_children_when_they_are_idle() -> None:
     world = World(pool("cpu", 2)).up()
     world.job()
     world.ring()
-    world.took(m.Fork)
-    world.took(m.StartZygote)
-    world.step(m.Reload(world.settings))
-    assert [c.pool for c in world.took(m.StartZygote)] == ["cpu"]
-    assert not world.took(m.Fork)
-    world.step(m.ZygoteLoaded("cpu", world.report, reloading=True))
-    assert world.took(m.TakeOver)
-    assert [c.slot for c in world.took(m.Fork)] == [1]
+    world.took(cmd.Fork)
+    world.took(cmd.StartZygote)
+    world.step(inp.Reload(world.settings))
+    assert [c.pool for c in world.took(cmd.StartZygote)] == ["cpu"]
+    assert not world.took(cmd.Fork)
+    world.step(inp.ZygoteLoaded("cpu", world.report, reloading=True))
+    assert world.took(cmd.TakeOver)
+    assert [c.slot for c in world.took(cmd.Fork)] == [1]
     world.done(0)
-    assert [c.slot for c in world.took(m.Fork)] == [0]
+    assert [c.slot for c in world.took(cmd.Fork)] == [0]
     assert [s.state for s in world.settled] == [JobState.SUCCEEDED]
 
 
 def test_a_reload_that_fails_changes_nothing() -> None:
     """A new application that does not load is an alarm; the old one works on."""
     world = World(pool("cpu", 1)).up()
-    world.took(m.Fork)
-    world.step(m.Reload(world.settings))
-    world.step(m.ZygoteLost("cpu", "no module named nonsense", reloading=True))
+    world.took(cmd.Fork)
+    world.step(inp.Reload(world.settings))
+    world.step(inp.ZygoteLost("cpu", "no module named nonsense", reloading=True))
     assert any(isinstance(e, ev.Alarm) and "nonsense" in e.text for e in world.said)
     world.job()
     world.ring()
     world.done(0)
     assert [s.state for s in world.settled] == [JobState.SUCCEEDED]
-    assert not world.took(m.Fork)
+    assert not world.took(cmd.Fork)
 
 
 def test_a_reload_that_does_not_fit_keeps_the_old_code() -> None:
     """New code that contradicts the settings never takes over."""
     world = World(pool("cpu", 1)).up()
-    world.step(m.Reload(world.settings))
+    world.step(inp.Reload(world.settings))
     spec = world.report.handlers[0]
     bad = type(world.report)(handlers=(type(spec)(kind="x", pool="gpu"),))
-    world.step(m.ZygoteLoaded("cpu", bad, reloading=True))
-    assert world.took(m.DropZygote)
-    assert not world.took(m.TakeOver)
+    world.step(inp.ZygoteLoaded("cpu", bad, reloading=True))
+    assert world.took(cmd.DropZygote)
+    assert not world.took(cmd.TakeOver)
     assert world.machine.registry is not None
     assert world.machine.registry.knows("cpu.work")
 
@@ -243,9 +244,9 @@ def test_a_stop_does_not_wait_for_a_child_that_is_being_forked() -> None:
     world = World(pool("cpu", 1))
     world.deaf_forks = True
     world.up()
-    world.step(m.Stop("SIGQUIT"))
-    world.step(m.ChildForked(0))
-    assert world.took(m.Kill)
+    world.step(inp.Stop("SIGQUIT"))
+    world.step(inp.ChildForked(0))
+    assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
     assert world.finish is not None
 
@@ -274,12 +275,12 @@ def test_what_a_reload_may_change(
 def test_a_zygote_that_is_killed_during_the_start_is_started_again() -> None:
     """That says nothing about the application; but it is not tried for ever."""
     world = World()
-    world.took(m.StartZygote)
+    world.took(cmd.StartZygote)
     for _ in range(KILLED_MAX):
-        world.step(m.ZygoteLost("cpu", "it was killed", killed=True))
+        world.step(inp.ZygoteLost("cpu", "it was killed", killed=True))
         assert world.finish is None
         world.wait(RETRY_LAST_S)
-        assert len(world.took(m.StartZygote)) == 1
-    world.step(m.ZygoteLost("cpu", "it was killed", killed=True))
+        assert len(world.took(cmd.StartZygote)) == 1
+    world.step(inp.ZygoteLost("cpu", "it was killed", killed=True))
     assert world.finish is not None
     assert isinstance(world.finish.error, AppError)

@@ -9,7 +9,7 @@ from jobpool.core.events import PoolsLeft, PoolUnused
 from jobpool.core.handler import HOOK_DEAD, AppReport, HandlerSpec
 from jobpool.core.poolnames import pool_events, refuse_without_kinds
 from jobpool.errors import ConfigError
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.registry import Registry
 from world import World, pool
 
@@ -91,13 +91,13 @@ def test_it_is_said_once_and_again_when_a_reload_changes_it() -> None:
     """Not by each zygote, and not each time that one is lost."""
     world = World(pool("cpu"), pool("io"))
     for name in ("cpu", "io"):
-        world.step(m.ZygoteLoaded(name, report("cpu io gpu")))
-    world.step(m.ZygoteLost("cpu", "killed"))
-    world.step(m.ZygoteLoaded("cpu", report("cpu io gpu")))
-    world.step(m.Reload(world.settings))
-    world.step(m.ZygoteLoaded("cpu", report("cpu io gpu"), reloading=True))
+        world.step(inp.ZygoteLoaded(name, report("cpu io gpu")))
+    world.step(inp.ZygoteLost("cpu", "killed"))
+    world.step(inp.ZygoteLoaded("cpu", report("cpu io gpu")))
+    world.step(inp.Reload(world.settings))
+    world.step(inp.ZygoteLoaded("cpu", report("cpu io gpu"), reloading=True))
     assert [e.pools for e in world.said if isinstance(e, PoolsLeft)] == [{"gpu": 1}]
-    world.step(m.Reload(world.settings))
-    world.step(m.ZygoteLoaded("cpu", report("cpu io big"), reloading=True))
+    world.step(inp.Reload(world.settings))
+    world.step(inp.ZygoteLoaded("cpu", report("cpu io big"), reloading=True))
     assert [e.pools for e in world.said if isinstance(e, PoolsLeft)][1:] == [{"big": 1}]
     assert not [e for e in world.said if isinstance(e, PoolUnused)]

@@ -12,7 +12,7 @@ from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.records import Renewal
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.fencing import LEASE_EXTRA_S, margin_s
 from jobpool.supervisor.pulse import Pulse
 from waiting import wait_until
@@ -103,14 +103,14 @@ class Rig:
     def begin(self) -> Rig:
         """Start, and wait for the first renewal."""
         self.pulse.begin(self.clocks.monotonic_s())
-        self.wait_posted(m.Renewed)
+        self.wait_posted(inp.Renewed)
         return self
 
     def wait_renewed(self, more: int = 1) -> None:
         """Wait for so many more renewals that were told of."""
-        before = len(self.of(m.Renewed))
+        before = len(self.of(inp.Renewed))
         wait_until(
-            lambda: len(self.of(m.Renewed)) >= before + more, PATIENCE_S, "a renewal"
+            lambda: len(self.of(inp.Renewed)) >= before + more, PATIENCE_S, "a renewal"
         )
 
     def wait_posted(self, kind: type) -> object:
@@ -136,10 +136,10 @@ def test_the_deadline_is_that_of_the_request_and_the_published_ttl(rig: Rig) -> 
     """The lease is published a little longer than its TTL, from before the request."""
     before_s = rig.clocks.monotonic_s()
     first = rig.pulse.begin(before_s)
-    assert first == m.Renewed(before_s + PUBLISHED_S, PUBLISHED_S)
-    rig.wait_posted(m.Renewed)
+    assert first == inp.Renewed(before_s + PUBLISHED_S, PUBLISHED_S)
+    rig.wait_posted(inp.Renewed)
     after_s = rig.clocks.monotonic_s()
-    event = rig.of(m.Renewed)[0]
+    event = rig.of(inp.Renewed)[0]
     assert before_s + PUBLISHED_S <= event.until_s <= after_s + PUBLISHED_S
     assert set(rig.store.ttls) == {PUBLISHED_S}
 
@@ -180,14 +180,14 @@ def test_a_lapse_is_told_before_the_renewal(rig: Rig) -> None:
     """What runs must be ended before anything new is begun, or even granted."""
     rig.begin()
     told: list[bool] = []
-    rig.store.on_anew = lambda: told.append(bool(rig.of(m.Lapsed)))
+    rig.store.on_anew = lambda: told.append(bool(rig.of(inp.Lapsed)))
     rig.store.answers = [Renewal.LAPSED, Renewal.LAPSED]
-    rig.wait_posted(m.Lapsed)
+    rig.wait_posted(inp.Lapsed)
     rig.wait_renewed()
-    place = next(i for i, one in enumerate(rig.posted) if isinstance(one, m.Lapsed))
-    assert isinstance(rig.posted[place + 1], m.Renewed)
+    place = next(i for i, one in enumerate(rig.posted) if isinstance(one, inp.Lapsed))
+    assert isinstance(rig.posted[place + 1], inp.Renewed)
     assert told == [True]
-    assert len(rig.of(m.Lapsed)) == 1
+    assert len(rig.of(inp.Lapsed)) == 1
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_run_that_is_over_stops_the_supervisor(
     """Somebody ended the run, or this is another database: stop, and say why."""
     rig.begin()
     rig.store.answers = [answer]
-    rig.wait_posted(m.Stop)
+    rig.wait_posted(inp.Stop)
     assert words in rig.wait_posted(ev.Alarm).text
     rig.pulse.join(PATIENCE_S)
     assert rig.store.closed
@@ -219,19 +219,19 @@ def test_a_store_that_cannot_be_opened_yet_is_opened_later(rig: Rig) -> None:
 def test_what_the_machine_slept_is_taken_off_the_lease(rig: Rig) -> None:
     """Monotonic time stands still in a suspended machine, the lease does not."""
     rig.begin()
-    (first,) = rig.of(m.Renewed)
+    (first,) = rig.of(inp.Renewed)
     rig.store.failing = StoreUnavailable("not awake yet")
     rig.clocks.slept_s = 30.0
     event = wait_until(
-        lambda: [e for e in rig.of(m.Renewed) if e.until_s < first.until_s],
+        lambda: [e for e in rig.of(inp.Renewed) if e.until_s < first.until_s],
         PATIENCE_S,
         "an earlier deadline",
     )[0]
     assert event.until_s < rig.clocks.monotonic_s()
-    count = len(rig.of(m.Renewed))
+    count = len(rig.of(inp.Renewed))
     rig.store.failing = None
     rig.wait_renewed()
-    assert rig.of(m.Renewed)[count].until_s > rig.clocks.monotonic_s()
+    assert rig.of(inp.Renewed)[count].until_s > rig.clocks.monotonic_s()
 
 
 def test_a_bug_stops_the_supervisor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_a_bug_stops_the_supervisor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)
     rig.begin()
     rig.store.answers = [ValueError("a bug")]
-    assert "a bug" in rig.wait_posted(m.Stop).reason
+    assert "a bug" in rig.wait_posted(inp.Stop).reason
 
 
 def test_others_are_taken_only_after_steady_renewals(rig: Rig) -> None:
@@ -264,10 +264,10 @@ def test_a_lower_ttl_counts_before_it_is_published(rig: Rig) -> None:
     rig.begin()
     rig.wait_renewed()
     rig.store.failing = StoreUnavailable("away")
-    before = len(rig.of(m.Renewed))
+    before = len(rig.of(inp.Renewed))
     rig.pulse.ttl_s = 2.0
-    wait_until(lambda: len(rig.of(m.Renewed)) > before, PATIENCE_S, "told of it")
-    told = rig.of(m.Renewed)[-1]
+    wait_until(lambda: len(rig.of(inp.Renewed)) > before, PATIENCE_S, "told of it")
+    told = rig.of(inp.Renewed)[-1]
     assert told.until_s <= rig.clocks.monotonic_s() + 2.0 + LEASE_EXTRA_S
     assert told.ttl_s == 2.0 + LEASE_EXTRA_S
 
@@ -277,7 +277,7 @@ def test_who_has_lapsed_judges_nobody_for_a_while(rig: Rig) -> None:
     rig.begin()
     assert rig.pulse.may_take()
     rig.store.answers = [Renewal.LAPSED]
-    rig.wait_posted(m.Lapsed)
+    rig.wait_posted(inp.Lapsed)
     assert not rig.pulse.may_take()
 
 
@@ -311,6 +311,6 @@ def test_zygotes_are_told_a_moment_before_the_leases_end(rig: Rig) -> None:
     rig.pulse.move_fence = moved.append
     rig.begin()
     wait_until(lambda: len(moved) > 1, PATIENCE_S, "moves")
-    until_s = rig.of(m.Renewed)[-1].until_s
+    until_s = rig.of(inp.Renewed)[-1].until_s
     ahead_s = min(abs(until_s - one - margin_s(PUBLISHED_S) / 2) for one in moved)
     assert ahead_s < 0.05

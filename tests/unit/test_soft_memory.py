@@ -11,9 +11,9 @@ from jobpool.core.limits import Limits, PoolLimits, resolve
 from jobpool.core.options import soft_size
 from jobpool.core.settings import MIB
 from jobpool.errors import ConfigError
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import watch as watching
-from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.watch import Watch
 from sandbox_rig import pool_of
 from world import World
@@ -130,7 +130,7 @@ def told():
 def watch(process, told):
     made = Watch(told.append)
     made.adopt(0, process, pool_of())
-    made.begin(wm.Watch(0, 7, HARD, SOFT), 0.0)
+    made.begin(cmd.Watch(0, 7, HARD, SOFT), 0.0)
     return made
 
 
@@ -141,7 +141,7 @@ def test_the_next_look_goes_by_the_nearest_limit(watch, process, told):
     began = watch.next_s()
     process.rss = SOFT + MIB
     watch.look(began)
-    assert told == [wm.OverMemory(0, 7, SOFT + MIB, soft=True)]
+    assert told == [inp.OverMemory(0, 7, SOFT + MIB, soft=True)]
     assert watch.next_s() - began == pytest.approx((HARD - SOFT - MIB) / (8 << 30))
 
 
@@ -168,7 +168,7 @@ def test_the_hard_limit_comes_first(watch, process, told):
     """Over both, only the one is told that ends it."""
     process.rss = HARD + 1
     watch.look(watch.next_s())
-    assert told == [wm.OverMemory(0, 7, HARD + 1)]
+    assert told == [inp.OverMemory(0, 7, HARD + 1)]
 
 
 def running(declared):
@@ -189,8 +189,8 @@ def test_child_and_people_are_told():
     (frame,) = world.sent[0]
     assert frame.memory_soft_bytes == SOFT
     for _ in range(2):
-        world.step(wm.OverMemory(0, seq, SOFT + MIB, soft=True))
-        assert world.took(m.SoftMemory) == [m.SoftMemory(0)]
+        world.step(inp.OverMemory(0, seq, SOFT + MIB, soft=True))
+        assert world.took(cmd.SoftMemory) == [cmd.SoftMemory(0)]
         world.commands.clear()
     (event,) = [e for e in world.said if isinstance(e, MemorySoftPassed)]
     assert (event.rss_bytes, event.soft_bytes, event.memory_bytes, event.raised) == (
@@ -204,6 +204,6 @@ def test_child_and_people_are_told():
 def test_what_was_seen_of_an_earlier_attempt_is_passed_over():
     """As with the hard limit."""
     world, seq = running(SOFT)
-    world.step(wm.OverMemory(0, seq - 1, SOFT + MIB, soft=True))
-    assert not world.took(m.SoftMemory)
+    world.step(inp.OverMemory(0, seq - 1, SOFT + MIB, soft=True))
+    assert not world.took(cmd.SoftMemory)
     assert not [e for e in world.said if isinstance(e, MemorySoftPassed)]

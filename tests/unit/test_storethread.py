@@ -18,7 +18,8 @@ from jobpool.sandbox.frames import FRAME_MAX_BYTES
 from jobpool.sandbox.marks import MARK, MARK_BYTES
 from jobpool.store.batching import newest_beats
 from jobpool.store.records import LeaseBatch, Receipt
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import storethread
 from jobpool.supervisor.bulk import SMALL_BYTES
 from jobpool.supervisor.inbox import FULL_BATCH, Inbox
@@ -54,14 +55,14 @@ def test_only_settlements_wait_for_company() -> None:
     """Somebody waits for leases, answers and chores; a full batch is large enough."""
     assert Inbox(settlements=settlements(3)).can_wait
     assert not Inbox(settlements=settlements(FULL_BATCH)).can_wait
-    assert not Inbox(settlements=settlements(3), lease=m.Lease({"cpu": 1})).can_wait
+    assert not Inbox(settlements=settlements(3), lease=cmd.Lease({"cpu": 1})).can_wait
     assert not Inbox(settlements=settlements(3), chores=[lambda _store: ()]).can_wait
 
 
 def test_an_empty_inbox_is_false() -> None:
     """The thread sleeps only when nothing at all was left."""
     assert not Inbox()
-    assert Inbox(lease=m.Lease({}))
+    assert Inbox(lease=cmd.Lease({}))
     assert Inbox(starts=[(1, 1, "cpu/0")])
 
 
@@ -167,13 +168,13 @@ class Rig:
             settlement = Settlement(
                 id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
             )
-            self.thread.leave([m.Settle([settlement])])
+            self.thread.leave([cmd.Settle([settlement])])
 
-    def wait_settled(self, count: int) -> list[m.Settled]:
+    def wait_settled(self, count: int) -> list[inp.Settled]:
         """Wait until so many settlements have left the outbox."""
 
-        def enough() -> list[m.Settled] | None:
-            found = self.of(m.Settled)
+        def enough() -> list[inp.Settled] | None:
+            found = self.of(inp.Settled)
             return found if sum(e.count for e in found) >= count else None
 
         return wait_until(enough, PATIENCE_S, f"{count} settled")
@@ -204,7 +205,7 @@ def leased(token: int) -> Lease:
 def test_the_store_is_tidied_after_the_answer(rig: Rig) -> None:
     """Whoever waits for an end or a lease does not wait for that as well."""
     answered: list[int] = []
-    rig.store.tidy = lambda waited_for: answered.append(len(rig.of(m.Settled)))
+    rig.store.tidy = lambda waited_for: answered.append(len(rig.of(inp.Settled)))
     rig.settle(1)
     rig.wait_settled(1)
     wait_until(lambda: answered, PATIENCE_S, "tidied")
@@ -215,7 +216,7 @@ def test_a_job_that_is_held_waits_in_the_outbox_while_others_go_on(rig: Rig) -> 
     """LATER is tried again until it is written; only what is written is counted."""
     rig.store.receipts[1] = [Receipt.LATER, Receipt.LATER, Receipt.ACCEPTED]
     rig.settle(1, 2)
-    assert rig.wait_settled(1)[0] == m.Settled(1)
+    assert rig.wait_settled(1)[0] == inp.Settled(1)
     rig.settle(3)
     events = rig.wait_settled(3)
     assert sum(event.count for event in events) == 3
@@ -237,7 +238,7 @@ def test_ends_that_follow_each_other_soon_are_written_together(
     rig.wait_settled(2)
     rig.settle(3)
     rig.settle(4)
-    rig.thread.leave([m.Lease({"cpu": 1})])
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
     assert [said.count for said in rig.wait_settled(4)] == [1, 1, 2]
     rig.thread.close(PATIENCE_S)
 
@@ -362,7 +363,7 @@ def test_it_is_said_which_large_ends_are_answered_for(rig: Rig) -> None:
         rig.settle(5)
     told = [token for said in rig.wait_settled(5) for token in said.large]
     assert sorted(told) == [1, 2, 2, 3, 4]
-    assert [said.count for said in rig.of(m.Settled)] == [1, 1, 0, 1, 1, 1]
+    assert [said.count for said in rig.of(inp.Settled)] == [1, 1, 0, 1, 1, 1]
 
 
 def test_a_row_that_was_set_aside_is_told_of(rig: Rig) -> None:
@@ -410,10 +411,10 @@ def test_too_many_large_ends_are_not_put_off() -> None:
     with rig.thread._changed:
         rig.settle(*range(1, count + 1), result=b"x" * (SMALL_BYTES + 1))
         rig.settle(count + 1)
-        rig.thread.leave([m.Lease({"cpu": 1})])
-    rig.wait_for(m.Granted)
-    first = next(one for one in rig.posted if not isinstance(one, m.Tick))
-    assert isinstance(first, m.Settled)
+        rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.Granted)
+    first = next(one for one in rig.posted if not isinstance(one, inp.Tick))
+    assert isinstance(first, inp.Settled)
     assert first.count == count + 1
     rig.thread.close(PATIENCE_S)
 
@@ -431,7 +432,7 @@ def test_all_large_ends_are_written_at_the_end() -> None:
         rig.settle(*range(1, 6), result=b"x" * TURN_BYTES)
         rig.thread._closing = True
     rig.thread.close(PATIENCE_S)
-    assert [said.count for said in rig.of(m.Settled)] == [5]
+    assert [said.count for said in rig.of(inp.Settled)] == [5]
 
 
 def test_large_ends_wait_while_the_store_is_away(rig: Rig) -> None:
@@ -460,7 +461,7 @@ def test_a_stale_settlement_leaves_the_outbox_and_is_said(rig: Rig) -> None:
     """A superseded token is refused, counted and named."""
     rig.store.receipts[1] = [Receipt.STALE]
     rig.settle(1, 2)
-    assert rig.wait_settled(2) == [m.Settled(2, stale=(1,))]
+    assert rig.wait_settled(2) == [inp.Settled(2, stale=(1,))]
     assert rig.wait_for(ev.StaleSettlement).token == 1
 
 
@@ -468,7 +469,7 @@ def test_a_completion_that_stands_is_said_of_a_bad_end(rig: Rig) -> None:
     """Whoever read that the attempt crashed reads that its job succeeded."""
     rig.store.receipts[1] = [Receipt.COMPLETED]
     rig.settle(1, state=JobState.PENDING, outcome=Outcome.CRASHED)
-    assert rig.wait_settled(1) == [m.Settled(1, completed=(1,))]
+    assert rig.wait_settled(1) == [inp.Settled(1, completed=(1,))]
     event = rig.wait_for(ev.JobCompleted)
     assert (event.id, event.outcome) == (1, Outcome.CRASHED)
     assert "its own transaction had completed it" in human_line(event)
@@ -498,23 +499,23 @@ def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:
 def test_an_unknown_outcome_answers_who_asked(rig: Rig) -> None:
     """A handler's enqueue and a lease request both learn that nobody knows."""
     rig.store.failures = [OutcomeUnknown("cut while committing")]
-    rig.thread.leave([m.Enqueue(0, 1, 7, []), m.Lease({"cpu": 1})])
-    assert rig.wait_for(m.Stored).answer.error_class == "OutcomeUnknown"
-    assert rig.wait_for(m.GrantFailed)
+    rig.thread.leave([cmd.Enqueue(0, 1, 7, []), cmd.Lease({"cpu": 1})])
+    assert rig.wait_for(inp.Stored).answer.error_class == "OutcomeUnknown"
+    assert rig.wait_for(inp.GrantFailed)
 
 
 def test_leases_that_nobody_heard_of_are_handed_back(rig: Rig) -> None:
     """Granted by a commit whose answer was lost, they would wait for ever."""
     rig.store.grants = [leased(1)]
-    rig.thread.leave([m.Lease({"cpu": 1})])
-    rig.wait_for(m.Granted)
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.Granted)
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.store.grants = [leased(2)]
-    rig.thread.leave([m.Lease({"cpu": 1})])
-    rig.wait_for(m.GrantFailed)
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.GrantFailed)
     assert not rig.store.settled
     rig.store.grants = [leased(3)]
-    rig.thread.leave([m.Lease({"cpu": 1})])
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
     wait_until(lambda: rig.store.settled, PATIENCE_S, "a lease handed back")
     assert [(s.token, s.state) for s in rig.store.settled] == [(2, JobState.RUNNABLE)]
     assert [lease.token for lease in rig.store.held] == [1, 3]
@@ -525,13 +526,13 @@ def test_what_is_held_leaves_the_doubt(rig: Rig) -> None:
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.store.grants = [leased(2)]
     rig.store.receipts[2] = [Receipt.LATER, Receipt.ACCEPTED]
-    rig.thread.leave([m.Lease({"cpu": 1})])
-    rig.wait_for(m.GrantFailed)
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.GrantFailed)
     for count in (1, 2):
-        rig.thread.leave([m.Lease({"cpu": 1})])
+        rig.thread.leave([cmd.Lease({"cpu": 1})])
         wait_until(lambda n=count: len(rig.store.settled) == n, PATIENCE_S, "a try")
-    rig.thread.leave([m.Lease({"cpu": 1})])
-    wait_until(lambda: len(rig.of(m.Granted)) == 3, PATIENCE_S, "the last grant")
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    wait_until(lambda: len(rig.of(inp.Granted)) == 3, PATIENCE_S, "the last grant")
     assert [s.token for s in rig.store.settled] == [2, 2]
 
 
@@ -539,10 +540,10 @@ def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> 
     """Jobs with a key come after the commit, each by itself, and fail alone."""
     rig.store.refused = StoreUnavailable("somebody holds that key")
     keyed = NewJob(kind="k", pool="cpu", payload=b"{}", key="order-7")
-    rig.thread.leave([m.Enqueue(0, 1, 7, [keyed])])
+    rig.thread.leave([cmd.Enqueue(0, 1, 7, [keyed])])
     rig.settle(1)
     rig.wait_settled(1)
-    assert rig.wait_for(m.Stored).answer.error_class == "StoreUnavailable"
+    assert rig.wait_for(inp.Stored).answer.error_class == "StoreUnavailable"
     assert not rig.of(ev.StoreTrouble)
 
 
@@ -552,8 +553,8 @@ def test_a_job_too_long_to_be_sent_is_refused_to_who_reads_it(
     """The loop, which would send it, never sees it."""
     endless = "x" * (FRAME_MAX_BYTES + 1)
     monkeypatch.setattr(rig.store, "get", lambda _id: endless, raising=False)
-    rig.thread.leave([m.Enqueue(0, 1, 7, [], 5)])
-    answer = rig.wait_for(m.Stored).answer
+    rig.thread.leave([cmd.Enqueue(0, 1, 7, [], 5)])
+    answer = rig.wait_for(inp.Stored).answer
     assert (answer.found, answer.error_class) == (None, "UsageError")
     assert "job 5 cannot be read in a handler" in answer.error
 
@@ -562,7 +563,7 @@ def test_a_store_that_refuses_is_kept_as_the_reason(rig: Rig) -> None:
     """The command ends with its exit code, and not as if all were well."""
     rig.store.failures = [StoreRefused("this queue has moved")]
     rig.settle(1)
-    rig.wait_for(m.Stop)
+    rig.wait_for(inp.Stop)
     assert str(rig.thread.refusal) == "this queue has moved"
 
 

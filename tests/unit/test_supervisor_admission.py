@@ -7,7 +7,7 @@ import msgspec
 from jobpool.core import events as ev
 from jobpool.core.job import JobState
 from jobpool.core.settings import PoolSettings
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from world import MIB, World, pool
 
 BUDGET = 1000 * MIB
@@ -119,7 +119,7 @@ def test_a_reload_brings_its_budget() -> None:
     world.ring()
     assert running(world) == 1
     settings = msgspec.structs.replace(world.settings, memory_budget_bytes=None)
-    world.step(m.Reload(settings))
+    world.step(inp.Reload(settings))
     world.wait(2.0)
     world.ring()
     assert running(world) == 2

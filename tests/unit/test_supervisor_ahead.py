@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobpool.sandbox.frames import Ask
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.ahead import (
     ATTEMPT_LEAST_S,
     ENOUGH,
@@ -46,7 +47,7 @@ def test_the_child_with_the_least_to_do_is_the_measure() -> None:
     """It would stand still first."""
     world = hasty(slots=2, jobs=2 + 2 * AHEAD_MAX)
     queue = list(world.machine.slots[1].queue)
-    world.step(m.FramesArrived(1, [done_of(job) for job in queue[:5]]))
+    world.step(inp.FramesArrived(1, [done_of(job) for job in queue[:5]]))
     behind = AHEAD_MAX - 5
     assert behind > ENOUGH
     assert patience(world) == pytest.approx(behind * ATTEMPT_LEAST_S)
@@ -61,7 +62,7 @@ def test_who_waits_for_an_answer_is_not_kept_waiting() -> None:
     """A handler that enqueues stands still until it has its answer."""
     world = hasty()
     token = world.machine.slots[0].queue[0].lease.token
-    world.step(m.FramesArrived(0, [Ask(1, token, [])]))
+    world.step(inp.FramesArrived(0, [Ask(1, token, [])]))
     assert patience(world) == 0.0
 
 
@@ -69,7 +70,7 @@ def test_an_idle_slot_of_a_busy_pool_may_have_a_job_soon() -> None:
     """What its pool has asked for may be there; of another pool nothing is due."""
     world = hasty(slots=2, jobs=2 + 2 * AHEAD_MAX)
     queue = list(world.machine.slots[1].queue)
-    world.step(m.FramesArrived(1, [done_of(job) for job in queue]))
+    world.step(inp.FramesArrived(1, [done_of(job) for job in queue]))
     assert not world.machine.slots[1].queue
     assert patience(world) == 0.0
 
@@ -78,7 +79,7 @@ def test_a_child_that_dies_is_looked_after_at_once() -> None:
     """Nothing gathers while one is being killed, or made."""
     world = hasty(slots=2)
     token = world.machine.slots[0].queue[0].lease.token
-    world.step(m.CancelAsked((token,)))
+    world.step(inp.CancelAsked((token,)))
     assert patience(world) == 0.0
 
 
@@ -110,9 +111,9 @@ def test_who_has_waited_long_in_a_child_is_recalled_however_soon_the_others_end(
     for _ in range(3):
         world.wait(RECALL_AFTER_S * 0.3)
         world.done(0, duration_s=RECALL_AFTER_S * 0.3)
-        assert m.Recall(0, slot.seq) not in world.commands
+        assert cmd.Recall(0, slot.seq) not in world.commands
     world.wait(RECALL_AFTER_S * 0.2)
-    assert m.Recall(0, slot.seq) in world.commands
+    assert cmd.Recall(0, slot.seq) in world.commands
 
 
 def test_who_was_sent_just_now_is_not_recalled_for_what_the_head_has_waited() -> None:
@@ -125,9 +126,9 @@ def test_who_was_sent_just_now_is_not_recalled_for_what_the_head_has_waited() ->
     world.ring()
     assert len(slot.queue) == 2
     world.wait(RECALL_AFTER_S * 0.5)
-    assert m.Recall(0, slot.seq) not in world.commands
+    assert cmd.Recall(0, slot.seq) not in world.commands
     world.wait(RECALL_AFTER_S * 0.6)
-    assert m.Recall(0, slot.seq) in world.commands
+    assert cmd.Recall(0, slot.seq) in world.commands
 
 
 def sent_again(world: World, canceled: set[int]) -> list[int]:
@@ -142,7 +143,7 @@ def test_what_is_canceled_with_the_running_job_does_not_begin() -> None:
     world = hasty(slots=2, jobs=8)
     queue = list(world.machine.slots[0].queue)
     world.sent.clear()
-    world.step(m.CancelAsked(tuple(job.lease.token for job in queue)))
+    world.step(inp.CancelAsked(tuple(job.lease.token for job in queue)))
     world.recalled(0, queue[1:])
     canceled = {job.lease.id for job in queue[1:]}
     assert sent_again(world, canceled) == []
@@ -155,7 +156,7 @@ def test_what_is_canceled_does_not_begin_after_its_childs_death() -> None:
     queue = list(world.machine.slots[0].queue)
     canceled = queue[1].lease
     world.sent.clear()
-    world.step(m.CancelAsked((canceled.token,)))
+    world.step(inp.CancelAsked((canceled.token,)))
     world.died(0, signal=11, never_begun=tuple(job.seq for job in queue[1:]))
     assert sent_again(world, {canceled.id}) == []
     assert canceled.id in {one.id for one in world.settled}

@@ -3,8 +3,8 @@
 import pytest
 
 from jobpool.sandbox.frames import Beat
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from world import World
 
 SEEN_WITHIN_S = 0.5
@@ -22,12 +22,12 @@ def world():
 
 def beat(world, slot, progress, checkpoint=None):
     token = world.machine.slots[slot].queue[0].lease.token
-    world.step(m.FramesArrived(slot, [Beat(token, progress, checkpoint)]))
+    world.step(inp.FramesArrived(slot, [Beat(token, progress, checkpoint)]))
 
 
 def written(world):
     """Return the progress that was written since the last time."""
-    return [c.progress.progress for c in world.took(m.Record)]
+    return [c.progress.progress for c in world.took(cmd.Record)]
 
 
 def test_progress_is_written_soon_while_it_changes(world):
@@ -51,7 +51,7 @@ def test_the_progress_of_all_jobs_is_written_together(world):
     moment_s = world.machine.next_deadline_s()
     assert moment_s <= world.now_s + SEEN_WITHIN_S
     world.now_s = moment_s
-    world.step(m.Tick())
+    world.step(inp.Tick())
     assert written(world) == [b"1", b"2"]
 
 
@@ -81,14 +81,14 @@ def test_the_last_progress_is_written_before_a_good_end(world, output):
     beat(world, 0, b"2", b'{"page":2}')
     world.commands.clear()
     world.done(0, output=output)
-    order = [c for c in world.commands if isinstance(c, (m.Record, m.Settle))]
-    assert [type(c) for c in order] == [m.Record, m.Settle]
+    order = [c for c in world.commands if isinstance(c, (cmd.Record, cmd.Settle))]
+    assert [type(c) for c in order] == [cmd.Record, cmd.Settle]
     assert (order[0].progress.progress, order[0].progress.checkpoint) == (b"2", None)
 
 
 def see(world, slot, rss_bytes, output=None):
     seq = world.machine.slots[slot].queue[0].seq
-    world.step(wm.Seen(slot, seq, rss_bytes, output))
+    world.step(inp.Seen(slot, seq, rss_bytes, output))
 
 
 def test_what_is_seen_of_running_attempts_is_written_together(world):
@@ -101,8 +101,8 @@ def test_what_is_seen_of_running_attempts_is_written_together(world):
     see(world, 1, 3)
     assert written(world) == []
     world.now_s = world.machine.next_deadline_s()
-    world.step(m.Tick())
-    found = [c.progress for c in world.took(m.Record)]
+    world.step(inp.Tick())
+    found = [c.progress for c in world.took(cmd.Record)]
     assert [(p.progress, p.rss_bytes, p.output) for p in found] == [
         (None, 2, b"one"),
         (b"7", 3, None),
@@ -114,7 +114,7 @@ def test_what_is_seen_of_running_attempts_is_written_together(world):
 def test_what_was_seen_ends_with_its_attempt(world):
     """Its attempt's row has the output; and the next one has not written it."""
     see(world, 0, 1, b"one")
-    seen = wm.Seen(0, world.machine.slots[0].queue[0].seq, 2, b"two")
+    seen = inp.Seen(0, world.machine.slots[0].queue[0].seq, 2, b"two")
     world.done(0, output=b"two")
     world.step(seen)
     world.job()

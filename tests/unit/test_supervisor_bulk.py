@@ -6,7 +6,8 @@ import pytest
 
 from jobpool.core.job import Evidence, JobState, Settlement
 from jobpool.sandbox.frames import Raised
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.bulk import (
     SMALL_BYTES,
     UNWRITTEN_MAX_BYTES,
@@ -104,9 +105,9 @@ def test_a_pool_begins_nothing_while_it_has_much_to_be_written(
     """It asks for no lease either; once there is room again, it does both."""
     world = in_trouble(size, 40)
     assert sum(end.result is not None for end in world.settled) == begun
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     world.wait(5.0)
-    assert all("cpu" not in asked.wanted for asked in world.took(m.Lease))
+    assert all("cpu" not in asked.wanted for asked in world.took(cmd.Lease))
     world.written(next(end for end in world.settled if end.result))
     assert len(world.machine.slots[0].queue) == 1
 
@@ -158,7 +159,7 @@ def test_what_is_leased_waits_as_well_and_goes_on_at_once() -> None:
     world = owing_with_backlog()
     slot, cpu = world.machine.slots[0], world.machine.pools["cpu"]
     waiting = list(cpu.backlog)
-    world.step(m.Rung())
+    world.step(inp.Rung())
     assert list(cpu.backlog) == waiting
     world.hold_grants = True
     for end in [end for end in world.settled if is_large(end)]:

@@ -12,7 +12,7 @@ import pytest
 
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import children as module
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.children import SWEEP_AGAIN_S, Children
 from world import World, pool
 
@@ -89,7 +89,7 @@ class Loop:
 
     def buried(self):
         """Return the slots whose death was told."""
-        return [event.slot for event in self.fed if type(event) is m.ChildExited]
+        return [event.slot for event in self.fed if type(event) is inp.ChildExited]
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.core.suspicion import PROBATION_S
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from world import World, pool
 
 
@@ -36,16 +36,16 @@ def world() -> World:
     """Two pools, and a supervisor that is old enough for suspects."""
     world = World(pool("cpu", 3), pool("io", 2)).up()
     world.wait(PROBATION_S + 1)
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     return world
 
 
 def test_a_young_supervisor_takes_no_suspect() -> None:
     """If it dies by itself soon after its start, no job shall be blamed for it."""
     world = World().up()
-    assert not world.took(m.Lease)[0].suspects  # type: ignore[attr-defined]
+    assert not world.took(cmd.Lease)[0].suspects  # type: ignore[attr-defined]
     world.wait(PROBATION_S + 1.5)
-    assert world.took(m.Lease)[-1].suspects  # type: ignore[attr-defined]
+    assert world.took(cmd.Lease)[-1].suspects  # type: ignore[attr-defined]
 
 
 def test_a_suspect_waits_until_the_others_are_old_and_begins_alone(
@@ -66,9 +66,9 @@ def test_a_suspect_waits_until_the_others_are_old_and_begins_alone(
     assert running(world) == {before, beside, accused}
     world.wait(PROBATION_S - 0.5)
     assert later not in running(world)
-    assert world.took(cm.Clear) == []
+    assert world.took(cmd.Clear) == []
     world.wait(0.5)
-    (clear,) = world.took(cm.Clear)
+    (clear,) = world.took(cmd.Clear)
     assert clear.id == accused  # type: ignore[attr-defined]
     assert running(world) == {before, beside, accused, later}
     assert [event.ran_s for event in world.said if isinstance(event, JobCleared)] == [
@@ -87,7 +87,7 @@ def test_a_suspect_that_comes_to_its_end_is_cleared_by_it(world: World) -> None:
     assert world.settled[-1].suspect is False
     assert running(world) == {later}
     assert any(isinstance(event, JobCleared) for event in world.said)
-    assert world.took(cm.Clear) == []
+    assert world.took(cmd.Clear) == []
 
 
 def test_a_suspect_that_waits_too_long_goes_back(world: World) -> None:
@@ -111,8 +111,8 @@ def test_the_end_gives_a_suspect_back_and_is_explained(world: World) -> None:
     world.ring()
     accused = suspect(world)
     world.ring()
-    world.step(m.Drain("SIGTERM"))
-    assert len(world.took(cm.Leaving)) == 1
+    world.step(inp.Drain("SIGTERM"))
+    assert len(world.took(cmd.Leaving)) == 1
     assert [s.id for s in world.settled if s.outcome is None] == [accused]
     assert world.settled[-1].suspect is None
 
@@ -138,13 +138,13 @@ def test_a_kind_that_crashes_in_a_row_is_held_and_others_go_on(world: World) -> 
     fine = world.job("io").id
     world.ring()
     assert fine in running(world)
-    assert world.took(m.Lease)[-1].held == {"cpu.work"}  # type: ignore[attr-defined]
+    assert world.took(cmd.Lease)[-1].held == {"cpu.work"}  # type: ignore[attr-defined]
     world.done(next(s.number for s in world.machine.slots if s.queue))
     world.wait(8)
     assert len(running(world)) == 1, "one at a time"
     world.done(next(s.number for s in world.machine.slots if s.queue))
     assert any(isinstance(event, KindResumed) for event in world.said)
-    saves = world.took(cm.SaveBreaker)
+    saves = world.took(cmd.SaveBreaker)
     assert saves[-1].saved.crashes == 0  # type: ignore[attr-defined]
     assert len(running(world)) == 2, "all that is left"
 
@@ -174,11 +174,11 @@ def test_what_the_store_says_counts_only_when_all_of_ours_is_in_it(
     world.ring()
     while running(world):
         crash_all(world)
-    saves = len(world.took(cm.SaveBreaker))
+    saves = len(world.took(cmd.SaveBreaker))
     assert saves >= 5
-    world.step(cm.BreakersSeen((), saves - 1))
+    world.step(inp.BreakersSeen((), saves - 1))
     assert not [e for e in world.said if isinstance(e, KindResumed)]
-    world.step(cm.BreakersSeen((), saves))
+    world.step(inp.BreakersSeen((), saves))
     assert [e for e in world.said if isinstance(e, KindResumed)]
 
 
@@ -187,7 +187,7 @@ def test_another_life_goes_on_where_the_last_one_ended(world: World) -> None:
     saved = Saved(
         kind="cpu.work", state=BreakerState.OPEN, crashes=20, last_job=9, wait_s=300.0
     )
-    world.step(cm.BreakersSeen((saved,), 0))
+    world.step(inp.BreakersSeen((saved,), 0))
     world.job()
     world.job()
     world.ring()
@@ -204,19 +204,19 @@ def test_a_kind_that_may_be_tried_and_has_nothing_due_costs_no_requests(
     saved = Saved(
         kind="cpu.work", state=BreakerState.SLOWED, crashes=6, last_job=9, wait_s=0.0
     )
-    world.step(cm.BreakersSeen((saved,), 0))
+    world.step(inp.BreakersSeen((saved,), 0))
     world.ring()
     world.wait(10)
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     for _ in range(5):
-        world.step(cm.BreakersSeen((saved,), 0))
-    assert not world.took(m.Lease)
+        world.step(inp.BreakersSeen((saved,), 0))
+    assert not world.took(cmd.Lease)
 
 
 def test_a_job_that_killed_another_supervisor_counts_as_a_crash(world: World) -> None:
     """A kind that kills hosts is held, too."""
     for job_id in range(5):
-        world.step(cm.HostKilled("cpu.work", job_id))
+        world.step(inp.HostKilled("cpu.work", job_id))
     world.job()
     world.ring()
     assert running(world) == set()
@@ -241,15 +241,15 @@ def test_a_reload_that_turns_a_breaker_off_lets_its_kind_go(world: World) -> Non
     world.ring()
     while running(world):
         crash_all(world)
-    saves = [one.saved for one in world.took(cm.SaveBreaker)]  # type: ignore[attr-defined]
+    saves = [one.saved for one in world.took(cmd.SaveBreaker)]  # type: ignore[attr-defined]
     off = tuple(
         msgspec.structs.replace(p, breaker_after=0) for p in world.settings.pools
     )
     world.settings = msgspec.structs.replace(world.settings, pools=off)
-    world.step(m.Reload(world.settings))
+    world.step(inp.Reload(world.settings))
     for name in world.machine.pools:
-        world.step(m.ZygoteLoaded(name, world.report, reloading=True))
-    world.step(cm.BreakersSeen((saves[-1],), len(saves)))
+        world.step(inp.ZygoteLoaded(name, world.report, reloading=True))
+    world.step(inp.BreakersSeen((saves[-1],), len(saves)))
     world.wait(0.1)
     assert running(world)
-    assert not world.took(cm.SaveBreaker)
+    assert not world.took(cmd.SaveBreaker)

@@ -11,7 +11,8 @@ from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy, Rerun
 from jobpool.sandbox.verdict import Exit
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.slot import SlotState
 from world import World, pool
@@ -23,16 +24,16 @@ FENCE_S = PUBLISHED_S - 0.5
 
 def renew(world: World, sent_ago_s: float = 0.0) -> None:
     """A renewal has succeeded."""
-    world.step(m.Renewed(world.now_s - sent_ago_s + PUBLISHED_S, PUBLISHED_S))
+    world.step(inp.Renewed(world.now_s - sent_ago_s + PUBLISHED_S, PUBLISHED_S))
 
 
 def shared_world(*pools, **options) -> World:
     """Return a world whose leases end by time, and were renewed just now."""
     world = World(*pools, **options)
     for name in world.machine.pools:
-        world.step(m.ZygoteLoaded(name, world.report))
+        world.step(inp.ZygoteLoaded(name, world.report))
     renew(world)
-    world.step(m.Entered())
+    world.step(inp.Entered())
     return world
 
 
@@ -47,7 +48,7 @@ def test_a_store_on_one_host_is_never_fenced() -> None:
     world.job(timeout_s=59.0)
     world.ring()
     world.wait(58.0)
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
     assert not fenced(world)
 
 
@@ -57,9 +58,9 @@ def test_what_runs_is_killed_before_the_lease_ends() -> None:
     world.job()
     world.ring()
     world.wait(FENCE_S - 0.01)
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
     world.wait(0.02)
-    assert [c.slot for c in world.took(m.Kill)] == [0]
+    assert [c.slot for c in world.took(cmd.Kill)] == [0]
     world.died(0, signal=signal.SIGKILL)
     (settlement,) = world.settled
     assert (settlement.outcome, settlement.state) == (
@@ -80,9 +81,9 @@ def test_the_deadline_counts_from_before_the_request() -> None:
     world.wait(5.0)
     renew(world, sent_ago_s=4.0)
     world.wait(FENCE_S - 4.0 - 0.01)
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
     world.wait(0.02)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
 
 
 def test_renewals_keep_jobs_alive() -> None:
@@ -93,7 +94,7 @@ def test_renewals_keep_jobs_alive() -> None:
     for _ in range(5):
         world.wait(TTL_S)
         renew(world)
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
     assert not fenced(world)
 
 
@@ -101,11 +102,11 @@ def test_the_supervisor_runs_on_but_leases_nothing_until_it_is_renewed() -> None
     """While fenced nothing is asked for; a renewal resumes, and is said."""
     world = shared_world(pool("cpu", 1))
     world.wait(FENCE_S)
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     job = world.job()
     world.ring()
     world.wait(30.0)
-    assert not world.took(m.Lease)
+    assert not world.took(cmd.Lease)
     assert world.finish is None
     renew(world)
     assert [frame.id for frame in world.sent[0]] == [job.id]
@@ -116,11 +117,11 @@ def test_the_supervisor_runs_on_but_leases_nothing_until_it_is_renewed() -> None
 def test_idle_children_survive_a_fence() -> None:
     """A child without a job holds no lease: it is there when leasing resumes."""
     world = shared_world(pool("cpu", 2))
-    world.took(m.Fork)
+    world.took(cmd.Fork)
     world.wait(FENCE_S)
     assert [s.state for s in world.machine.slots] == [SlotState.IDLE] * 2
-    assert not world.took(m.Kill)
-    assert not world.took(m.Fork)
+    assert not world.took(cmd.Kill)
+    assert not world.took(cmd.Fork)
 
 
 def test_a_grant_that_was_asked_for_before_the_fence_is_given_back() -> None:
@@ -146,12 +147,12 @@ def test_jobs_sent_ahead_are_given_back_and_never_begun(lapse: bool) -> None:
     tokens = [job.lease.token for job in world.machine.slots[0].queue]
     sent = len(world.sent[0])
     if lapse:
-        world.step(m.Lapsed())
+        world.step(inp.Lapsed())
         world.wait(0.01)
     else:
         renew(world, sent_ago_s=PUBLISHED_S - 0.51)
         world.wait(0.02)
-    assert world.took(m.Recall)
+    assert world.took(cmd.Recall)
     world.recalled(0, list(world.machine.slots[0].queue)[2:])
     world.died(0, signal=signal.SIGKILL, never_begun=(seqs[1],))
     assert {s.token: s.outcome for s in world.settled} == {
@@ -168,10 +169,10 @@ def test_a_lapse_kills_at_once_and_goes_on() -> None:
     world = shared_world(pool("cpu", 1))
     world.job()
     world.ring()
-    world.step(m.Lapsed())
+    world.step(inp.Lapsed())
     renew(world)
     world.wait(0.01)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     other = world.job()
     world.died(0, signal=signal.SIGKILL)
     world.ring()
@@ -182,7 +183,7 @@ def test_a_lapse_kills_at_once_and_goes_on() -> None:
 def test_a_lapse_without_leases_is_no_news() -> None:
     """Nothing ran, nothing was lost: nothing is said."""
     world = shared_world(pool("cpu", 1))
-    world.step(m.Lapsed())
+    world.step(inp.Lapsed())
     assert not fenced(world)
 
 
@@ -205,9 +206,9 @@ def test_time_that_the_machine_slept_ends_the_lease() -> None:
     world = shared_world(pool("cpu", 1))
     world.job()
     world.ring()
-    world.step(m.Renewed(world.now_s - 3.0, PUBLISHED_S))
+    world.step(inp.Renewed(world.now_s - 3.0, PUBLISHED_S))
     world.wait(0.01)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     assert fenced(world)
 
 
@@ -226,9 +227,9 @@ def test_a_drain_is_fenced_too() -> None:
     world = shared_world(pool("cpu", 1, drain_s=60.0))
     world.job()
     world.ring()
-    world.step(m.Drain("SIGTERM"))
+    world.step(inp.Drain("SIGTERM"))
     world.wait(FENCE_S + 0.01)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
     assert world.finish is not None
 
@@ -238,27 +239,27 @@ def test_a_tenth_of_a_short_lease_is_margin_enough() -> None:
     world = shared_world(pool("cpu", 1))
     world.job()
     world.ring()
-    world.step(m.Renewed(world.now_s + 1.0, 1.0))
+    world.step(inp.Renewed(world.now_s + 1.0, 1.0))
     world.wait(0.89)
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
     world.wait(0.02)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
 
 
 def test_no_child_is_made_while_it_is_fenced() -> None:
     """Zygotes end it at once: whoever died is replaced when leasing resumes."""
     world = shared_world(pool("cpu", 2))
     world.deaf_forks = True
-    world.took(m.Fork)
+    world.took(cmd.Fork)
     world.wait(FENCE_S)
     for slot in (0, 1):
         ended = Exit(signal=signal.SIGKILL)
-        world.step(m.ChildExited(slot=slot, exit=ended, fenced=True))
+        world.step(inp.ChildExited(slot=slot, exit=ended, fenced=True))
     world.wait(60.0)
-    assert not world.took(m.Fork)
+    assert not world.took(cmd.Fork)
     assert not [e for e in world.said if isinstance(e, ev.Alarm)]
     renew(world)
-    assert [c.slot for c in world.took(m.Fork)] == [0, 1]
+    assert [c.slot for c in world.took(cmd.Fork)] == [0, 1]
 
 
 def test_a_child_that_a_zygote_ended_at_the_fence_failed_nobody() -> None:
@@ -268,11 +269,11 @@ def test_a_child_that_a_zygote_ended_at_the_fence_failed_nobody() -> None:
     world.died(0, signal=signal.SIGSEGV)
     world.wait(1.0)
     world.said.clear()
-    world.step(m.ChildForked(0))
+    world.step(inp.ChildForked(0))
     world.wait(FENCE_S)
     ended = Exit(signal=signal.SIGKILL)
-    world.step(m.ChildExited(slot=0, exit=ended, fenced=True))
+    world.step(inp.ChildExited(slot=0, exit=ended, fenced=True))
     assert not [e for e in world.said if isinstance(e, ev.Alarm)]
-    world.took(m.Fork)
+    world.took(cmd.Fork)
     renew(world)
-    assert [c.slot for c in world.took(m.Fork)] == [0]
+    assert [c.slot for c in world.took(cmd.Fork)] == [0]

@@ -7,8 +7,8 @@ import signal
 from jobpool.core.limits import Limits
 from jobpool.core.outcome import Outcome
 from jobpool.sandbox.frames import Retire
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from world import MIB, World, pool
 
 SOFT = Limits(memory_soft=150 * MIB)
@@ -32,9 +32,9 @@ def test_a_job_that_others_have_left_too_little_room_gets_another_child() -> Non
     world = left_behind(100 * MIB)
     job = world.job(memory_bytes=150 * MIB)
     world.ring()
-    assert [(c.slot, c.frame) for c in world.took(m.Send)] == [(0, Retire())]
-    assert len(world.took(m.Fork)) == 1
-    (assigned,) = world.took(m.Assign)
+    assert [(c.slot, c.frame) for c in world.took(cmd.Send)] == [(0, Retire())]
+    assert len(world.took(cmd.Fork)) == 1
+    (assigned,) = world.took(cmd.Assign)
     assert [frame.id for frame in assigned.frames] == [job.id]
     assert world.settled == []
 
@@ -52,7 +52,7 @@ def test_one_child_at_a_time_is_replaced_for_it() -> None:
     world.job(memory_bytes=150 * MIB)
     world.ring()
     world.ring()
-    assert len(world.took(m.Send)) == 1
+    assert len(world.took(cmd.Send)) == 1
 
 
 def test_a_job_with_room_enough_gets_the_child_that_is_there() -> None:
@@ -60,7 +60,7 @@ def test_a_job_with_room_enough_gets_the_child_that_is_there() -> None:
     world = left_behind(60 * MIB)
     world.job(memory_bytes=150 * MIB)
     world.ring()
-    assert world.took(m.Assign)
+    assert world.took(cmd.Assign)
 
 
 def test_jobs_of_one_limit_share_what_they_leave() -> None:
@@ -68,7 +68,7 @@ def test_jobs_of_one_limit_share_what_they_leave() -> None:
     world = left_behind(120 * MIB)
     world.job()
     world.ring()
-    assert world.took(m.Assign)
+    assert world.took(cmd.Assign)
 
 
 def test_who_was_sent_behind_and_has_no_room_is_not_charged() -> None:
@@ -81,7 +81,7 @@ def test_who_was_sent_behind_and_has_no_room_is_not_charged() -> None:
     assert len(slot.queue) == 2
     world.done(0, rss_bytes=120 * MIB)
     world.settled.clear()
-    world.step(wm.OverMemory(0, slot.queue[0].seq, 160 * MIB))
+    world.step(inp.OverMemory(0, slot.queue[0].seq, 160 * MIB))
     world.died(0, signal=signal.SIGKILL)
     (settlement,) = world.settled
     assert settlement.outcome is Outcome.INTERRUPTED
@@ -93,8 +93,8 @@ def test_a_soft_limit_is_not_taken_by_what_others_have_left() -> None:
     world = left_behind(100 * MIB, SOFT)
     job = world.job()
     world.ring()
-    assert [(c.slot, c.frame) for c in world.took(m.Send)] == [(0, Retire())]
-    (assigned,) = world.took(m.Assign)
+    assert [(c.slot, c.frame) for c in world.took(cmd.Send)] == [(0, Retire())]
+    (assigned,) = world.took(cmd.Assign)
     assert [frame.id for frame in assigned.frames] == [job.id]
 
 
@@ -103,7 +103,7 @@ def test_a_soft_limit_shares_what_leaves_half_of_its_room() -> None:
     world = left_behind(60 * MIB, SOFT)
     world.job()
     world.ring()
-    assert world.took(m.Assign)
+    assert world.took(cmd.Assign)
 
 
 def test_a_soft_limit_that_others_take_is_not_raised_in_who_was_sent_behind() -> None:
@@ -116,9 +116,9 @@ def test_a_soft_limit_that_others_take_is_not_raised_in_who_was_sent_behind() ->
     assert len(slot.queue) == 2
     world.done(0, rss_bytes=120 * MIB)
     world.settled.clear()
-    over = wm.OverMemory(0, slot.queue[0].seq, 160 * MIB, soft=True)
+    over = inp.OverMemory(0, slot.queue[0].seq, 160 * MIB, soft=True)
     world.step(over)
-    assert not world.took(m.SoftMemory)
+    assert not world.took(cmd.SoftMemory)
     world.died(0, signal=signal.SIGKILL)
     (settlement,) = world.settled
     assert settlement.outcome is Outcome.INTERRUPTED

@@ -9,8 +9,8 @@ from jobpool.core.job import PastAttempt
 from jobpool.core.outcome import Outcome
 from jobpool.core.suspicion import PROBATION_MAX_S, PROBATION_S
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from world import World, pool
 
 
@@ -44,7 +44,7 @@ def world() -> World:
     world = World(pool("cpu", 3), pool("io", 2)).up()
     world.takes_back = True
     world.wait(PROBATION_S + 1)
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     return world
 
 
@@ -56,9 +56,9 @@ def test_who_was_lost_more_often_is_cleared_later(world: World) -> None:
     world.ring()
     world.wait(4 * PROBATION_S - 0.5)
     assert running(world) == {accused}
-    assert world.took(cm.Clear) == []
+    assert world.took(cmd.Clear) == []
     world.wait(0.5)
-    assert [one.id for one in world.took(cm.Clear)] == [accused]  # type: ignore[attr-defined]
+    assert [one.id for one in world.took(cmd.Clear)] == [accused]  # type: ignore[attr-defined]
     assert running(world) == {accused, later}
     assert [event.ran_s for event in world.said if isinstance(event, JobCleared)] == [
         4 * PROBATION_S
@@ -104,7 +104,7 @@ def test_after_the_longest_probation_others_go_on_beside_it(world: World) -> Non
     assert running(world) == {accused}
     world.wait(1)
     assert running(world) == {accused, later}
-    assert world.took(cm.Clear) == []
+    assert world.took(cmd.Clear) == []
     end(world, accused)
     assert world.settled[-1].suspect is False
     assert len([event for event in world.said if isinstance(event, JobCleared)]) == 1
@@ -113,11 +113,11 @@ def test_after_the_longest_probation_others_go_on_beside_it(world: World) -> Non
 def test_a_supervisor_that_grows_old_asks_for_suspects_at_once() -> None:
     """They wait, and it was given nothing else meanwhile."""
     world = World().up()
-    asked = world.took(m.Lease)[-1]
-    world.step(m.Granted(asked.wanted, LeaseBatch(suspects_wait=True)))  # type: ignore[attr-defined]
+    asked = world.took(cmd.Lease)[-1]
+    world.step(inp.Granted(asked.wanted, LeaseBatch(suspects_wait=True)))  # type: ignore[attr-defined]
     world.hold_grants = True
     world.wait(PROBATION_S - 0.5)
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     accused = suspect(world, 2)
     world.machine._leasing.waiting = False
     for one in world.machine.pools.values():
@@ -131,11 +131,11 @@ def test_a_supervisor_that_grows_old_asks_for_suspects_at_once() -> None:
 def test_only_who_has_nothing_in_hand_asks_for_a_suspect_alone(world: World) -> None:
     """Beside others it is not alone, whatever comes with it."""
     world.ring()
-    assert world.took(m.Lease)[-1].alone  # type: ignore[attr-defined]
+    assert world.took(cmd.Lease)[-1].alone  # type: ignore[attr-defined]
     job = world.job().id
     world.ring()
     world.ring()
-    assert not world.took(m.Lease)[-1].alone  # type: ignore[attr-defined]
+    assert not world.took(cmd.Lease)[-1].alone  # type: ignore[attr-defined]
     end(world, job)
     world.ring()
-    assert world.took(m.Lease)[-1].alone  # type: ignore[attr-defined]
+    assert world.took(cmd.Lease)[-1].alone  # type: ignore[attr-defined]

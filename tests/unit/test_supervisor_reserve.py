@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from jobpool.core.handler import HandlerSpec
 from jobpool.core.job import Lease
 from jobpool.core.policy import Policy
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.tempo import BRISK_S
 from world import World, pool
@@ -62,7 +63,7 @@ def test_the_next_job_is_there_when_a_slot_is_free() -> None:
     following = world.job()
     world.ring()
     assert waiting(world) == [following]
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     world.done(1)
     assert running(world, 1) is following
     assert world.sent[1][-1].id == following.id
@@ -139,7 +140,7 @@ def test_what_waits_in_a_child_behind_an_attempt_that_lasts_is_handed_back() -> 
     held |= {lease.id for lease in waiting(world)}
     world.wait(BRISK_S)
     for slot in (0, 1):
-        assert m.Recall(slot, world.machine.slots[slot].seq) in world.commands
+        assert cmd.Recall(slot, world.machine.slots[slot].seq) in world.commands
         world.recalled(slot, list(world.machine.slots[slot].queue)[1:])
     world.wait(BRISK_S)
     assert set(handed_back(world)) == held
@@ -213,7 +214,7 @@ def test_what_is_canceled_while_it_waits_is_handed_back_at_once() -> None:
     world = brisk()
     canceled = world.job()
     world.ring()
-    world.step(m.CancelAsked((canceled.token,)))
+    world.step(inp.CancelAsked((canceled.token,)))
     assert handed_back(world) == [canceled.id]
     assert cpu(world).busy == cpu(world).size
 

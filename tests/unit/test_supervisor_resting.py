@@ -8,8 +8,8 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.outcome import Outcome
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.slot import Assigned, SlotState
 from world import MIB, World, done_of, pool
 
@@ -31,8 +31,8 @@ def test_a_job_that_is_not_begun_is_taken_back_and_runs_elsewhere() -> None:
     job = world.job()
     world.ring()
     world.wait(0.6)
-    (recall,) = world.took(m.Recall)
-    assert isinstance(recall, m.Recall)
+    (recall,) = world.took(cmd.Recall)
+    assert isinstance(recall, cmd.Recall)
     slot = world.machine.slots[recall.slot]
     world.recalled(recall.slot, slot.queue)
     assert world.settled == []
@@ -53,7 +53,7 @@ def test_who_begins_nothing_twice_is_killed() -> None:
     for _ in range(2):
         world.wait(0.6)
         world.recalled(0, world.machine.slots[0].queue)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.deaf_children = False
     world.died(0, signal=signal.SIGKILL)
     world.ring()
@@ -70,7 +70,7 @@ def test_a_job_that_has_begun_is_asked_about_once() -> None:
     world.job()
     world.ring()
     world.wait(5.0)
-    assert len(world.took(m.Recall)) == 1
+    assert len(world.took(cmd.Recall)) == 1
 
 
 def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
@@ -80,14 +80,14 @@ def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
     world.job()
     world.ring()
     world.wait(0.6)
-    (recall,) = world.took(m.Recall)
-    assert isinstance(recall, m.Recall)
+    (recall,) = world.took(cmd.Recall)
+    assert isinstance(recall, cmd.Recall)
     world.job()
     world.done(0)
     assert len(world.machine.slots[0].queue) == 1
-    world.step(m.Recalled(0, (), recall.last_seq))
+    world.step(inp.Recalled(0, (), recall.last_seq))
     world.wait(0.6)
-    assert len(world.took(m.Recall)) == 1
+    assert len(world.took(cmd.Recall)) == 1
 
 
 def outcomes(world: World) -> list[Outcome | None]:
@@ -139,7 +139,7 @@ def test_who_has_no_mark_pays_for_no_death() -> None:
 def test_nor_does_it_pay_for_a_limit() -> None:
     """Memory that another one took under its name is not its own."""
     world, job = unmarked()
-    world.step(wm.OverMemory(0, job.seq, 600 * MIB))
+    world.step(inp.OverMemory(0, job.seq, 600 * MIB))
     world.died(0, signal=signal.SIGKILL, marked=frozenset())
     assert outcomes(world) == [Outcome.INTERRUPTED]
 
@@ -147,7 +147,7 @@ def test_nor_does_it_pay_for_a_limit() -> None:
 def test_who_is_canceled_is_canceled_with_a_mark_and_without() -> None:
     """It costs nothing anyway."""
     world, job = unmarked()
-    world.step(m.CancelAsked((job.lease.token,)))
+    world.step(inp.CancelAsked((job.lease.token,)))
     world.died(0, signal=signal.SIGKILL, marked=frozenset())
     assert outcomes(world) == [Outcome.CANCELED]
 
@@ -165,15 +165,15 @@ def test_who_runs_while_all_marks_are_wiped_out_runs_on() -> None:
     """As a handler of another slot can: the mark of the one before is missing, too."""
     world, _job = unmarked()
     world.wait(5.0)
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
 
 
 def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
     """The first was done before it died, the second had begun: only that is told."""
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
-    world.step(wm.OverMemory(0, queue[0].seq, 600 * MIB))
-    world.step(m.FramesArrived(0, [done_of(queue[0])]))
+    world.step(inp.OverMemory(0, queue[0].seq, 600 * MIB))
+    world.step(inp.FramesArrived(0, [done_of(queue[0])]))
     tokens = frozenset(job.lease.token for job in queue[:2])
     world.died(0, signal=signal.SIGKILL, marked=tokens)
     assert outcomes(world) == [Outcome.SUCCEEDED, Outcome.INTERRUPTED]
@@ -184,8 +184,8 @@ def test_a_last_word_counts_for_who_runs_only() -> None:
     """A handler that is being killed reports no end of those behind it."""
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
-    world.step(wm.OverMemory(0, queue[0].seq, 600 * MIB))
-    world.step(m.FramesArrived(0, [done_of(queue[1])]))
+    world.step(inp.OverMemory(0, queue[0].seq, 600 * MIB))
+    world.step(inp.FramesArrived(0, [done_of(queue[1])]))
     tokens = frozenset(job.lease.token for job in queue)
     world.died(0, signal=signal.SIGKILL, marked=tokens)
     assert outcomes(world) == [Outcome.OUT_OF_MEMORY, *[Outcome.INTERRUPTED] * 3]
@@ -195,8 +195,8 @@ def test_an_end_out_of_turn_charges_nobody() -> None:
     """Somebody has taken the ticket of the one that is said to run."""
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
-    world.step(m.FramesArrived(0, [done_of(queue[0]), done_of(queue[2])]))
-    assert world.took(m.Kill)
+    world.step(inp.FramesArrived(0, [done_of(queue[0]), done_of(queue[2])]))
+    assert world.took(cmd.Kill)
     marked = frozenset({queue[0].lease.token, queue[2].lease.token})
     world.died(0, signal=signal.SIGKILL, marked=marked)
     assert outcomes(world) == [
@@ -214,9 +214,9 @@ def test_who_was_robbed_of_its_ticket_waits_for_a_second_and_pays_nothing() -> N
     job = world.job()
     world.ring()
     world.wait(0.7)
-    assert not world.took(m.Kill), "it may be about to write its mark"
+    assert not world.took(cmd.Kill), "it may be about to write its mark"
     world.wait(0.7)
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.settled.clear()
     world.died(0, signal=signal.SIGKILL, marked=frozenset())
     assert [(s.id, s.outcome) for s in world.settled] == [(job.id, Outcome.INTERRUPTED)]
@@ -231,17 +231,17 @@ def test_who_has_left_its_mark_has_begun() -> None:
     world.wait(0.7)
     world.marked.add(job.token)
     world.wait(5.0)
-    assert not world.took(m.Kill)
-    assert len(world.took(m.Recall)) == 2
+    assert not world.took(cmd.Kill)
+    assert len(world.took(cmd.Recall)) == 2
 
 
 def test_who_does_not_rest_is_replaced_and_nobody_pays() -> None:
     """What goes on after its end is killed; its job stays settled as it was."""
     world = one_done()
     settled = len(world.settled)
-    world.step(wm.Restless(0, "uses 100% of a processor"))
+    world.step(inp.Restless(0, "uses 100% of a processor"))
     assert world.machine.slots[0].state is SlotState.KILLED
-    assert world.took(m.Kill)
+    assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
     assert len(world.settled) == settled
     assert world.machine.slots[0].state is SlotState.IDLE
@@ -253,20 +253,20 @@ def test_a_late_word_of_the_watch_does_not_end_a_running_job() -> None:
     world = one_done()
     world.job()
     world.ring()
-    world.step(wm.Restless(0, f"has {600 * MIB}"))
+    world.step(inp.Restless(0, f"has {600 * MIB}"))
     assert world.machine.slots[0].state is SlotState.BUSY
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
 
 
 def test_who_came_to_rest_with_too_much_is_asked_to_end_without_a_word() -> None:
     """It has done nothing since its job ended, and that has been settled."""
     world = one_done()
     settled, said = len(world.settled), len(world.said)
-    world.step(wm.Overfull(0))
+    world.step(inp.Overfull(0))
     assert (world.machine.slots[0].state, world.machine.slots[0].child) == (
         SlotState.IDLE,
         2,
     )
-    assert not world.took(m.Kill)
+    assert not world.took(cmd.Kill)
     assert len(world.settled) == settled
     assert not any(isinstance(event, ev.Alarm) for event in world.said[said:])

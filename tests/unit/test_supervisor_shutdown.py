@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.shutdown import (
@@ -30,7 +31,7 @@ from world import World, pool
 
 DRAIN_S = 2.0
 TTL_S = published_ttl_s(5.0)
-TERM, QUIT = m.Drain("SIGTERM"), m.Stop("SIGQUIT")
+TERM, QUIT = inp.Drain("SIGTERM"), inp.Stop("SIGQUIT")
 
 
 def world_of() -> World:
@@ -71,7 +72,7 @@ def loading() -> World:
 def loading_one() -> World:
     """One has; its children are made, and the other loads for ever."""
     world = world_of()
-    world.step(m.ZygoteLoaded("cpu", world.report))
+    world.step(inp.ZygoteLoaded("cpu", world.report))
     return world
 
 
@@ -79,7 +80,7 @@ def not_entered() -> World:
     """The store does not take the run's entry."""
     world = world_of()
     for name in world.machine.pools:
-        world.step(m.ZygoteLoaded(name, world.report))
+        world.step(inp.ZygoteLoaded(name, world.report))
     return world
 
 
@@ -94,7 +95,7 @@ def starting() -> World:
     """Children do not become ready."""
     world = frozen_zygotes()
     for slot in world.machine.slots:
-        world.step(m.ChildForked(slot.number))
+        world.step(inp.ChildForked(slot.number))
     return world
 
 
@@ -102,28 +103,28 @@ def out_of_means() -> World:
     """There is no descriptor or pid for a child."""
     world = frozen_zygotes()
     for slot in world.machine.slots:
-        world.step(m.ForkRefused(slot.number, "Too many open files"))
+        world.step(inp.ForkRefused(slot.number, "Too many open files"))
     return world
 
 
 def zygote_lost() -> World:
     """One is gone."""
     world = busy()
-    world.step(m.ZygoteLost("cpu", "killed"))
+    world.step(inp.ZygoteLost("cpu", "killed"))
     return world
 
 
 def reloading() -> World:
     """The application is loaded anew, for ever, beside running jobs."""
     world = busy()
-    world.step(m.Reload(world.settings))
+    world.step(inp.Reload(world.settings))
     return world
 
 
 def reloaded() -> World:
     """It is; children are replaced, and do not go."""
     world = reloading()
-    world.step(m.ZygoteLoaded("cpu", world.report, reloading=True))
+    world.step(inp.ZygoteLoaded("cpu", world.report, reloading=True))
     for number in (0, 1):
         world.done(number)
     assert world.machine.slots[0].state is SlotState.RETIRING
@@ -150,7 +151,7 @@ def asking() -> World:
 def killing() -> World:
     """The kernel does not let a killed child die."""
     world = busy()
-    world.step(m.CancelAsked((world.machine.slots[0].queue[0].lease.token,)))
+    world.step(inp.CancelAsked((world.machine.slots[0].queue[0].lease.token,)))
     world.wait(0.1)
     assert world.machine.slots[0].state is SlotState.KILLED
     return world
@@ -159,7 +160,7 @@ def killing() -> World:
 def fenced(*, dies: bool = True) -> World:
     """Its leases could not be renewed, and what it gives back is not stored."""
     world = busy()
-    world.step(m.Renewed(world.now_s + TTL_S, TTL_S))
+    world.step(inp.Renewed(world.now_s + TTL_S, TTL_S))
     world.hold_settled = True
     world.wait(TTL_S + 1.0)
     if dies:
@@ -227,7 +228,7 @@ SIGNALS = (
 
 def send(world: World, signals: str) -> None:
     """Let signals arrive one after the other."""
-    meaning = {"TERM": TERM, "QUIT": QUIT, "HUP": m.Reload(world.settings)}
+    meaning = {"TERM": TERM, "QUIT": QUIT, "HUP": inp.Reload(world.settings)}
     for name in signals.split():
         world.step(meaning[name])
 
@@ -239,7 +240,7 @@ def seconds_to_the_end(world: World) -> float:
         moment_s = world.machine.next_deadline_s()
         assert moment_s < float("inf"), "it waits for ever"
         world.now_s = max(world.now_s, moment_s)
-        world.step(m.Tick())
+        world.step(inp.Tick())
     return world.now_s - began_s
 
 
@@ -274,7 +275,7 @@ def test_signals_end_it_in_every_state_whatever_is_missing(
     assert finish.exit_code == (1 if finish.leases_held else 0)
     assert any(isinstance(event, ev.SupervisorDraining) for event in world.said)
     assert world.machine.mode is Mode.ENDED
-    assert not world.took(m.Finish)[1:]
+    assert not world.took(cmd.Finish)[1:]
 
 
 def test_a_stop_does_not_wait_for_a_frozen_zygote() -> None:
@@ -282,10 +283,10 @@ def test_a_stop_does_not_wait_for_a_frozen_zygote() -> None:
     world = frozen_zygotes()
     world.step(QUIT)
     world.wait(FORK_LATE_AT_END_S)
-    slots = [kill.slot for kill in world.took(m.KillZygote)]
+    slots = [kill.slot for kill in world.took(cmd.KillZygote)]
     assert slots == [0, 1, 2]
     for slot in slots:
-        world.step(m.ForkRefused(slot, "its zygote is gone"))
+        world.step(inp.ForkRefused(slot, "its zygote is gone"))
     assert world.finish is not None
     assert world.finish.exit_code == 0
 
@@ -305,7 +306,7 @@ def test_a_stop_gives_the_store_up_before_a_long_window_is_over() -> None:
 def test_a_reload_is_taken_only_while_it_runs(situation: Callable[[], World]) -> None:
     """There is nothing to replace yet, or nothing more to do with it."""
     world = situation()
-    world.took(m.StartZygote)
-    world.step(m.Reload(world.settings))
-    assert not world.took(m.StartZygote)
+    world.took(cmd.StartZygote)
+    world.step(inp.Reload(world.settings))
+    assert not world.took(cmd.StartZygote)
     assert not world.machine.takes_reloads

@@ -3,7 +3,7 @@
 import signal
 
 from jobpool.core.limits import PoolLimits
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.sizing import GIVE_WAY_S, GIVE_WAY_S_MAX
 from world import MIB, World, pool
 
@@ -19,19 +19,19 @@ def two_that_hang(apart_s=0.0):
     world.wait(apart_s)
     world.job()
     world.ring()
-    world.took(m.Fork)
+    world.took(cmd.Fork)
     world.wait(LIMIT_S - apart_s)
     return world
 
 
 def forks(world):
-    return [command.slot for command in world.took(m.Fork)]
+    return [command.slot for command in world.took(cmd.Fork)]
 
 
 def test_two_that_are_killed_together_are_buried_before_others_are_made():
     """While a child is being made nobody can say that the second one's tree is gone."""
     world = two_that_hang()
-    assert [kill.slot for kill in world.took(m.Kill)] == [0, 1]
+    assert [kill.slot for kill in world.took(cmd.Kill)] == [0, 1]
     world.died(0, signal=signal.SIGKILL)
     assert forks(world) == []
     world.died(1, signal=signal.SIGKILL)
@@ -51,7 +51,7 @@ def test_one_that_does_not_die_holds_up_nobody_for_long():
 def test_a_limit_that_is_near_comes_first():
     """Also where the attempt ends in time after all: the new child is made then."""
     world = two_that_hang(APART_S)
-    assert [kill.slot for kill in world.took(m.Kill)] == [0]
+    assert [kill.slot for kill in world.took(cmd.Kill)] == [0]
     world.died(0, signal=signal.SIGKILL)
     assert forks(world) == []
     world.done(1)
@@ -76,7 +76,7 @@ def test_many_deaths_in_a_row_hold_up_nobody_for_ever():
         world.job()
         world.ring()
         world.wait(APART_S)
-    world.took(m.Fork)
+    world.took(cmd.Fork)
     world.wait(LIMIT_S - 12 * APART_S)
     world.died(0, signal=signal.SIGKILL)
     assert forks(world) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobpool.core.suspicion import PROBATION_S
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
 from world import MIB, World, pool
 
 
@@ -13,7 +13,7 @@ def world_of(budget_bytes: int) -> World:
     world.machine._admission.budget_bytes = budget_bytes
     world.takes_back = True
     world.wait(PROBATION_S + 1)
-    world.took(m.Lease)
+    world.took(cmd.Lease)
     return world
 
 

@@ -4,8 +4,9 @@ import pytest
 
 from jobpool.core.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.core.settings import MIB
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import watch as watching
-from jobpool.supervisor import watchmessages as wm
 from jobpool.supervisor.watch import (
     GROWTH_BYTES,
     OUTPUT_SHOWN_BYTES,
@@ -90,7 +91,7 @@ def told():
 def watch(process, told):
     made = Watch(told.append)
     made.adopt(0, process, pool_of())
-    made.begin(wm.Watch(0, 7, LIMIT, None), 0.0)
+    made.begin(cmd.Watch(0, 7, LIMIT, None), 0.0)
     return made
 
 
@@ -108,7 +109,7 @@ def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, tol
     """Who is called over its limit grows until it is gone; it is told of once."""
     process.own = process.confirmed = LIMIT + 1
     watch.look(watch.next_s())
-    assert told == [wm.OverMemory(0, 7, LIMIT + 1)]
+    assert told == [inp.OverMemory(0, 7, LIMIT + 1)]
     process.known = LIMIT
     for _ in range(5):
         watch.look(watch.next_s())
@@ -122,7 +123,7 @@ def test_who_is_called_over_its_limit_is_so_again_in_the_next_attempt(
     """The word may have come when its attempt had ended."""
     process.own = process.confirmed = LIMIT + 1
     watch.look(watch.next_s())
-    watch.begin(wm.Watch(0, 8, LIMIT, None), 10.0)
+    watch.begin(cmd.Watch(0, 8, LIMIT, None), 10.0)
     watch.look(watch.next_s())
     assert [over.seq for over in told] == [7, 8]
 
@@ -130,7 +131,7 @@ def test_who_is_called_over_its_limit_is_so_again_in_the_next_attempt(
 def rest_with(watch, process, own):
     """Let a small job end in a child that has had a big one, and look at it."""
     process.own = process.confirmed = own
-    watch.begin(wm.Watch(0, 8, SMALL, None), 0.5)
+    watch.begin(cmd.Watch(0, 8, SMALL, None), 0.5)
     watch.rest(0, LIMIT)
     watch.look(watch.next_s())
 
@@ -149,7 +150,7 @@ def test_who_comes_to_rest_with_too_much_is_replaced_without_a_word(
 ):
     """Quick jobs end before they are looked at: nobody has done anything since."""
     rest_with(watch, process, LIMIT + MIB)
-    assert told == [wm.Overfull(0)]
+    assert told == [inp.Overfull(0)]
 
 
 def test_who_grows_at_rest_beyond_all_limits_does_not_rest(watch, process, told):
@@ -159,7 +160,7 @@ def test_who_grows_at_rest_beyond_all_limits_does_not_rest(watch, process, told)
     process.own = process.confirmed = LIMIT + GROWTH_BYTES
     watch.look(watch.next_s())
     (said,) = told
-    assert isinstance(said, wm.Restless)
+    assert isinstance(said, inp.Restless)
     assert "528MiB, 512MiB allowed" in said.said
 
 
@@ -173,12 +174,12 @@ def test_a_tree_that_grows_is_looked_at_every_50_ms(watch, process, told):
     watch.look(watch.next_s())
     watch.look(watch.next_s())
     most = PROCESSES_COUNTED_MAX
-    assert told == [wm.OverProcesses(0, 7, most + 1, most)]
+    assert told == [inp.OverProcesses(0, 7, most + 1, most)]
 
 
 def test_each_attempt_answers_for_what_it_makes_itself(watch, process):
     """What its child's tree had before is no growth of its own."""
-    watch.begin(wm.Watch(0, 8, LIMIT, None), 1.0)
+    watch.begin(cmd.Watch(0, 8, LIMIT, None), 1.0)
     assert process.begun == 2
 
 
@@ -198,7 +199,7 @@ def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, told):
     rest_with(watch, process, SMALL)
     process.size = PROCESSES_COUNTED_MAX + 1
     watch.look(watch.next_s())
-    assert told == [wm.Restless(0, "has 4097 processes and threads")]
+    assert told == [inp.Restless(0, "has 4097 processes and threads")]
 
 
 def seen(watch, told, until_s):
@@ -206,7 +207,7 @@ def seen(watch, told, until_s):
     found, now_s = [], watch.next_s()
     while now_s <= until_s:
         watch.look(now_s)
-        found += [(now_s, one) for one in told if isinstance(one, wm.Seen)]
+        found += [(now_s, one) for one in told if isinstance(one, inp.Seen)]
         told.clear()
         now_s = watch.next_s()
     return found
@@ -217,13 +218,13 @@ def test_what_an_attempt_shows_is_told_once_a_second_while_it_changes(
 ):
     """Its output and its memory; nothing of what ends sooner."""
     process.own = SMALL
-    watch.begin(wm.Watch(0, 7, LIMIT), 0.0)
+    watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
     assert seen(watch, told, 0.9) == []
     ((_at_s, first),) = seen(watch, told, 3.0)
-    assert first == wm.Seen(0, 7, SMALL, None)
+    assert first == inp.Seen(0, 7, SMALL, None)
     process.said = b"x" * (OUTPUT_SHOWN_BYTES + 1)
     ((_at_s, wrote),) = seen(watch, told, 6.0)
-    assert wrote == wm.Seen(0, 7, SMALL, b"x" * OUTPUT_SHOWN_BYTES)
+    assert wrote == inp.Seen(0, 7, SMALL, b"x" * OUTPUT_SHOWN_BYTES)
     process.own += SMALL // 50
     assert seen(watch, told, 9.0) == []
     process.own += SMALL // 2
@@ -234,7 +235,7 @@ def test_what_an_attempt_shows_is_told_once_a_second_while_it_changes(
 def test_a_flood_is_shown_no_more_often(watch, process, told):
     """Once a second, and the tail of it."""
     process.own = SMALL
-    watch.begin(wm.Watch(0, 7, LIMIT), 0.0)
+    watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
     times_s = []
     for step in range(100):
         process.said += b"%09d\n" % step * 1000
@@ -245,10 +246,10 @@ def test_a_flood_is_shown_no_more_often(watch, process, told):
 def test_the_next_attempt_has_written_nothing_yet(watch, process, told):
     """Its child's capture is empty again, and what it writes is its own."""
     process.own, process.said = SMALL, b"one"
-    watch.begin(wm.Watch(0, 7, LIMIT), 0.0)
+    watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
     assert [one.output for _at_s, one in seen(watch, told, 2.0)] == [b"one"]
     process.said = b""
-    watch.begin(wm.Watch(0, 8, LIMIT), 2.0)
+    watch.begin(cmd.Watch(0, 8, LIMIT), 2.0)
     process.said = b"two"
     ((at_s, shown),) = seen(watch, told, 4.0)
     assert (shown.seq, shown.output) == (8, b"two")

@@ -16,7 +16,7 @@ from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.errors import StoreUnavailable
 from jobpool.store.base import Store
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.reactor import Reactor
 
@@ -70,7 +70,7 @@ def open_patiently(
 
 def await_opened(
     opened: threading.Event, machine: Machine, reactor: Reactor, observer: ev.Observer
-) -> m.Finish | None:
+) -> cmd.Finish | None:
     """Wait until a store is open, or known not to open; return why we end before.
 
     Args:
@@ -85,8 +85,8 @@ def await_opened(
         for _ in range(len(reactor)):
             event, now_s = reactor.take(), clock.monotonic_s()
             for command in machine.step(event, now_s, clock.utc_ms()):
-                if isinstance(command, m.Observe):
+                if isinstance(command, cmd.Observe):
                     observer.observe(command.event)
-                elif isinstance(command, m.Finish):
+                elif isinstance(command, cmd.Finish):
                     return command
     return None

@@ -10,8 +10,8 @@ from __future__ import annotations
 from jobpool.core.job import Progress
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Beat
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.moments import next_moment, next_write_s
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
@@ -44,7 +44,7 @@ class Beats:
 
     def seen(self, slot: Slot, detail: object) -> None:
         """The watch has seen something new of it."""
-        if not isinstance(detail, wm.Seen):
+        if not isinstance(detail, inp.Seen):
             raise JobpoolBug(f"expected Seen, got {detail!r}; please report this")
         job = slot.queue[0]
         if detail.seq != job.seq:
@@ -76,7 +76,7 @@ class Beats:
         job.written_s = self._desk.now_s
         lease = job.lease
         self._desk.out.append(
-            m.Record(
+            cmd.Record(
                 Progress(lease.id, lease.token, progress, checkpoint, rss_bytes, output)
             )
         )

@@ -12,7 +12,8 @@ from jobpool.core.breaker import Breaker, BreakerEvent, BreakerState, Saved
 from jobpool.core.events import KindResumed, KindSlowed
 from jobpool.core.job import Lease, Settlement
 from jobpool.core.outcome import CHARGES, Outcome
-from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.slot import NEVER_S, Assigned
 
@@ -100,11 +101,11 @@ class Breaking:
             self._passed_over -= free
             self._desk.look_again = True
 
-    def host_killed(self, event: cm.HostKilled) -> None:
+    def host_killed(self, event: inp.HostKilled) -> None:
         """A suspect took another supervisor along while it was alone."""
         self._crashed(event.kind, event.id, None)
 
-    def seen(self, event: cm.BreakersSeen) -> None:
+    def seen(self, event: inp.BreakersSeen) -> None:
         """Take what the store says."""
         if event.saves != self._saves:
             return
@@ -185,4 +186,4 @@ class Breaking:
 
     def _save(self, breaker: Breaker) -> None:
         self._saves += 1
-        self._desk.out.append(cm.SaveBreaker(breaker.saved(self._desk.now_s)))
+        self._desk.out.append(cmd.SaveBreaker(breaker.saved(self._desk.now_s)))

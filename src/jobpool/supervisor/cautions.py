@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from jobpool.store.base import Store
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
 
 
 def lease(
     store: Store,
     run_id: str,
-    asked: m.Lease,
+    asked: cmd.Lease,
     kinds: Mapping[str, Sequence[str]],
 ) -> LeaseBatch:
     """Ask the store for jobs, of no kind that is held."""
@@ -27,18 +26,18 @@ def lease(
     )
 
 
-def write(store: Store, run_id: str, cautions: Sequence[cm.Caution]) -> None:
+def write(store: Store, run_id: str, cautions: Sequence[cmd.Caution]) -> None:
     """Write what was left, within a transaction."""
-    if any(isinstance(one, cm.Leaving) for one in cautions):
+    if any(isinstance(one, cmd.Leaving) for one in cautions):
         store.note_leaving(run_id)
-    cleared = [(one.id, one.token) for one in cautions if isinstance(one, cm.Clear)]
+    cleared = [(one.id, one.token) for one in cautions if isinstance(one, cmd.Clear)]
     if cleared:
         store.clear(cleared)
-    saved = [one.saved for one in cautions if isinstance(one, cm.SaveBreaker)]
+    saved = [one.saved for one in cautions if isinstance(one, cmd.SaveBreaker)]
     if saved:
         store.save_breakers(saved)
 
 
-def count_saves(cautions: Sequence[cm.Caution]) -> int:
+def count_saves(cautions: Sequence[cmd.Caution]) -> int:
     """Count the breakers among what was written."""
-    return sum(isinstance(one, cm.SaveBreaker) for one in cautions)
+    return sum(isinstance(one, cmd.SaveBreaker) for one in cautions)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import selectors
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from jobpool.core import events as ev
 from jobpool.core.isolation import Lockdown
-from jobpool.core.settings import PoolSettings
-from jobpool.sandbox.frames import FrameError, RunJob, ToChild
+from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.storeurl import files_of, without_password
+from jobpool.sandbox.frames import FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.marks import look_at_marks
 from jobpool.sandbox.oomscore import OomScores
 from jobpool.sandbox.process import ChildProcess
@@ -28,12 +29,11 @@ from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.screening import screened
 from jobpool.sandbox.tree import sweep_orphans
 from jobpool.sandbox.verdict import Exit
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import notices, orders
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
+from jobpool.supervisor import notices
 from jobpool.supervisor.enclosing import enclose
 from jobpool.supervisor.hostoom import HostOom
-from jobpool.supervisor.orders import CHECKPOINT_MAX_BYTES
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.slot import NEVER_S, Slot
 from jobpool.supervisor.watch import Watch
@@ -41,6 +41,7 @@ from jobpool.supervisor.zygotes import Zygotes
 
 SWEEP_AGAIN_S = 0.005
 PATROL_EVERY_S = 1.0
+CHECKPOINT_MAX_BYTES = 64 * 1024
 OUTPUT_TAIL_BYTES = 64 * 1024
 
 
@@ -113,18 +114,20 @@ class Children:
             )
         except OSError as exc:
             process.close()
-            self._reactor.feed(m.ForkRefused(number, f"it cannot be asked for: {exc}"))
+            self._reactor.feed(
+                inp.ForkRefused(number, f"it cannot be asked for: {exc}")
+            )
             return
         process.close_child_ends()
         self._forking[number] = process
 
     def _refused(self, number: int, exc: OSError) -> None:
         """A child's files or descriptors cannot be had; some not at all any more."""
-        self._reactor.feed(m.ForkRefused(number, f"no file for it: {exc}"))
+        self._reactor.feed(inp.ForkRefused(number, f"no file for it: {exc}"))
         if isinstance(exc, FileNotFoundError):
             path = self._run.path
             self._reactor.feed(
-                m.Drain(f"somebody has removed its run directory {path}")
+                inp.Drain(f"somebody has removed its run directory {path}")
             )
 
     def forked(self, number: int, pid: int) -> None:
@@ -137,7 +140,7 @@ class Children:
             # It waits for Go: its socket's end ends it, and the sweep reaps it.
             process.close()
             self._sweep_s = self._reactor.now_s()
-            self._reactor.feed(m.ForkRefused(number, f"cannot record it: {exc}"))
+            self._reactor.feed(inp.ForkRefused(number, f"cannot record it: {exc}"))
             return
         slot = self._slots[number]
         settings = self._zygotes.settings
@@ -146,20 +149,18 @@ class Children:
         at_ms = self._reactor.clock.utc_ms()
         for event in enclose(process, pool, self._group, at_ms):
             self._reactor.tell(event)
-        process.send(
-            orders.go(process, self._run, settings, pool, self._zygotes.spared())
-        )
+        process.send(_go(process, self._run, settings, pool, self._zygotes.spared()))
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
         self.watch.adopt(number, process, pool)
-        self._reactor.feed(m.ChildForked(number))
+        self._reactor.feed(inp.ChildForked(number))
         self._reactor.tell(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
 
     def fork_failed(self, number: int, message: str) -> None:
         """The zygote could not make the child."""
         if number in self._forking:
             self._no_longer_forking(number).close()
-            self._reactor.feed(m.ForkRefused(number, message))
+            self._reactor.feed(inp.ForkRefused(number, message))
 
     def _no_longer_forking(self, number: int) -> ChildProcess:
         """Whose pid is known now holds up nobody's burial any more."""
@@ -178,7 +179,7 @@ class Children:
             process.issue_tickets(seqs)
         except OSError as exc:
             self._without_ticket.setdefault(number, []).extend(seqs)
-            self._reactor.feed(m.FrameBroken(number, f"its tickets back: {exc}"))
+            self._reactor.feed(inp.FrameBroken(number, f"its tickets back: {exc}"))
 
     def send(self, number: int, *frames: ToChild) -> None:
         """Send messages; what the socket does not take now, it takes later."""
@@ -190,7 +191,7 @@ class Children:
         if process.wants_write and not waited and number in self._processes:
             self._reactor.want_write(process, on=True)
 
-    def begin_watch(self, order: wm.Watch) -> None:
+    def begin_watch(self, order: cmd.Watch) -> None:
         """An attempt begins under a memory limit."""
         process = self._process(order.slot)
         if process is not None:
@@ -202,7 +203,7 @@ class Children:
         process = self._process(number)
         seqs = tuple(process.recall()) if process is not None else ()
         marked = look_at_marks(process.mark_path) if process is not None else None
-        self._reactor.feed(m.Recalled(number, seqs, last_seq, marked))
+        self._reactor.feed(inp.Recalled(number, seqs, last_seq, marked))
 
     def soft_timeout(self, number: int) -> None:
         """Raise the soft time limit in the child."""
@@ -292,7 +293,7 @@ class Children:
         try:
             frames = process.receive()
         except FrameError as exc:
-            self._reactor.feed(m.FrameBroken(number, str(exc)))
+            self._reactor.feed(inp.FrameBroken(number, str(exc)))
             return False
         if frames is None:
             return False
@@ -303,9 +304,9 @@ class Children:
         )
         if good:
             peak = self.watch.peak_bytes(number)
-            self._reactor.feed(m.FramesArrived(number, good, peak))
+            self._reactor.feed(inp.FramesArrived(number, good, peak))
         if wrong is not None:
-            self._reactor.feed(m.FrameBroken(number, wrong))
+            self._reactor.feed(inp.FrameBroken(number, wrong))
         return wrong is None
 
     def _read_all(self, number: int, process: ChildProcess) -> None:
@@ -366,7 +367,7 @@ class Children:
                 *process.recall(),
                 *self._without_ticket.pop(number, ()),
             ]
-            exited = m.ChildExited(
+            exited = inp.ChildExited(
                 slot=number,
                 exit=ended,
                 never_begun=never_begun,
@@ -389,3 +390,29 @@ class Children:
                 )
             )
             process.close()
+
+
+def _go(
+    process: ChildProcess,
+    run: RunDirectory,
+    settings: Settings,
+    pool: PoolSettings,
+    spared: Iterable[int],
+) -> Go:
+    """Return what a new child is told of itself."""
+    return Go(
+        slot_name=process.slot_name,
+        run_id=run.run_id,
+        memory_backstop_bytes=pool.limits.memory_bytes,
+        result_max_bytes=settings.result_max_bytes,
+        checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
+        tmp_root=str(run.tmp_root),
+        store_url=without_password(settings.store),
+        lockdown=process.lockdown,
+        payload_max_bytes=settings.payload_max_bytes,
+        queue_depth_max=settings.queue_depth_max,
+        cgroup=process.group.path if process.group else "",
+        is_for_one=pool.recycle_jobs == 1,
+        spared=tuple(spared),
+        hidden=(*files_of(settings.store), str(run.path.parent)),
+    )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from jobpool.core.lifecycle import Ending
 from jobpool.sandbox.frames import Done
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_death
-from jobpool.supervisor.messages import ChildExited
+from jobpool.supervisor.inputs import ChildExited
 from jobpool.supervisor.slot import Assigned
 
 _CHARGED = frozenset(

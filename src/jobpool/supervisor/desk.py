@@ -9,7 +9,7 @@ from jobpool.core.job import Lease, Settlement
 from jobpool.core.lifecycle import hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.sandbox.frames import RunJob
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
 
@@ -23,7 +23,7 @@ class Desk:
 
     def __init__(self, *, tells_successes: bool = True) -> None:
         self.tells_successes = tells_successes
-        self.out: list[m.Command] = []
+        self.out: list[cmd.Command] = []
         self._assigned: dict[int, list[RunJob]] = {}
         """What `out` has for each child, by slot."""
         self._settled: list[Settlement] = []
@@ -62,22 +62,22 @@ class Desk:
     def say(self, events: Event | Iterable[Event]) -> None:
         """Tell people."""
         said = (events,) if isinstance(events, Event) else events
-        self.out.extend(map(m.Observe, said))
+        self.out.extend(map(cmd.Observe, said))
 
     def assign(self, slot: Slot, frames: Iterable[RunJob]) -> None:
         """Send jobs to a slot's child, together with the others of this step."""
         assigned = self._assigned.get(slot.number)
         if assigned is None:
             assigned = self._assigned[slot.number] = []
-            self.out.append(m.Assign(slot.number, assigned))
+            self.out.append(cmd.Assign(slot.number, assigned))
         assigned += frames
 
-    def take(self) -> list[m.Command]:
+    def take(self) -> list[cmd.Command]:
         """Return the commands of this step, and clear the tray."""
         taken, self.out = self.out, []
         self._assigned.clear()
         if self._settled:  # after whatever their attempts had to be recorded
-            taken.append(m.Settle(self._settled))
+            taken.append(cmd.Settle(self._settled))
             self._settled = []
         return taken
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jobpool.core import events as ev
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.leasing import Leasing
 from jobpool.supervisor.pool import Pool
@@ -85,7 +85,7 @@ class Fencing:
         """Whether the moment has come, and nothing has been done about it."""
         return not self._desk.fenced and self.at_s <= self._desk.now_s
 
-    def renewed(self, event: m.Renewed) -> None:
+    def renewed(self, event: inp.Renewed) -> None:
         """The leases are ours until a new moment, which may already be near."""
         desk = self._desk
         self._sent_s = event.until_s - event.ttl_s

@@ -19,8 +19,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.settings import Settings
 from jobpool.store.base import Store
 from jobpool.store.records import Renewal
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.inbox import Chore, Said
 from jobpool.supervisor.storethread import StoreThread
 
@@ -78,7 +77,7 @@ class Housekeeping(threading.Thread):
         """Somebody has rung, or this is the end."""
         self._concern_said_s: dict[str, float] = {}
         self._scrubbed_to: int | None = None
-        self._seen = cm.BreakersSeen((), 0)
+        self._seen = inp.BreakersSeen((), 0)
         """What the store said last of kinds that crash in a row."""
         self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
         self._canceling = self._turn(self._cancels, CANCELS_EVERY_S)
@@ -131,7 +130,7 @@ class Housekeeping(threading.Thread):
         if store.renew(self._run_id, ttl_s, anew=True) is not Renewal.ENDED:
             return ()
         return (
-            m.Stop("its run was ended by somebody else"),
+            inp.Stop("its run was ended by somebody else"),
             ev.Alarm(
                 at_ms=self._clock.utc_ms(),
                 text="the store says that this run has ended: another supervisor took "
@@ -141,7 +140,7 @@ class Housekeeping(threading.Thread):
 
     def _cancels(self, store: Store) -> Said:
         tokens = store.cancel_requests(self._run_id)
-        said: Said = (m.CancelAsked(tuple(tokens)),) if tokens else ()
+        said: Said = (inp.CancelAsked(tuple(tokens)),) if tokens else ()
         if self._seen.rows or self._seen.saves != self._store.saves:
             # While a kind is held, an operator may let it go on: that is a ring, too.
             said = (*said, *self._breakers(store))
@@ -166,7 +165,7 @@ class Housekeeping(threading.Thread):
         return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
 
     def _breakers(self, store: Store) -> Said:
-        self._seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
+        self._seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
         return (self._seen,)
 
     def _scrub(self, store: Store) -> Said:
@@ -186,7 +185,7 @@ class Housekeeping(threading.Thread):
 
     def _host(self, store: Store) -> Said:
         return (
-            m.HostSeen(
+            inp.HostSeen(
                 due=store.due(self._store.kinds, DUE_MAX),
                 cpu_idle_share=1.0 - psutil.cpu_percent() / 100.0,
                 available_bytes=psutil.virtual_memory().available,

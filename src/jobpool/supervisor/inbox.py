@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from jobpool.core import events as ev
 from jobpool.core.job import Progress, Settlement, Start
 from jobpool.store.base import Store
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 
 FULL_BATCH = 256
 """So many settlements are not kept waiting for more."""
-Said = Sequence[m.SupervisorEvent | ev.Event]
+Said = Sequence[inp.SupervisorEvent | ev.Event]
 Chore = Callable[[Store], Said]
 """Something to be done with the store; returns what is to be posted."""
 
@@ -25,25 +25,25 @@ class Inbox:
     settlements: list[Settlement] = field(default_factory=list)
     beats: list[Progress] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
-    asks: list[m.Enqueue] = field(default_factory=list)
-    lease: m.Lease | None = None
-    cautions: list[cm.Caution] = field(default_factory=list)
+    asks: list[cmd.Enqueue] = field(default_factory=list)
+    lease: cmd.Lease | None = None
+    cautions: list[cmd.Caution] = field(default_factory=list)
     chores: list[Chore] = field(default_factory=list)
 
-    def take(self, command: m.Command) -> None:
+    def take(self, command: cmd.Command) -> None:
         """Put a command where it belongs."""
         match command:
-            case m.Settle():
+            case cmd.Settle():
                 self.settlements += command.settlements
-            case m.Record():
+            case cmd.Record():
                 self.beats.append(command.progress)
-            case m.NoteStart():
+            case cmd.NoteStart():
                 self.starts.append(command.start)
-            case m.Enqueue():
+            case cmd.Enqueue():
                 self.asks.append(command)
-            case m.Lease():
+            case cmd.Lease():
                 self.lease = command
-            case cm.Clear() | cm.SaveBreaker() | cm.Leaving():
+            case cmd.Clear() | cmd.SaveBreaker() | cmd.Leaving():
                 self.cautions.append(command)
             case _:
                 raise TypeError(f"{type(command).__name__} is not the store's")

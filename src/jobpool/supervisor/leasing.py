@@ -15,15 +15,17 @@ from collections.abc import Sequence
 from jobpool.core.job import Evidence, Lease
 from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.ahead import Ahead
-from jobpool.supervisor.attempts import Attempts
 from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.leftovers import first_with_room
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.probation import Probation
+from jobpool.supervisor.resting import Resting
+from jobpool.supervisor.running import Running
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
 from jobpool.supervisor.tempo import BRISK_S
 
@@ -42,7 +44,8 @@ class Leasing:
     Args:
         desk: shared with the rest of the core.
         pools: by name.
-        attempts: takes the jobs.
+        running: takes the jobs.
+        resting: replaces a child in which a job has no room.
         admission: says which may begin.
         probation: and which of them while a suspect is in hand; asks *admission*.
     """
@@ -51,16 +54,19 @@ class Leasing:
         self,
         desk: Desk,
         pools: dict[str, Pool],
-        attempts: Attempts,
+        *,
+        running: Running,
+        resting: Resting,
         admission: Admission,
         probation: Probation,
     ) -> None:
         self._desk = desk
         self._pools = pools
-        self._attempts = attempts
+        self._running = running
+        self._resting = resting
         self._admission = admission
         self._probation = probation
-        self._ahead = Ahead(desk, admission, attempts.assign)
+        self._ahead = Ahead(desk, admission, running.assign)
         self.breaking = Breaking(desk)
         """Says of which kinds any may."""
         self.waiting = False
@@ -111,7 +117,7 @@ class Leasing:
         self._asked_epoch, self._asked_s = desk.epoch, desk.now_s + desk.slept_s
         probation = self._probation
         desk.out.append(
-            m.Lease(
+            cmd.Lease(
                 wanted,
                 suspects=probation.takes_suspects,
                 alone=probation.is_empty,
@@ -139,7 +145,7 @@ class Leasing:
         moments = [p.pace.next_s for p in self._pools.values() if self._room(p)]
         return min(moments, default=NEVER_S)
 
-    def granted(self, event: m.Granted) -> None:
+    def granted(self, event: inp.Granted) -> None:
         """The store answered."""
         if event.batch.lapsed:
             self.failed()
@@ -205,7 +211,7 @@ class Leasing:
                 return
             idle.remove(slot)
             room -= 1
-            self._attempts.assign(slot, [pool.backlog.popleft()])
+            self._running.assign(slot, [pool.backlog.popleft()])
             self._probation.keep_time()
         if are_all_used and not self._probation.is_closed:
             self._ahead.send(pool)
@@ -225,7 +231,7 @@ class Leasing:
     def _make_room(self, pool: Pool, slot: Slot) -> None:
         """Replace a child for a job that fits into none; one at a time."""
         if all(one.state not in _ON_THE_WAY for one in pool.slots):
-            self._attempts.resting.retire(slot)
+            self._resting.retire(slot)
 
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""

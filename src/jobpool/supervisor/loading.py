@@ -19,7 +19,8 @@ from jobpool.core.kindnames import refuse_unknown_kinds
 from jobpool.core.poolnames import pool_events
 from jobpool.core.settings import Settings
 from jobpool.errors import AppError, ConfigError, JobpoolError
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.registry import Registry
@@ -68,11 +69,11 @@ class Loading:
         """Of the pools, the last time, without its time."""
         self._published: tuple[str, ...] = ()
 
-    def published(self, event: m.KindsPublished) -> None:
+    def published(self, event: inp.KindsPublished) -> None:
         """These kinds are other supervisors', if not ours."""
         self._published = event.kinds
 
-    def loaded(self, event: m.ZygoteLoaded) -> None:
+    def loaded(self, event: inp.ZygoteLoaded) -> None:
         """A zygote has loaded the application."""
         pool = self._pools[event.pool]
         before = self._desk.registry.names if self._desk.registry else ()
@@ -83,14 +84,14 @@ class Loading:
             registry = Registry(self._settings, event.report)
         except ConfigError as exc:
             if event.reloading:
-                self._desk.out.append(m.DropZygote(pool.name))
+                self._desk.out.append(cmd.DropZygote(pool.name))
                 self._not_reloaded(pool, exc)
             else:
                 self._refused(pool, exc)
             return
         self._desk.registry = registry
         if event.reloading:
-            self._desk.out.append(m.TakeOver(pool.name))
+            self._desk.out.append(cmd.TakeOver(pool.name))
             self._renew(pool)
         pool.zygote_up = True
         pool.zygote_failures = 0
@@ -111,7 +112,7 @@ class Loading:
             self._said = news
             desk.say(said)
 
-    def lost(self, event: m.ZygoteLost) -> None:
+    def lost(self, event: inp.ZygoteLost) -> None:
         """A zygote is gone, or could not load the application."""
         pool = self._pools[event.pool]
         error = AppError(event.message, event.traceback)
@@ -121,13 +122,13 @@ class Loading:
         pool.zygote_up = False
         self._refused(pool, error, killed=event.killed)
 
-    def reload(self, event: m.Reload) -> None:
+    def reload(self, event: inp.Reload) -> None:
         """Load the application anew, under new settings."""
         if self._desk.ending or not self._complete:
             return
         self._settings = event.settings
         for name in self._pools:
-            self._desk.out.append(m.StartZygote(name))
+            self._desk.out.append(cmd.StartZygote(name))
 
     def retry(self, pool: Pool) -> None:
         """Start a lost zygote again when its time has come."""
@@ -137,7 +138,7 @@ class Loading:
             self._desk.wake_at(pool.zygote_retry_s)
             return
         pool.zygote_retry_s = None
-        self._desk.out.append(m.StartZygote(pool.name))
+        self._desk.out.append(cmd.StartZygote(pool.name))
 
     def _not_reloaded(self, pool: Pool, error: JobpoolError) -> None:
         text = f"pool {pool.name} was not reloaded and goes on as it was: {error}"
@@ -167,7 +168,7 @@ class Loading:
         is_bad_luck = killed and pool.zygote_failures < KILLED_MAX
         if not self._complete and not is_bad_luck:
             desk.ending = True
-            desk.out.append(m.Finish(error=error))
+            desk.out.append(cmd.Finish(error=error))
             return
         pool.zygote_failures += 1
         pause_s = RETRY_FIRST_S * 2 ** min(pool.zygote_failures - 1, 10)

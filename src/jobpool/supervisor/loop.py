@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobpool.core.events import Observer
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.ahead import patience_s
 from jobpool.supervisor.children import Children
 from jobpool.supervisor.machine import Machine
@@ -22,14 +21,14 @@ from jobpool.supervisor.zygotes import Zygotes
 
 _FOR_STORE = frozenset(
     (
-        m.Settle,
-        m.Record,
-        m.NoteStart,
-        m.Enqueue,
-        m.Lease,
-        cm.Clear,
-        cm.SaveBreaker,
-        cm.Leaving,
+        cmd.Settle,
+        cmd.Record,
+        cmd.NoteStart,
+        cmd.Enqueue,
+        cmd.Lease,
+        cmd.Clear,
+        cmd.SaveBreaker,
+        cmd.Leaving,
     )
 )
 
@@ -70,30 +69,30 @@ class Loop:
         self._zygotes = zygotes
         self._alive = alive or _nobody
         self._alive_s = 0.0
-        self._finish: m.Finish | None = None
-        self._for_store: list[m.Command] = []
+        self._finish: cmd.Finish | None = None
+        self._for_store: list[cmd.Command] = []
         """What this turn leaves with the store thread."""
         self._execute: Mapping[type, Callable[[Any], None]] = {
-            m.StartZygote: lambda c: zygotes.start(c.pool),
-            m.KillZygote: lambda c: zygotes.kill(c.slot, c.message),
-            m.TakeOver: lambda c: zygotes.take_over(c.pool),
-            m.DropZygote: lambda c: zygotes.drop(c.pool),
-            m.Fork: lambda c: children.fork(c.slot),
-            m.Assign: lambda c: children.assign(c.slot, c.frames),
-            wm.Watch: children.begin_watch,
-            wm.Unwatch: lambda c: children.watch.rest(c.slot, c.allowed_bytes),
-            m.Send: lambda c: children.send(c.slot, c.frame),
-            m.Recall: lambda c: children.recall(c.slot, c.last_seq),
-            m.SoftTimeout: lambda c: children.soft_timeout(c.slot),
-            m.SoftMemory: lambda c: children.soft_memory(c.slot),
-            m.Dump: lambda c: children.dump(c.slot),
-            m.Kill: lambda c: children.kill(c.slot),
-            m.Observe: lambda c: observer.observe(c.event),
-            m.Finish: self._finished,
+            cmd.StartZygote: lambda c: zygotes.start(c.pool),
+            cmd.KillZygote: lambda c: zygotes.kill(c.slot, c.message),
+            cmd.TakeOver: lambda c: zygotes.take_over(c.pool),
+            cmd.DropZygote: lambda c: zygotes.drop(c.pool),
+            cmd.Fork: lambda c: children.fork(c.slot),
+            cmd.Assign: lambda c: children.assign(c.slot, c.frames),
+            cmd.Watch: children.begin_watch,
+            cmd.Unwatch: lambda c: children.watch.rest(c.slot, c.allowed_bytes),
+            cmd.Send: lambda c: children.send(c.slot, c.frame),
+            cmd.Recall: lambda c: children.recall(c.slot, c.last_seq),
+            cmd.SoftTimeout: lambda c: children.soft_timeout(c.slot),
+            cmd.SoftMemory: lambda c: children.soft_memory(c.slot),
+            cmd.Dump: lambda c: children.dump(c.slot),
+            cmd.Kill: lambda c: children.kill(c.slot),
+            cmd.Observe: lambda c: observer.observe(c.event),
+            cmd.Finish: self._finished,
             **dict.fromkeys(_FOR_STORE, self._for_store.append),
         }
 
-    def run(self) -> m.Finish:
+    def run(self) -> cmd.Finish:
         """Run until the machine says that everything is done."""
         clock = self._reactor.clock
         self._do(self._machine.start(clock.monotonic_s(), clock.utc_ms()))
@@ -125,7 +124,7 @@ class Loop:
         children.look(now_s)
         zygotes.look(now_s)
         if now_s >= due_s:
-            self._reactor.feed(m.Tick())
+            self._reactor.feed(inp.Tick())
         self._handle()
 
     def _handle(self) -> None:
@@ -145,11 +144,11 @@ class Loop:
                 self._store.leave(self._for_store)
                 self._for_store.clear()
 
-    def _do(self, commands: list[m.Command]) -> None:
+    def _do(self, commands: list[cmd.Command]) -> None:
         for command in commands:
             self._execute[type(command)](command)
 
-    def _finished(self, command: m.Finish) -> None:
+    def _finished(self, command: cmd.Finish) -> None:
         self._finish = self._finish or command
 
 

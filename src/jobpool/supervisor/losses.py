@@ -18,7 +18,7 @@ from jobpool.core.policy import Policy
 from jobpool.core.suspicion import LOSSES, Death, Standing, death_of, standing_of
 from jobpool.store.base import Store
 from jobpool.store.records import Receipt, Run
-from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import notices
 from jobpool.supervisor.registry import Registry
 
@@ -38,11 +38,11 @@ class Taken(NamedTuple):
     handed_back: int
     later: int
     """Held by somebody's open transaction: they are still the run's."""
-    about_jobs: list[ev.Event | cm.HostKilled]
+    about_jobs: list[ev.Event | inp.HostKilled]
 
     def said(
         self, run: Run, at_ms: int, *, killed: int = 0, presumed: bool = False
-    ) -> list[ev.Event | cm.HostKilled]:
+    ) -> list[ev.Event | inp.HostKilled]:
         """Return what is to be said of it; nothing of what waits for the next look."""
         waits = self.later > 0 or presumed
         if waits and self.lost + self.handed_back == 0:
@@ -155,7 +155,7 @@ def settle_all(
         for one in leases
     ]
     receipts = store.settle(settlements)
-    about_jobs: list[ev.Event | cm.HostKilled] = []
+    about_jobs: list[ev.Event | inp.HostKilled] = []
     lost = handed_back = 0
     for lease, settlement, receipt in zip(leases, settlements, receipts, strict=True):
         if receipt is not Receipt.ACCEPTED:
@@ -170,7 +170,7 @@ def settle_all(
 
 def _about(
     lease: Lease, settlement: Settlement, now_ms: int
-) -> Iterator[ev.Event | cm.HostKilled]:
+) -> Iterator[ev.Event | inp.HostKilled]:
     """Yield what is to be said of a job that was lost."""
     yield from notices.attempt_lost(now_ms, lease, settlement)
     if settlement.suspect:
@@ -181,7 +181,7 @@ def _about(
             recoveries=lease.recoveries + settlement.charge.recovery,
         )
     if settlement.charge.recovery:
-        yield cm.HostKilled(lease.kind, lease.id)
+        yield inp.HostKilled(lease.kind, lease.id)
 
 
 def _verdict(

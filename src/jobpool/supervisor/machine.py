@@ -3,8 +3,9 @@
 Theory of operation. The shell calls `step` with an event and the time, and
 executes the commands that come back; nothing here reads a clock, draws a random
 number, touches a process or the store. Jobs flow one way: leased into a pool's
-backlog (`leasing`), assigned to a slot, settled (`attempts`). `loading` and `sizing`
-see to it that there are children; here everything is put together and ended.
+backlog (`leasing`), assigned to a slot (`running`), settled (`accounting`). `loading`
+and `sizing` see to it that there are children; here everything is put together and
+ended.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from jobpool.sandbox.frames import (
     Done,
     StartFailed,
 )
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.accounting import Accounting
 from jobpool.supervisor.admission import Admission
-from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.beats import Beats
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.fencing import LAPSED, UNRENEWED, Fencing
+from jobpool.supervisor.killing import Killing
 from jobpool.supervisor.leasing import Leasing
 from jobpool.supervisor.loading import Loading
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.probation import Probation
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.resting import Resting
+from jobpool.supervisor.running import Running
 from jobpool.supervisor.shutdown import REQUESTS, Mode, Request, Shutdown
 from jobpool.supervisor.sizing import Sizing
 from jobpool.supervisor.slot import (
@@ -76,16 +79,38 @@ class Machine:
         self._desk = desk = Desk(tells_successes=tells_successes)
         self._resting = resting = Resting(desk, self.pools, self._freed)
         self._starts = Starts(desk, self.pools, rest=resting.rest, freed=self._freed)
-        self._attempts = Attempts(desk, self.pools, resting=resting, freed=self._freed)
+        beats = Beats(desk)
+        accounting = Accounting(desk, self.pools, beats)
+        self._claims = accounting.claims
+        killing = Killing(
+            desk,
+            self.pools,
+            accounting=accounting,
+            resting=resting,
+            freed=self._freed,
+        )
+        self._running = running = Running(
+            desk,
+            beats=beats,
+            accounting=accounting,
+            killing=killing,
+            resting=resting,
+            freed=self._freed,
+        )
         self._admission = Admission(desk, self.pools, settings.memory_budget_bytes)
         self._probation = Probation(
             desk, self.pools, self._admission, settings.probation_s
         )
         self._leasing = Leasing(
-            desk, self.pools, self._attempts, self._admission, self._probation
+            desk,
+            self.pools,
+            running=running,
+            resting=resting,
+            admission=self._admission,
+            probation=self._probation,
         )
         self._successes = Successes(
-            desk, self.pools, self._attempts, self._leasing.breaking
+            desk, self.pools, beats, running, self._leasing.breaking
         )
         self._sizing = Sizing(desk, self.pools, self._starts, resting)
         self._fencing = Fencing(desk, self.pools, self._leasing, fill=self._sizing.fill)
@@ -97,7 +122,7 @@ class Machine:
             resting=resting,
             on_registry=self._known,
         )
-        actors = (self._starts, self._attempts, resting)
+        actors = (self._starts, running, beats, killing, resting)
         self._actions = {
             name: next(getattr(has, name) for has in actors if hasattr(has, name))
             for cells in ACTIONS.values()
@@ -113,40 +138,42 @@ class Machine:
             handle=self._handle,
         )
         self._handlers: Mapping[type, Callable[[Any], None]] = {
-            m.ZygoteLoaded: self._loading.loaded,
-            m.ZygoteLost: self._loading.lost,
-            m.KindsPublished: self._loading.published,
-            m.ChildForked: lambda e: self._slot(e.slot, SlotEvent.FORKED),
-            m.ForkRefused: lambda e: self._slot(
+            inp.ZygoteLoaded: self._loading.loaded,
+            inp.ZygoteLost: self._loading.lost,
+            inp.KindsPublished: self._loading.published,
+            inp.ChildForked: lambda e: self._slot(e.slot, SlotEvent.FORKED),
+            inp.ForkRefused: lambda e: self._slot(
                 e.slot, SlotEvent.FORK_FAILED, e.message
             ),
-            m.FramesArrived: self._frames_arrived,
-            m.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
-            m.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
-            wm.OverMemory: lambda e: self._slot(
+            inp.FramesArrived: self._frames_arrived,
+            inp.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
+            inp.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
+            inp.OverMemory: lambda e: self._slot(
                 e.slot, SlotEvent.SOFT_MEMORY if e.soft else SlotEvent.OVER_MEMORY, e
             ),
-            wm.OverProcesses: lambda e: self._slot(e.slot, SlotEvent.OVER_PROCESSES, e),
-            wm.Seen: lambda e: self._slot(e.slot, SlotEvent.SEEN, e),
-            wm.Restless: lambda e: self._slot(e.slot, SlotEvent.RESTLESS, e.said),
-            wm.Overfull: lambda e: self._slot(e.slot, SlotEvent.OVERFULL),
-            m.Recalled: self._recalled,
-            m.Granted: self._granted,
-            m.GrantFailed: lambda _e: self._leasing.failed(),
-            m.Entered: lambda _e: self._leasing.open(),
-            m.Renewed: self._fencing.renewed,
-            m.Lapsed: lambda _e: self._fence(self._fencing.lapse(), LAPSED),
-            m.Settled: self._settled,
-            m.Stored: self._stored,
-            m.CancelAsked: self._cancel_asked,
-            m.Rung: lambda _e: self._leasing.hint(),
-            m.HostSeen: self._sizing.host_seen,
-            cm.HostKilled: self._leasing.breaking.host_killed,
-            cm.BreakersSeen: self._leasing.breaking.seen,
-            m.Reload: self._reload,
-            m.Drain: lambda e: self._shutdown.ask(Request.DRAIN, e.reason),
-            m.Stop: lambda e: self._shutdown.ask(Request.STOP, e.reason),
-            m.Tick: lambda _e: None,
+            inp.OverProcesses: lambda e: self._slot(
+                e.slot, SlotEvent.OVER_PROCESSES, e
+            ),
+            inp.Seen: lambda e: self._slot(e.slot, SlotEvent.SEEN, e),
+            inp.Restless: lambda e: self._slot(e.slot, SlotEvent.RESTLESS, e.said),
+            inp.Overfull: lambda e: self._slot(e.slot, SlotEvent.OVERFULL),
+            inp.Recalled: self._recalled,
+            inp.Granted: self._granted,
+            inp.GrantFailed: lambda _e: self._leasing.failed(),
+            inp.Entered: lambda _e: self._leasing.open(),
+            inp.Renewed: self._fencing.renewed,
+            inp.Lapsed: lambda _e: self._fence(self._fencing.lapse(), LAPSED),
+            inp.Settled: self._settled,
+            inp.Stored: self._stored,
+            inp.CancelAsked: self._cancel_asked,
+            inp.Rung: lambda _e: self._leasing.hint(),
+            inp.HostSeen: self._sizing.host_seen,
+            inp.HostKilled: self._leasing.breaking.host_killed,
+            inp.BreakersSeen: self._leasing.breaking.seen,
+            inp.Reload: self._reload,
+            inp.Drain: lambda e: self._shutdown.ask(Request.DRAIN, e.reason),
+            inp.Stop: lambda e: self._shutdown.ask(Request.STOP, e.reason),
+            inp.Tick: lambda _e: None,
         }
 
     # -- doors ---------------------------------------------------------------------
@@ -171,16 +198,20 @@ class Machine:
         """When it ends at the latest, whatever is missing; infinity: nobody asked."""
         return self._shutdown.end_by_s
 
-    def start(self, now_s: float, now_ms: int) -> list[m.Command]:
+    def start(self, now_s: float, now_ms: int) -> list[cmd.Command]:
         """Begin, now that the store is open: ask for every pool's zygote."""
         self._desk.set_time(now_s, now_ms, slept_s=0.0)
         self._shutdown.opened()
-        self._desk.out.extend(m.StartZygote(name) for name in self.pools)
+        self._desk.out.extend(cmd.StartZygote(name) for name in self.pools)
         return self._desk.take()
 
     def step(
-        self, event: m.SupervisorEvent, now_s: float, now_ms: int, slept_s: float = 0.0
-    ) -> list[m.Command]:
+        self,
+        event: inp.SupervisorEvent,
+        now_s: float,
+        now_ms: int,
+        slept_s: float = 0.0,
+    ) -> list[cmd.Command]:
         """Take one event.
 
         Args:
@@ -193,7 +224,7 @@ class Machine:
             What is to be done, in order.
         """
         self._desk.set_time(now_s, now_ms, slept_s)
-        if self._fencing.is_due and not isinstance(event, m.Renewed):
+        if self._fencing.is_due and not isinstance(event, inp.Renewed):
             self._fence(self._fencing.close(), UNRENEWED)
         self._handlers[type(event)](event)
         if self._fencing.is_due:
@@ -213,7 +244,7 @@ class Machine:
         self._shutdown.loaded()
         self._on_registry(registry)
 
-    def _reload(self, event: m.Reload) -> None:
+    def _reload(self, event: inp.Reload) -> None:
         if not self.takes_reloads:
             return
         self._admission.budget_bytes = event.settings.memory_budget_bytes
@@ -231,7 +262,7 @@ class Machine:
         if action != IGNORE:
             self._actions[action](slot, detail)
 
-    def _frames_arrived(self, event: m.FramesArrived) -> None:
+    def _frames_arrived(self, event: inp.FramesArrived) -> None:
         slot, frames = self.slots[event.slot], event.frames
         for frame in frames:
             if isinstance(frame, Done):
@@ -245,7 +276,7 @@ class Machine:
             said = frame.message if isinstance(frame, StartFailed) else frame
             self._handle(slot, FRAME_EVENTS[type(frame)], said)
             handled += 1
-        self._attempts.attend()
+        self._running.attend()
         self._leasing.top_up(slot)
 
     def _freed(self, slot: Slot) -> None:
@@ -269,20 +300,20 @@ class Machine:
             if name != but:
                 self._leasing.dispatch(self.pools[name])
 
-    def _recalled(self, event: m.Recalled) -> None:
+    def _recalled(self, event: inp.Recalled) -> None:
         slot = self.slots[event.slot]
-        back = self._attempts.recalled(slot, event)
+        back = self._running.recalled(slot, event)
         self._leasing.put_back(self.pools[slot.pool], back)
 
-    def _stored(self, event: m.Stored) -> None:
+    def _stored(self, event: inp.Stored) -> None:
         slot = self.slots[event.slot]
         if slot.child == event.child and slot.state is SlotState.BUSY:
             slot.asking -= 1
             slot.queue[0].beat_s = self._desk.now_s
-            self._desk.out.append(m.Send(slot.number, event.answer))
+            self._desk.out.append(cmd.Send(slot.number, event.answer))
         self._leasing.hint()
 
-    def _cancel_asked(self, event: m.CancelAsked) -> None:
+    def _cancel_asked(self, event: inp.CancelAsked) -> None:
         tokens = frozenset(event.tokens)
         self._leasing.withdraw(tokens)
         busy = [slot for slot in self.slots if slot.queue]
@@ -296,21 +327,21 @@ class Machine:
             if slot.queue and slot.queue[0].lease.token in tokens:
                 self._handle(slot, SlotEvent.CANCEL)
             elif behind[slot.number]:
-                self._desk.out.append(m.Recall(slot.number, slot.seq))
+                self._desk.out.append(cmd.Recall(slot.number, slot.seq))
 
     # -- the store's answers -------------------------------------------------------
 
-    def _granted(self, event: m.Granted) -> None:
+    def _granted(self, event: inp.Granted) -> None:
         self._leasing.granted(event)
         if self._burst and self._leasing.nothing_due:
             self._shutdown.ask(Request.DRAIN, "nothing is due")
 
-    def _settled(self, event: m.Settled) -> None:
+    def _settled(self, event: inp.Settled) -> None:
         self._desk.unsettled -= event.count
         if event.large:
             self._leasing.written(event.large)
         if event.stale or event.completed or event.unfinished or event.handed_on:
-            self._attempts.claims.settled(
+            self._claims.settled(
                 event.completed, event.unfinished, event.stale, event.handed_on
             )
 

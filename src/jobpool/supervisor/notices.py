@@ -18,7 +18,7 @@ from jobpool.core.storeurl import without_password
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import signal_name
 from jobpool.store.records import Run
-from jobpool.supervisor.messages import ChildExited
+from jobpool.supervisor.inputs import ChildExited
 from jobpool.supervisor.slot import Assigned
 
 OUTPUT_LINES_MAX = 200

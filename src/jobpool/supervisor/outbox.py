@@ -24,7 +24,7 @@ from jobpool.core.lifecycle import hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.store.base import Store
 from jobpool.store.records import Receipt
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.bulk import is_large, size_bytes
 
 LATER_FIRST_S = 0.005
@@ -54,7 +54,7 @@ class Outbox:
     def __init__(
         self,
         run_id: str,
-        post: Callable[[m.SupervisorEvent | ev.Event], None],
+        post: Callable[[inp.SupervisorEvent | ev.Event], None],
         clock: Clock,
     ) -> None:
         self._run_id = run_id
@@ -169,7 +169,7 @@ class Outbox:
         self._granted -= tokens
         self._doubtful -= tokens
         self._post(
-            m.Settled(
+            inp.Settled(
                 len(left),
                 large=large,
                 stale=_tokens(by[Receipt.STALE]),

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from jobpool.core.events import JobCleared
 from jobpool.core.job import Lease, Settlement
 from jobpool.core.suspicion import is_past_clearing, probation_s
-from jobpool.supervisor import cautionmessages as cm
+from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
@@ -147,7 +147,7 @@ class Probation:
             self._is_over = True
             return
         self._suspect = None
-        desk.out.append(cm.Clear(lease.id, lease.token))
+        desk.out.append(cmd.Clear(lease.id, lease.token))
         desk.say(
             JobCleared(at_ms=desk.now_ms, id=lease.id, kind=lease.kind, ran_s=ran_s)
         )

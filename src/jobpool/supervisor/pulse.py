@@ -28,7 +28,7 @@ from jobpool.errors import StoreError, StoreRefused
 from jobpool.store.base import Store
 from jobpool.store.records import Renewal
 from jobpool.store.shared import SharedStore, is_shared
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.fencing import margin_s, published_ttl_s
 
 RENEW_EVERY_S = 0.5
@@ -61,7 +61,7 @@ class Pulse(threading.Thread):
         ttl_s: float,
         *,
         opener: Callable[[], Store],
-        post: Callable[[m.SupervisorEvent | ev.Event], None],
+        post: Callable[[inp.SupervisorEvent | ev.Event], None],
         rung: Callable[[], None],
         clock: Clock,
     ) -> None:
@@ -85,7 +85,7 @@ class Pulse(threading.Thread):
         self._failing_s: float | None = None
         self._alarmed = False
 
-    def begin(self, sent_s: float) -> m.Renewed:
+    def begin(self, sent_s: float) -> inp.Renewed:
         """Start, once the run is in the store.
 
         Args:
@@ -95,7 +95,7 @@ class Pulse(threading.Thread):
             For how long it holds, for the loop to know before it leases anything.
         """
         ttl_s = published_ttl_s(self.ttl_s)
-        entered = m.Renewed(sent_s + ttl_s, ttl_s)
+        entered = inp.Renewed(sent_s + ttl_s, ttl_s)
         self._until_s = entered.until_s
         self._publish()
         self.start()
@@ -124,7 +124,7 @@ class Pulse(threading.Thread):
         try:
             self._run()
         except BaseException as exc:
-            self._post(m.Stop(f"the pulse failed: {exc!r}"))
+            self._post(inp.Stop(f"the pulse failed: {exc!r}"))
             raise
 
     def _run(self) -> None:
@@ -178,7 +178,7 @@ class Pulse(threading.Thread):
             # Perhaps the server's clock has jumped: then nobody's lease holds. The loop
             # is told first: whatever it is granted from now on, it hears of later.
             self._steady_s = self._clock.boottime_s()
-            self._post(m.Lapsed())
+            self._post(inp.Lapsed())
             sent_s, began_s = self._clock.monotonic_s(), self._clock.boottime_s()
             renewal = store.renew(self._run_id, ttl_s, anew=True)
         if self._closing.is_set():
@@ -222,7 +222,7 @@ class Pulse(threading.Thread):
         In this order: they end at once what the loop makes when it is told.
         """
         self._publish()
-        self._post(m.Renewed(self._until_s, ttl_s))
+        self._post(inp.Renewed(self._until_s, ttl_s))
 
     def _publish(self) -> None:
         left_s = self._until_s - self._clock.monotonic_s()
@@ -250,7 +250,7 @@ class Pulse(threading.Thread):
     def _end(self, text: str, reason: str) -> None:
         """Say why this run is over, and stop."""
         self._alarm(text)
-        self._post(m.Stop(reason))
+        self._post(inp.Stop(reason))
 
     def _alarm(self, text: str) -> None:
         self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))

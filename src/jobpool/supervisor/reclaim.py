@@ -33,8 +33,7 @@ from jobpool.core.clock import Clock
 from jobpool.sandbox.rundirectory import remove_run
 from jobpool.store.base import Store
 from jobpool.store.records import Run
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.losses import settle_all, take_back
 from jobpool.supervisor.proof import Alive, DeadRun, Proof, Unproven, prove_dead
 from jobpool.supervisor.registry import Registry
@@ -72,8 +71,8 @@ class Reclaimer(threading.Thread):
         store: StoreThread,
         may_take: Callable[[], bool],
         registry: Callable[[], Registry | None],
-        post: Callable[[m.SupervisorEvent | ev.Event], None],
-        looked: Callable[[], Sequence[m.SupervisorEvent | ev.Event]],
+        post: Callable[[inp.SupervisorEvent | ev.Event], None],
+        looked: Callable[[], Sequence[inp.SupervisorEvent | ev.Event]],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-reclaim", daemon=True)
@@ -194,7 +193,7 @@ class Reclaimer(threading.Thread):
 
     def _reclaim(
         self, store: Store, run: Run, proof: DeadRun
-    ) -> Sequence[ev.Event | cm.HostKilled]:
+    ) -> Sequence[ev.Event | inp.HostKilled]:
         """Take a dead run's jobs back; runs in the store thread."""
         taken = take_back(
             store,
@@ -218,7 +217,7 @@ class Reclaimer(threading.Thread):
 
     def _take_expired(
         self, store: Store, run: Run
-    ) -> Sequence[ev.Event | cm.HostKilled]:
+    ) -> Sequence[ev.Event | inp.HostKilled]:
         """Take the jobs of a run that is presumed dead; runs in the store thread."""
         if not self._may_take():
             return ()

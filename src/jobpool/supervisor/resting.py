@@ -6,7 +6,7 @@ looked at from outside like a busy one (`watch`): what grows beyond the memory t
 attempts might have, works, or does not wait where our children wait, is killed. It has
 no job then, and so nobody is to blame. Who had so much before it came to rest is asked
 to end, without a word: quick jobs end before they are looked at, and may leave it. Who
-is sent a job and does not begin it is found by its ticket (`Attempts.recalled`).
+is sent a job and does not begin it is found by its ticket (`Running.recalled`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobpool.sandbox.frames import Retire
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import notices
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
@@ -64,7 +64,7 @@ class Resting:
     def retire(self, slot: Slot, _detail: object = None) -> None:
         """Ask a child without a job to end."""
         slot.state = SlotState.RETIRING
-        self._desk.out.append(m.Send(slot.number, Retire()))
+        self._desk.out.append(cmd.Send(slot.number, Retire()))
         self._desk.wake_slot_at(slot, self._desk.now_s + RETIRE_LATE_S)
 
     def retire_late(self, slot: Slot, _detail: object) -> None:
@@ -80,7 +80,7 @@ class Resting:
         """Kill the tree."""
         slot.state = SlotState.KILLED
         self._desk.wake_slot_at(slot, self._desk.now_s + STUCK_S)
-        self._desk.out.append(m.Kill(slot.number))
+        self._desk.out.append(cmd.Kill(slot.number))
 
     def old_at(self, slot: Slot) -> float:
         """Return when a child has had its time."""

@@ -37,8 +37,8 @@ from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.tree import become_subreaper
 from jobpool.store.base import Store
 from jobpool.store.records import Run
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import notices
 from jobpool.supervisor.awaiting import await_opened, open_patiently
 from jobpool.supervisor.children import Children
@@ -226,7 +226,7 @@ class _Supervisor:
             may_take=self._pulse.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
-            looked=lambda: (self._ready(), m.Entered()),
+            looked=lambda: (self._ready(), inp.Entered()),
             clock=self._clock,
         )
 
@@ -299,7 +299,7 @@ class _Supervisor:
         try:
             if self._settings.kinds:
                 names = tuple(record.kind for record in store.kinds())
-                self._reactor.post(m.KindsPublished(names))
+                self._reactor.post(inp.KindsPublished(names))
             self._directory = RunDirectory.create(store.run_root, self._own.id)
         except BaseException:
             store.close()
@@ -315,14 +315,14 @@ class _Supervisor:
         first = not self._store.kinds
         self._store.kinds = registry.kinds
 
-        def enter(store: Store) -> Sequence[m.SupervisorEvent | ev.Event]:
+        def enter(store: Store) -> Sequence[inp.SupervisorEvent | ev.Event]:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
             self._entry.begin(store, registry.records(), lease_s)
-            seen = cm.BreakersSeen(tuple(store.breakers()), self._store.saves)
+            seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
             if self._is_kept:
-                return (seen, m.Entered())
+                return (seen, inp.Entered())
             # Not before: a renewal of a run that could not be entered yet says that
             # this is the wrong store. A thread may be refused, and this tried again.
             for keeper in (self._housekeeping, self._reclaimer):
@@ -347,13 +347,13 @@ class _Supervisor:
             self._clock.utc_ms(), self._own, self._settings, self._isolation.controls
         )
 
-    def _leave(self, finish: m.Finish) -> None:
+    def _leave(self, finish: cmd.Finish) -> None:
         """End the run in the store and say how it went."""
         if finish.leases_held == 0:
             self._store.chore(self._entry.end)
         self._say_stopped(finish)
 
-    def _say_stopped(self, finish: m.Finish) -> None:
+    def _say_stopped(self, finish: cmd.Finish) -> None:
         self._observer.observe(
             ev.SupervisorStopped(
                 at_ms=self._clock.utc_ms(),
@@ -368,12 +368,12 @@ class _Supervisor:
 
     def _rung(self, wake_fd: int) -> None:
         os.read(wake_fd, 65536)
-        self._reactor.feed(m.Rung())
+        self._reactor.feed(inp.Rung())
         self._reactor.soon(self._housekeeping.look_for_cancels)
 
     def _heard(self) -> None:
         """Somebody rang a store that several hosts share; called by the pulse."""
-        self._reactor.post(m.Rung())
+        self._reactor.post(inp.Rung())
         self._housekeeping.look_for_cancels()
 
     def _reload(self, reread: Callable[[], Settings]) -> None:
@@ -390,17 +390,17 @@ class _Supervisor:
         self._settings = self._zygotes.settings = settings
         self._housekeeping.settings = settings
         self._pulse.ttl_s = settings.lease_ttl_s
-        self._reactor.feed(m.Reload(settings))
+        self._reactor.feed(inp.Reload(settings))
 
     def _signal_actions(self) -> dict[int, Callable[[], None]]:
         hup = self._reread
 
         def drain(number: signal.Signals) -> Callable[[], None]:
-            return lambda: self._reactor.feed(m.Drain(number.name))
+            return lambda: self._reactor.feed(inp.Drain(number.name))
 
         return {
             signal.SIGTERM: drain(signal.SIGTERM),
             signal.SIGINT: drain(signal.SIGINT),
             signal.SIGHUP: partial(self._reload, hup) if hup else drain(signal.SIGHUP),
-            signal.SIGQUIT: lambda: self._reactor.feed(m.Stop("SIGQUIT")),
+            signal.SIGQUIT: lambda: self._reactor.feed(inp.Stop("SIGQUIT")),
         }

@@ -17,8 +17,7 @@ from enum import StrEnum
 
 from jobpool.core import events as ev
 from jobpool.sandbox.frames import Draining
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.leasing import Leasing
 from jobpool.supervisor.pool import Pool
@@ -125,7 +124,7 @@ class Shutdown:
         is_first, self.mode = self.mode not in ENDING, Mode(after)
         desk, pools = self._desk, self._pools.values()
         desk.ending = True
-        desk.out.append(cm.Leaving())
+        desk.out.append(cmd.Leaving())
         longest_s = max(pool.settings.drain_s for pool in pools)
         if is_first:
             self.end_by_s = self._store_until_s = desk.now_s + longest_s + GIVE_UP_S
@@ -158,9 +157,9 @@ class Shutdown:
         elif slot.state is SlotState.IDLE:
             self._resting.retire(slot)
         elif slot.state is SlotState.BUSY:
-            self._desk.out.append(m.Send(slot.number, Draining()))
+            self._desk.out.append(cmd.Send(slot.number, Draining()))
             if len(slot.queue) > 1:
-                self._desk.out.append(m.Recall(slot.number, slot.seq))
+                self._desk.out.append(cmd.Recall(slot.number, slot.seq))
 
     def keep_time(self) -> None:
         """End what a drain window has run out for, and find the next moment."""
@@ -194,7 +193,7 @@ class Shutdown:
         self.mode = Mode.ENDED
         held = owed + sum(len(slot.queue) for slot in slots)
         desk.out.append(
-            m.Finish(
+            cmd.Finish(
                 how=how,
                 exit_code=1 if held else 0,
                 handed_back=desk.interrupted,

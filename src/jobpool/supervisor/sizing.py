@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobpool.core import events as ev
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.resting import STUCK_S, Resting
@@ -71,7 +71,7 @@ class Sizing:
         self._desk.wake_at(pool.fork_retry_s)
         return True
 
-    def host_seen(self, event: m.HostSeen) -> None:
+    def host_seen(self, event: inp.HostSeen) -> None:
         """Let pools with a range grow or shrink."""
         for pool in self._pools.values():
             settings = pool.settings

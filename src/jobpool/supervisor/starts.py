@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Draining, Ready
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import notices
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
@@ -56,7 +57,7 @@ class Starts:
         slot.worn = False
         slot.start_error = ""
         self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
-        self._desk.out.append(m.Fork(slot.number))
+        self._desk.out.append(cmd.Fork(slot.number))
 
     def forked(self, slot: Slot, _detail: object) -> None:
         """The child exists."""
@@ -80,7 +81,7 @@ class Starts:
         """The zygote does not answer: another one shall."""
         message = f"made no child within {FORK_LATE_S:g} s"
         self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
-        self._desk.out.append(m.KillZygote(slot.number, message))
+        self._desk.out.append(cmd.KillZygote(slot.number, message))
 
     def ready(self, slot: Slot, frame: object) -> None:
         """The child can take a job."""
@@ -91,7 +92,7 @@ class Starts:
         slot.cpu_s = 0.0
         self._pools[slot.pool].fork_failures = 0
         if self._desk.ending:
-            self._desk.out.append(m.Send(slot.number, Draining()))
+            self._desk.out.append(cmd.Send(slot.number, Draining()))
         self._rest(slot)
 
     def start_failed(self, slot: Slot, message: object) -> None:
@@ -105,7 +106,7 @@ class Starts:
 
     def stop_starting(self, slot: Slot, _detail: object) -> None:
         """Kill a child that is not ready yet."""
-        self._desk.out.append(m.Kill(slot.number))
+        self._desk.out.append(cmd.Kill(slot.number))
 
     def died_starting(self, slot: Slot, exited: object) -> None:
         """The child ended before it was ready."""
@@ -145,4 +146,4 @@ class Starts:
 
 def _is_fenced(exited: object) -> bool:
     """Say whether a zygote may have ended the child because leases had run out."""
-    return isinstance(exited, m.ChildExited) and exited.fenced
+    return isinstance(exited, inp.ChildExited) and exited.fenced

@@ -35,7 +35,8 @@ from jobpool.store.base import Store
 from jobpool.store.batching import newest_beats
 from jobpool.store.records import Receipt
 from jobpool.store.shared import is_shared
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.cautions import count_saves, lease, write
 from jobpool.supervisor.inbox import Chore, Inbox
 from jobpool.supervisor.outbox import Outbox
@@ -63,7 +64,7 @@ class StoreThread(threading.Thread):
         self,
         opener: Callable[[], Store],
         run_id: str,
-        post: Callable[[m.SupervisorEvent | ev.Event], None],
+        post: Callable[[inp.SupervisorEvent | ev.Event], None],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-store", daemon=True)
@@ -99,7 +100,7 @@ class StoreThread(threading.Thread):
 
     # -- the loop's side -----------------------------------------------------------
 
-    def leave(self, commands: Iterable[m.Command]) -> None:
+    def leave(self, commands: Iterable[cmd.Command]) -> None:
         """Leave commands that are the store's to execute, and wake the thread."""
         with self._changed:
             for command in commands:
@@ -140,14 +141,14 @@ class StoreThread(threading.Thread):
                     self._serve(store, batch)
         except BaseException as exc:
             self.error = exc
-            self._post(m.Stop(f"the store thread failed: {exc!r}"))
+            self._post(inp.Stop(f"the store thread failed: {exc!r}"))
             raise
         finally:
             store.close()
 
     def _tell_opened(self) -> None:
         self.opened.set()
-        self._post(m.Tick())  # whoever waits for it looks again
+        self._post(inp.Tick())  # whoever waits for it looks again
 
     def rest(self, seconds: float) -> bool:
         """Let time pass; True: no longer, because the thread is to end."""
@@ -239,7 +240,7 @@ class StoreThread(threading.Thread):
             self._post(answer)
         if grant is not None and batch.lease is not None:
             self._outbox.granted(grant.leases)
-            self._post(m.Granted(batch.lease.wanted, grant))
+            self._post(inp.Granted(batch.lease.wanted, grant))
         for ask in apart:
             self._store_apart(store, ask)
         if any(ask.jobs for ask in batch.asks):
@@ -268,11 +269,11 @@ class StoreThread(threading.Thread):
             write(store, self._run_id, batch.cautions)
         return store.settle(due) if due else []
 
-    def _store_apart(self, store: Store, ask: m.Enqueue) -> None:
+    def _store_apart(self, store: Store, ask: cmd.Enqueue) -> None:
         try:
             answer = self._store_asked(store, ask)
         except StoreError as exc:
-            answer = m.Stored(ask.slot, ask.child, _refusal(ask.ask, exc))
+            answer = inp.Stored(ask.slot, ask.child, _refusal(ask.ask, exc))
         self._post(answer)
 
     def _reconcile(self, store: Store) -> None:
@@ -283,7 +284,7 @@ class StoreThread(threading.Thread):
             self._trouble(exc)
             self._pause()
 
-    def _store_asked(self, store: Store, ask: m.Enqueue) -> m.Stored:
+    def _store_asked(self, store: Store, ask: cmd.Enqueue) -> inp.Stored:
         """Store or read a handler's jobs; its own mistakes are its answer."""
         try:
             if ask.reads is None:
@@ -295,7 +296,7 @@ class StoreThread(threading.Thread):
             if isinstance(exc, StoreError):
                 raise
             answer = _refusal(ask.ask, exc)
-        return m.Stored(ask.slot, ask.child, answer)
+        return inp.Stored(ask.slot, ask.child, answer)
 
     def _failed(
         self, batch: Inbox, due: Sequence[Settlement], error: StoreError
@@ -304,9 +305,9 @@ class StoreThread(threading.Thread):
         if isinstance(error, OutcomeUnknown):
             self._outbox.doubt(due)
         for ask in batch.asks:
-            self._post(m.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
+            self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
         if batch.lease is not None:
-            self._post(m.GrantFailed())
+            self._post(inp.GrantFailed())
         with self._changed:
             if not self._closing:
                 self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
@@ -320,7 +321,7 @@ class StoreThread(threading.Thread):
         """Trying again does not help: end, and say what does."""
         self.refusal = self.refusal or error
         self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=str(error)))
-        self._post(m.Stop("the store refuses"))
+        self._post(inp.Stop("the store refuses"))
 
     def _pause(self) -> None:
         """Leave a store in trouble alone for a while, ever longer."""
@@ -351,7 +352,7 @@ class StoreThread(threading.Thread):
         self._post(ev.StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))
 
 
-def _may_wait(ask: m.Enqueue) -> bool:
+def _may_wait(ask: cmd.Enqueue) -> bool:
     return any(job.key is not None or job.unique is not None for job in ask.jobs)
 
 

@@ -1,7 +1,7 @@
 """Plain successes, many at once: nearly all that a busy child has to say.
 
 Theory of operation. The table of the slots handles one end after another, whatever it
-is (`Attempts.done`). A job that returns and leaves nothing behind needs none of the
+is (`Running.done`). A job that returns and leaves nothing behind needs none of the
 choices that are made there; so what one read has brought of such ends is accounted
 for here in one pass, and what is one figure of the child's, or of its pool's, is noted
 once for all of them. Anything else ends the pass, and is the table's: an error, output,
@@ -20,13 +20,14 @@ from jobpool.core.lifecycle import success
 from jobpool.sandbox.frames import Done, FromChild
 from jobpool.sandbox.verdict import evidence_of_success, is_plain_success
 from jobpool.supervisor import notices
-from jobpool.supervisor.attempts import Attempts
+from jobpool.supervisor.accounting import of_done
+from jobpool.supervisor.beats import Beats
 from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.bulk import SMALL_BYTES
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
+from jobpool.supervisor.running import Running
 from jobpool.supervisor.slot import Slot, SlotState
-from jobpool.supervisor.spans import of_done
 
 
 class Successes:
@@ -35,7 +36,8 @@ class Successes:
     Args:
         desk: shared with the rest of the core.
         pools: by name.
-        attempts: goes on with the slot's next job, or without one.
+        beats: has what is still to be written of an attempt.
+        running: goes on with the slot's next job, or without one.
         breaking: has to know of the successes of a kind that has crashed lately.
     """
 
@@ -43,12 +45,14 @@ class Successes:
         self,
         desk: Desk,
         pools: Mapping[str, Pool],
-        attempts: Attempts,
+        beats: Beats,
+        running: Running,
         breaking: Breaking,
     ) -> None:
         self._desk = desk
         self._pools = pools
-        self._attempts = attempts
+        self._beats = beats
+        self._running = running
         self._breaking = breaking
 
     def take(self, slot: Slot, frames: Sequence[FromChild], first: int) -> int:
@@ -79,7 +83,7 @@ class Successes:
                 break
             queue.popleft()
             if job.progress is not None:
-                self._attempts.beats.write_last(job, succeeded=True)
+                self._beats.write_last(job, succeeded=True)
             done = frame
             evidence = evidence_of_success(done, name)
             began_s, ended_s = of_done(job, done, desk)
@@ -103,5 +107,5 @@ class Successes:
             self._pools[slot.pool].took(kind, durations_s)
         desk.settle_plain(ended)
         desk.say(told or ())
-        self._attempts.go_on(slot, rss_bytes)
+        self._running.go_on(slot, rss_bytes)
         return len(ended)

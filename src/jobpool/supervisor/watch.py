@@ -34,7 +34,8 @@ from jobpool.sandbox.procfs import EXHAUSTED
 from jobpool.sandbox.stillness import Stillness
 from jobpool.sandbox.treememory import TreeMemory
 from jobpool.sandbox.treesize import COUNT_AGAIN_S, TreeSize, host_tasks
-from jobpool.supervisor import watchmessages as wm
+from jobpool.supervisor import commands as cmd
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.moments import SOFT_AGAIN_S
 
 BLIND_S = 0.1
@@ -107,7 +108,13 @@ class Watch:
     def __init__(
         self,
         tell: Callable[
-            [wm.OverMemory | wm.OverProcesses | wm.Seen | wm.Restless | wm.Overfull],
+            [
+                inp.OverMemory
+                | inp.OverProcesses
+                | inp.Seen
+                | inp.Restless
+                | inp.Overfull
+            ],
             None,
         ],
     ) -> None:
@@ -137,7 +144,7 @@ class Watch:
         """A slot's child is gone."""
         self._watched.pop(number, None)
 
-    def begin(self, order: wm.Watch, now_s: float) -> None:
+    def begin(self, order: cmd.Watch, now_s: float) -> None:
         """An attempt begins: hold it to its limits."""
         number = order.slot
         watched = self._watched[number]
@@ -202,7 +209,7 @@ class Watch:
         if size > watched.processes_max and not watched.told:
             watched.told = True
             self._tell(
-                wm.OverProcesses(number, watched.seq, size, watched.processes_max)
+                inp.OverProcesses(number, watched.seq, size, watched.processes_max)
             )
         if watched.size.grows and size > CROWD:
             # To measure their memory would take longer than they need to be too many.
@@ -222,7 +229,7 @@ class Watch:
             confirmed = watched.confirming.measure(limit_bytes, now_s)
             if confirmed > limit_bytes:
                 watched.told = True
-                self._tell(wm.OverMemory(number, watched.seq, confirmed))
+                self._tell(inp.OverMemory(number, watched.seq, confirmed))
         rss = min(rss, limit_bytes)
         nearest = limit_bytes
         if watched.soft_bytes is not None and rss <= watched.soft_bytes:
@@ -245,7 +252,7 @@ class Watch:
         if output is None and abs(rss - watched.shown_rss_bytes) < step_bytes:
             return
         watched.shown_rss_bytes, watched.shown_output_bytes = rss, written_bytes
-        self._tell(wm.Seen(number, watched.seq, rss, output))
+        self._tell(inp.Seen(number, watched.seq, rss, output))
 
     def _look_at_rest(
         self, number: int, watched: Watched, now_s: float, on_host: int
@@ -264,10 +271,10 @@ class Watch:
             if confirmed > limit_bytes and rss > watched.rested_bytes + GROWTH_BYTES:
                 said = f"has {show_size(confirmed)}, {show_size(limit_bytes)} allowed"
             elif confirmed > limit_bytes:
-                self._tell(wm.Overfull(number))
+                self._tell(inp.Overfull(number))
         if said:
             watched.active = False
-            self._tell(wm.Restless(number, said))
+            self._tell(inp.Restless(number, said))
             return
         if grows:
             watched.look_s = now_s + next_look_s(min(rss, limit_bytes), limit_bytes)
@@ -284,4 +291,4 @@ class Watch:
         confirmed = watched.confirming.measure(soft_bytes, now_s)
         watched.soft_s = now_s + SOFT_AGAIN_S
         if confirmed > soft_bytes:
-            self._tell(wm.OverMemory(number, watched.seq, confirmed, soft=True))
+            self._tell(inp.OverMemory(number, watched.seq, confirmed, soft=True))

@@ -21,7 +21,7 @@ from jobpool.sandbox import spare
 from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
 from jobpool.sandbox.procfs import process_start_time
 from jobpool.sandbox.spawner import Zygote, helper_pids
-from jobpool.supervisor import messages as m
+from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.reactor import Reactor
 
 NEVER_S = float("inf")
@@ -108,7 +108,7 @@ class Zygotes:
             why = f"its zygote could not be started: {exc}"
             killed = isinstance(exc, ConnectionError)  # before it had heard everything
             self._reactor.feed(
-                m.ZygoteLost(pool, why, reloading=reloading, killed=killed)
+                inp.ZygoteLost(pool, why, reloading=reloading, killed=killed)
             )
             return
         self.oldest_start_time = self.oldest_start_time or zygote.start_time
@@ -251,7 +251,7 @@ class Zygotes:
                 kept.load_until_s = NEVER_S
                 reloading = self._coming.get(kept.pool) is kept
                 self._guard_orphans(kept)
-                self._reactor.feed(m.ZygoteLoaded(kept.pool, report, reloading))
+                self._reactor.feed(inp.ZygoteLoaded(kept.pool, report, reloading))
             case LoadFailed(message=message, traceback=traceback):
                 kept.why = (message, traceback)
             case Forked(slot=slot, pid=pid):
@@ -298,7 +298,7 @@ class Zygotes:
         )
         message, traceback = kept.why or (f"the zygote of pool {kept.pool} {how}", "")
         self._reactor.feed(
-            m.ZygoteLost(
+            inp.ZygoteLost(
                 kept.pool, message, traceback, reloading=reloading, killed=killed
             )
         )

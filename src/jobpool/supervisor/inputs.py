@@ -1,8 +1,9 @@
-"""Events that the supervisor's core takes, and commands that it gives.
+"""What the supervisor's core takes: everything that can happen to it.
 
-The core (`machine`) is a pure function of these events and their times; the
-shell (`loop`) turns the world into events and commands into the world. A slot is
-named by its number, unique over all pools of the supervisor.
+The core (`machine`) is a pure function of these inputs and their times to `commands`;
+the shell (`loop`) turns the world into inputs and commands into the world. A slot is
+named by its number, unique over all pools of the supervisor. What people read about a
+supervisor are other events: `core.events`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from jobpool.core.events import Event
+from jobpool.core.breaker import Saved
 from jobpool.core.handler import AppReport
-from jobpool.core.job import NewJob, Progress, Settlement, Start
 from jobpool.core.settings import Settings
-from jobpool.errors import JobpoolError
-from jobpool.sandbox.frames import Answer, FromChild, RunJob, ToChild
+from jobpool.sandbox.frames import Answer, FromChild
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import cautionmessages as cm
-from jobpool.supervisor import watchmessages as wm
-
-# -- events --------------------------------------------------------------------------
 
 
 class ZygoteLoaded(msgspec.Struct, frozen=True):
@@ -104,6 +99,51 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     """What was below it when we were about to kill it."""
     host_oom: bool = False  # the kernel's count of out-of-memory kills rose meanwhile
     fenced: bool = False  # its zygote may have killed it: its leases had run out
+
+
+class OverMemory(msgspec.Struct, frozen=True):
+    """A busy child's tree is over its memory limit, or the soft one, confirmed."""
+
+    slot: int
+    seq: int
+    """The attempt that was looked at."""
+    rss_bytes: int
+    soft: bool = False
+
+
+class OverProcesses(msgspec.Struct, frozen=True):
+    """A busy child's tree has more processes and threads than it may."""
+
+    slot: int
+    seq: int
+    """The attempt that was looked at."""
+    count: int
+    """At least so many."""
+    most: int
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a busy child's tree shows of itself, for people, if that has changed."""
+
+    slot: int
+    seq: int
+    """The attempt that was looked at."""
+    rss_bytes: int
+    output: bytes | None
+    """The tail of what it has written; None: no more than at the last look."""
+
+
+class Restless(msgspec.Struct, frozen=True):
+    """A child without a job does what no child at rest does."""
+
+    slot: int
+    said: str
+
+
+class Overfull(msgspec.Struct, frozen=True):
+    """A child came to rest with more memory than any of its attempts might have."""
+
+    slot: int
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -188,6 +228,21 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
     available_bytes: int
 
 
+class HostKilled(msgspec.Struct, frozen=True):
+    """A suspect of this kind took another supervisor along while it was alone."""
+
+    kind: str
+    id: int
+
+
+class BreakersSeen(msgspec.Struct, frozen=True):
+    """What the store knows of kinds that crash in a row."""
+
+    rows: tuple[Saved, ...]
+    saves: int
+    """So many of our `SaveBreaker` were in it."""
+
+
 class Drain(msgspec.Struct, frozen=True):
     """Finish what runs, start nothing more."""
 
@@ -214,11 +269,11 @@ SupervisorEvent = (
     | FramesArrived
     | FrameBroken
     | ChildExited
-    | wm.OverMemory
-    | wm.OverProcesses
-    | wm.Seen
-    | wm.Restless
-    | wm.Overfull
+    | OverMemory
+    | OverProcesses
+    | Seen
+    | Restless
+    | Overfull
     | Recalled
     | Granted
     | GrantFailed
@@ -230,174 +285,9 @@ SupervisorEvent = (
     | CancelAsked
     | Rung
     | HostSeen
-    | cm.HostKilled
-    | cm.BreakersSeen
+    | HostKilled
+    | BreakersSeen
     | Drain
     | Stop
     | Tick
-)
-
-# -- commands ------------------------------------------------------------------------
-
-
-class StartZygote(msgspec.Struct, frozen=True):
-    """Start a pool's zygote and load the application in it."""
-
-    pool: str
-
-
-class KillZygote(msgspec.Struct, frozen=True):
-    """Kill the zygote that was asked for a slot's child; its loss follows."""
-
-    slot: int
-    message: str
-
-
-class TakeOver(msgspec.Struct, frozen=True):
-    """Let the zygote that was loaded anew fork for its pool from now on."""
-
-    pool: str
-
-
-class DropZygote(msgspec.Struct, frozen=True):
-    """End the zygote that was loaded anew: it is not wanted."""
-
-    pool: str
-
-
-class Fork(msgspec.Struct, frozen=True):
-    """Make a child for a slot; `ChildForked` or `ForkRefused` follows."""
-
-    slot: int
-
-
-class Assign(msgspec.Struct, frozen=True):
-    """Send jobs to a child, with their tickets: all that one step has for it."""
-
-    slot: int
-    frames: list[RunJob]
-
-
-class Send(msgspec.Struct, frozen=True):
-    """Send a message to a child."""
-
-    slot: int
-    frame: ToChild
-
-
-class Recall(msgspec.Struct, frozen=True):
-    """Take back what the child has not begun; `Recalled` follows at once."""
-
-    slot: int
-    last_seq: int
-    """The last that it was sent."""
-
-
-class SoftTimeout(msgspec.Struct, frozen=True):
-    """Tell a child that its attempt's soft time limit has come."""
-
-    slot: int
-
-
-class SoftMemory(msgspec.Struct, frozen=True):
-    """Tell a child that its attempt is over its soft memory limit."""
-
-    slot: int
-
-
-class Dump(msgspec.Struct, frozen=True):
-    """Make a child write its Python stacks."""
-
-    slot: int
-
-
-class Kill(msgspec.Struct, frozen=True):
-    """Kill a child's whole process tree; `ChildExited` follows."""
-
-    slot: int
-
-
-class Settle(msgspec.Struct, frozen=True):
-    """Write the ends of leases, all that one step has; `Settled` follows."""
-
-    settlements: list[Settlement]
-
-
-class Record(msgspec.Struct, frozen=True):
-    """Write progress and checkpoint of a running attempt."""
-
-    progress: Progress
-
-
-class NoteStart(msgspec.Struct, frozen=True):
-    """Note for people that an attempt has begun."""
-
-    start: Start
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """Ask the store for jobs; `Granted` or `GrantFailed` follows."""
-
-    wanted: Mapping[str, int]
-    suspects: bool = True
-    alone: bool = False
-    """Whether a suspect may be granted, and nothing with it: nothing runs here."""
-    held: frozenset[str] = frozenset()
-    """Kinds of which none is wanted now."""
-
-
-class Enqueue(msgspec.Struct, frozen=True):
-    """Store a handler's jobs, or read one for it; `Stored` follows."""
-
-    slot: int
-    child: int
-    ask: int
-    jobs: list[NewJob]
-    reads: int | None = None
-    """A job's id."""
-
-
-class Observe(msgspec.Struct, frozen=True):
-    """Something happened that people may want to read."""
-
-    event: Event
-
-
-class Finish(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything is done, or nothing more is waited for: end the supervisor."""
-
-    how: str = ""
-    """Drained or stopped, for people."""
-    exit_code: int = 0
-    error: JobpoolError | None = None
-    """Why it could not start."""
-    handed_back: int = 0
-    """Attempts that the end interrupted."""
-    leases_held: int = 0
-    """Leases whose ends could not be stored."""
-
-
-Command = (
-    StartZygote
-    | KillZygote
-    | TakeOver
-    | DropZygote
-    | Fork
-    | Assign
-    | wm.Watch
-    | wm.Unwatch
-    | Send
-    | Recall
-    | SoftTimeout
-    | SoftMemory
-    | Dump
-    | Kill
-    | Settle
-    | Record
-    | NoteStart
-    | cm.Caution
-    | Lease
-    | Enqueue
-    | Observe
-    | Finish
 )

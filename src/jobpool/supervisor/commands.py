@@ -1,0 +1,216 @@
+"""What the supervisor's core wants done; `loop` executes it, in order.
+
+A slot is named by its number, as in `inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from jobpool.core.breaker import Saved
+from jobpool.core.events import Event
+from jobpool.core.job import NewJob, Progress, Settlement, Start
+from jobpool.errors import JobpoolError
+from jobpool.sandbox.frames import RunJob, ToChild
+
+
+class StartZygote(msgspec.Struct, frozen=True):
+    """Start a pool's zygote and load the application in it."""
+
+    pool: str
+
+
+class KillZygote(msgspec.Struct, frozen=True):
+    """Kill the zygote that was asked for a slot's child; its loss follows."""
+
+    slot: int
+    message: str
+
+
+class TakeOver(msgspec.Struct, frozen=True):
+    """Let the zygote that was loaded anew fork for its pool from now on."""
+
+    pool: str
+
+
+class DropZygote(msgspec.Struct, frozen=True):
+    """End the zygote that was loaded anew: it is not wanted."""
+
+    pool: str
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """Make a child for a slot; `ChildForked` or `ForkRefused` follows."""
+
+    slot: int
+
+
+class Assign(msgspec.Struct, frozen=True):
+    """Send jobs to a child, with their tickets: all that one step has for it."""
+
+    slot: int
+    frames: list[RunJob]
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """An attempt begins: hold its child's tree to this memory limit."""
+
+    slot: int
+    seq: int
+    memory_bytes: int
+    memory_soft_bytes: int | None = None
+
+
+class Unwatch(msgspec.Struct, frozen=True):
+    """No attempt runs in the slot any more: look whether its child rests."""
+
+    slot: int
+    allowed_bytes: int
+    """The highest memory limit among the attempts that have ended in it."""
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a message to a child."""
+
+    slot: int
+    frame: ToChild
+
+
+class Recall(msgspec.Struct, frozen=True):
+    """Take back what the child has not begun; `Recalled` follows at once."""
+
+    slot: int
+    last_seq: int
+    """The last that it was sent."""
+
+
+class SoftTimeout(msgspec.Struct, frozen=True):
+    """Tell a child that its attempt's soft time limit has come."""
+
+    slot: int
+
+
+class SoftMemory(msgspec.Struct, frozen=True):
+    """Tell a child that its attempt is over its soft memory limit."""
+
+    slot: int
+
+
+class Dump(msgspec.Struct, frozen=True):
+    """Make a child write its Python stacks."""
+
+    slot: int
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """Kill a child's whole process tree; `ChildExited` follows."""
+
+    slot: int
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """Write the ends of leases, all that one step has; `Settled` follows."""
+
+    settlements: list[Settlement]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Write progress and checkpoint of a running attempt."""
+
+    progress: Progress
+
+
+class NoteStart(msgspec.Struct, frozen=True):
+    """Note for people that an attempt has begun."""
+
+    start: Start
+
+
+class Clear(msgspec.Struct, frozen=True):
+    """A suspect has run for long enough: clear it in the store."""
+
+    id: int
+    token: int
+
+
+class SaveBreaker(msgspec.Struct, frozen=True):
+    """Keep what is known of a kind."""
+
+    saved: Saved
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """Note in the store that the supervisor drains or stops."""
+
+
+Caution = Clear | SaveBreaker | Leaving
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Ask the store for jobs; `Granted` or `GrantFailed` follows."""
+
+    wanted: Mapping[str, int]
+    suspects: bool = True
+    alone: bool = False
+    """Whether a suspect may be granted, and nothing with it: nothing runs here."""
+    held: frozenset[str] = frozenset()
+    """Kinds of which none is wanted now."""
+
+
+class Enqueue(msgspec.Struct, frozen=True):
+    """Store a handler's jobs, or read one for it; `Stored` follows."""
+
+    slot: int
+    child: int
+    ask: int
+    jobs: list[NewJob]
+    reads: int | None = None
+    """A job's id."""
+
+
+class Observe(msgspec.Struct, frozen=True):
+    """Something happened that people may want to read."""
+
+    event: Event
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything is done, or nothing more is waited for: end the supervisor."""
+
+    how: str = ""
+    """Drained or stopped, for people."""
+    exit_code: int = 0
+    error: JobpoolError | None = None
+    """Why it could not start."""
+    handed_back: int = 0
+    """Attempts that the end interrupted."""
+    leases_held: int = 0
+    """Leases whose ends could not be stored."""
+
+
+Command = (
+    StartZygote
+    | KillZygote
+    | TakeOver
+    | DropZygote
+    | Fork
+    | Assign
+    | Watch
+    | Unwatch
+    | Send
+    | Recall
+    | SoftTimeout
+    | SoftMemory
+    | Dump
+    | Kill
+    | Settle
+    | Record
+    | NoteStart
+    | Caution
+    | Lease
+    | Enqueue
+    | Observe
+    | Finish
+)
