@@ -15,8 +15,7 @@ from jobpool.errors import AppError, ConfigError
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.loading import KILLED_MAX, RETRY_LAST_S
-from jobpool.supervisor.reloading import reload_problem
+from jobpool.supervisor.loading import KILLED_MAX, RETRY_LAST_S, reload_problem
 from world import MIB, World, pool
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jobpool.supervisor.pace import FIRST_S, LAST_S, Pace
 from jobpool.supervisor.pool import HELD_MAX, HELD_MAX_BYTES, Pool
-from jobpool.supervisor.scaler import PoolView, wanted_size
+from jobpool.supervisor.sizing import PoolView, wanted_size
 from jobpool.supervisor.slot import SlotState
 from jobpool.supervisor.tempo import AHEAD_MAX, BRISK_S, Tempo
 from world import pool as pool_settings

@@ -32,8 +32,8 @@ from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import notices
-from jobpool.supervisor.enclosing import enclose
 from jobpool.supervisor.hostoom import HostOom
+from jobpool.supervisor.isolating import enclose
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.slot import NEVER_S, Slot
 from jobpool.supervisor.watch import Watch

@@ -1,4 +1,4 @@
-"""Which measures of isolation each pool's children get on this machine."""
+"""Which isolation each pool's children get on this machine; a child's own cgroup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from jobpool.errors import ConfigError
 from jobpool.sandbox import rungroup
 from jobpool.sandbox.features import lacking
 from jobpool.sandbox.probing import closed_paths
+from jobpool.sandbox.process import ChildProcess
 from jobpool.sandbox.rundirectory import RunDirectory
+from jobpool.supervisor import notices
 
 
 class Isolation:
@@ -84,6 +86,26 @@ class Isolation:
     @cached_property
     def _lacking_to_enclose(self) -> Mapping[Feature, str]:
         return lacking()
+
+
+def enclose(
+    process: ChildProcess,
+    pool: PoolSettings,
+    group: rungroup.RunGroup | None,
+    at_ms: int,
+) -> Iterator[ev.Event]:
+    """Make the child's cgroup; yield what is to be said when that fails.
+
+    The child waits for nothing then: an operator who asked for the bound is told each
+    time, and the other measures hold.
+    """
+    if group is None or not group.is_per_child or pool.sandbox is SandboxLevel.OFF:
+        return
+    name = f"{process.slot_name}.{process.pid}"
+    try:
+        process.group = group.child(name, pool.limits.memory_bytes, pool.max_processes)
+    except OSError as exc:
+        yield notices.not_enclosed(at_ms, pool.name, exc)
 
 
 def _refuse_closed(pool: PoolSettings, lockdown: Lockdown, directory: str) -> None:

@@ -46,6 +46,7 @@ from jobpool.supervisor.entry import Entry, until_taken
 from jobpool.supervisor.fencing import published_ttl_s
 from jobpool.supervisor.housekeeping import Housekeeping
 from jobpool.supervisor.isolating import Isolation
+from jobpool.supervisor.loading import settings_to_reload
 from jobpool.supervisor.loop import Alive, Loop
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.priority import going_first
@@ -53,7 +54,6 @@ from jobpool.supervisor.pulse import Pulse
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.reclaim import Reclaimer
 from jobpool.supervisor.registry import Registry
-from jobpool.supervisor.reloading import settings_to_reload
 from jobpool.supervisor.shutdown import Mode
 from jobpool.supervisor.storethread import StoreThread
 from jobpool.supervisor.zygotes import Zygotes

@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from jobpool.core import events as ev
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.resting import STUCK_S, Resting
-from jobpool.supervisor.scaler import PoolView, wanted_size
 from jobpool.supervisor.slot import Slot, SlotState
 from jobpool.supervisor.starts import Starts
 
+CPU_IDLE_SHARE_MIN = 0.10
+"""With less of the processors idle, another child would only take turns."""
+MEMORY_RESERVE_BYTES = 256 * 2**20
+"""Left to everybody else when another child is added."""
 GIVE_WAY_S = 0.005
 """A child whose limit is so near, or that was killed about so long ago, goes first: to
 make another one takes the cores that the kill needs, and while one is being made nobody
 can say that nothing is left of a dead one's tree."""
 GIVE_WAY_S_MAX = 0.02
 """However many deaths follow each other."""
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """What `wanted_size` must know about a pool and its host."""
+
+    size: int
+    size_min: int
+    size_max: int
+    busy: int
+    due: int
+    """Runnable jobs that wait."""
+    idle_for_s: float
+    """Since when a slot has been idle without interruption; 0: none is."""
+    idle_shrink_s: float
+    cpu_idle_share: float
+    available_bytes: int
+    child_bytes: int
+    """Memory limit of a child: what one more may come to use."""
+
+
+def wanted_size(view: PoolView) -> int:
+    """Return the size that the pool should have now.
+
+    It grows, at most doubling, while due jobs wait and every slot is busy, as far
+    as idle processors and free memory allow. It shrinks by one at a time after a
+    slot has been idle for long enough. It never leaves its range.
+    """
+    size = max(view.size_min, min(view.size, view.size_max))
+    if view.due > 0 and view.busy >= view.size:
+        if view.cpu_idle_share < CPU_IDLE_SHARE_MIN:
+            return size
+        room = (view.available_bytes - MEMORY_RESERVE_BYTES) // max(view.child_bytes, 1)
+        growth = min(view.due, view.size_max - size, max(size, 1), max(room, 0))
+        return size + max(0, growth)
+    if view.busy < view.size and view.idle_for_s >= view.idle_shrink_s:
+        return max(view.size_min, size - 1)
+    return size
 
 
 class Sizing:

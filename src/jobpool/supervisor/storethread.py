@@ -33,11 +33,10 @@ from jobpool.errors import (
 from jobpool.sandbox.frames import Answer, FrameError, encode
 from jobpool.store.base import Store
 from jobpool.store.batching import newest_beats
-from jobpool.store.records import Receipt
+from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.store.shared import is_shared
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.cautions import count_saves, lease, write
 from jobpool.supervisor.inbox import Chore, Inbox
 from jobpool.supervisor.outbox import Outbox
 from jobpool.supervisor.priority import going_first
@@ -226,13 +225,13 @@ class StoreThread(threading.Thread):
                 grant = (
                     None
                     if batch.lease is None
-                    else lease(store, self._run_id, batch.lease, self.kinds)
+                    else _lease(store, self._run_id, batch.lease, self.kinds)
                 )
         except StoreError as exc:
             self._failed(batch, due, exc)
             return False
         self._well()
-        self.saves += count_saves(batch.cautions)
+        self.saves += _count_saves(batch.cautions)
         self._outbox.answered(due, receipts)
         if receipts:
             self._settled_s = self._clock.monotonic_s()
@@ -266,7 +265,7 @@ class StoreThread(threading.Thread):
         if batch.beats:
             store.record(batch.beats)
         if batch.cautions:
-            write(store, self._run_id, batch.cautions)
+            _write(store, self._run_id, batch.cautions)
         return store.settle(due) if due else []
 
     def _store_apart(self, store: Store, ask: cmd.Enqueue) -> None:
@@ -350,6 +349,40 @@ class StoreThread(threading.Thread):
         away_s = self._clock.monotonic_s() - self._trouble_since_s
         self._trouble_since_s = None
         self._post(ev.StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))
+
+
+def _lease(
+    store: Store,
+    run_id: str,
+    asked: cmd.Lease,
+    kinds: Mapping[str, Sequence[str]],
+) -> LeaseBatch:
+    """Ask the store for jobs, of no kind that is held."""
+    if asked.held:
+        kinds = {
+            pool: [kind for kind in names if kind not in asked.held]
+            for pool, names in kinds.items()
+        }
+    return store.lease(
+        run_id, asked.wanted, kinds, suspects=asked.suspects, alone=asked.alone
+    )
+
+
+def _write(store: Store, run_id: str, cautions: Sequence[cmd.Caution]) -> None:
+    """Write what was left, within a transaction."""
+    if any(isinstance(one, cmd.Leaving) for one in cautions):
+        store.note_leaving(run_id)
+    cleared = [(one.id, one.token) for one in cautions if isinstance(one, cmd.Clear)]
+    if cleared:
+        store.clear(cleared)
+    saved = [one.saved for one in cautions if isinstance(one, cmd.SaveBreaker)]
+    if saved:
+        store.save_breakers(saved)
+
+
+def _count_saves(cautions: Sequence[cmd.Caution]) -> int:
+    """Count the breakers among what was written."""
+    return sum(isinstance(one, cmd.SaveBreaker) for one in cautions)
 
 
 def _may_wait(ask: cmd.Enqueue) -> bool:
