@@ -27,5 +27,5 @@ FUTEX = nativethreads._FUTEX.get(platform.machine(), 202)
 )
 def test_each_line_of_the_kernel_is_understood(monkeypatch, told, state):
     """One that waits for memory is in no call: its line has three words only."""
-    monkeypatch.setattr(nativethreads, "_read", lambda _path: told)
+    monkeypatch.setattr(nativethreads, "read", lambda _path: told)
     assert nativethreads._state(1) == state

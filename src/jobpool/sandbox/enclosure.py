@@ -32,8 +32,8 @@ from typing import NamedTuple, NoReturn
 
 from jobpool.core.isolation import Enclosure
 from jobpool.sandbox.confine import close_fds
+from jobpool.sandbox.libc import PR_SET_DUMPABLE, checked, libc, prctl
 from jobpool.sandbox.procfs import children_of, process_stat
-from jobpool.sandbox.tree import PR_SET_DUMPABLE, prctl
 
 USERS_FROM = 0x70000000
 """Children of root are the users from here on, each by its pid: systemd's list of
@@ -44,7 +44,6 @@ _NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID = 0x20000, 0x8000000, 0x10000000, 0x20000
 _CAPABILITY_VERSION = 0x20080522
 _ENDING = struct.Struct("<iddq")
 _STANDARD_FDS = (0, 1, 2)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Ending(NamedTuple):
@@ -65,10 +64,10 @@ def make_namespaces(enclosure: Enclosure) -> None:
     """
     flags = _NEW_NS | _NEW_IPC | _NEW_PID
     if enclosure is not Enclosure.USER_NAMESPACE:
-        _checked(_libc.unshare(flags), "unshare")
+        checked(libc.unshare(flags), "unshare")
         return
     uid, gid = os.geteuid(), os.getegid()
-    _checked(_libc.unshare(flags | _NEW_USER), "unshare")
+    checked(libc.unshare(flags | _NEW_USER), "unshare")
     for name, text in (
         ("setgroups", "deny"),  # without this an ordinary user may not map its group
         ("gid_map", f"{gid} {gid} 1"),
@@ -148,15 +147,9 @@ def be_nobody_special(uid: int) -> None:
         os.setresuid(uid, uid, uid)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     none = (ctypes.c_uint32 * 6)()
-    _checked(_libc.capset(header, none), "capset")
+    checked(libc.capset(header, none), "capset")
     # A change of user makes /proc/self root's, where a process may not be dumped.
     prctl(PR_SET_DUMPABLE, 1)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     if hard == resource.RLIM_INFINITY or hard > PROCESSES_MAX:
         resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES_MAX, PROCESSES_MAX))
-
-
-def _checked(answer: int, what: str) -> None:
-    if answer != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from enum import IntFlag
 
 from jobpool.errors import JobpoolError
+from jobpool.sandbox.libc import libc
 
 ABI_SCOPES = 6
 """Linux 6.12: the first version that can keep signals in."""
@@ -27,7 +28,6 @@ ABI_TRUNCATE = 3
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Access(IntFlag):
@@ -83,7 +83,7 @@ class _PathBeneathAttr(ctypes.Structure):
 
 def abi() -> int:
     """Return the kernel's version of Landlock; 0: it has none, or it is off."""
-    version: int = _libc.syscall(
+    version: int = libc.syscall(
         ctypes.c_long(_CREATE_RULESET),
         None,
         ctypes.c_size_t(0),
@@ -113,7 +113,7 @@ def restrict(
     """
     attr = _RulesetAttr(handled_access_fs=denied, scoped=scopes)
     ruleset = _checked(
-        _libc.syscall(
+        libc.syscall(
             ctypes.c_long(_CREATE_RULESET),
             ctypes.byref(attr),
             ctypes.c_size_t(ctypes.sizeof(attr)),
@@ -126,7 +126,7 @@ def restrict(
             for path in paths:
                 _grant(ruleset, access & denied, path)
         _checked(
-            _libc.syscall(
+            libc.syscall(
                 ctypes.c_long(_RESTRICT_SELF),
                 ctypes.c_int(ruleset),
                 ctypes.c_uint32(0),
@@ -147,7 +147,7 @@ def _grant(ruleset: int, access: Access, path: str) -> None:
             access &= _OF_A_FILE
         attr = _PathBeneathAttr(allowed_access=access, parent_fd=fd)
         _checked(
-            _libc.syscall(
+            libc.syscall(
                 ctypes.c_long(_ADD_RULE),
                 ctypes.c_int(ruleset),
                 ctypes.c_int(_PATH_BENEATH),

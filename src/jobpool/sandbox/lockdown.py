@@ -17,8 +17,8 @@ import msgspec
 from jobpool.core.isolation import Enclosure, Lockdown
 from jobpool.sandbox import enclosure, landlock, seccomp, view
 from jobpool.sandbox.frames import Go
+from jobpool.sandbox.libc import PR_SET_NO_NEW_PRIVS, prctl
 from jobpool.sandbox.scratch import Scratch, scratch_path
-from jobpool.sandbox.tree import PR_SET_NO_NEW_PRIVS, prctl
 
 ALWAYS_WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts")
 """Devices that hold nothing; programs cannot do without them."""

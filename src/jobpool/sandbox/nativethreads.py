@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from time import monotonic, sleep
 
 from jobpool.sandbox.ownfds import open_own
+from jobpool.sandbox.procfs import read
 
 ENDING_S = 0.02
 """For a thread that waits for something else, and may be ending."""
@@ -34,7 +35,6 @@ _WAITS = {0, 9}
 _PRIVATE, _COMMAND = 128, 127
 _OUTSIDE = (b"running", b"-1")
 """In no call: on a processor, or waiting for a page of memory that it has touched."""
-_BYTES = 256
 
 
 class NativeThreads:
@@ -83,7 +83,7 @@ def _state(thread: int) -> str:
     """
     futex = _FUTEX.get(platform.machine())
     try:
-        words = _read(f"{_PLACE}/{thread}/syscall").split()
+        words = read(f"{_PLACE}/{thread}/syscall").split()
     except OSError:
         return "rests"
     if futex is None or not words:
@@ -93,11 +93,3 @@ def _state(thread: int) -> str:
     number, _address, operation, _value, timeout, *_rest = (int(w, 0) for w in words)
     is_given_work = operation & _COMMAND in _WAITS and operation & _PRIVATE
     return "rests" if number == futex and is_given_work and not timeout else "waits"
-
-
-def _read(path: str) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, _BYTES)
-    finally:
-        os.close(file)

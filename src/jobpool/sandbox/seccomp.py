@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 
 from jobpool.errors import JobpoolError
+from jobpool.sandbox.libc import libc
 from jobpool.sandbox.syscalls import MACHINES, NEW_MOUNT_CALLS
 
 _SET_MODE_FILTER = 1
@@ -42,7 +43,6 @@ _THIRD_LOW_AT, _THIRD_HIGH_AT = 32, 36
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 DENIED = (
@@ -101,7 +101,7 @@ def is_available() -> bool:
         return False
     action = ctypes.c_uint32(_ERRNO)
     get_action_avail = 2
-    answer: int = _libc.syscall(
+    answer: int = libc.syscall(
         ctypes.c_long(MACHINES[platform.machine()].calls["seccomp"]),
         ctypes.c_uint(get_action_avail),
         ctypes.c_uint(0),
@@ -239,7 +239,7 @@ def install(
         spared=spared,
     )
     prepared = _Filter(len(code) // _INSTRUCTION.size, code)
-    answer = _libc.syscall(
+    answer = libc.syscall(
         ctypes.c_long(MACHINES[machine].calls["seccomp"]),
         ctypes.c_uint(_SET_MODE_FILTER),
         ctypes.c_uint(_SPEC_ALLOW),

@@ -17,34 +17,18 @@ are compared after that, so that a recycled pid is never hit.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from collections.abc import Collection
 
 from jobpool.errors import JobpoolError
+from jobpool.sandbox.libc import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 from jobpool.sandbox.procfs import EXHAUSTED, children_of, process_stat
 
-PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_NO_NEW_PRIVS = 38
 ROUNDS_MAX = 200
 """Walks before a tree that grows faster than it is stopped is killed anyway."""
-_libc = ctypes.CDLL(None, use_errno=True)  # once: each child would pay for it
 Member = tuple[int, int]
 """A pid and its start time."""
-
-
-def prctl(option: int, value: int) -> None:
-    """Set a process attribute.
-
-    Raises:
-        OSError: the kernel refused.
-    """
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"prctl({option}, {value}): {os.strerror(code)}")
 
 
 def end_with(parent: int) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jobpool.errors import JobpoolError
+from jobpool.sandbox.libc import checked, libc
 
 OWN = "/run/jobpool/own"
 SHM = "/dev/shm"  # noqa: S108 - the child's own
@@ -48,7 +49,6 @@ _DETACH = 2
 _MOUNT_SETATTR = 442  # on every architecture
 _ATTR_READ_ONLY, _AT_RECURSIVE, _AT_CWD = 1, 0x8000, -100
 _EMPTY_FILE, _EMPTY_DIRECTORY = "run/empty", "run/nothing"
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class View(NamedTuple):
@@ -158,7 +158,7 @@ def _make_read_only(root: str) -> None:
         (0, _ATTR_READ_ONLY, 0),
     ):
         attr = (ctypes.c_uint64 * 4)(turn, clear)
-        answer = _libc.syscall(
+        answer = libc.syscall(
             ctypes.c_long(_MOUNT_SETATTR),
             ctypes.c_int(_AT_CWD),
             os.fsencode(root),
@@ -166,7 +166,7 @@ def _make_read_only(root: str) -> None:
             attr,
             ctypes.c_size_t(ctypes.sizeof(attr)),
         )
-        _checked(answer, f"mount_setattr of {root}")
+        checked(answer, f"mount_setattr of {root}")
 
 
 def _open(root: str, paths: Sequence[str], writable: Sequence[str]) -> None:
@@ -238,25 +238,19 @@ def _hide(root: str, hidden: Sequence[str], writable: Sequence[str]) -> None:
 def _exchange(root: str) -> None:
     """Make a directory the root, and let go of the former one."""
     os.chdir(root)
-    _checked(_libc.pivot_root(b".", b"."), "pivot_root")
-    _checked(_libc.umount2(b".", _DETACH), "umount of the former root")
+    checked(libc.pivot_root(b".", b"."), "pivot_root")
+    checked(libc.umount2(b".", _DETACH), "umount of the former root")
     os.chdir("/")
 
 
 def _mount(
     source: str | None, place: str, kind: str | None, flags: int, options: str = ""
 ) -> None:
-    answer = _libc.mount(
+    answer = libc.mount(
         source and os.fsencode(source),
         os.fsencode(place),
         kind and os.fsencode(kind),
         ctypes.c_ulong(flags),
         os.fsencode(options) if options else None,
     )
-    _checked(answer, f"mount of {source} on {place}")
-
-
-def _checked(answer: int, what: str) -> None:
-    if answer != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+    checked(answer, f"mount of {source} on {place}")

@@ -23,8 +23,8 @@ import psutil
 
 from jobpool.cli.demo.leftovers import MARKER
 from jobpool.cli.demo.setting import LOG, store_url
+from jobpool.sandbox.libc import prctl
 from jobpool.sandbox.procfs import kib_bytes, read
-from jobpool.sandbox.tree import prctl
 
 _PR_SET_PDEATHSIG = 1
 _APP = "jobpool.cli.demo.app"
