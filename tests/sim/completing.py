@@ -18,7 +18,7 @@ from jobpool.core.job import JobState, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.sandbox.frames import RunJob
 from jobpool.store.memory import MemoryStore
-from jobpool.store.memory.row import Held
+from jobpool.store.memory.tables import Held
 
 if TYPE_CHECKING:
     from sim.host import Host, Tree

@@ -20,7 +20,7 @@ from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory import MemoryDatabase, MemoryStore
-from jobpool.store.memory.row import Row
+from jobpool.store.memory.tables import Row
 from jobpool.store.records import LeaseBatch, Receipt
 from sim.host import RunPath
 from sim.kernel import Kernel, Process

@@ -19,7 +19,7 @@ from jobpool.core import events as ev
 from jobpool.core.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.frames import RunJob
-from jobpool.store.memory.row import Row
+from jobpool.store.memory.tables import Row
 from jobpool.store.records import Run
 from jobpool.supervisor import inputs as inp
 from sim.application import call_of, report_of, settings_of

@@ -17,10 +17,10 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.store import open_store
+from jobpool.store.base import is_shared
 from jobpool.store.memory import MemoryDatabase, MemoryStore
 from jobpool.store.memory.tables import JobTable
 from jobpool.store.records import Filter, Receipt
-from jobpool.store.shared import is_shared
 from storing import KINDS, begin_run, ended, lease, lease_one, new_job, succeeded
 from waiting import wait_until
 

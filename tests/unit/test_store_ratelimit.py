@@ -1,6 +1,6 @@
 """Rings are limited: prompt after a rest, and no storm however many ask."""
 
-from jobpool.store.postgres.ratelimit import RateLimit
+from jobpool.store.postgres.store import RateLimit
 
 
 def test_after_a_rest_several_are_allowed_at_once():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jobpool.core.job import Enqueued, Job, NewJob
-from jobpool.errors import UsageError
+from jobpool.errors import Superseded, UsageError
 
 T = TypeVar("T")
 Restorer = Callable[[], tuple[bytes, bool]]
@@ -30,6 +30,15 @@ class Claim(NamedTuple):
     payload_max_bytes: int
     result_max_bytes: int
     queue_depth_max: int
+
+    def superseded(self) -> Superseded:
+        """Return what is raised when its token is valid no longer."""
+        return Superseded(
+            f"job {self.job_id} ({self.kind}) is not this attempt's any more: its "
+            f"lease (token {self.token}) was taken back, or the connection is not to "
+            f"its store {self.store_url}. Nothing of this transaction is kept; end the "
+            "handler"
+        )
 
 
 class AttemptLimits(NamedTuple):

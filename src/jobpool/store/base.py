@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from jobpool.core.breaker import Saved
 from jobpool.core.job import (
@@ -43,10 +43,9 @@ from jobpool.store.records import (
     SuspectRow,
     WaitingRow,
 )
-from jobpool.store.scrubbing import Scrubbed
 
 
-class Store(Scrubbed, Protocol):
+class Store(Protocol):
     """Where jobs are durable. One object serves one thread at a time."""
 
     @property
@@ -398,3 +397,40 @@ class Store(Scrubbed, Protocol):
     def paused(self) -> list[tuple[str, str]]:
         """Return what is paused: ``("pool" | "kind", name)``."""
         ...
+
+    def scrub(self, after_id: int | None) -> int | None:
+        """Look at some rows for what somebody else has spoilt there, and put it right.
+
+        Jobs are looked at a few hundred in a call, in the order of their ids; all
+        small tables in each. An unfinished job whose row cannot be read is set aside:
+        dead, with that reason. So is one that is leased by a run that is none.
+
+        Args:
+            after_id: what the last call returned; None: begin.
+
+        Returns:
+            Where to go on; None: that was all.
+        """
+        ...
+
+    def spoilt_rows(self) -> Sequence[str]:
+        """Return what was set aside or put right since the last call; costs nothing."""
+        ...
+
+
+class SharedStore(Store, Protocol):
+    """A store that several hosts can use: its leases expire by its own clock."""
+
+    def hear(self, timeout_s: float) -> bool:
+        """Wait until somebody rings, at most so long.
+
+        Returns:
+            Whether anybody rang. Where no ring can be heard (behind a pooler) it is
+            False after the time: polling remains.
+        """
+        ...
+
+
+def is_shared(store: Store) -> TypeGuard[SharedStore]:
+    """Say whether other hosts may use the store, so that leases expire by time."""
+    return not store.one_host

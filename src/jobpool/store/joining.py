@@ -11,7 +11,6 @@ from typing import Any
 
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.running import Claim
-from jobpool.errors import Superseded
 from jobpool.store.connections import unwrap
 
 _SQLITE = "sqlite:///"
@@ -34,7 +33,7 @@ def complete(connection: Any, claim: Claim, result: bytes) -> None:
     """
     raw = unwrap(connection)
     if claim.store_url.startswith(_SQLITE):
-        from jobpool.store.sqlite import guest as file_guest  # noqa: PLC0415 - a circle
+        from jobpool.store.sqlite import guest as file_guest  # noqa: PLC0415 - as psycopg
 
         file_guest.complete(raw, claim, result, claim.store_url.removeprefix(_SQLITE))
         return
@@ -58,12 +57,3 @@ def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enque
     from jobpool.store.postgres import guest  # noqa: PLC0415 - psycopg is optional
 
     return guest.enqueue(connection, claim, jobs)
-
-
-def superseded(claim: Claim) -> Superseded:
-    """Return what is raised when a claim's token is valid no longer."""
-    return Superseded(
-        f"job {claim.job_id} ({claim.kind}) is not this attempt's any more: its lease "
-        f"(token {claim.token}) was taken back, or the connection is not to its store "
-        f"{claim.store_url}. Nothing of this transaction is kept; end the handler"
-    )

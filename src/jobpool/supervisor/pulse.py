@@ -25,9 +25,8 @@ from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.quantity import show_duration
 from jobpool.errors import StoreError, StoreRefused
-from jobpool.store.base import Store
+from jobpool.store.base import SharedStore, Store, is_shared
 from jobpool.store.records import Renewal
-from jobpool.store.shared import SharedStore, is_shared
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.fencing import margin_s, published_ttl_s
 

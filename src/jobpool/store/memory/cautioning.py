@@ -15,9 +15,8 @@ from jobpool.core.suspicion import (
     PROBATION_S,
     Deaths,
 )
-from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.memory.row import Held, Row
-from jobpool.store.memory.session import Session
+from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.tables import Held, Row
 from jobpool.store.records import Run, SuspectRow
 
 _replace = msgspec.structs.replace

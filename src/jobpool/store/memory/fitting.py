@@ -11,9 +11,8 @@ import msgspec
 from jobpool.core.clock import Clock
 from jobpool.core.job import JobState, Settlement
 from jobpool.core.misfit import Knowledge, wait_for
-from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.memory.row import Row
-from jobpool.store.memory.session import Session
+from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.tables import Row
 from jobpool.store.records import MisfitRow
 
 _WAITING = (JobState.PENDING, JobState.RUNNABLE)

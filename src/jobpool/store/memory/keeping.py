@@ -11,10 +11,9 @@ from jobpool.core.job import JobState
 from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolBug, UsageError
 from jobpool.store.checking import clean_text
-from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.leasing import Leasing
 from jobpool.store.memory.ranking import id_of, time_of
-from jobpool.store.memory.session import Session
 from jobpool.store.records import KindRecord, Renewal, Run
 
 _replace = msgspec.structs.replace

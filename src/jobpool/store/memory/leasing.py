@@ -16,11 +16,10 @@ from jobpool.core.outcome import Outcome
 from jobpool.errors import StoreRefused
 from jobpool.store.checking import COUNT_MAX
 from jobpool.store.memory.cautioning import Cautioning
-from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.ranking import RankSet, id_of, time_of
-from jobpool.store.memory.row import NOT_BEGUN, Held, Row, lease_from
-from jobpool.store.memory.session import Session
+from jobpool.store.memory.tables import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.methods.leasing import STEP_JOBS
 from jobpool.store.records import LeaseBatch, Run
 

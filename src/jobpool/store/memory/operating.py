@@ -10,10 +10,9 @@ from jobpool.core.clock import Clock
 from jobpool.core.job import JobState
 from jobpool.core.lifecycle import TRANSITIONS, JobEvent
 from jobpool.errors import UsageError
-from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.fitting import Fitting
-from jobpool.store.memory.row import NOTHING_SPENT, Row
-from jobpool.store.memory.session import Session
+from jobpool.store.memory.tables import NOTHING_SPENT, Row
 
 _replace = msgspec.structs.replace
 

@@ -13,9 +13,8 @@ from jobpool.core.clock import Clock
 from jobpool.core.job import Enqueued, JobState, NewJob
 from jobpool.errors import KeyConflict, UsageError
 from jobpool.store.checking import check_new_jobs, queue_full
-from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.memory.row import Row
-from jobpool.store.memory.session import Session
+from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.tables import Row
 
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
 

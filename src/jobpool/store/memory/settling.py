@@ -31,11 +31,10 @@ from jobpool.store.checking import (
     text_of,
 )
 from jobpool.store.memory.cautioning import Cautioning
-from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.producing import Producing
-from jobpool.store.memory.row import Begun, Ended, Held, Row, Spent, Tried
-from jobpool.store.memory.session import Session
+from jobpool.store.memory.tables import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.moment import Moment
 from jobpool.store.records import Receipt
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from jobpool.core.clock import Clock
 from jobpool.core.job import Settlement
-from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.keeping import Keeping
 from jobpool.store.memory.operating import Operating
-from jobpool.store.memory.session import Session
 from jobpool.store.memory.settling import Settling
 from jobpool.store.memory.watching import Watching
 from jobpool.store.wake import Bell

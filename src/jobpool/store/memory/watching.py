@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
 from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import Attempt, Job
-from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.memory.figures import Use, figures_of, mean_of, uses_of
+from jobpool.core.job import Attempt, Job, JobState
+from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.ranking import oldest_ms
-from jobpool.store.memory.row import Row, job_from
-from jobpool.store.memory.session import Session
+from jobpool.store.memory.tables import Row, job_from
 from jobpool.store.records import (
     FigureRow,
     Filter,
@@ -24,6 +26,75 @@ from jobpool.store.records import (
     StatRow,
     WaitingRow,
 )
+
+_ATTEMPTS_MAX = 1000
+_newness = attrgetter("finished_at_ms")
+
+
+class _Use(NamedTuple):
+    """What one attempt has used; None: nobody has measured it."""
+
+    finished_at_ms: int
+    peak_rss_bytes: int | None
+    duration_s: float | None
+
+
+def _uses_of(row: Row) -> list[_Use]:
+    """Return what the ended attempts of a job have used."""
+    uses = [
+        _Use(
+            tried.shown.finished_at_ms,
+            tried.shown.peak_rss_bytes,
+            tried.shown.duration_s,
+        )
+        for tried in row.tried
+    ]
+    if row.state is JobState.SUCCEEDED and row.finished_at_ms is not None:
+        uses.append(
+            _Use(row.finished_at_ms, row.ended.peak_rss_bytes, row.ended.duration_s)
+        )
+    return uses
+
+
+def _mean_of(values: Iterable[float]) -> float | None:
+    """Return the mean; None: there is no value."""
+    found = list(values)
+    return math.fsum(found) / len(found) if found else None
+
+
+def _figures_of(
+    kind: str, pool: str, uses: Sequence[_Use], published: KindRecord | None
+) -> FigureRow:
+    """Return the figures of one kind's newest attempts, by nearest rank.
+
+    Args:
+        kind: the kind.
+        pool: its pool.
+        uses: of all its attempts, in any order.
+        published: what a supervisor said of the kind, if one knows it.
+    """
+    newest = nlargest(_ATTEMPTS_MAX, uses, key=_newness)
+    sizes = sorted(
+        (use.peak_rss_bytes for use in newest if use.peak_rss_bytes is not None),
+        reverse=True,
+    )
+    durations = sorted(
+        (use.duration_s for use in newest if use.duration_s is not None), reverse=True
+    )
+    rss_n, duration_n = len(sizes), len(durations)
+    return FigureRow(
+        kind=kind,
+        pool=pool,
+        attempts=len(newest),
+        rss_p50_bytes=sizes[rss_n // 2] if sizes else None,
+        rss_p99_bytes=sizes[rss_n // 100] if sizes else None,
+        rss_max_bytes=sizes[0] if sizes else None,
+        memory_bytes=None if published is None else published.memory_bytes,
+        duration_p50_s=durations[duration_n // 2] if durations else None,
+        duration_p99_s=durations[duration_n // 100] if durations else None,
+        duration_max_s=durations[0] if durations else None,
+        timeout_s=None if published is None else published.timeout_s,
+    )
 
 
 class Watching(Fitting):
@@ -107,12 +178,12 @@ class Watching(Fitting):
                 kind=kind,
                 state=state,
                 jobs=len(rows),
-                mean_wait_s=mean_of(
+                mean_wait_s=_mean_of(
                     (row.begun.started_at_ms - row.run_at_ms) / 1000
                     for row in rows
                     if row.begun.started_at_ms is not None
                 ),
-                mean_run_s=mean_of(
+                mean_run_s=_mean_of(
                     row.ended.duration_s
                     for row in rows
                     if row.ended.duration_s is not None
@@ -123,14 +194,14 @@ class Watching(Fitting):
 
     def figures(self) -> list[FigureRow]:
         """See `Store.figures`."""
-        uses: defaultdict[tuple[str, str], list[Use]] = defaultdict(list)
+        uses: defaultdict[tuple[str, str], list[_Use]] = defaultdict(list)
         with self._session.reading:
             for row in self._database.jobs.newest_first():
-                if found := uses_of(row):
+                if found := _uses_of(row):
                     uses[row.new.kind, row.new.pool] += found
             published = self._newest_kinds()
         return [
-            figures_of(kind, pool, uses[kind, pool], published.get(kind))
+            _figures_of(kind, pool, uses[kind, pool], published.get(kind))
             for kind, pool in sorted(uses)
         ]
 

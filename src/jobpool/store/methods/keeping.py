@@ -8,13 +8,12 @@ from typing import ClassVar
 import msgspec
 
 from jobpool.core.settings import Retention
-from jobpool.errors import JobpoolBug, UsageError
+from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.batching import as_json
 from jobpool.store.checking import clean_text
 from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.rows import run_from
-from jobpool.store.methods.runs import has_ended
-from jobpool.store.methods.session import Database, Session
+from jobpool.store.methods.session import Database, Row, Session
 from jobpool.store.records import KindRecord, Renewal, Run
 
 _RUN_KEPT_MS = 86_400_000
@@ -174,3 +173,27 @@ def _old_jobs(
             )
             old += [job_id for (job_id,) in rows]
     return old
+
+
+def has_ended(session: Session, run_id: str) -> bool:
+    """Say whether a run has ended.
+
+    Raises:
+        StoreRefused: the store does not know it: it is not the one it began in.
+    """
+    found = session.rows("run_has_ended", run_id=run_id)
+    return bool(known(session, run_id, found)[0])
+
+
+def known(session: Session, run_id: str, found: Sequence[Row]) -> Row:
+    """Return what was found of a run.
+
+    Raises:
+        StoreRefused: nothing was.
+    """
+    if not found:
+        raise StoreRefused(
+            f"the store {session.place} does not know run {run_id}: the database was "
+            "made anew or restored while it ran; restart jobpool"
+        )
+    return found[0]

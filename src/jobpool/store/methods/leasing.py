@@ -14,9 +14,9 @@ from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.batching import as_json
 from jobpool.store.checking import COUNT_MAX
 from jobpool.store.methods.fitting import misfits_among, with_misfits
+from jobpool.store.methods.keeping import known
 from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.rows import LeaseRow, make_lease, read_leases
-from jobpool.store.methods.runs import known
 from jobpool.store.methods.session import Database, Row, Session
 from jobpool.store.records import LeaseBatch
 

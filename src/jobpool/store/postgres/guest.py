@@ -15,7 +15,6 @@ from typing import Any
 from jobpool.core.job import Enqueued, NewJob
 from jobpool.core.running import Claim
 from jobpool.errors import StoreError, UsageError
-from jobpool.store.joining import superseded
 from jobpool.store.postgres.address import read_address
 from jobpool.store.postgres.database import Database
 from jobpool.store.postgres.depth import DepthGuard
@@ -92,4 +91,4 @@ def fail(session: CallerSession, claim: Claim) -> None:
     try:
         session.run("fail_transaction")
     except StoreError as error:
-        raise superseded(claim) from error
+        raise claim.superseded() from error

@@ -18,11 +18,10 @@ from jobpool.core.settings import Retention
 from jobpool.errors import StoreError
 from jobpool.store.batching import Blobs, as_json
 from jobpool.store.methods.cautioning import Cautioning
-from jobpool.store.methods.keeping import Keeping
+from jobpool.store.methods.keeping import Keeping, has_ended
 from jobpool.store.methods.leasing import Leasing
 from jobpool.store.methods.operating import Operating
 from jobpool.store.methods.producing import job_rows
-from jobpool.store.methods.runs import has_ended
 from jobpool.store.methods.session import Query, Row, Session
 from jobpool.store.methods.settling import Settling, has_result, success_row
 from jobpool.store.methods.watching import Watching
@@ -33,7 +32,6 @@ from jobpool.store.postgres.depth import DepthGuard
 from jobpool.store.postgres.health import concerns, describe
 from jobpool.store.postgres.joining import caller_transaction, joined
 from jobpool.store.postgres.place import run_root_of
-from jobpool.store.postgres.ratelimit import RateLimit
 from jobpool.store.postgres.session import Session as OwnSession
 from jobpool.store.records import Renewal
 
@@ -45,6 +43,35 @@ RINGS_AT_ONCE = 20
 _RANDOM_BITS = 20
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out so long ago does not come back."""
+
+
+class RateLimit:
+    """How often a process may ring: a token bucket.
+
+    Args:
+        per_s: how many are allowed a second, in the long run.
+        at_once: how many are allowed together after a rest.
+    """
+
+    def __init__(self, per_s: float, at_once: int) -> None:
+        self._per_s = per_s
+        self._at_once = at_once
+        self._left = float(at_once)
+        self._taken_s = float("-inf")
+
+    def take(self, now_s: float) -> bool:
+        """Say whether one more is allowed now; if so it counts.
+
+        Args:
+            now_s: monotonic time.
+        """
+        gained = (now_s - self._taken_s) * self._per_s
+        left = min(self._left + gained, float(self._at_once))
+        if left < 1:
+            return False
+        self._left = left - 1
+        self._taken_s = now_s
+        return True
 
 
 class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):

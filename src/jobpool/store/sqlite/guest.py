@@ -19,7 +19,6 @@ from typing import Any
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.running import Claim
 from jobpool.errors import UsageError
-from jobpool.store.joining import superseded
 from jobpool.store.sqlite.connecting import check_library, migrate_within
 from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.depth import DepthGuard
@@ -81,4 +80,4 @@ def complete(connection: Any, claim: Claim, result: bytes, path: str) -> None:
             session.run("store_result", id=claim.job_id, result=result)
     if not done:
         session.run("rollback")
-        raise superseded(claim)
+        raise claim.superseded()
