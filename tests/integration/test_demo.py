@@ -1,22 +1,21 @@
-"""The demo on real files, with real supervisors, and what becomes of it when killed."""
+"""The demo on real files, with real supervisors, and what is left when it ends."""
 
 import ast
 import contextlib
 import hashlib
-import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import sysconfig
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from jobpool.cli.demo import leftovers
-from jobpool.cli.demo.leftovers import MARKER, daemons_started, processes_left
+from jobpool.cli.demo import supervisor
+from jobpool.cli.demo.supervisor import MARKER, daemons_started, processes_left
 from jobpool.core.clock import SystemClock
 from jobpool.sandbox.procfs import is_alive
 from waiting import wait_until
@@ -25,19 +24,18 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="supervisors run on Linux"),
 ]
-HONEST_IDS = "SELECT id FROM jobpool_jobs WHERE kind LIKE 'honest.%'"
 FILES = 40
 MANY = 250
 RUN_S = 150
 HOSTILE = {
-    "hostile.null_pointer": ("quarantined", "crashed", signal.SIGSEGV),
-    "hostile.regex": ("dead", "timed_out", signal.SIGKILL),
-    "hostile.daemons": ("succeeded", "succeeded", None),
-    "hostile.bomb": ("quarantined", "out_of_memory", signal.SIGKILL),
-    "hostile.deaf": ("dead", "timed_out", signal.SIGKILL),
-    "hostile.exit_zero": ("quarantined", "crashed", None),
-    "hostile.noise": ("succeeded", "succeeded", None),
-    "hostile.recursion": ("dead", "failed", None),
+    "null_pointer": "crashed SIGSEGV 3 quarantined",
+    "regex": "timed_out SIGKILL 2 dead",
+    "daemons": "succeeded returning 1 succeeded",
+    "bomb": "out_of_memory SIGKILL 3 quarantined",
+    "deaf": "timed_out SIGKILL 2 dead",
+    "exit_zero": "crashed exit 0 3 quarantined",
+    "noise": "succeeded returning 1 succeeded",
+    "recursion": "failed exception 2 dead",
 }
 
 
@@ -45,17 +43,15 @@ def command(*arguments):
     return [sys.executable, "-m", "jobpool", "demo", *map(str, arguments)]
 
 
-def run(*arguments):
+def run(*arguments, **environment):
     return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=RUN_S, check=False
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+        env={**os.environ, **environment},
     )
-
-
-def found_by(*arguments):
-    """Run the demo with --json, and return its object and its exit code."""
-    done = run(*arguments, "--json")
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout), done.returncode
 
 
 def started(*arguments):
@@ -80,25 +76,20 @@ def of_the_demo(directory):
 
 
 def rows(directory, query):
-    with contextlib.closing(sqlite3.connect(directory / "demo.db")) as database:
+    url = f"file:{directory}/demo.db?mode=rw"  # it must not make one
+    with contextlib.closing(sqlite3.connect(url, uri=True)) as database:
         return database.execute(query).fetchall()
 
 
-def witnessed(directory):
-    """Return how often each job's handler came to its end."""
-    try:
-        text = (directory / "witness").read_text()
-    except FileNotFoundError:
-        text = ""
-    return Counter(int(line.split()[0]) for line in text.splitlines())
-
-
 def supervisor_of(directory, demo):
-    """Wait until honest jobs run, and return the supervisor's process id."""
+    """Wait until honest jobs have ended, and return the supervisor's process id."""
+    done = "SELECT count(*) FROM jobpool_jobs WHERE state = 'succeeded'"
 
     def at_work():
         assert demo.poll() is None, demo.communicate()
-        return len(witnessed(directory)) >= 30
+        with contextlib.suppress(sqlite3.OperationalError):
+            return rows(directory, done)[0][0] >= 30
+        return False  # there is no store yet
 
     wait_until(at_work, 60, "honest jobs run")
     (pid,) = rows(directory, "SELECT pid FROM jobpool_runs WHERE ended_at_ms IS NULL")
@@ -123,20 +114,22 @@ def first(paths, count):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     directory = tmp_path_factory.mktemp("demo")
-    report, code = found_by("--dir", directory, "--files", FILES)
-    return directory, report, code
+    return directory, run("--dir", directory, "--files", FILES, COLUMNS="120")
 
 
 def test_demo_succeeds_and_says_so(demo):
     """All honest jobs end at their first attempt, and the exit code is 0."""
-    directory, report, code = demo
-    assert (code, report["ok"], report["problems"]) == (0, True, [])
-    honest = report["honest"]
-    assert honest["jobs"] == honest["succeeded"] == honest["first_attempt"] > FILES
-    assert honest["blamed"] == 0
-    assert witnessed(directory) == dict.fromkeys(
-        (row[0] for row in rows(directory, HONEST_IDS)), 1
+    directory, done = demo
+    assert done.returncode == 0, done.stdout + done.stderr
+    honest = FILES + 2
+    text = f"{honest} of {honest} jobs succeeded, {honest} at their first attempt\n"
+    assert text in done.stdout
+    counts = (
+        "SELECT count(*), max(attempt) FROM jobpool_jobs WHERE kind LIKE 'honest.%'"
     )
+    assert rows(directory, counts) == [(honest, 1)]
+    assert "nothing is left." in done.stdout
+    assert f"kept: {directory}" in done.stdout
 
 
 def test_module_figures_are_those_of_an_independent_count(demo):
@@ -147,12 +140,13 @@ def test_module_figures_are_those_of_an_independent_count(demo):
     sources = [path.read_bytes() for path in paths]
     nodes = [node for text in sources for node in ast.walk(ast.parse(text))]
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    modules = demo[1]["modules"]
-    assert modules["files"] == len(paths) == FILES
-    assert modules["bytes"] == sum(map(len, sources))
-    assert modules["lines"] == sum(text.count(b"\n") for text in sources)
-    assert modules["functions"] == sum(isinstance(node, functions) for node in nodes)
-    assert modules["classes"] == sum(isinstance(node, ast.ClassDef) for node in nodes)
+    size = sum(map(len, sources))
+    lines = sum(text.count(b"\n") for text in sources)
+    found = sum(isinstance(node, functions) for node in nodes)
+    classes = sum(isinstance(node, ast.ClassDef) for node in nodes)
+    said = " ".join(demo[1].stdout.split())
+    assert f"{FILES} modules of Python's library: {lines:,} lines, {size:,} b" in said
+    assert f" after lzma), {found:,} functions, {classes:,} classes " in said
 
 
 def test_checksum_of_packages_is_that_of_an_independent_walk(demo):
@@ -166,95 +160,89 @@ def test_checksum_of_packages_is_that_of_an_independent_walk(demo):
         content = path.read_bytes()
         size += len(content)
         whole.update(f"{hashlib.sha256(content).hexdigest()}  {path}\n".encode())
-    packages = demo[1]["packages"]
-    assert packages["sha256"] == whole.hexdigest()
-    assert packages["bytes"] == size
+    said = " ".join(demo[1].stdout.split())
+    assert f"packages: {size:,} bytes, sha256 {whole.hexdigest()} " in said
 
 
 def test_printed_commands_find_the_same(demo):
     """What the summary offers for checking agrees with it."""
-
-    def shell(check):
-        return subprocess.run(
-            ["sh", "-c", check], capture_output=True, text=True, check=True
+    sizes, checksum = (
+        subprocess.run(
+            ["sh", "-c", line], capture_output=True, text=True, check=True
         ).stdout.split()
-
-    modules, packages = demo[1]["modules"], demo[1]["packages"]
-    assert shell(modules["check"]) == [str(modules["lines"]), str(modules["bytes"])]
-    assert shell(packages["check"])[0] == packages["sha256"]
+        for line in demo[1].stdout.splitlines()
+        if line.startswith("    find ")
+    )
+    said = " ".join(demo[1].stdout.split())
+    lines, size = map(int, sizes)
+    assert f" {lines:,} lines, {size:,} bytes " in said
+    assert f" sha256 {checksum[0]} " in said
 
 
 def test_every_hostile_job_is_contained_as_it_must_be(demo):
-    """State, outcome and signal of each kind are what it provoked."""
-    found = {
-        item["kind"]: (item["state"], item["outcome"], item["signal"])
-        for item in demo[1]["hostile"]
-    }
-    assert found == HOSTILE
-    (exited,) = [i for i in demo[1]["hostile"] if i["kind"] == "hostile.exit_zero"]
-    assert exited["exit_code"] == 0
+    """Outcome, what ended it, attempts and state of each are what it provoked."""
+    for name, end in HOSTILE.items():
+        assert re.search(
+            rf"^✔ {name} .* {end} ", squeezed(demo[1].stdout), re.MULTILINE
+        )
+    assert demo[1].stdout.count("✔") == len(HOSTILE)
+
+
+def test_each_contained_attempt_is_a_line_while_it_runs(demo):
+    """Also where there is no terminal: every case, and the limit that was hit."""
+    said = squeezed(demo[1].stderr)
+    for name, end in HOSTILE.items():
+        assert re.search(rf" {name} attempt \d {end.split()[-1]}: ", said)
+    assert re.search(r" bomb .* over its memory limit of 256MiB$", said, re.MULTILINE)
+    assert " regex attempt 2 dead: killed at its time limit of 2s\n" in said
 
 
 def test_bomb_is_stopped_near_its_limit(demo):
     """16 GiB never arrive: the peak stays in the limit's neighbourhood."""
-    (bomb,) = [item for item in demo[1]["hostile"] if item["kind"] == "hostile.bomb"]
-    assert 200 * 2**20 < bomb["peak_rss_bytes"] < 512 * 2**20
+    peaks = (
+        "SELECT max(a.peak_rss_bytes) FROM jobpool_attempts a "
+        "JOIN jobpool_jobs j ON j.id = a.job_id WHERE j.kind = 'hostile.bomb'"
+    )
+    ((peak,),) = rows(demo[0], peaks)
+    assert 200 * 2**20 < peak < 512 * 2**20
 
 
 def test_nothing_is_left(demo):
     """Supervisor, zygotes, children and all six daemons are gone."""
-    directory, report, _code = demo
-    assert len(daemons_started(directory)) == report["daemons"] == 6
-    assert report["processes_left"] == 0
+    directory, done = demo
+    assert len(daemons_started(directory)) == 6
+    assert "daemons 6 were left behind, and ended" in squeezed(done.stdout)
+    assert "left 0 processes" in squeezed(done.stdout)
     assert of_the_demo(directory) == set()
 
 
-def test_supervisor_killed_in_the_middle_loses_and_repeats_nothing(tmp_path):
-    """After kill -9 the same command goes on; only what was running runs again."""
-    arguments = ("--dir", tmp_path, "--files", MANY)
-    demo = started(*arguments)
+def squeezed(text):
+    return re.sub(" +", " ", text)
+
+
+def test_demo_whose_supervisor_is_killed_says_so(tmp_path):
+    """It names the log, and fails."""
+    demo = started("--dir", tmp_path, "--files", MANY)
     os.kill(supervisor_of(tmp_path, demo), signal.SIGKILL)
     _, error = demo.communicate(timeout=60)
     assert demo.returncode == 1
-    assert f"jobpool demo --dir {tmp_path}" in error
+    assert "the supervisor has ended with -9" in error
+    assert f"{tmp_path}/supervisor.log" in error
     wait_until(lambda: not of_the_demo(tmp_path), 10, "the killed run's processes end")
-    before = witnessed(tmp_path)
-
-    report, code = found_by(*arguments)
-
-    assert (code, report["problems"], report["resumed"]) == (0, [], True)
-    honest = {row[0] for row in rows(tmp_path, HONEST_IDS)}
-    ends = witnessed(tmp_path)
-    assert set(ends) == honest
-    lost = {
-        row[0]
-        for row in rows(
-            tmp_path, "SELECT job_id FROM jobpool_attempts WHERE outcome = 'lost'"
-        )
-    }
-    twice = {job_id for job_id, count in ends.items() if count > 1}
-    assert twice <= lost & set(before)
-    assert max(ends.values()) <= 2
-    assert report["honest"]["recovered"] == len(lost & honest)
-    assert len(lost) <= 10  # as many as there are children
-    assert of_the_demo(tmp_path) == set()
 
 
-def test_interrupted_demo_drains_and_goes_on(tmp_path):
-    """Ctrl-C leaves nothing running, loses nothing, and is no job's fault."""
-    arguments = ("--dir", tmp_path, "--files", MANY)
-    demo = started(*arguments)
+def test_interrupted_demo_drains(tmp_path):
+    """Ctrl-C leaves nothing running."""
+    demo = started("--dir", tmp_path, "--files", MANY)
     supervisor_of(tmp_path, demo)
     demo.send_signal(signal.SIGINT)
     _, error = demo.communicate(timeout=60)
     assert demo.returncode == 130
-    assert f"jobpool demo --dir {tmp_path}" in error
+    assert "draining" in error
     assert of_the_demo(tmp_path) == set()
-
-    report, code = found_by(*arguments)
-
-    assert (code, report["problems"]) == (0, [])
-    assert max(witnessed(tmp_path).values()) == 1
+    assert rows(
+        tmp_path, "SELECT count(*) FROM jobpool_jobs WHERE state = 'leased'"
+    ) == [(0,)]
 
 
 def test_killed_demo_takes_its_supervisor_along(tmp_path):
@@ -272,7 +260,7 @@ def test_killed_demo_takes_its_supervisor_along(tmp_path):
     [
         (["--pools", "cpu=2"], "no pool 'io'"),
         (["--pools", "cpu=0,io=1"], "out of range"),
-        (["--dir", "{foreign}"], "neither empty nor the directory of a demo"),
+        (["--dir", "{foreign}"], "is not empty"),
         (["--files", "0"], "--files"),
     ],
 )
@@ -287,15 +275,7 @@ def test_what_cannot_work_is_refused(arguments, word, tmp_path):
 
 def test_temporary_directory_goes_after_a_success(tmp_path):
     """Without --dir nothing stays on the disk; the summary names what was found."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        command("--files", 5, "--pools", "cpu=1,io=2"),
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=True,
-        env=environment,
-    )
+    done = run("--files", 5, "--pools", "cpu=1,io=2", TMPDIR=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     assert "6 of 6 jobs succeeded, 6 at their first attempt\n" in done.stdout
     assert "nothing is left." in done.stdout
@@ -304,7 +284,7 @@ def test_temporary_directory_goes_after_a_success(tmp_path):
 
 def test_process_that_carries_the_mark_is_found(tmp_path, monkeypatch):
     """The count of left processes can be other than 0, and forgets the dead."""
-    monkeypatch.setattr(leftovers, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(supervisor, "PATIENCE_S", 0.0)
     marked = {**os.environ, MARKER: str(tmp_path)}
     with subprocess.Popen(["sleep", "60"], env=marked) as process:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobpool import Handler, JobPool
-from jobpool.cli.demo import honest
+from jobpool.cli.demo import handlers
 from jobpool.cli.demo.cases import CASES
 
 PARSE = "honest.parse"
@@ -15,14 +15,14 @@ HASH = "honest.hash"
 
 def declare(pool: JobPool) -> Mapping[str, Handler[..., Any]]:
     """Register all handlers of the demo; returns them by kind."""
-    handlers: list[Handler[..., Any]] = [
-        pool.job("cpu", kind=PARSE)(honest.parse),
-        pool.job("io", kind=HASH)(honest.hash_files),
+    declared: list[Handler[..., Any]] = [
+        pool.job("cpu", kind=PARSE)(handlers.parse),
+        pool.job("io", kind=HASH)(handlers.hash_files),
     ]
-    handlers += [
+    declared += [
         pool.job(case.pool, **case.declaration)(case.function) for case in CASES
     ]
-    return {handler.kind: handler for handler in handlers}
+    return {handler.kind: handler for handler in declared}
 
 
 jobs = JobPool()

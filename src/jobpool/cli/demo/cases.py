@@ -1,46 +1,60 @@
-"""Which hostile handlers the demo runs, their limits, and what must become of it."""
+"""Which hostile handlers the demo runs, their limits, and what must become of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from jobpool.cli.demo import hostile
+from jobpool.cli.demo import handlers
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 
-MEMORY = "256MiB"
+HOSTILE = "hostile."
+"""Begins the kinds of hostile jobs."""
 _SOON = ["100ms"]
-_RETRY = {
-    "crashed": _SOON,
-    "out_of_memory": _SOON,
-    "timed_out": _SOON,
-    "RecursionError": _SOON,
-}
+_RETRY = dict.fromkeys(
+    ("crashed", "out_of_memory", "timed_out", "RecursionError"), _SOON
+)
 """The usual waits are made for night shifts, not for spectators."""
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class End(NamedTuple):
+    """How a job must end."""
+
+    state: JobState
+    outcome: Outcome
+    """Of each of its attempts."""
+    failures: int
+    """Attempts that must have been spent."""
+
+
+_CRASHED = End(JobState.QUARANTINED, Outcome.CRASHED, 3)
+_OUT_OF_MEMORY = End(JobState.QUARANTINED, Outcome.OUT_OF_MEMORY, 3)
+_TIMED_OUT = End(JobState.DEAD, Outcome.TIMED_OUT, 2)
+_FAILED = End(JobState.DEAD, Outcome.FAILED, 2)
+_SUCCEEDED = End(JobState.SUCCEEDED, Outcome.SUCCEEDED, 0)
+
+
+class Case(msgspec.Struct, frozen=True):
     """One hostile handler."""
 
-    kind: str
+    function: Callable[..., Any]
     pool: str
     does: str
     """In a few words, for the summary."""
+    end: End
     held: str = ""
     """If it may succeed: what was contained all the same."""
-    function: Callable[..., Any]
     arguments: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
     """Of its declaration, beside the retry rules that all share."""
-    state: JobState
-    """Where its job must end."""
-    outcome: Outcome
-    """How each of its attempts must end."""
-    failures: int = 0
-    """Attempts that must have been spent."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its jobs."""
+        return f"{HOSTILE}{self.function.__name__}"
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -49,85 +63,53 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CASES = (
+    Case(handlers.null_pointer, "cpu", "reads address 0 through ctypes", _CRASHED),
     Case(
-        kind="hostile.null_pointer",
-        pool="cpu",
-        does="reads address 0 through ctypes",
-        function=hostile.null_pointer,
-        state=JobState.QUARANTINED,
-        outcome=Outcome.CRASHED,
-        failures=3,
-    ),
-    Case(
-        kind="hostile.regex",
-        pool="cpu",
-        does="backtracks in C, holding the GIL",
-        function=hostile.regex,
+        handlers.regex,
+        "cpu",
+        "backtracks in C, holding the GIL",
+        _TIMED_OUT,
         arguments={"text": "a" * 64},
         options={"timeout": "2s", "max_attempts": 2},
-        state=JobState.DEAD,
-        outcome=Outcome.TIMED_OUT,
-        failures=2,
     ),
     Case(
-        kind="hostile.daemons",
-        pool="io",
-        does="leaves 6 daemons (setsid, double fork)",
-        function=hostile.daemons,
-        arguments={"count": 6},
+        handlers.daemons,
+        "io",
+        "leaves 6 daemons (setsid, double fork)",
+        _SUCCEEDED,
         held="its daemons are ended",
-        state=JobState.SUCCEEDED,
-        outcome=Outcome.SUCCEEDED,
+        arguments={"count": 6},
     ),
     Case(
-        kind="hostile.bomb",
-        pool="cpu",
-        does="unpacks a 16 GiB bomb at once",
-        function=hostile.bomb,
-        arguments={"path": hostile.BOMB},
-        options={"memory": MEMORY},
-        state=JobState.QUARANTINED,
-        outcome=Outcome.OUT_OF_MEMORY,
-        failures=3,
+        handlers.bomb,
+        "cpu",
+        "unpacks a 16 GiB bomb at once",
+        _OUT_OF_MEMORY,
+        arguments={"path": handlers.BOMB},
+        options={"memory": "256MiB"},
     ),
     Case(
-        kind="hostile.deaf",
-        pool="io",
-        does="ignores SIGTERM and sleeps",
-        function=hostile.deaf,
+        handlers.deaf,
+        "io",
+        "ignores SIGTERM and sleeps",
+        _TIMED_OUT,
         options={"timeout": "1s", "max_attempts": 2},
-        state=JobState.DEAD,
-        outcome=Outcome.TIMED_OUT,
-        failures=2,
     ),
+    Case(handlers.exit_zero, "io", "calls os._exit(0)", _CRASHED),
     Case(
-        kind="hostile.exit_zero",
-        pool="io",
-        does="calls os._exit(0)",
-        function=hostile.exit_zero,
-        state=JobState.QUARANTINED,
-        outcome=Outcome.CRASHED,
-        failures=3,
-    ),
-    Case(
-        kind="hostile.noise",
-        pool="io",
-        does="prints 50 MB",
-        function=hostile.noise,
-        arguments={"megabytes": 50},
+        handlers.noise,
+        "io",
+        "prints 50 MB",
+        _SUCCEEDED,
         held="its output is capped",
-        state=JobState.SUCCEEDED,
-        outcome=Outcome.SUCCEEDED,
+        arguments={"megabytes": 50},
     ),
     Case(
-        kind="hostile.recursion",
-        pool="cpu",
-        does="calls itself without end",
-        function=hostile.recursion,
+        handlers.recursion,
+        "cpu",
+        "calls itself without end",
+        _FAILED,
         options={"max_attempts": 2},
-        state=JobState.DEAD,
-        outcome=Outcome.FAILED,
-        failures=2,
     ),
 )
 BY_KIND: Mapping[str, Case] = {case.kind: case for case in CASES}

@@ -2,64 +2,43 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from jobpool.cli.demo.app import HASH, PARSE
-from jobpool.cli.demo.cases import CASES
-from jobpool.cli.demo.household import command_line, environment
-from jobpool.cli.demo.material import Files, Material, is_readable, list_command
-from jobpool.cli.demo.setting import FILES_PER_HASH, key_of, wanted_jobs
-from jobpool.cli.demo.view import verdict
-from jobpool.cli.demo.watching import Contained, Look, PoolView, by_pool
+from jobpool import JobPool
+from jobpool.cli.demo.app import HASH, PARSE, declare
+from jobpool.cli.demo.progress import Contained, PoolProgress, Sample, by_pool
+from jobpool.cli.demo.supervisor import command_line, environment
+from jobpool.cli.demo.view import verdict_line
+from jobpool.cli.demo.workspace import (
+    FILES_PER_HASH,
+    Files,
+    honest_jobs,
+    is_readable,
+    list_command,
+)
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.store.records import StatRow
 
 
-def material(modules, packages):
-    return Material(
-        modules=Files(
-            roots=("/lib",),
-            paths=tuple(f"/lib/{n}.py" for n in range(modules)),
-            command="",
-        ),
-        packages=Files(
-            roots=("/site",),
-            paths=tuple(f"/site/{n}" for n in range(packages)),
-            command="",
-        ),
-    )
-
-
 def test_every_file_is_in_exactly_one_job():
     """One job per module, one per batch of package files, and none twice."""
-    files = 2 * FILES_PER_HASH + 1
-    wanted = list(wanted_jobs(material(3, files)))
-    modules = [job.arguments["path"] for job in wanted if job.kind == PARSE]
-    hashed = [p for job in wanted if job.kind == HASH for p in job.arguments["paths"]]
-    assert modules == [f"/lib/{n}.py" for n in range(3)]
-    assert hashed == [f"/site/{n}" for n in range(files)]
-    keys = [(job.kind, job.key) for job in wanted]
-    assert len(keys) == len(set(keys))
-
-
-@pytest.mark.parametrize(
-    ("modules", "rounds"), [(1, 1), (999, 1), (1000, 2), (9999, 3)]
-)
-def test_hostile_jobs_come_in_rounds_and_before_honest_ones(modules, rounds):
-    """Each hostile handler runs once a round, at a higher priority, spread in time."""
-    wanted = list(wanted_jobs(material(modules, 0)))
-    hostile = [job for job in wanted if job.kind.startswith("hostile.")]
-    assert len(hostile) == rounds * len(CASES)
-    assert min(job.priority for job in hostile) > 0
-    assert len({job.run_in_s for job in hostile}) == len(hostile)
-
-
-def test_key_of_a_long_path_is_its_checksum():
-    """A key has at most 255 characters; a path may have more."""
-    assert key_of("/lib/ast.py") == "/lib/ast.py"
-    assert len(key_of("/x" * 200)) == 64
-    assert key_of("/x" * 200) != key_of("/x" * 201)
+    modules = tuple(f"/lib/{n}.py" for n in range(3))
+    packages = tuple(f"/site/{n}" for n in range(2 * FILES_PER_HASH + 1))
+    jobs = [
+        call.job
+        for call in honest_jobs(
+            declare(JobPool()),
+            Files(paths=modules, command=""),
+            Files(paths=packages, command=""),
+        )
+    ]
+    sent = [(job.kind, msgspec.json.decode(job.payload)) for job in jobs]
+    assert tuple(given["path"] for kind, given in sent if kind == PARSE) == modules
+    hashed = [path for kind, given in sent if kind == HASH for path in given["paths"]]
+    assert tuple(hashed) == packages
+    assert len(jobs) == 3 + 3
 
 
 def test_list_command_repeats_the_walk():
@@ -72,20 +51,18 @@ def test_list_command_repeats_the_walk():
     assert "head" not in list_command(["/a"], ["c"], suffix="", limit=None)
 
 
-@pytest.mark.parametrize("path", ["/a\nb", "/a\\b", "/a\udcff"])
-def test_path_that_sha256sum_would_escape_is_left_out(path):
+@pytest.mark.parametrize("name", ["a\nb", "a\\b"])
+def test_path_that_sha256sum_would_escape_is_left_out(name, tmp_path):
     """Only paths that are printed as they are can be checked by others."""
-    assert not is_readable(path, opened=lambda _path: None)
-    assert is_readable("/plain", opened=lambda _path: None)
+    for path in (tmp_path / name, tmp_path / "plain"):
+        path.touch()
+    assert not is_readable(str(tmp_path / name))
+    assert is_readable(str(tmp_path / "plain"))
 
 
-def test_path_that_cannot_be_opened_is_left_out():
+def test_path_that_cannot_be_opened_is_left_out(tmp_path):
     """A file that nobody may read is no job that could only fail."""
-
-    def refuse(_path):
-        raise PermissionError
-
-    assert not is_readable("/plain", opened=refuse)
+    assert not is_readable(str(tmp_path / "missing"))
 
 
 def test_supervisor_starts_without_the_callers_settings():
@@ -117,9 +94,9 @@ def test_counts_are_added_up_by_pool():
     ]
     found = by_pool(rows)
     assert list(found) == ["cpu", "io"]
-    assert found["cpu"] == PoolView(jobs=6, ended=2, running=1)
-    assert not Look(pools=found).is_over
-    assert Look(pools={"io": found["io"]}).is_over
+    assert found["cpu"] == PoolProgress(jobs=6, ended=2, running=1)
+    assert not Sample(pools=found).is_over
+    assert Sample(pools={"io": found["io"]}).is_over
 
 
 def test_verdict_fits_a_line_and_names_the_end():
@@ -131,7 +108,7 @@ def test_verdict_fits_a_line_and_names_the_end():
         reason="killed by SIGSEGV (Segmentation fault); crash 3 of 3",
         state=JobState.QUARANTINED,
     )
-    line = verdict(item, 61.0).plain
+    line = verdict_line(item, 61.0).plain
     assert line.endswith("attempt 3  quarantined: killed by SIGSEGV")
     assert line.startswith(" 1:01.0  null_pointer")
     assert len(line) < 80
@@ -146,4 +123,4 @@ def test_verdict_on_a_hostile_job_that_may_succeed_says_what_was_held():
         reason=None,
         state=JobState.SUCCEEDED,
     )
-    assert verdict(item, 1.0).plain.endswith("succeeded: its daemons are ended")
+    assert verdict_line(item, 1.0).plain.endswith("succeeded: its daemons are ended")
