@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Promise(StrEnum):
-    """What README.md promises, in its own words."""
+    """What the manual promises (guarantees.md), in its own words."""
 
     DURABLE = "Accepted means durable"
     FENCED = "At least once, fenced"

@@ -28,7 +28,7 @@ STORMS = 3
 _HEAD = (
     "# Planted bugs",
     "",
-    "Each is planted on purpose, breaks a promise of README.md, and must be seen.",
+    "Each is planted on purpose, breaks a promise of the manual, and must be seen.",
     "Written by `scripts/planted`.",
     "",
     "| bug | breaks | seen by | as | after |",
