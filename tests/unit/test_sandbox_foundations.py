@@ -24,9 +24,9 @@ def ours(request, monkeypatch):
         pytest.skip("this Python's dictionaries have no versions")
     monkeypatch.setattr(foundations, "_have_versions", lambda: request.param)
     found = Foundations()
-    assert found.mend() == ""
+    assert found.restore() == ""
     yield found
-    found.mend()
+    found.restore()
 
 
 def _bind_globally() -> None:
@@ -51,10 +51,10 @@ def test_what_was_replaced_is_put_back_and_named(
     """In whatever way, each time, and once only; what was added is no matter."""
     for _ in range(2):
         replace()
-        assert ours.mend() == named
+        assert ours.restore() == named
         assert (time.sleep, json.loads, os.listdir) == (SLEEP, LOADS, LISTDIR)
         assert builtins.open is OPEN
-        assert ours.mend() == ""
+        assert ours.restore() == ""
     vars(builtins).pop("added", None)
 
 

@@ -29,7 +29,7 @@ def test_a_tracer_is_removed_that_calls_itself_equal(which):
     parting = Parting(nowhere, nowhere, None)
     put(Equal())
     try:
-        parting.mend()
+        parting.restore_foundations()
         parting.compose()
         assert get() is before
     finally:

@@ -1,7 +1,7 @@
 """Whether a process tree is over a limit, without what it shares or maps from files.
 
 Theory of operation. Resident memory counts what processes share once for each, and
-mapped files as well: nobody is killed for it. From cheap to dear:
+mapped files as well: nobody is killed for it. The cheapest measurement comes first:
 
 What each process has of memory that is of no file, added up, is an upper bound. A lower
 one is what the root has of memory of its own, and what the others have come to have
@@ -21,15 +21,15 @@ from collections.abc import Collection, Mapping
 from time import monotonic
 from typing import NamedTuple
 
-from jobpool.sandbox.dear import Dear
+from jobpool.sandbox.dear import CostLimiter
 from jobpool.sandbox.procfs import kib_bytes, read, resident_bytes
 from jobpool.sandbox.treememory import TreeMemory
 
 HEAVY_BYTES = 4 * 2**30
 """The kernel needs tens of milliseconds for what has so much resident memory."""
-CLAIMS_DEAR_S = 0.0005
+CLAIMS_EXPENSIVE_S = 0.0005
 """Who shares much with many is measured over and over: it must not take all time."""
-SHARES_DEAR_S = 0.002
+SHARES_EXPENSIVE_S = 0.002
 """A round that takes longer, waiting included, is not repeated at once."""
 ROUND_S = 0.02
 """A round that takes longer is given up, unless the one before it was."""
@@ -59,9 +59,9 @@ class Confirming:
 
     def __init__(self, tree: TreeMemory) -> None:
         self._tree = tree
-        self._cheap = Dear(CLAIMS_DEAR_S)
-        self._light = Dear(SHARES_DEAR_S, monotonic)
-        self._heavy = Dear(SHARES_DEAR_S, monotonic)
+        self._cheap = CostLimiter(CLAIMS_EXPENSIVE_S)
+        self._light = CostLimiter(SHARES_EXPENSIVE_S, monotonic)
+        self._heavy = CostLimiter(SHARES_EXPENSIVE_S, monotonic)
         self._given_up = False
         """The last round was."""
         self._first: dict[int, Claim] = {}
@@ -70,9 +70,9 @@ class Confirming:
         """At the last exact measurement."""
 
     def forget_costs(self) -> None:
-        """Another attempt begins: what was dear in the last one may not be any more."""
-        for dear in (self._cheap, self._light, self._heavy):
-            dear.forget()
+        """Another attempt begins: measuring it may cost less."""
+        for cost in (self._cheap, self._light, self._heavy):
+            cost.forget()
 
     def measure(self, limit_bytes: int, now_s: float) -> int:
         """Measure the tree against a limit.
@@ -83,7 +83,7 @@ class Confirming:
 
         Returns:
             Bytes, more than the limit only if the tree certainly has more. 0: it is
-            too early to measure again what was dear.
+            too early to measure again what was expensive.
         """
         if not self._cheap.is_due(now_s, near=True):
             return 0

@@ -1,8 +1,8 @@
-"""How often to repeat a measurement that may be dear.
+"""How often to repeat a measurement that may be expensive.
 
-What a look costs grows with what a handler makes: threads, processes, mappings. So
-that none takes its supervisor from the others, what has taken long is measured the
-more seldom. By processor time: that others kept the processor made nothing dear.
+What a measurement costs grows with what a handler makes: threads, processes, mappings.
+So that no handler takes the supervisor's time from the others, what has taken long is
+measured less often. By processor time: waiting for a processor makes nothing expensive.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import thread_time
 
-DEAR_S = 0.005
-"""Less is repeated whenever somebody asks."""
-DEAR_FACTOR = 10
-"""What is dear rests for so many times as long as it took."""
-NEAR_FACTOR = 3
+EXPENSIVE_S = 0.005
+"""A cheaper measurement is repeated whenever it is asked for."""
+REST_FACTOR = 10
+"""An expensive one is not repeated before so many times as long as it took."""
+NEAR_REST_FACTOR = 3
 """Instead, while a memory limit may have been passed since."""
 
 
-class Dear:
+class CostLimiter:
     """One measurement: what it took the last time, and when that was.
 
     Args:
-        dear_s: what takes longer is dear.
+        expensive_s: a measurement that takes longer is expensive.
         clock: the time that it takes; None: the processor time of this thread.
     """
 
     def __init__(
-        self, dear_s: float = DEAR_S, clock: Callable[[], float] | None = None
+        self, expensive_s: float = EXPENSIVE_S, clock: Callable[[], float] | None = None
     ) -> None:
         self._clock = clock or thread_time
-        self._dear_s = dear_s
+        self._expensive_s = expensive_s
         self._took_s = self._made_s = self._began_s = 0.0
 
     def is_due(self, now_s: float, *, near: bool = False) -> bool:
@@ -40,9 +40,9 @@ class Dear:
             now_s: monotonic time.
             near: a limit may have been passed since.
         """
-        if self._took_s <= self._dear_s:
+        if self._took_s <= self._expensive_s:
             return True
-        factor = NEAR_FACTOR if near else DEAR_FACTOR
+        factor = NEAR_REST_FACTOR if near else REST_FACTOR
         return now_s >= self._made_s + factor * self._took_s
 
     def begin(self) -> None:

@@ -60,12 +60,12 @@ class Foundations:
         self._seen: list[int] = []
         """The versions that were found intact."""
 
-    def mend(self) -> str:
+    def restore(self) -> str:
         """Put back what was replaced, and name it."""
         seen = [version.value for version in self._versions]
         if seen and seen == self._seen:
             return ""
-        replaced = [name for one in self._modules for name in one.mend()]
+        replaced = [name for one in self._modules for name in one.restore()]
         # What was put back by now has made another version: it is looked at once more.
         self._seen = seen
         return f"it replaced {', '.join(replaced[:_NAMED_MAX])}" if replaced else ""
@@ -89,7 +89,7 @@ class _Foundation:
         """Finds the same as before while nothing was replaced; else look closer."""
         self._intact = self._look()
 
-    def mend(self) -> list[str]:
+    def restore(self) -> list[str]:
         """Put back what is missing or another; return its names."""
         try:
             if self._look() == self._intact:

@@ -90,7 +90,7 @@ class Parting:
         until_s: float = float("inf"),  # noqa: ARG002 - likewise
     ) -> Restored:
         """Put in order what the end of the last attempt needs."""
-        surprises = [self.mend()]
+        surprises = [self.restore_foundations()]
         self.compose()
         surprises += self.left_running()
         output = self.take_output()
@@ -98,9 +98,9 @@ class Parting:
             self._scratch.clean()
         return Restored(output, "; ".join(filter(None, surprises)))
 
-    def mend(self) -> str:
+    def restore_foundations(self) -> str:
         """Put back what our own code stands on; name it. First of all."""
-        replaced = self._foundations.mend()
+        replaced = self._foundations.restore()
         sys.audit("jobpool.reset")  # who raises at each event raises at ours: here
         return replaced
 

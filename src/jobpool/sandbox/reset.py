@@ -85,7 +85,7 @@ class Baseline:
             may_glance: a glance may do; another call follows soon.
             until_s: monotonic time; nothing is waited for after it.
         """
-        replaced = self._parting.mend()
+        replaced = self._parting.restore_foundations()
         if may_glance and not replaced and self._is_glance_enough():
             return Restored(b"", self._glance(), at_a_glance=True)
         return self._look(replaced, until_s)

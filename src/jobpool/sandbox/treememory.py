@@ -1,16 +1,16 @@
 """The memory of what is below a child, at a price that the child cannot drive up.
 
 Theory of operation. To find descendants, the list of children of each thread of each
-process is read: a handler with thousands of threads makes that dear, and it is done
-the more seldom (`Dear`). Whoever is known is looked at all the same whenever its child
-is, and between two walks who is new among the processes of the host is asked for its
-parent: that costs the same however many threads there are. A number that another
-process has left to a descendant since the last walk is met at the next one.
+process is read: a handler with thousands of threads makes that expensive, and it is
+done less often (`CostLimiter`). A descendant that is known is measured all the same
+whenever its child is; between two walks, each process that is new on the host is asked
+for its parent, which costs the same however many threads there are. A number that
+another process has left to a descendant since the last walk is met at the next one.
 """
 
 from __future__ import annotations
 
-from jobpool.sandbox.dear import Dear
+from jobpool.sandbox.dear import CostLimiter
 from jobpool.sandbox.procfs import (
     descendants_of,
     process_numbers,
@@ -18,8 +18,8 @@ from jobpool.sandbox.procfs import (
     resident_bytes,
 )
 
-FIND_DEAR_S = 0.001
-"""To look for descendants is dear sooner than to look at those that are known."""
+FIND_EXPENSIVE_S = 0.001
+"""Finding descendants counts as expensive sooner than measuring those known."""
 
 
 class TreeMemory:
@@ -36,13 +36,14 @@ class TreeMemory:
         self._settled: set[int] = set()
         """Processes whose parents were asked for since the last walk."""
         self._rss_bytes = 0
-        self._walk, self._search = Dear(FIND_DEAR_S), Dear(FIND_DEAR_S)
-        self._sum = Dear()
+        self._walk = CostLimiter(FIND_EXPENSIVE_S)
+        self._search = CostLimiter(FIND_EXPENSIVE_S)
+        self._sum = CostLimiter()
 
     def forget_costs(self) -> None:
-        """Another attempt begins: what was dear in the last one may not be any more."""
-        for dear in (self._walk, self._search, self._sum):
-            dear.forget()
+        """Another attempt begins: measuring it may cost less."""
+        for cost in (self._walk, self._search, self._sum):
+            cost.forget()
 
     def look(self, now_s: float, *, near: bool = False) -> int:
         """Return the resident memory below the root: a trigger, and no proof.
@@ -51,7 +52,7 @@ class TreeMemory:
 
         Args:
             now_s: monotonic time.
-            near: the tree is near its limit: dear measurements are repeated sooner.
+            near: the tree is near its limit; what is expensive is repeated sooner.
         """
         if self._walk.is_due(now_s, near=near):
             self._walk.begin()

@@ -1,16 +1,16 @@
 """How many processes and threads a tree has, counted when there can be more of them.
 
-Theory of operation. To count a tree is dear once it is large. But it cannot have grown
-more than all processes and threads of the host, and to ask for their number costs a few
-microseconds. Only when that has grown by a step, the tree is counted, and no further
-than to a step above all that it had: many children of one process are found by a single
-look. While it grows so, it is counted again and again, which its limit bounds; else a
+Theory of operation. Counting a tree is expensive once it is large. But it cannot have
+grown more than all processes and threads of the host, and asking for their number costs
+a few microseconds. Only when that has grown by a step is the tree counted, and no
+further than to a step above all that it had: many children of one process are found at
+once. While it grows so, it is counted again and again, which its limit bounds; else a
 count that took long rests for a while, as others' processes may come and go.
 """
 
 from __future__ import annotations
 
-from jobpool.sandbox.dear import Dear
+from jobpool.sandbox.dear import CostLimiter
 from jobpool.sandbox.procfs import children_of, process_stat, read, thread_count
 
 COUNT_AGAIN_S = 0.05
@@ -28,7 +28,7 @@ class TreeSize:
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._count = Dear()
+        self._count = CostLimiter()
         self._at_count = 0
         """How many the host had at the last count, or the lowest since."""
         self._highest = 0
