@@ -16,7 +16,7 @@ _FRAME = re.compile(r'^[ |+]*File "([^"\n]+)", line (\d+),? in (.+)$', re.MULTIL
 _TRACEBACK = "Traceback (most recent call last):"
 _CURRENT_THREAD = "Current thread "
 _STDLIB = f"{Path(enum.__file__).parent}/"
-_OURS = (f"{Path(__file__).parent.parent}/", "<")
+_OURS = (f"{Path(__file__).parents[__name__.count('.') - 1]}/", "<")
 """How paths begin that are jobpool's, or no file's at all (``<frozen …>``)."""
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 _FRAME_MAX_CHARS = 500

@@ -17,18 +17,20 @@ from jobpool.errors import JobpoolBug
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+_PACKAGE = Path(__file__).parents[__name__.count(".") - 1]
 _NAME = re.compile(r"^-- name: (.*)$", re.MULTILINE)
 _MIGRATION = re.compile(r"(\d{3})_[a-z_]+\.sql")
 
 
 def _folder(database: str) -> Traversable:
-    folder = Path(__file__).with_name("sql")
+    place = ("store", "sql", database)
+    folder = _PACKAGE.joinpath(*place)
     if folder.is_dir():
-        return folder / database
+        return folder
     # jobpool lies in an archive; only then is this import (5 ms) paid for.
     from importlib import resources  # noqa: PLC0415 - see above
 
-    return resources.files("jobpool.store").joinpath("sql", database)
+    return resources.files("jobpool").joinpath(*place)
 
 
 def parse(text: str) -> dict[str, str]:
@@ -54,6 +56,11 @@ def parse(text: str) -> dict[str, str]:
             )
         queries[name] = statement
     return queries
+
+
+def load_script(database: str, *place: str) -> str:
+    """Read a file of several statements, by its place in a database's folder."""
+    return _folder(database).joinpath(*place).read_text("utf-8")
 
 
 @cache

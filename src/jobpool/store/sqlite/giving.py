@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import resources
 from typing import NamedTuple
 
 from jobpool.core.clock import SystemClock
@@ -13,17 +12,14 @@ from jobpool.errors import StoreRefused
 from jobpool.store import integrity
 from jobpool.store.checking import ID_MAX
 from jobpool.store.methods.session import Row
+from jobpool.store.queries import load_script
 from jobpool.store.sqlite.database import Database
 from jobpool.store.sqlite.fitting import Fitting, readable
 from jobpool.store.sqlite.session import Session
 
 CHUNK = 1000
 """Jobs that are staged in one transaction."""
-_CLOSING = (
-    resources.files("jobpool.store")
-    .joinpath("sql", "sqlite", "moved", "close.sql")
-    .read_text("utf-8")
-)
+_CLOSING = load_script("sqlite", "moved", "close.sql")
 COPYING, COMMITTING, DONE = range(3)
 _OPENINGS = (
     "move_open_enqueue",
