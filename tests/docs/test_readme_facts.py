@@ -8,6 +8,8 @@ import inspect
 import itertools
 import re
 import sqlite3
+import subprocess
+import sys
 
 import click
 import pytest
@@ -210,6 +212,25 @@ def test_the_readme_names_no_view_that_postgresql_has_not():
     named = set(re.findall(r"`jobpool\.([a-z_]+)`", TEXT))
     assert "stats" in named
     assert named - FILES <= {name for (name,) in rows}
+
+
+def test_every_file_beside_the_database_is_named(tmp_path):
+    """Whoever backs up or deletes a store knows what belongs to it."""
+    (tmp_path / "jobs.py").write_text("import jobpool\njobs = jobpool.JobPool()\n")
+    store = open_store(f"sqlite:///{tmp_path / 'jobpool.db'}")
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "jobpool", "--pools", "io=1", "--burst"],
+            cwd=tmp_path,
+            check=True,
+        )
+        files = {path.name for path in tmp_path.glob("jobpool.db*")}
+    finally:
+        store.close()
+    page = (README.parent / "src/jobpool/manual/files.md").read_text()
+    assert len(files) > len({"jobpool.db", "jobpool.db.run"})
+    assert {name for name in files if f"`{name}`" not in page} == {"jobpool.db.run"}
+    assert "`jobpool.db.run/`" in page
 
 
 @pytest.mark.parametrize("name", jobpool.__all__)
