@@ -162,7 +162,7 @@ def test_the_readme_names_no_option_that_a_script_does_not_have():
     """Options of the scripts exist: in the script itself, or in what it runs."""
     scripts = README.parent / "scripts"
     sources = [*(path for path in scripts.iterdir() if path.is_file())]
-    sources += [*scripts.glob("lib/*"), *README.parent.glob("tests/*/*.py")]
+    sources += [*scripts.glob("lib/**/*.py"), *README.parent.glob("tests/*/*.py")]
     known = {
         option
         for path in sources

@@ -36,7 +36,8 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
     run = subprocess.run(
         [
             sys.executable,
-            TOP / "scripts/lib/crash_points.py",
+            "-m",
+            "checks.crash_points",
             f"--points={POINTS}",
             f"--power-cuts={POWER_CUTS}",
             f"--moves={MOVES}",
@@ -46,7 +47,7 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(TOP / "tests")},
+        env={**os.environ, "PYTHONPATH": f"{TOP}/scripts/lib:{TOP}/tests"},
     )
     assert run.stderr == "", f"seed {seed}"
     page = json.loads(run.stdout)

@@ -11,7 +11,7 @@ GROWTH_MAX_KIB = 1024
 def test_nothing_is_left_of_mixed_deaths(tmp_path, monkeypatch):
     """No process, descriptor, memfd or temporary file; scripts/figures: 1,000."""
     monkeypatch.setattr(sys, "path", [str(LIB), *sys.path])
-    from figures_deaths import census_around
+    from figures.deaths import census_around
 
     before, after, _took_s = census_around(
         tmp_path, f"sqlite:///{tmp_path}/jobs.db", DEATHS, warm=33

@@ -7,7 +7,7 @@ import pytest
 
 from service import Pause
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "lib" / "many_hosts_history.py"
+SCRIPT = Path(__file__).parents[2] / "scripts/lib/many_hosts/history.py"
 
 
 def load():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from figures_queue import BULK, JOB, KIND, POOL, RUN, begin_run, succeeded
+from figures.postgres_store import BULK, JOB, KIND, POOL, RUN, begin_run, succeeded
 
 from bench.report import US, Sample
 from bench.running import measure

@@ -104,7 +104,7 @@ def alone(names: list[str], scale: Scale) -> dict[str, object]:
     words = [f"--only={section}" for section in sections]
     done = subprocess.run(
         [
-            *(sys.executable, "-c", "from figures import main; main()"),
+            *(sys.executable, "-c", "from figures.main import main; main()"),
             *("--json", "--kills", str(scale.kills), *words),
         ],
         capture_output=True,

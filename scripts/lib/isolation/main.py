@@ -29,9 +29,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from compare_cases import CASES, ENDLESS, MEMORY
-from compare_systems import CANARIES, RUN
 from peers import NotMeasured, environment, want_redis
+
+from isolation.cases import CASES, ENDLESS, MEMORY
+from isolation.systems import CANARIES, RUN
 
 PACKAGES = {
     "celery": ["celery", "packaging", "redis"],  # it forgets to ask for the second
@@ -99,10 +100,10 @@ def watched(python: str, system: str, case: str, watch_s: float) -> Found:
     directory = Path(tempfile.mkdtemp(prefix="jobpool-compare-"))
     marker = f"COMPARE_RUN={uuid.uuid4().hex}"
     name, value = marker.split("=")
-    lib = str(Path(__file__).parent)
+    lib = str(Path(__file__).parents[1])
     env = {**os.environ, "COMPARE_DIR": str(directory), name: value, "PYTHONPATH": lib}
     with (directory / "log").open("wb") as log:
-        words = [python, f"{lib}/compare_systems.py", system, case]
+        words = [python, f"{lib}/isolation/systems.py", system, case]
         process = subprocess.Popen(
             words, env=env, stdout=log, stderr=log, start_new_session=True
         )

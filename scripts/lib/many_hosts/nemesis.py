@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from many_hosts_history import Kill
-from many_hosts_host import Host
-
 from cutting_proxy import DOWN, UP
+from many_hosts.history import Kill
+from many_hosts.host import Host
 from postgres_server import OwnServer
 from service import now_ms
 

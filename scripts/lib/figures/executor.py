@@ -16,8 +16,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from figures import Ground, check
-
+from figures.main import Ground, check
 from jobpool import Executor
 
 WORKERS = 2

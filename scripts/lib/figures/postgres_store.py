@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from figures import check
 from psycopg import sql
 
+from figures.main import check
 from jobpool.core.job import Evidence, JobState, Lease, NewJob, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.store.base import Store

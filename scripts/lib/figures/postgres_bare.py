@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from figures import check
-from figures_queue import fresh_store, server
 from psycopg import sql
 
+from figures.main import check
+from figures.postgres_store import fresh_store, server
 from postgres_server import query_of
 
 ROW = b"{}" * 32

@@ -25,13 +25,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import many_hosts_history as history
 import psutil
-from many_hosts_host import APP, Host
-from many_hosts_nemesis import Nemesis, kill_in_calm, wait_for
-from many_hosts_witness import Producer, Watcher
 
 from jobpool.cli.exits import Exit
+from many_hosts import history
+from many_hosts.host import APP, Host
+from many_hosts.nemesis import Nemesis, kill_in_calm, wait_for
+from many_hosts.witness import Producer, Watcher
 from postgres_server import OwnServer, query_of
 
 MARKER = "MANY_HOSTS_DIRECTORY"

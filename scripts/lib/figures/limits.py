@@ -13,8 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from figures import MIB, Application, Ground, application, check, spread, supervisor
-from figures_bare import MANNERS, bare_kills
+from figures.bare import MANNERS, bare_kills
+from figures.main import (
+    MIB,
+    Application,
+    Ground,
+    application,
+    check,
+    spread,
+    supervisor,
+)
 
 HANGS = ("busy", "gil", "deaf", "stopped")
 HOGS = {

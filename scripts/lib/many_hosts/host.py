@@ -9,7 +9,7 @@ from pathlib import Path
 from cutting_proxy import CuttingProxy
 from service import Service
 
-APP = Path(__file__).with_name("many_hosts_app.py")
+APP = Path(__file__).with_name("app.py")
 
 
 class Host(Service):

@@ -15,7 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from multiprocessing.synchronize import Barrier
 
-from figures import (
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from figures.main import (
     PICK_UP_EVERY_S,
     Ground,
     Section,
@@ -25,8 +28,8 @@ from figures import (
     spread,
     throughput,
 )
-from figures_postgres_bare import bare_enqueues, bare_pick_ups
-from figures_queue import (
+from figures.postgres_bare import bare_enqueues, bare_pick_ups
+from figures.postgres_store import (
     BATCH,
     BULK,
     GROWTH_BATCH,
@@ -38,9 +41,6 @@ from figures_queue import (
     jobs_table,
     server,
 )
-from psycopg import sql
-from psycopg.rows import dict_row
-
 from jobpool.store.opening import open_store
 
 ROUNDS = 3

@@ -9,6 +9,7 @@ server of its own that commits to the disk, or the one that JOBPOOL_TEST_POSTGRE
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
 import math
@@ -27,7 +28,7 @@ from typing import NamedTuple
 
 import psutil
 
-APP = Path(__file__).with_name("figures_app.py")
+APP = Path(__file__).with_name("app.py")
 MIB = 2**20
 PICK_UP_EVERY_S = 0.1
 """No store's limit on wake-ups is met, and the supervisor is idle again."""
@@ -49,13 +50,15 @@ Section = Callable[[Ground, argparse.Namespace], dict[str, object]]
 
 def main() -> None:
     """Measure the sections that were asked for and print a table."""
-    import figures_children as children  # noqa: PLC0415 - it imports this module
-    import figures_deaths as deaths  # noqa: PLC0415 - it imports this module
-    import figures_executor as executor  # noqa: PLC0415 - it imports this module
-    import figures_limits as limits  # noqa: PLC0415 - it imports this module
-    import figures_neighbours as neighbours  # noqa: PLC0415 - it imports this module
-    import figures_postgres as postgres  # noqa: PLC0415 - it imports this module
-    import figures_queue as queue  # noqa: PLC0415 - it imports this module
+    from figures import (  # noqa: PLC0415 - they import this module
+        children,
+        deaths,
+        executor,
+        limits,
+        neighbours,
+        postgres,
+        postgres_store,
+    )
 
     on_sqlite: dict[str, Section] = {
         "kills": limits.kill_lateness,
@@ -72,7 +75,7 @@ def main() -> None:
     }
     stores = {
         "sqlite": (on_sqlite, sqlite_store, read_sqlite),
-        "postgresql": (postgres.SECTIONS, queue.fresh_store, postgres.read),
+        "postgresql": (postgres.SECTIONS, postgres_store.fresh_store, postgres.read),
     }
     options = arguments({store: parts[0] for store, parts in stores.items()})
     sections, fresh_store, read = stores[options.store]
@@ -208,13 +211,12 @@ class Application:
         os.environ["FIGURES_DIRECTORY"] = str(ground.directory)
         os.environ["JOBPOOL_STORE"] = url
         os.environ["JOBPOOL_RUN_DIR"] = str(ground.directory / "run")
-        sys.modules.pop("figures_app", None)
-        import figures_app  # noqa: PLC0415 - reads the environment that was just set
-
-        self._app = figures_app
+        sys.modules.pop("figures.app", None)
+        # It reads the environment that was just set.
+        self._app = importlib.import_module("figures.app")
         self._ground = ground
         self._url = url
-        self.LIMIT_S: float = figures_app.LIMIT_S
+        self.LIMIT_S: float = self._app.LIMIT_S
 
     def close(self) -> None:
         """Give the connection to the store back."""

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from deaths_app import DEATHS, OUTCOMES
-from figures import Ground, check
-
 from census import Census, take_census
+from figures.deaths_app import DEATHS, OUTCOMES
+from figures.main import Ground, check
 from jobpool.core.job import FINISHED, NewJob
 from jobpool.store import open_store
 from jobpool.store.base import Store

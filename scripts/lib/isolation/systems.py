@@ -1,6 +1,6 @@
 """How each system is started and given its jobs, for `compare-isolation`.
 
-Run as a program in a system's own environment: ``compare_systems.py SYSTEM CASE``
+Run as a program in a system's own environment: ``isolation/systems.py SYSTEM CASE``
 hands in one hostile job and the canaries, and stays until it is ended.
 """
 
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from compare_cases import LIMIT_S, MEMORY_MIB, canary, hostile
+from isolation.cases import LIMIT_S, MEMORY_MIB, canary, hostile
 
 HERE = Path(__file__).parent
 CANARIES = 10
@@ -89,7 +89,7 @@ def run_jobpool(case: str) -> None:
 
 _APP = f"""
 from jobpool import JobPool
-from compare_cases import canary, hostile
+from isolation.cases import canary, hostile
 
 jobs = JobPool()
 LIMITS = {{"timeout": {LIMIT_S}, "memory": "{MEMORY_MIB}MiB"}}

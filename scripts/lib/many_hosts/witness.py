@@ -44,7 +44,7 @@ class Producer(Witness):
 
     def work(self) -> None:
         """Enqueue."""
-        import many_hosts_app as app  # noqa: PLC0415 - reads the environment
+        from many_hosts import app  # noqa: PLC0415 - reads the environment
 
         number = 0
         while not self._ends.wait(self._pause_s):

@@ -25,9 +25,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from figures import MIB, Ground, check, p99, supervisor
+from figures.main import MIB, Ground, check, p99, supervisor
 
 APP = Path(__file__).with_name("neighbours_app.py")
+MODULE = f"figures.{APP.stem}"
 POOLS = "small=2,noisy=1"
 LASTS_S = 10.0
 EVERY_S = 0.01
@@ -258,8 +259,8 @@ def stage(ground: Ground) -> Iterator[Stage]:
             os.environ["FIGURES_DIRECTORY"] = name
             os.environ["JOBPOOL_STORE"] = url
             os.environ["JOBPOOL_RUN_DIR"] = str(directory / "run")
-            sys.modules.pop(APP.stem, None)
-            app = importlib.import_module(APP.stem)  # it reads what was just set
+            sys.modules.pop(MODULE, None)
+            app = importlib.import_module(MODULE)  # it reads what was just set
             with supervisor(directory, POOLS, APP):
                 app.small.enqueue(0)  # makes the store
                 with closing(Stage(directory, url, app)) as found:

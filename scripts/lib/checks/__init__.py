@@ -1,0 +1,1 @@
+"""Fronts of what lies in tests/: simulation, planted bugs, crash points."""

@@ -1,0 +1,1 @@
+"""`scripts/figures`: what jobpool promises in figures, measured on this machine."""

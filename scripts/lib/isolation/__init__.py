@@ -1,0 +1,1 @@
+"""`scripts/compare-isolation`: the same hostile jobs under jobpool and its peers."""

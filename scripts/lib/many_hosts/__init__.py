@@ -1,0 +1,1 @@
+"""`scripts/many-hosts`: several hosts on one PostgreSQL that lose no job."""
