@@ -29,7 +29,7 @@ SAY_EVERY = 5000
 
 def main() -> int:
     """Read the arguments, run, report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=5000)
     parser.add_argument("--seed0", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="processes")

@@ -9,7 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
-from figures.main import Ground, check
+from figures.ground import Ground, check
 from jobpool.core.isolation import Lockdown, plan
 from jobpool.core.limits import PoolLimits
 from jobpool.core.settings import PoolSettings, SandboxLevel

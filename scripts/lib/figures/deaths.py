@@ -16,7 +16,7 @@ from pathlib import Path
 
 from census import Census, take_census
 from figures.deaths_app import DEATHS, OUTCOMES
-from figures.main import Ground, check
+from figures.ground import Ground, check
 from jobpool.core.job import FINISHED, NewJob
 from jobpool.store import open_store
 from jobpool.store.base import Store

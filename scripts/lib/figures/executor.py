@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from figures.main import Ground, check
+from figures.ground import Ground, check
 from jobpool import Executor
 
 WORKERS = 2

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from figures.bare import MANNERS, bare_kills
-from figures.main import (
+from figures.ground import (
     MIB,
     Application,
     Ground,

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from figures.main import MIB, Ground, check, p99, supervisor
+from figures.ground import MIB, Ground, check, p99, supervisor
 
 APP = Path(__file__).with_name("neighbours_app.py")
 MODULE = f"figures.{APP.stem}"

@@ -18,16 +18,8 @@ from multiprocessing.synchronize import Barrier
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from figures.main import (
-    PICK_UP_EVERY_S,
-    Ground,
-    Section,
-    application,
-    check,
-    pick_up,
-    spread,
-    throughput,
-)
+from figures.ground import Ground, Section, application, check, spread
+from figures.pace import PICK_UP_EVERY_S, pick_up, throughput
 from figures.postgres_bare import bare_enqueues, bare_pick_ups
 from figures.postgres_store import (
     BATCH,

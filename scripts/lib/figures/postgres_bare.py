@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from figures.main import check
+from figures.ground import check
 from figures.postgres_store import fresh_store, server
 from postgres_server import query_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from psycopg import sql
 
-from figures.main import check
+from figures.ground import check
 from jobpool.core.job import Evidence, JobState, Lease, NewJob, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.store.base import Store
