@@ -78,6 +78,7 @@ def run_many(
     processes: int,
     said: Callable[[Sums], None] = lambda _sums: None,
     until_s: float = float("inf"),
+    enough: int = CHUNK,
 ) -> Sums:
     """Run many seeds.
 
@@ -87,22 +88,26 @@ def run_many(
         processes: in so many processes.
         said: told of the sums so far now and then.
         until_s: monotonic time from which on no more are begun.
+        enough: failed seeds after which no more are begun.
     """
     sums = NOTHING
     context = get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         chunks = _chunks(first, count)
         running = {
-            pool.submit(run_some, *chunk) for chunk in islice(chunks, 2 * processes)
+            pool.submit(run_some, *chunk, enough)
+            for chunk in islice(chunks, 2 * processes)
         }
         while running:
             done = next(as_completed(running))
             running.discard(done)
             sums = add(sums, done.result())
             said(sums)
+            if len(sums.failed) >= enough or time.monotonic() >= until_s:
+                continue
             following = next(chunks, None)
-            if following is not None and time.monotonic() < until_s:
-                running.add(pool.submit(run_some, *following))
+            if following is not None:
+                running.add(pool.submit(run_some, *following, enough))
     return sums
 
 

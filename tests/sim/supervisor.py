@@ -198,6 +198,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             controls=Controls(),
         )
         self._entry = Entry(self._own)
+        self._is_kept = False
         self._pulse = SimPulse(
             name,
             world.settings.lease_ttl_s,
