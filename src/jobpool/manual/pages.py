@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 INDEX = "index"
@@ -48,7 +47,7 @@ def entries() -> list[Entry]:
     for line in text_of(INDEX).splitlines():
         if heading := _GROUP.fullmatch(line):
             group = heading[1]
-        elif (entry := _ENTRY.fullmatch(line)) and _file_of(entry[1]).is_file():
+        elif entry := _ENTRY.fullmatch(line):
             found.append(Entry(group, entry[1], entry[2]))
     return found
 
@@ -62,12 +61,8 @@ def text_of(topic: str) -> str:
     Raises:
         FileNotFoundError: there is no such page.
     """
-    text = _file_of(topic).read_text("utf-8")
+    text = (files(__package__) / f"{topic}.md").read_text("utf-8")
     return _REMARK.sub("", text)
-
-
-def _file_of(topic: str) -> Traversable:
-    return files(__package__) / f"{topic}.md"
 
 
 def search(words: str) -> Iterator[Hit]:
