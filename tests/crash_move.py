@@ -23,7 +23,8 @@ from crash_point import ERRORS, KILLED
 from crash_states import copy_of, work_root
 from jobpool.core.job import JobState
 from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable
-from jobpool.store import moving, open_store
+from jobpool.store import moving
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite import giving
 from postgres_server import query_of, server

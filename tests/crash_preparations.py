@@ -11,7 +11,7 @@ import msgspec
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.sandbox.rundirectory import RunDirectory
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.sqlite import connecting, giving, granting, writers
 from storing import (
     ManualClock,

@@ -6,7 +6,8 @@ import msgspec
 
 from jobpool.core.job import Progress
 from jobpool.core.running import Claim
-from jobpool.store import joining, open_store
+from jobpool.store import joining
+from jobpool.store.opening import open_store
 from postgres_server import server
 from storing import begin_run, ended, lease_one, new_job, started
 

@@ -25,7 +25,7 @@ from jobpool.core.lifecycle import Ending, account, hand_back
 from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.core.settings import Retention
 from jobpool.errors import KeyConflict
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter, Receipt, Renewal
 from store_model import (
     KINDS,

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from jobpool.cli.root import cli
 from jobpool.core.job import FINISHED, NewJob
 from jobpool.sandbox.rundirectory import read_slots
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from waiting import wait_until
 
 PATIENCE_S = 40.0

@@ -24,7 +24,8 @@ from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.core.running import AttemptLimits, Current, channel, current, enter
 from jobpool.core.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ArgumentsRejected, Superseded, UsageError
-from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
 
 P = ParamSpec("P")
 

@@ -26,8 +26,7 @@ from jobpool.core.options import ENVIRONMENT
 from jobpool.core.outcome import CHARGES, Charge
 from jobpool.core.quantity import show_duration
 from jobpool.core.settings import DRAIN_S
-from jobpool.store import open_store
-from jobpool.store.opening import ALLOW_NETWORK
+from jobpool.store.opening import ALLOW_NETWORK, open_store
 from jobpool.store.postgres.place import BASE_VARIABLE
 from postgres_server import query_of, server
 from readme import DOCUMENTS, README

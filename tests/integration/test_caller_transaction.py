@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from jobpool import JobPool, KeyConflict, UsageError
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from postgres_server import libpq_url, server
 

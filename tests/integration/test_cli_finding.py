@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli_store import run, stored
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from storing import new_job
 

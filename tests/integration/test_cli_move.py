@@ -4,7 +4,7 @@ import pytest
 
 from cli_store import enqueue, rows, run, stored, url_of
 from jobpool.cli.exits import Exit
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from postgres_server import server
 
 

@@ -18,7 +18,7 @@ from cli_store import (
     url_of,
 )
 from jobpool.core.job import JobState
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 
 
 @pytest.fixture(autouse=True)

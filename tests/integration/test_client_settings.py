@@ -12,7 +12,7 @@ from jobpool.core.config import configure, read_sources
 from jobpool.core.options import CLIENT, TOP
 from jobpool.core.settings import ClientSettings
 from jobpool.core.sources import field_of
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.sqlite import place
 from jobpool.testing import run_now, running
 

@@ -18,7 +18,7 @@ from jobpool import (
     WaitTimeout,
 )
 from jobpool.core.job import JobState
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 
 WAIT_S = 60

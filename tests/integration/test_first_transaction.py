@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from jobpool import JobPool, KeyConflict, StoreUnavailable, UsageError
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.queries import load_migrations
 from jobpool.store.records import Filter
 from jobpool.store.sqlite import connecting, contention

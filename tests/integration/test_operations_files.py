@@ -21,7 +21,7 @@ from jobpool.cli.root import cli
 from jobpool.core.layers import per_pool
 from jobpool.core.options import ENVIRONMENT
 from jobpool.core.quantity import duration_s, size_bytes
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from postgres_server import query_of, server
 from storing import begin_run, kind_record, lease, new_job, succeeded
 from supervising import PATIENCE_S

@@ -8,7 +8,7 @@ More: ``JOBPOOL_MODEL_EXAMPLES=500 scripts/test tests/property/test_store_model.
 
 from hypothesis.stateful import invariant
 
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from postgres_server import server
 from store_machine import StoreMachine, depth

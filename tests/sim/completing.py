@@ -17,7 +17,7 @@ from history import Settled
 from jobpool.core.job import JobState, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.sandbox.frames import RunJob
-from jobpool.store.memory import MemoryStore
+from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import Held
 
 if TYPE_CHECKING:

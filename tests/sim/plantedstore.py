@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from jobpool.store.memory import MemoryDatabase
 from jobpool.store.memory import leasing as memory_leasing
 from jobpool.store.memory import settling as memory_settling
+from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.keeping import Keeping
 from jobpool.store.memory.producing import Producing
 from jobpool.store.records import Receipt

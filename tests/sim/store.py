@@ -19,7 +19,8 @@ from jobpool.core.job import JobState, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
-from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import Row
 from jobpool.store.records import LeaseBatch, Receipt
 from sim.host import RunPath

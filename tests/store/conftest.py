@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from jobpool.core.settings import QUEUE_DEPTH_MAX
-from jobpool.store import open_store
-from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
+from jobpool.store.opening import open_store
 from jobpool.store.sqlite import writers
 from postgres_server import server
 from storing import ManualClock, begin_run

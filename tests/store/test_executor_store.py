@@ -7,7 +7,7 @@ import pytest
 from jobpool.core.job import JobState, NewJob, Settlement
 from jobpool.core.outcome import Outcome
 from jobpool.executor.hoststore import HostStore
-from jobpool.store.memory import MemoryDatabase
+from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.records import Run
 
 RUN, POOL, KIND = "run", "cpu", "call"

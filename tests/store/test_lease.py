@@ -6,7 +6,7 @@ import pytest
 from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.errors import StoreRefused
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from storing import (
     KINDS,

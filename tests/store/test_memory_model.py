@@ -13,7 +13,8 @@ from hypothesis.stateful import invariant, rule
 from jobpool.core.job import FINISHED, JobState, Progress
 from jobpool.core.outcome import Outcome
 from jobpool.core.settings import Retention
-from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import JobTable
 from jobpool.store.records import Filter
 from store_machine import StoreMachine, depth

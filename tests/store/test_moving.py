@@ -11,7 +11,8 @@ from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.core.settings import Retention
 from jobpool.errors import ConfigError, StoreRefused
-from jobpool.store import moving, open_store
+from jobpool.store import moving
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite.giving import Source
 from jobpool.store.sqlite.parts import PART_BYTES

@@ -17,7 +17,8 @@ from cutting_proxy import DOWN, UP, CuttingProxy
 from jobpool.cli.exits import Exit
 from jobpool.core.job import JobState
 from jobpool.errors import StoreRefused, StoreUnavailable
-from jobpool.store import moving, open_store
+from jobpool.store import moving
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from postgres_server import query_of, server
 from storing import begin_run, ended, lease, new_job, succeeded

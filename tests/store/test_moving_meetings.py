@@ -8,7 +8,8 @@ import pytest
 from jobpool.core.job import FINISHED
 from jobpool.core.settings import Retention
 from jobpool.errors import StoreRefused
-from jobpool.store import moving, open_store
+from jobpool.store import moving
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite import giving
 from postgres_server import server

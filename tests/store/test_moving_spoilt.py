@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from jobpool.core.job import FINISHED, JobState
-from jobpool.store import moving, open_store
+from jobpool.store import moving
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from postgres_server import server
 from storing import begin_run, ended, lease, new_job, succeeded

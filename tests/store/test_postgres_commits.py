@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cutting_proxy import CuttingProxy
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.records import Filter
 from postgres_server import query_of, server

@@ -13,7 +13,7 @@ import pytest
 from cutting_proxy import DOWN, UP, CuttingProxy
 from jobpool.core.job import JobState
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.postgres import connecting, database
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.records import Filter, Renewal

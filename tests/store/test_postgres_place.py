@@ -1,6 +1,6 @@
 """Where the supervisors of a PostgreSQL queue on one host keep what is theirs."""
 
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 
 
 def test_each_queue_has_a_directory_of_its_own(new_store_url):

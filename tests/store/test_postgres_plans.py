@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.postgres.session import queries_of
 from postgres_server import query_of, server
 

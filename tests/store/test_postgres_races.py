@@ -8,7 +8,7 @@ import pytest
 from jobpool.core.job import JobState
 from jobpool.core.settings import Retention
 from jobpool.errors import JobpoolBug, JobpoolError, StoreRefused
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.records import Filter, Renewal
 from postgres_server import server, with_query

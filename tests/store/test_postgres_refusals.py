@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from jobpool.errors import ConfigError, StoreRefused, StoreUnavailable, UsageError
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from postgres_server import query_of, server, with_query
 from storing import begin_run, lease, lease_one, new_job, succeeded
@@ -224,7 +224,7 @@ def test_a_database_in_another_encoding(admin):
 def test_eight_who_migrate_at_once(store_url):
     """All of them come up, on one schema of one version."""
     program = (
-        "import sys; from jobpool.store import open_store; sys.stdin.read(1); "
+        "import sys; from jobpool.store.opening import open_store; sys.stdin.read(1); "
         "store = open_store(sys.argv[1]); store.enqueue([]); store.close()"
     )
     started = [
@@ -249,7 +249,7 @@ def test_one_who_is_killed_while_migrating_leaves_nothing_half_made(store_url):
     program = (
         "import sys; from jobpool.store.postgres import connecting; "
         "connecting._run_script = lambda *_: (print(flush=True), sys.stdin.read()); "
-        "from jobpool.store import open_store; open_store(sys.argv[1])"
+        "from jobpool.store.opening import open_store; open_store(sys.argv[1])"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, store_url],

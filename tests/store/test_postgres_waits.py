@@ -14,7 +14,7 @@ from jobpool.core.lifecycle import hand_back
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.core.settings import Retention
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter, Receipt
 from postgres_server import query_of, server, with_query
 from storing import (

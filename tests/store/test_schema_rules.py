@@ -12,7 +12,7 @@ import pytest
 
 from jobpool.core.job import FINISHED, JobState
 from jobpool.core.outcome import Outcome
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from postgres_server import query_of, server
 
 ENGINES = ["sqlite", "postgres"]

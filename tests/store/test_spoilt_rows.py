@@ -18,7 +18,6 @@ from jobpool.core.job import JobState, Progress, Start
 from jobpool.core.outcome import Outcome
 from jobpool.core.policy import Policy
 from jobpool.core.settings import Retention
-from jobpool.store import open_store
 from jobpool.store.integrity import (
     ATTEMPT,
     BREAKER,
@@ -31,6 +30,7 @@ from jobpool.store.integrity import (
     SUSPECT,
     Sound,
 )
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite.parts import PART_BYTES
 from postgres_server import query_of

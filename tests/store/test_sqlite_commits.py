@@ -10,7 +10,7 @@ import pytest
 import crash_filter
 from crash_point import points_of, run_point
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite import committing, place
 from storing import new_job

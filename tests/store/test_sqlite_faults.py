@@ -15,8 +15,8 @@ from jobpool.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from jobpool.store import open_store
 from jobpool.store.integrity import RowRefused
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite.faults import explain
 from jobpool.store.sqlite.session import Session

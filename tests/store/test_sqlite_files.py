@@ -16,7 +16,7 @@ from jobpool.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from jobpool.store import open_store, run_root
+from jobpool.store.opening import open_store, run_root
 from jobpool.store.records import Filter
 from jobpool.store.sqlite import connecting, place
 from storing import begin_run, lease, new_job
@@ -224,7 +224,7 @@ def test_a_read_only_place_is_refused(open_folder, what):
     code = (
         "import os, sys\n"
         "from jobpool.errors import StoreRefused\n"
-        "from jobpool.store import open_store\n"
+        "from jobpool.store.opening import open_store\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "try: open_store(sys.argv[1])\n"
         "except StoreRefused as error: print(error)\n"

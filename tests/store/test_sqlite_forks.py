@@ -113,7 +113,7 @@ def test_the_run_of_a_store_reads_the_same_in_every_process(store, store_url):
     begin_run(store, "run-7")
     code = (
         "import sys\n"
-        "from jobpool.store import open_store\n"
+        "from jobpool.store.opening import open_store\n"
         "store = open_store(sys.argv[1])\n"
         "print([run.id for run in store.open_runs()])\n"
         "store.close()\n"

@@ -7,7 +7,7 @@ import pytest
 
 from jobpool.core.job import JobState
 from jobpool.errors import StoreFull, StoreRefused
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from storing import begin_run, ended, lease, new_job
 

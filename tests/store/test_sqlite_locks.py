@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobpool.errors import StoreUnavailable, UsageError
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite import connecting, contention, recordlock, writers
 from lock_files import holding, is_taken
@@ -23,7 +23,7 @@ JOBS = 100
 PRODUCE = """
 import sys
 from jobpool.core.job import NewJob
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 store = open_store(sys.argv[1])
 for place in range(int(sys.argv[3])):
     payload = f"{sys.argv[2]}.{place}".encode()

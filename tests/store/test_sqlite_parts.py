@@ -10,7 +10,7 @@ from jobpool.core.job import JobState
 from jobpool.core.lifecycle import hand_back
 from jobpool.core.settings import Retention
 from jobpool.errors import StoreError
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Receipt
 from jobpool.store.sqlite.parts import PART_BYTES, WHOLE_MAX_BYTES
 from storing import begin_run, lease, new_job, succeeded

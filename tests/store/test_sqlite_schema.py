@@ -7,7 +7,7 @@ import pytest
 
 from jobpool.core.outcome import Outcome
 from jobpool.errors import StoreRefused
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.queries import load_migrations
 from jobpool.store.sqlite import connecting
 from storing import begin_run, ended, lease_one, new_job

@@ -8,7 +8,7 @@ import pytest
 
 from jobpool.core.job import JobState, Settlement
 from jobpool.core.outcome import Outcome
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.sqlite import database
 from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES
 from storing import begin_run, lease, new_job

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.store import open_store
-from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
+from jobpool.store.opening import open_store
 from store_twins import Names, Twins
 from store_walk import Walk
 

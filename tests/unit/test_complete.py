@@ -11,7 +11,8 @@ from jobpool.core.job import JobState
 from jobpool.core.outcome import Outcome
 from jobpool.core.running import Claim
 from jobpool.sandbox.verdict import NOT_COMMITTED
-from jobpool.store import joining, open_store
+from jobpool.store import joining
+from jobpool.store.opening import open_store
 from jobpool.supervisor import inputs as inp
 from jobpool.testing import running
 from storing import begin_run, lease_one, new_job

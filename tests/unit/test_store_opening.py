@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from jobpool.errors import ConfigError
-from jobpool.store import open_store
-from jobpool.store.opening import run_root
+from jobpool.store.opening import open_store, run_root
 
 
 @pytest.mark.parametrize("odd", ["\0", "?", "#", "\ud800"], ids=ascii)

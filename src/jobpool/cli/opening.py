@@ -107,7 +107,7 @@ def opened(sources: Sources, *, create: bool = False) -> Iterator[Store]:
         StoreRefused: it does not exist, or must not be used; nothing was changed.
         StoreUnavailable: it could not be reached.
     """
-    from jobpool.store import open_store  # noqa: PLC0415 - not for --help
+    from jobpool.store.opening import open_store  # noqa: PLC0415 - not for --help
 
     settings = client_settings(sources)
     store = open_store(

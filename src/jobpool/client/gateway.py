@@ -38,7 +38,7 @@ from jobpool.store import connections, joining
 from jobpool.store.checking import is_id
 
 if TYPE_CHECKING:
-    from jobpool.store import Store
+    from jobpool.store.base import Store
 
 RUN_MARKER = "JOBPOOL_RUN"
 """In the environment of every process that a supervisor has started."""
@@ -240,7 +240,7 @@ class LazyStore:
         if self._store is None:
             with self._lock:
                 if self._store is None:
-                    from jobpool.store import open_store  # noqa: PLC0415 - see above
+                    from jobpool.store.opening import open_store  # noqa: PLC0415 - see above
 
                     settings = self.settings
                     self._store = open_store(
@@ -261,7 +261,7 @@ class LazyStore:
         if self._store is not None or not connections.has_transaction(connection):
             return self.get()
         if self._guest is None:
-            from jobpool.store import guest_store  # noqa: PLC0415 - see above
+            from jobpool.store.opening import guest_store  # noqa: PLC0415 - see above
 
             settings = self.settings
             self._guest = guest_store(

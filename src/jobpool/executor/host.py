@@ -49,7 +49,7 @@ from jobpool.executor.wire import Wire
 from jobpool.sandbox.frames import FrameError
 from jobpool.sandbox.procfs import is_alive, process_start_time
 from jobpool.sandbox.removal import remove_tree
-from jobpool.store.memory import MemoryDatabase
+from jobpool.store.memory.database import MemoryDatabase
 from jobpool.supervisor.serve import serve
 
 STOP_S = 15.0

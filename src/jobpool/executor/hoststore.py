@@ -9,7 +9,8 @@ from pathlib import Path
 from jobpool.core.clock import SystemClock
 from jobpool.core.job import FINISHED, Settlement
 from jobpool.core.settings import QUEUE_DEPTH_MAX
-from jobpool.store.memory import MemoryDatabase, MemoryStore
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
 from jobpool.store.records import LeaseBatch, Receipt
 
 

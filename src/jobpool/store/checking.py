@@ -176,3 +176,16 @@ def _fit(value: float | None, lowest: int, highest: int) -> int | None:
     if lowest <= value <= highest:
         return int(value)
     return lowest if value < lowest else highest
+
+
+def pausable(pool: str | None, kind: str | None) -> tuple[str, str]:
+    """Return what a pause or its end is about: ``("pool" | "kind", name)``.
+
+    Raises:
+        UsageError: neither is given, or both.
+    """
+    if pool and not kind:
+        return "pool", pool
+    if kind and not pool:
+        return "kind", kind
+    raise UsageError("pause and resume take either a pool or a kind; name one")

@@ -284,7 +284,7 @@ class _Supervisor:
         if self._opener is not None:
             return self._opener()
         settings = self._settings
-        from jobpool.store import open_store  # noqa: PLC0415 - who brings one needs none
+        from jobpool.store.opening import open_store  # noqa: PLC0415 - who brings one needs none
 
         return open_store(
             settings.store,

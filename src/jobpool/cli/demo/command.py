@@ -33,7 +33,7 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.config import configure, read_sources
 from jobpool.errors import UsageError
 from jobpool.sandbox.procfs import require_linux
-from jobpool.store import open_store
+from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 
 _SAMPLE_S = 0.2

@@ -2,10 +2,5 @@
 
 For programs that want isolation and limits but no queue on disk. Everything that the
 Store protocol says holds, except that jobs outlive their process: therefore no URL
-leads here, and `open_store` goes on refusing memory.
+leads here, and `open_store` goes on refusing memory. Entry point: `store.MemoryStore`.
 """
-
-from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.memory.store import MemoryStore
-
-__all__ = ["MemoryDatabase", "MemoryStore"]

@@ -9,7 +9,7 @@ import msgspec
 from jobpool.core.clock import Clock
 from jobpool.core.job import JobState
 from jobpool.core.lifecycle import TRANSITIONS, JobEvent
-from jobpool.errors import UsageError
+from jobpool.store.checking import pausable
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.tables import NOTHING_SPENT, Row
@@ -69,7 +69,7 @@ class Operating(Fitting):
 
     def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """See `Store.pause`."""
-        what = _pausable(pool, kind)
+        what = pausable(pool, kind)
         with self._session.writing:
             pauses = self._database.pauses
             is_paused = what in pauses
@@ -79,7 +79,7 @@ class Operating(Fitting):
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """See `Store.resume`."""
-        what = _pausable(pool, kind)
+        what = pausable(pool, kind)
         with self._session.writing:
             pauses = self._database.pauses
             is_paused = what in pauses
@@ -109,11 +109,3 @@ def _revived(row: Row, state: JobState, now_ms: int) -> Row:
         snoozed_since_ms=None,
     )
     return revived
-
-
-def _pausable(pool: str | None, kind: str | None) -> tuple[str, str]:
-    if pool and not kind:
-        return "pool", pool
-    if kind and not pool:
-        return "kind", kind
-    raise UsageError("pause and resume take either a pool or a kind; name one")

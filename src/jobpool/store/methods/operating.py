@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from jobpool.core.job import JobState
-from jobpool.errors import UsageError
 from jobpool.store.batching import as_json
-from jobpool.store.checking import is_id
+from jobpool.store.checking import is_id, pausable
 from jobpool.store.methods.mending import Mending
 from jobpool.store.methods.session import Database, Depth
 
@@ -59,20 +58,12 @@ class Operating(Mending):
 
     def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """See `Store.pause`."""
-        what, name = _pausable(pool, kind)
+        what, name = pausable(pool, kind)
         with self._database.writing() as session:
             return bool(session.run("pause", what=what, name=name))
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """See `Store.resume`."""
-        what, name = _pausable(pool, kind)
+        what, name = pausable(pool, kind)
         with self._database.writing() as session:
             return bool(session.run("resume", what=what, name=name))
-
-
-def _pausable(pool: str | None, kind: str | None) -> tuple[str, str]:
-    if pool and not kind:
-        return "pool", pool
-    if kind and not pool:
-        return "kind", kind
-    raise UsageError("pause and resume take either a pool or a kind; name one")
