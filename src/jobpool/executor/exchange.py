@@ -1,7 +1,7 @@
 """Large pickles travel as files that a frame names; small ones in the frame itself.
 
 Files stand in memory (``/dev/shm``) while there is room, else in the temporary
-directory. Whoever reads a result removes its file; arguments stay until their job has
+directory. The reader of a result removes its file; arguments stay until their job has
 ended, because it may be run again.
 """
 
@@ -133,7 +133,7 @@ def unwrap(wrapped: bytes) -> memoryview:
 def map_in(wrapped: bytes) -> memoryview:
     """Return it without a copy, in a child.
 
-    Who cuts the file meanwhile kills whoever looks at it: never the caller.
+    If the file is cut meanwhile, the process that reads it is killed: never the caller.
 
     Raises:
         OSError: its file cannot be read.

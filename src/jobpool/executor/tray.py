@@ -5,8 +5,8 @@ begun, and what came of those that have ended, must be known even when the child
 in the middle. So each bundle has two files in the executor's private directory:
 
 - a named pipe with one ticket per call. The child reads a ticket before it begins the
-  call; the host reads what is left when it takes calls back. Whoever reads a ticket has
-  it alone.
+  call; the host reads what is left when it takes calls back. The side that reads a
+  ticket has it alone.
 - a plain file, to which the child appends what came of a call before it reads the next
   ticket. What was written there outlives the child.
 

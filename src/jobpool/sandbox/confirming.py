@@ -37,7 +37,7 @@ _SHARE = (b"Pss_Anon:", b"Pss_Shmem:")
 
 
 class Claim(NamedTuple):
-    """What a process has, whoever else has it as well."""
+    """What a process has, shared with others or not."""
 
     anon_bytes: int
     swapped_bytes: int

@@ -1,11 +1,11 @@
 """Notes the calls of Python's own by which a handler changes its process.
 
-An audit hook stays for ever, and nobody can list them; whoever leaves a namespace does
-not come back: what has been done so can be neither undone nor seen. All else can be
-seen, but most attempts would pay for the look in vain: without code in C nobody gets
-there past these calls, or in another process that was started by one of them. (Who sets
-out to, does: so what is noted here says when to look, and never that none is needed
-for long, see `reset`.)
+An audit hook stays for ever, and nobody can list them; a process that leaves a
+namespace does not come back: such changes can be neither undone nor seen. All others
+can be seen, but most attempts would pay for the check in vain: without code in C there
+is no way past these calls, or past another process that was started by one of them. (A
+handler that sets out to find one will: so what is noted here says when to check, and
+never that no check is needed for long, see `reset`.)
 
 Each such function is replaced by one that notes the call before it does what it always
 did, so that this costs nothing until it is called. What puts the process back calls

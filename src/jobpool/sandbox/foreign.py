@@ -69,7 +69,7 @@ def know() -> None:
 
 
 class _NotingApi(ctypes.PyDLL):
-    """Python's own C interface: whoever has it has the whole C library."""
+    """Python's own C interface: through it, all of the C library can be called."""
 
     def __getitem__(self, name: Any) -> Any:
         _opened.append(None)

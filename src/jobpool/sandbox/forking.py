@@ -7,14 +7,14 @@ process that forks tells the zygote through one pipe: a pid, or an error's numbe
 zygote waits for all of them, and reaps the middle process, before it answers.
 
 What an application may have replaced (by gevent's, say) is not used, but for the fork
-of the child itself: whoever replaces that one puts its own state right in the copy.
+of the child itself: what replaces that one puts its own state right in the copy.
 
-At a fork Python, and whoever asks for it, puts the copy's state right: locks, threads,
-random numbers. That touches, and so copies, some hundred pages, a millisecond in all,
-in each process. The two that fork, wait and end, and look at none of it, do without.
-What an application wants done before a fork, and after it in the parent (flush a file,
-close a pool), is meant for the zygote, and each copy would do it anew: it is done there
-as if there had been a fork, just before there is one.
+At a fork Python, and each library that asks for it, puts the copy's state right: locks,
+threads, random numbers. That touches, and so copies, some hundred pages, a millisecond
+in all, in each process. The two that fork, wait and end, and look at none of it, do
+without. What an application wants done before a fork, and after it in the parent (flush
+a file, close a pool), is meant for the zygote, and each copy would do it anew: it is
+done there as if there had been a fork, just before there is one.
 """
 
 from __future__ import annotations

@@ -293,8 +293,8 @@ class Decoder:
     def wanted_bytes(self) -> int:
         """How much is to be read at once.
 
-        Little, so that whoever floods us with tiny messages does not hold up others
-        for long; but of a large one that has begun, all that is missing.
+        Little, so that a child that floods us with tiny messages does not hold up
+        others for long; but of a large one that has begun, all that is missing.
         """
         if len(self._buffer) < _HEADER_BYTES:
             return READ_BYTES

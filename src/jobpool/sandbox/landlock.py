@@ -4,7 +4,7 @@ Theory of operation. A ruleset names kinds of access that are denied unless a ru
 grants them below some path, and scopes out of which nothing may reach. Restricting
 puts the calling thread, and every process that it makes later, into a new domain for
 ever: so it is done while the child has one thread. A domain may be entered without
-any privilege. Whoever is in one cannot trace, read the memory of, or (scoped) signal
+any privilege. A process in one cannot trace, read the memory of, or (scoped) signal
 a process outside, even as root; processes of the same domain are as before.
 
 Source: https://docs.kernel.org/userspace-api/landlock.html

@@ -2,8 +2,8 @@
 
 Theory of operation. The supervisor may send jobs ahead. A job may begin only when
 this side has read its ticket, eight bytes with its sequence number, from a socket
-that the supervisor can read as well: whoever reads a ticket has it alone, so that
-the supervisor can recall what has not begun, and knows exactly what had begun when
+that the supervisor can read as well: the side that reads a ticket has it alone, so
+that the supervisor can recall what has not begun, and knows exactly what had begun when
 the child dies. Nobody on this side can put one there. Both read without blocking
 (they share one end), in multiples of eight bytes, and so never half a ticket.
 

@@ -125,9 +125,9 @@ class Marks:
 def read_marks(path: str | Path) -> frozenset[int] | None:
     """Return all tokens in a mark file; None: somebody has spoilt it.
 
-    Its pages were reserved before the child was made: whoever has cut, lengthened,
-    replaced or removed it may have meant to hide what ran. Nothing here waits, whatever
-    stands in its place.
+    Its pages were reserved before the child was made: a handler that has cut,
+    lengthened, replaced or removed it may have meant to hide what ran. Nothing here
+    waits, whatever stands in its place.
 
     Raises:
         OSError: it cannot be looked at, for want of descriptors.

@@ -1,8 +1,8 @@
 """Keeps supervisor and zygotes from being what the kernel ends first.
 
 A handler may write to /proc/PID/oom_score_adj of any process of its user, and no filter
-of system calls sees whose file it is. Whoever was raised so is put back; who was
-lowered, by an operator, stays so.
+of system calls sees whose file it is. A score that was raised so is put back; one that
+was lowered, by an operator, stays.
 """
 
 from __future__ import annotations

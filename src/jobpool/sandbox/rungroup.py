@@ -7,7 +7,7 @@ Theory of operation. Below the cgroup that the supervisor was started in (`place
     jobpool.RUN/cpu.0.4711      a child and all that it starts
 
 A controller can be handed down only by a cgroup without processes of its own ("no
-internal processes"), so the supervisor moves down first; whoever else is where it was
+internal processes"), so the supervisor moves down first; any other process where it was
 stands in the way, and then that controller is not in force. Moving is also how it is
 found out that processes can be moved at all. At the end it goes back where it was.
 

@@ -2,8 +2,8 @@
 
 Where a process has used up its descriptors, it could not open what tells how much
 memory a job has: a limit would hold only as long as nothing else of ours leaks, or as
-`ulimit -n` is generous. Whoever only looks, and closes what it has opened before it
-looks again, needs one at a time.
+`ulimit -n` is generous. A check that closes what it has opened before the next one
+needs one descriptor at a time.
 """
 
 from __future__ import annotations
