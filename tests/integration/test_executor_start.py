@@ -93,7 +93,7 @@ def test_a_program_that_only_declares_handlers_imports_neither_store_nor_setting
     done = script(
         "jobpool.JobPool().job('cpu', kind='it')(len)\n"
         "late = {'sqlite3', 'psycopg', 'tomllib', 'asyncio', 'rich', 'click', 'dill',\n"
-        "        'multiprocess', 'jsonschema', 'jobpool.store.opening',\n"
+        "        'multiprocess', 'jsonschema', 'pathlib', 'jobpool.store.opening',\n"
         "        'jobpool.store.base', 'jobpool.core.config', 'jobpool.executor'}\n"
         "print('jobpool.client.jobpool' in sys.modules, late & set(sys.modules))\n"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Any
 
 from jobpool.client.retry import RetryRules, checked_count, read_rules
@@ -161,4 +160,6 @@ def _main_module() -> str:
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         return str(spec.name)
+    from pathlib import PurePath  # noqa: PLC0415 - a script's handlers alone need it
+
     return PurePath(getattr(main, "__file__", None) or "").stem

@@ -27,7 +27,6 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobpool.core.job import Enqueued, Job, NewJob
@@ -287,6 +286,8 @@ def find_settings(argument: str | None) -> ClientSettings:
     Raises:
         ConfigError: the configuration is wrong, or the URL is not one.
     """
+    from pathlib import Path  # noqa: PLC0415 - see above
+
     from jobpool.core.config import (  # noqa: PLC0415 - see above
         client_settings,
         read_sources,
@@ -309,6 +310,8 @@ def find_settings(argument: str | None) -> ClientSettings:
 
 
 def _read_file(path: str) -> str | None:
+    from pathlib import Path  # noqa: PLC0415 - see above
+
     try:
         return Path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):

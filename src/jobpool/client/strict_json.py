@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 from typing import Any, get_origin
 
 import msgspec
@@ -32,7 +31,7 @@ class NotPlainJson(NotJson):
 
 def to_plain(value: Any) -> Any:
     """Encode a type that msgspec does not know: paths become text."""
-    if isinstance(value, PurePath):
+    if _is_path(type(value)):
         return str(value)
     raise NotJson(f"{_named(value)} has no JSON form")
 
@@ -40,17 +39,23 @@ def to_plain(value: Any) -> Any:
 def from_plain(wanted: Any, value: Any) -> Any:
     """Decode a type that msgspec does not know, or check that it is one already."""
     plain = get_origin(wanted) or wanted
-    if issubclass(plain, PurePath):
+    if _is_path(plain):
         return plain(value)
     if isinstance(value, plain):
         return value
     raise TypeError(f"expected {plain.__qualname__}")
 
 
+def _is_path(kind: type) -> bool:
+    from pathlib import PurePath  # noqa: PLC0415 - most applications send no paths
+
+    return issubclass(kind, PurePath)
+
+
 def schema_of(wanted: Any) -> dict[str, Any]:
     """Describe a type that msgspec does not know; unless a path, it allows anything."""
     plain = get_origin(wanted) or wanted
-    if issubclass(plain, PurePath):
+    if _is_path(plain):
         return {"type": "string"}
     return {"title": plain.__name__}
 
