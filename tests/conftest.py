@@ -1,9 +1,18 @@
-"""What all tests share: how hypothesis searches here and in CI, and Ctrl-C."""
+"""What all tests share: how hypothesis searches, the order of files, and Ctrl-C."""
 
 import os
 import signal
+from collections import Counter
+from pathlib import Path
 
 from hypothesis import settings
+
+LONGEST = (
+    "chaos/test_chaos.py",
+    "integration/test_crash_points.py",
+    "sim/test_simulation.py",
+)
+"""Few tests that take a minute or more each: workers begin with them."""
 
 # No deadlines: on a busy machine they measure the neighbours. CI repeats the same
 # examples, so that it judges the change and not its luck; everybody else explores.
@@ -17,3 +26,24 @@ settings.load_profile(
 # inherited: the processes that tests interrupt would never hear of it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Let workers begin with the longest files, then with those of most tests.
+
+    With --dist loadfile a file is one worker's. pytest-xdist orders files by their
+    number of tests alone: the longest, which have few, would all come last, side by
+    side, with nothing left for the worker that ends first.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    tests = Path(__file__).parent
+    first = {tests / name: turn for turn, name in enumerate(LONGEST)}
+    counts = Counter(item.path for item in items)
+    items.sort(
+        key=lambda item: (
+            first.get(item.path, len(LONGEST)),
+            -counts[item.path],
+            item.path,
+        )
+    )
