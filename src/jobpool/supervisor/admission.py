@@ -13,16 +13,20 @@ from collections.abc import Mapping
 
 from jobpool.core import events as ev
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.gate import Gate
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import Assigned, Slot
 
 RESERVE_AFTER_S = 10.0
 SAY_AFTER_S = 1.0
 SAY_AGAIN_S = 60.0
+HOLD_S = 30.0
+"""A job that has waited for so long goes back: perhaps another host has memory."""
+REASON = "waits for memory"
 
 
-class Admission:
-    """Says which job may begin now.
+class Admission(Gate):
+    """The gate of host memory.
 
     Args:
         desk: shared with the rest of the core.
@@ -40,29 +44,46 @@ class Admission:
         """By pool: the first in line, if it is memory that it waits for, since when."""
         self._said_s = -SAY_AGAIN_S
 
-    def admits(self, job: Assigned) -> bool:
-        """Say whether a job may begin now; if not, it is noted as waiting."""
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no bound."""
+        return self.budget_bytes is None
+
+    def admit(self, job: Assigned) -> str | None:
+        """Let a job begin, or note it as waiting and say so."""
         if self.budget_bytes is None:
-            return True
+            return None
         pool = job.lease.pool
         used = self._used_bytes()
         wanted = used + job.limits.memory_bytes + self._reserved_bytes(but=pool)
         if used == 0 or wanted <= self.budget_bytes:
             self._waiting.pop(pool, None)
-            return True
+            return None
         before = self._waiting.get(pool)
         if before is None or before[0].lease.id != job.lease.id:
             before = self._waiting[pool] = (job, self._desk.now_s)
             self._desk.wake_at(self._desk.now_s + SAY_AFTER_S)
         self._say(job, used, self._desk.now_s - before[1])
-        return False
+        return REASON
 
     def waits(self, job: Assigned) -> bool:
         """Say whether it is memory that a job waits for."""
         found = self._waiting.get(job.lease.pool)
         return found is not None and found[0].lease.id == job.lease.id
 
-    def waiting_pools(self) -> list[str]:
+    def keeps(self, job: Assigned) -> bool:
+        """Say whether a job waits for memory, and has not for too long."""
+        is_patient = job.leased_s + HOLD_S > self._desk.now_s
+        if not is_patient or not self.waits(job):
+            return False
+        self.admit(job)  # it has waited for long enough to say so, perhaps
+        return True
+
+    def shuts(self, pool: Pool) -> bool:
+        """Say whether a pool's first in line waits for memory."""
+        return bool(pool.backlog) and self.waits(pool.backlog[0])
+
+    def pools_to_try(self) -> list[str]:
         """Return the pools whose first in line waits for memory."""
         return list(self._waiting)
 
@@ -72,9 +93,9 @@ class Admission:
             return True
         return job.limits.memory_bytes <= slot.queue[0].limits.memory_bytes
 
-    def forget(self, pool: str) -> None:
-        """A pool has nothing in line any more."""
-        self._waiting.pop(pool, None)
+    def emptied(self, pool: Pool) -> None:
+        """Nothing of a pool's waits for memory any more."""
+        self._waiting.pop(pool.name, None)
 
     def _used_bytes(self) -> int:
         """Sum the limits of what runs; of jobs sent ahead only one runs at a time."""

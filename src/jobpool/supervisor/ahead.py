@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.gate import Gate
 from jobpool.supervisor.moments import RECALL_AFTER_S
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState
@@ -42,29 +42,32 @@ class Ahead:
 
     Args:
         desk: shared with the rest of the core.
-        admission: says whose memory suffices.
+        gates: say what may run behind what.
         assign: takes a slot and its next jobs.
     """
 
     def __init__(
         self,
         desk: Desk,
-        admission: Admission,
+        gates: Sequence[Gate],
         assign: Callable[[Slot, Sequence[Assigned]], None],
     ) -> None:
         self._desk = desk
-        self._admission = admission
+        self._gates = gates
         self._assign = assign
 
     def send(self, pool: Pool) -> None:
         """Spread the backlog over the busy slots, the emptiest first."""
         until = {slot.number: self._until(pool, slot) for slot in pool.slots}
+        gates = [gate for gate in self._gates if not gate.is_open]
         able = [slot for slot in pool.slots if len(slot.queue) < until[slot.number]]
         while pool.backlog and able:
             slot = min(able, key=_held)
             # Much at once while there is much; the last ones go one by one.
             most = 1 + len(pool.backlog) // (SHARES * len(able))
-            jobs = self._next(pool, slot, min(most, until[slot.number] - _held(slot)))
+            jobs = self._next(
+                pool, slot, min(most, until[slot.number] - _held(slot)), gates
+            )
             if jobs:
                 self._assign(slot, jobs)
             if len(jobs) < most:
@@ -77,7 +80,9 @@ class Ahead:
         ahead = pool.tempo_of(slot.queue[0].lease.kind).ahead
         return len(slot.queue) <= ahead // 2
 
-    def _next(self, pool: Pool, slot: Slot, most: int) -> list[Assigned]:
+    def _next(
+        self, pool: Pool, slot: Slot, most: int, gates: Sequence[Gate]
+    ) -> list[Assigned]:
         """Take from the backlog what may wait behind the jobs of a slot, in order.
 
         Of what takes longer, or has large arguments, fewer may wait. What expires never
@@ -96,7 +101,7 @@ class Ahead:
             has_room = held + len(jobs) <= room and is_one_of_many
             if job.expires_s < NEVER_S or not has_room:
                 break
-            if not self._admission.admits_behind(job, slot):
+            if not all(gate.admits_behind(job, slot) for gate in gates):
                 break
             jobs.append(backlog.popleft())
         return jobs

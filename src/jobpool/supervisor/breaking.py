@@ -15,17 +15,20 @@ from jobpool.core.outcome import CHARGES, Outcome
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.gate import Gate
 from jobpool.supervisor.slot import NEVER_S, Assigned
 
 _CLOSED = BreakerState.CLOSED
 
 
-class Breaking:
-    """Knows the kinds that crash in a row.
+class Breaking(Gate):
+    """The gate that holds kinds which crash in a row.
 
     Args:
         desk: shared with the rest of the core.
     """
+
+    sorts_out = True
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -46,31 +49,27 @@ class Breaking:
         self._passed_over |= held
         return held
 
-    def admit(self, lease: Lease) -> bool:
-        """Say whether a granted job is wanted; if so, it is taken for begun."""
-        breaker = self._breakers.get(lease.kind)
-        if breaker is None:
-            return True
-        if not breaker.may_begin(self._desk.now_s):
-            self._passed_over.add(lease.kind)
-            return False
-        breaker.begin(lease.token)
-        return True
-
-    def refuses(self, job: Assigned) -> bool:
-        """Say whether a job that waits here must go back."""
-        breaker = self._breakers.get(job.lease.kind)
-        if breaker is None or breaker.state is _CLOSED:
-            return False
-        if breaker.is_tried(job.lease.token):
-            return False
-        self._passed_over.add(job.lease.kind)
-        return True
+    @property
+    def is_open(self) -> bool:
+        """Whether no kind has crashed since its last success."""
+        return not self._breakers
 
     @property
-    def is_troubled(self) -> bool:
-        """Whether any kind has crashed since its last success."""
+    def needs_ends(self) -> bool:
+        """Whether a success would close a breaker."""
         return bool(self._breakers)
+
+    def admit(self, job: Assigned) -> str | None:
+        """Let a job begin; of a kind that is held, the one that is tried."""
+        lease = job.lease
+        breaker = self._breakers.get(lease.kind)
+        if breaker is None or breaker.is_tried(lease.token):
+            return None
+        if breaker.may_begin(self._desk.now_s):
+            breaker.begin(lease.token)
+            return None
+        self._passed_over.add(lease.kind)
+        return f"kind {lease.kind} is {breaker.state}"
 
     def next_s(self) -> float:
         """Return when the next kind may be tried."""

@@ -6,6 +6,9 @@ children from waiting. What was leased and is not begun soon, because every slot
 out to be busy for longer, or none takes it within a second, is handed back, so that
 another supervisor may run it; and so is what expires meanwhile: the store cancels it.
 What was asked for before a fence (`fencing`) is handed back wherever it turns up.
+
+Whether a job may begin is for the gates to say (`gate`): they are asked in one pass
+over a pool's line, in one order, and what they refuse for good goes back at its end.
 """
 
 from __future__ import annotations
@@ -17,10 +20,9 @@ from jobpool.core.lifecycle import Ending, account
 from jobpool.core.outcome import Outcome
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.ahead import Ahead
-from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.gate import Gate
 from jobpool.supervisor.leftovers import first_with_room
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.probation import Probation
@@ -33,8 +35,6 @@ SENDABLE_MAX_BYTES = 12 * 2**20
 """Well below the longest frame."""
 HOLD_S = 1.0
 """A leased job that no slot takes for so long is handed back."""
-MEMORY_HOLD_S = 30.0
-"""One that waits for memory, after so long: perhaps another host has it."""
 _ON_THE_WAY = (SlotState.RETIRING, SlotState.FORKING, SlotState.STARTING)
 
 
@@ -46,8 +46,8 @@ class Leasing:
         pools: by name.
         running: takes the jobs.
         resting: replaces a child in which a job has no room.
-        admission: says which may begin.
-        probation: and which of them while a suspect is in hand; asks *admission*.
+        gates: say which may begin, asked in this order; probation is one of them.
+        probation: says which suspects the store may grant.
     """
 
     def __init__(
@@ -57,18 +57,16 @@ class Leasing:
         *,
         running: Running,
         resting: Resting,
-        admission: Admission,
+        gates: Sequence[Gate],
         probation: Probation,
     ) -> None:
         self._desk = desk
         self._pools = pools
         self._running = running
         self._resting = resting
-        self._admission = admission
+        self._gates = gates
         self._probation = probation
-        self._ahead = Ahead(desk, admission, running.assign)
-        self.breaking = Breaking(desk)
-        """Says of which kinds any may."""
+        self._ahead = Ahead(desk, gates, running.assign)
         self.waiting = False
         """A request is with the store."""
         self._is_open = False
@@ -121,20 +119,18 @@ class Leasing:
                 wanted,
                 suspects=probation.takes_suspects,
                 alone=probation.is_empty,
-                held=self.breaking.held(),
+                held=frozenset[str]().union(*(gate.held() for gate in self._gates)),
             )
         )
 
     def _must_not_ask(self) -> bool:
         desk = self._desk
-        is_shut = desk.ending or desk.fenced or self._probation.is_closed
-        return is_shut or self.waiting or not self._is_open
+        is_shut = desk.ending or desk.fenced or not self._is_open
+        return is_shut or self.waiting
 
     def _room(self, pool: Pool) -> int:
         """Return how many more leases a pool can use; none while it has to wait."""
-        if pool.backlog and self._admission.waits(pool.backlog[0]):
-            return 0
-        if pool.unwritten.is_much:
+        if pool.unwritten.is_much or any(gate.shuts(pool) for gate in self._gates):
             return 0
         return pool.capacity(self._desk.now_s)
 
@@ -189,21 +185,29 @@ class Leasing:
                 pool.pace.failed(now_s=self._desk.now_s)
 
     def dispatch(self, pool: Pool) -> None:
-        """Give waiting jobs to idle slots, then ahead to busy ones."""
-        self._drop_distrusted(pool)
-        if self.breaking.is_troubled:
-            self._drop_held(pool)
-        if not pool.backlog:
-            self._admission.forget(pool.name)
-            return
+        """Give waiting jobs to idle slots, then ahead to busy ones.
+
+        One pass over the pool's line: each gate that need be is asked once about a
+        job, and what may not begin here goes back once, at the end.
+        """
+        back = self._sorted_out(pool)
+        if pool.backlog:
+            self._begin(pool, back)
+        else:
+            for gate in self._gates:
+                gate.emptied(pool)
+        self._desk.hand_back(back)
+
+    def _begin(self, pool: Pool, back: list[Lease]) -> None:
+        """Give jobs to slots; what has expired joins what goes back."""
         if pool.unwritten.is_much and not pool.backlog[0].lease.suspect:
             return  # a suspect keeps all pools waiting until it has had its turn
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         are_all_used = len(idle) <= room
         while room > 0 and idle:
-            self._drop_expired(pool)
-            if not pool.backlog or not self._probation.admits(pool.backlog[0]):
+            self._drop_expired(pool, back)
+            if not pool.backlog or self._has_to_wait(pool.backlog[0]):
                 return
             slot = first_with_room(idle, pool.backlog[0].limits)
             if slot is None:
@@ -212,9 +216,50 @@ class Leasing:
             idle.remove(slot)
             room -= 1
             self._running.assign(slot, [pool.backlog.popleft()])
-            self._probation.keep_time()
-        if are_all_used and not self._probation.is_closed:
+            for gate in self._gates:
+                gate.begun()
+        if are_all_used:
             self._ahead.send(pool)
+
+    def _has_to_wait(self, job: Assigned) -> bool:
+        """Ask the gates that let the first in line wait."""
+        return any(
+            gate.admit(job) is not None for gate in self._gates if not gate.sorts_out
+        )
+
+    def _sorted_out(self, pool: Pool) -> list[Lease]:
+        """Take out of line what may not begin here, wherever it stands.
+
+        This costs nothing while all is well: gates that are open are not asked.
+        """
+        back = self._distrusted(pool)
+        asked = [gate for gate in self._gates if gate.sorts_out and not gate.is_open]
+        if not asked:
+            return back
+        refused = [
+            job
+            for job in pool.backlog
+            if any(gate.admit(job) is not None for gate in asked)
+        ]
+        for job in refused:
+            pool.backlog.remove(job)
+        return back + [job.lease for job in refused]
+
+    def try_again(self, but: str = "") -> None:
+        """Let those begin that a gate may admit by now.
+
+        What waits for the last gate has passed the others, and goes first.
+        """
+        names = [n for gate in reversed(self._gates) for n in gate.pools_to_try()]
+        for name in names:
+            if name != but:
+                self.dispatch(self._pools[name])
+
+    def keep_time(self) -> None:
+        """See what has changed for the gates by the time alone."""
+        for gate in self._gates:
+            gate.keep_time()
+        self.try_again()
 
     def written(self, tokens: Sequence[int]) -> None:
         """The store has answered for large ends: their pools may go on."""
@@ -236,33 +281,26 @@ class Leasing:
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""
         desk, lasts_from_s = self._desk, pool.lasts_from_s()
+        back: list[Lease] = []
         while pool.backlog and _held_until_s(pool, lasts_from_s) <= desk.now_s:
-            if self._awaits_its_turn(pool):
-                return
-            desk.hand_back([pool.backlog.popleft().lease])
+            if any(gate.keeps(pool.backlog[0]) for gate in self._gates):
+                back += self._behind_the_first(pool)
+                desk.wake_at(desk.now_s + HOLD_S)
+                break
+            back.append(pool.backlog.popleft().lease)
             if not pool.unwritten.is_much:
                 pool.tempo.took([HOLD_S])  # it is not as fast as its jobs were
-        if pool.backlog:
-            desk.wake_at(_held_until_s(pool, lasts_from_s))
+        else:
+            if pool.backlog:
+                desk.wake_at(_held_until_s(pool, lasts_from_s))
+        desk.hand_back(back)
 
-    def _awaits_its_turn(self, pool: Pool) -> bool:
-        """Let the first in line wait on, if memory or its turn is all that it needs."""
-        first, desk = pool.backlog[0], self._desk
-        is_suspect = self._probation.waits(first)
-        if not is_suspect and not self._awaits_memory(first):
-            return False
-        while (
-            len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= desk.now_s
-        ):
-            desk.hand_back([pool.backlog.pop().lease])
-        if not is_suspect:
-            self._admission.admits(first)  # long enough to say so, perhaps
-        desk.wake_at(desk.now_s + HOLD_S)
-        return True
-
-    def _awaits_memory(self, job: Assigned) -> bool:
-        is_patient = job.leased_s + MEMORY_HOLD_S > self._desk.now_s
-        return is_patient and self._admission.waits(job)
+    def _behind_the_first(self, pool: Pool) -> list[Lease]:
+        """Take out of line what has waited too long behind a first that may wait on."""
+        back, now_s = [], self._desk.now_s
+        while len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= now_s:
+            back.append(pool.backlog.pop().lease)
+        return back
 
     def give_up(self, pool: Pool) -> None:
         """Hand back everything that waits."""
@@ -288,9 +326,6 @@ class Leasing:
         desk = self._desk
         unwanted = desk.ending or desk.fenced or self._asked_epoch != desk.epoch
         if unwanted or desk.registry is None or not desk.registry.knows(lease.kind):
-            desk.hand_back([lease])
-            return
-        if not self.breaking.admit(lease):
             desk.hand_back([lease])
             return
         size = len(lease.payload) + len(lease.checkpoint or b"")
@@ -333,27 +368,22 @@ class Leasing:
         left_s = (expires_at_ms - lease.leased_at_ms) / 1000
         return self._asked_s + left_s
 
-    def _drop_expired(self, pool: Pool) -> None:
-        """Hand back what is first in line and has expired meanwhile."""
+    def _drop_expired(self, pool: Pool, back: list[Lease]) -> None:
+        """Take out of line what is first and has expired meanwhile."""
         backlog, now_s = pool.backlog, self._desk.now_s + self._desk.slept_s
         while backlog and backlog[0].expires_s <= now_s:
-            self._desk.hand_back([backlog.popleft().lease])
+            back.append(backlog.popleft().lease)
 
-    def _drop_distrusted(self, pool: Pool) -> None:
-        """Hand back what came back from a child after a fence.
+    def _distrusted(self, pool: Pool) -> list[Lease]:
+        """Take out of line what came back from a child after a fence.
 
-        Such jobs are always first in line, and so are looked at before any other.
+        Such jobs are always first in line, and so are found before any other.
         """
         backlog, epoch = pool.backlog, self._desk.epoch
+        back = []
         while backlog and backlog[0].epoch != epoch:
-            self._desk.hand_back([backlog.popleft().lease])
-
-    def _drop_held(self, pool: Pool) -> None:
-        """Hand back what waits here of kinds that crash in a row."""
-        held = [job for job in pool.backlog if self.breaking.refuses(job)]
-        for job in held:
-            pool.backlog.remove(job)
-        self._desk.hand_back(job.lease for job in held)
+            back.append(backlog.popleft().lease)
+        return back
 
 
 def _held_until_s(pool: Pool, lasts_from_s: float) -> float:

@@ -23,6 +23,7 @@ from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.accounting import Accounting
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.beats import Beats
+from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.fencing import LAPSED, UNRENEWED, Fencing
 from jobpool.supervisor.killing import Killing
@@ -98,20 +99,18 @@ class Machine:
             freed=self._freed,
         )
         self._admission = Admission(desk, self.pools, settings.memory_budget_bytes)
-        self._probation = Probation(
-            desk, self.pools, self._admission, settings.probation_s
-        )
+        probation = Probation(desk, self.pools, self._admission, settings.probation_s)
+        breaking = Breaking(desk)
+        gates = (breaking, probation, self._admission)
         self._leasing = Leasing(
             desk,
             self.pools,
             running=running,
             resting=resting,
-            admission=self._admission,
-            probation=self._probation,
+            gates=gates,
+            probation=probation,
         )
-        self._successes = Successes(
-            desk, self.pools, beats, running, self._leasing.breaking
-        )
+        self._successes = Successes(desk, self.pools, beats, running, gates)
         self._sizing = Sizing(desk, self.pools, self._starts, resting)
         self._fencing = Fencing(desk, self.pools, self._leasing, fill=self._sizing.fill)
         self._loading = Loading(
@@ -168,8 +167,8 @@ class Machine:
             inp.CancelAsked: self._cancel_asked,
             inp.Rung: lambda _e: self._leasing.hint(),
             inp.HostSeen: self._sizing.host_seen,
-            inp.HostKilled: self._leasing.breaking.host_killed,
-            inp.BreakersSeen: self._leasing.breaking.seen,
+            inp.HostKilled: breaking.host_killed,
+            inp.BreakersSeen: breaking.seen,
             inp.Reload: self._reload,
             inp.Drain: lambda e: self._shutdown.ask(Request.DRAIN, e.reason),
             inp.Stop: lambda e: self._shutdown.ask(Request.STOP, e.reason),
@@ -248,7 +247,7 @@ class Machine:
         if not self.takes_reloads:
             return
         self._admission.budget_bytes = event.settings.memory_budget_bytes
-        self._admit_others()
+        self._leasing.try_again()
         self._loading.reload(event)
 
     # -- slots ---------------------------------------------------------------------
@@ -290,15 +289,9 @@ class Machine:
         else:
             self._sizing.fill(pool)
         self._leasing.dispatch(pool)
-        self._admit_others(pool.name)
+        self._leasing.try_again(but=pool.name)  # memory may have become free
         if self._burst and not pool.busy:
             pool.pace.hint()
-
-    def _admit_others(self, but: str = "") -> None:
-        """Memory, or room for a suspect, may have become free: let those begin."""
-        for name in self._admission.waiting_pools() + self._probation.pools_to_try():
-            if name != but:
-                self._leasing.dispatch(self.pools[name])
 
     def _recalled(self, event: inp.Recalled) -> None:
         slot = self.slots[event.slot]
@@ -363,9 +356,7 @@ class Machine:
             desk.wake_at(slot.deadline_s)
         for pool in self.pools.values():
             self._pool_deadlines(pool, now_s)
-        self._probation.keep_time()
-        self._leasing.breaking.keep_time()
-        self._admit_others()
+        self._leasing.keep_time()
         if not desk.fenced:
             desk.wake_at(self._fencing.at_s)
         self._shutdown.keep_time()

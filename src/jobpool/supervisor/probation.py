@@ -29,16 +29,19 @@ from jobpool.core.suspicion import is_past_clearing, probation_s
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.gate import Gate
 from jobpool.supervisor.pool import Pool
-from jobpool.supervisor.slot import NEVER_S, Assigned
+from jobpool.supervisor.slot import NEVER_S, Assigned, Slot
 
 PATIENCE = 3
 """So many first probations a suspect may wait here for others that do not even begin;
 then it is handed back."""
+ALONE = "a suspect runs alone"
+ITS_TURN = "it is a suspect, and waits until it can run alone"
 
 
-class Probation:
-    """Says what may begin while a suspect is in hand.
+class Probation(Gate):
+    """The gate that lets a suspect, and nothing beside it, begin.
 
     Args:
         desk: shared with the rest of the core.
@@ -81,6 +84,11 @@ class Probation:
         return not waits and next(self._began_s(), None) is None
 
     @property
+    def is_open(self) -> bool:
+        """Whether no suspect is in hand."""
+        return self._suspect is None
+
+    @property
     def is_closed(self) -> bool:
         """Whether nothing but the suspect may begin."""
         suspect = self._suspect
@@ -99,18 +107,35 @@ class Probation:
         self._suspect, self._turn_s, self._is_over = job, None, False
         self._desk.wake_at(self._desk.now_s)
 
-    def admits(self, job: Assigned) -> bool:
-        """Say whether a job may begin now, as far as memory goes as well."""
+    def admit(self, job: Assigned) -> str | None:
+        """Let a job begin; a suspect whose turn has come, and others beside none.
+
+        Memory is asked first for a suspect: its turn begins when there is room.
+        """
         if job is not self._suspect:
-            return not self.is_closed and self._admission.admits(job)
-        if not self._admission.admits(job):
-            return False
+            return ALONE if self.is_closed else None
+        if refusal := self._admission.admit(job):
+            return refusal
         if self._turn_s is None:
             self._turn_s = self._desk.now_s
-        return self._begins_s() <= self._desk.now_s
+        return None if self._begins_s() <= self._desk.now_s else ITS_TURN
 
-    def waits(self, job: Assigned) -> bool:
-        """Say whether it is its turn that a suspect waits for."""
+    def admits_behind(self, job: Assigned, slot: Slot) -> bool:
+        """Say whether anything may begin: nothing is sent ahead of its time."""
+        del job, slot
+        return not self.is_closed
+
+    def begun(self) -> None:
+        """Perhaps it was the suspect: its probation runs from now on."""
+        self.keep_time()
+
+    def shuts(self, pool: Pool) -> bool:
+        """Say whether nothing but the suspect may begin, in any pool."""
+        del pool
+        return self.is_closed
+
+    def keeps(self, job: Assigned) -> bool:
+        """Say whether it is its turn that a suspect waits for, not for too long."""
         if job is not self._suspect or not self.is_closed:
             return False
         since_s = job.leased_s if self._turn_s is None else self._turn_s

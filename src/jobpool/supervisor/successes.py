@@ -22,9 +22,9 @@ from jobpool.sandbox.verdict import evidence_of_success, is_plain_success
 from jobpool.supervisor import notices
 from jobpool.supervisor.accounting import of_done
 from jobpool.supervisor.beats import Beats
-from jobpool.supervisor.breaking import Breaking
 from jobpool.supervisor.bulk import SMALL_BYTES
 from jobpool.supervisor.desk import Desk
+from jobpool.supervisor.gate import Gate
 from jobpool.supervisor.pool import Pool
 from jobpool.supervisor.running import Running
 from jobpool.supervisor.slot import Slot, SlotState
@@ -38,7 +38,7 @@ class Successes:
         pools: by name.
         beats: has what is still to be written of an attempt.
         running: goes on with the slot's next job, or without one.
-        breaking: has to know of the successes of a kind that has crashed lately.
+        gates: may have to know of every end, as of a kind that has crashed lately.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Successes:
         pools: Mapping[str, Pool],
         beats: Beats,
         running: Running,
-        breaking: Breaking,
+        gates: Sequence[Gate],
     ) -> None:
         self._desk = desk
         self._pools = pools
         self._beats = beats
         self._running = running
-        self._breaking = breaking
+        self._gates = gates
 
     def take(self, slot: Slot, frames: Sequence[FromChild], first: int) -> int:
         """Account for the plain successes that a slot's messages begin with.
@@ -66,7 +66,7 @@ class Successes:
         Returns:
             How many messages are handled now; 0: the next one is not a plain success.
         """
-        if slot.state is not SlotState.BUSY or self._breaking.is_troubled:
+        if slot.state is not SlotState.BUSY or self._must_tell():
             return 0
         ended: list[Settlement] = []
         told: list[Event] | None = [] if self._desk.tells_successes else None
@@ -109,3 +109,7 @@ class Successes:
         desk.say(told or ())
         self._running.go_on(slot, rss_bytes)
         return len(ended)
+
+    def _must_tell(self) -> bool:
+        """Say whether a gate has to know of every end, one by one."""
+        return any(gate.needs_ends for gate in self._gates)
