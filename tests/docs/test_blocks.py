@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from readme import DOCUMENTS, README, RUN, STEP_S, Walk, blocks, masked, steps_of
+from readme import DOCUMENTS, PAGES, RUN, STEP_S, Walk, blocks, masked, steps_of
 
 AT_ONCE = 4
 """Documents walked at the same time: most of a walk is waiting for processes."""
 ONLY_SHOWN_MAX = 4
+(START,) = [page for page in PAGES if page.stem == "start"]
+(FILES,) = [page for page in PAGES if page.stem == "files"]
 BLOCKS = [(document, block) for document in DOCUMENTS for block in blocks(document)]
 ONLY_SHOWN = [(document, block) for document, block in BLOCKS if not block.is_run]
 
@@ -21,15 +23,17 @@ def name_of(value):
 
 @pytest.fixture(scope="module")
 def walks(request, tmp_path_factory):
-    """What comes of each document that is asked for: answers by line."""
+    """Each document that is asked for: who walks it, what comes of it by line."""
     cases = [item.callspec.params for item in request.session.items if is_walked(item)]
     asked = dict.fromkeys(case["document"] for case in cases)
+    readers = {
+        document: Walk(document, tmp_path_factory.mktemp(document.stem))
+        for document in asked
+    }
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
-            document: pool.submit(
-                Walk(document, tmp_path_factory.mktemp(document.stem)).run
-            )
-            for document in asked
+            document: (reader, pool.submit(reader.run))
+            for document, reader in readers.items()
         }
 
 
@@ -44,11 +48,25 @@ def is_walked(item):
 )
 def test_what_a_document_shows_is_what_happens(document, block, walks):
     """Each block does what it says, in the order of its document."""
-    found = walks[document].result()[block.line]
+    _, done = walks[document]
+    found = done.result()[block.line]
     if isinstance(found, Exception):
         raise found
     for answer in found:
         assert answer.seen == answer.shown, answer.what
+
+
+@pytest.mark.timeout(3 * STEP_S)
+@pytest.mark.parametrize("document", [START], ids=name_of)
+def test_the_manual_names_every_file_beside_the_database(document, walks):
+    """Whoever backs up or deletes a store knows what belongs to it."""
+    reader, done = walks[document]
+    done.result()
+    files = reader.store_files()
+    text = FILES.read_text()
+    assert len(files) > 1
+    assert {name for name in files if f"`{name}`" not in text} == {"jobpool.db.run"}
+    assert "`jobpool.db.run/`" in text
 
 
 @pytest.mark.parametrize(("document", "block"), ONLY_SHOWN, ids=name_of)
@@ -61,7 +79,7 @@ def test_what_is_only_shown_says_why(document, block):
 def test_little_is_only_shown(document):
     """A page convinces by what runs."""
     shown = [block for case, block in ONLY_SHOWN if case == document]
-    assert len(shown) <= (8 if document == README else ONLY_SHOWN_MAX)
+    assert len(shown) <= ONLY_SHOWN_MAX
 
 
 def test_there_are_blocks_to_run():

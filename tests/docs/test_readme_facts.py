@@ -102,7 +102,7 @@ def options_of(command):
 
 
 def test_the_table_of_measures_is_the_codes():
-    """The README promises exactly what children do to themselves."""
+    """The manual promises exactly what children do to themselves."""
     rows = "\n".join(
         f"| {one.name} | `{one.asked_by}` | {one.stops} | {one.may_break} |"
         for one in MEASURES
@@ -131,7 +131,7 @@ def test_the_exit_codes_are_the_codes():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_the_readme(name):
+def test_every_command_is_in_the_manual(name):
     """A stranger finds each command."""
     assert re.search(rf"\bjobpool {name}\b|scripts/{name}\b", TEXT)
 
@@ -148,8 +148,8 @@ def test_every_option_is_explained(name):
             assert parameter.help or f"{parameter.opts[0]} " in TEXT, parameter.opts
 
 
-def test_the_readme_names_no_option_that_is_not_there():
-    """Options in the README exist."""
+def test_no_option_is_named_that_is_not_there():
+    """Options in README and manual exist."""
     known = set().union(*map(options_of, (cli, run, *COMMANDS.values())))
     known |= {"--help", *FOREIGN_OPTIONS}
     named = set(OPTION.findall(OF_A_SCRIPT.sub("", TEXT)))
@@ -157,7 +157,7 @@ def test_the_readme_names_no_option_that_is_not_there():
     assert named <= known
 
 
-def test_the_readme_names_no_option_that_a_script_does_not_have():
+def test_no_option_is_named_that_a_script_does_not_have():
     """Options of the scripts exist: in the script itself, or in what it runs."""
     scripts = README.parent / "scripts"
     sources = [*(path for path in scripts.iterdir() if path.is_file())]
@@ -177,15 +177,15 @@ def test_the_readme_names_no_option_that_a_script_does_not_have():
     assert named <= known
 
 
-def test_the_readme_names_no_variable_that_is_not_there():
-    """Environment variables in the README exist."""
+def test_no_variable_is_named_that_is_not_there():
+    """Environment variables in README and manual exist."""
     named = set(re.findall(r"JOBPOOL_[A-Z_]*[A-Z]", TEXT))
     assert ALLOW_NETWORK in named
     assert named <= {*ENVIRONMENT, *OTHER_VARIABLES}
 
 
-def test_the_readme_names_no_table_that_is_not_there(tmp_path):
-    """Tables and views in the README exist in a fresh store."""
+def test_no_table_is_named_that_is_not_there(tmp_path):
+    """Tables and views in README and manual exist in a fresh store."""
     open_store(f"sqlite:///{tmp_path / 'jobs.db'}").close()
     connection = sqlite3.connect(tmp_path / "jobs.db")
     there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
@@ -196,8 +196,8 @@ def test_the_readme_names_no_table_that_is_not_there(tmp_path):
     assert roles <= named <= there | roles
 
 
-def test_the_readme_names_no_view_that_postgresql_has_not():
-    """Views and tables of the PostgreSQL store in the README exist there."""
+def test_no_view_is_named_that_postgresql_has_not():
+    """Views and tables of the PostgreSQL store in the manual exist there."""
     url = server().fresh_url()
     try:
         open_store(url).close()
@@ -234,13 +234,13 @@ def test_every_file_beside_the_database_is_named(tmp_path):
 
 @pytest.mark.parametrize("name", jobpool.__all__)
 def test_every_exported_name_is_documented(name):
-    """Each public name has a docstring, and the README shows it."""
+    """Each public name has a docstring, and README or manual show it."""
     assert inspect.getdoc(getattr(jobpool, name))
     assert re.search(rf"\b{name}\b", TEXT)
 
 
 def test_what_to_alert_on_is_what_needs_a_person():
-    """The events of level error are those that the README names."""
+    """The events of level error are those that the manual names."""
     lines = [li for li in TEXT.splitlines() if li.startswith("Alert on `")]
     assert lines
     urgent = {
@@ -260,14 +260,15 @@ def test_budgets_are_the_codes():
     hours = usual.crash_window_s / 3600
     waits = [show_duration(policy.backoff_s(nth, 0)) for nth in range(1, 6)]
     for said in (
-        f"`max_attempts` failures ({usual.max_attempts})",
-        f"{policy.INTERRUPTIONS_MAX} interruptions",
-        f"`max_crashes` crashes ({usual.max_crashes})",
-        f"`crash_window` ({hours:g} h)",
-        f"{usual.max_lost} recoveries",
+        f"| failures | `max_attempts`, {usual.max_attempts}; ",
+        f"| crashes | `max_crashes`, {usual.max_crashes}, within ",
+        f", within `crash_window`, {hours:g} h |",
+        f"| recoveries | {usual.max_lost} |",
+        f"| interruptions | {policy.INTERRUPTIONS_MAX} |",
         f"±{policy.JITTER:.0%}".replace("%", " %"),
         f"`drain` ({DRAIN_S:g} s)",
     ):
         assert said in TEXT, said
     assert waits == ["30s", "2m00s", "8m00s", "32m00s", "1h00m"]
-    assert "30 s, 2 min, 8 min, 32 min, then 1 h" in TEXT
+    assert "after 30 s, 2 min, 8 min and 32 min." in TEXT
+    assert "are at most 1 h" in TEXT

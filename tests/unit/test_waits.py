@@ -22,7 +22,7 @@ PROMISED = {
     ("jobpool.store.sqlite.session", "BUSY_LOOK_S"): 0.1,
     # A ring never blocks who rings.
     ("jobpool.store.wake", "LOCK_S"): 0.1,
-    # The oldest that the README names.
+    # The oldest that the manual names.
     ("jobpool.store.sqlite.connecting", "OLDEST"): (3, 35, 0),
     ("jobpool.store.postgres.connecting", "OLDEST"): 140_000,
 }
@@ -30,6 +30,6 @@ PROMISED = {
 
 @pytest.mark.parametrize(("module", "name"), PROMISED, ids=str)
 def test_a_wait_is_as_long_as_is_said(module, name):
-    """In the README, in an error's text, or beside the constant."""
+    """In the manual, in an error's text, or beside the constant."""
     found = getattr(importlib.import_module(module), name)
     assert found == PROMISED[module, name]

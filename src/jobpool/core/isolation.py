@@ -1,6 +1,6 @@
 """What children are kept from: one table of measures, and which are in force. Pure.
 
-The README, `jobpool doctor`, the start of a supervisor and the child itself all go by
+The manual, `jobpool doctor`, the start of a supervisor and the child itself all go by
 this table. A measure is part of a level, or an option of the pool asks for it. At the
 standard level what the kernel lacks is left out and said; what an operator has asked
 for by name is never left out in silence: the start is refused. The strict level as a
