@@ -15,6 +15,7 @@ import click
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.text import Text
+from rich.theme import Theme
 
 from jobpool.cli.flags import json_flag
 from jobpool.cli.output import print_json, print_line
@@ -27,6 +28,8 @@ _WIDTH_MAX = 100
 """Columns; longer lines are hard to read."""
 _LESS = "-FRX"
 """For less: leave a short page on the screen, take colours."""
+_THEME = Theme({"markdown.code": "bold cyan"})
+"""Without rich's black behind code, which is a bar on a light terminal."""
 _LINK = re.compile(r"\[([^\]]+)\]\(([\w-]*)(?:\.md)?(?:#[\w-]*)?\)")
 _HINT = "jobpool manual TOPIC shows a page; jobpool manual --search WORDS finds lines."
 
@@ -117,7 +120,7 @@ def rendered(text: str, width: int) -> str:
         text: Markdown, with links to other pages.
         width: columns.
     """
-    screen = Console(file=io.StringIO(), force_terminal=True, width=width)
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, theme=_THEME)
     page = _Page(_LINK.sub(_spoken, text), code_theme="ansi_dark", hyperlinks=False)
     with screen.capture() as capture:
         screen.print(page)
