@@ -5,8 +5,8 @@ import json
 from click.testing import CliRunner
 
 from jobpool.cli.root import cli
-from jobpool.core.job import Evidence, JobState, NewJob, Settlement
-from jobpool.core.outcome import CHARGES, Outcome
+from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement
+from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.store.opening import open_store
 from jobpool.store.records import KindRecord, Run
 from storing import started

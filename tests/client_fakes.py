@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from jobpool import JobPool
-from jobpool.core.job import Enqueued, Job, JobState
+from jobpool.core.jobs.job import Enqueued, Job, JobState
 from jobpool.errors import KeyConflict
 
 PLAIN = {

@@ -1,7 +1,7 @@
 """Settings built from flags, variables and files that are only texts."""
 
-from jobpool.core.config import Machine, configure, read_sources
-from jobpool.core.settings import GIB
+from jobpool.core.config.load import Machine, configure, read_sources
+from jobpool.core.config.settings import GIB
 
 HERE = "/srv/shop"
 BIG = Machine(cores=4, memory_bytes=64 * GIB)

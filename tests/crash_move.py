@@ -21,7 +21,7 @@ import crash_filter
 from crash_filter import GO_ON, KILL
 from crash_point import ERRORS, KILLED
 from crash_states import copy_of, work_root
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable
 from jobpool.store import moving
 from jobpool.store.opening import open_store

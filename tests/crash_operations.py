@@ -30,9 +30,9 @@ from crash_preparations import (
     source_of,
     without_run,
 )
-from jobpool.core.job import JobState, Progress
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreUnavailable
 from jobpool.sandbox.rundirectory import remove_run
 from jobpool.store.queries import load_migrations

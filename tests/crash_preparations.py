@@ -8,8 +8,8 @@ from unittest import mock
 
 import msgspec
 
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.rundirectory import RunDirectory
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite import connecting, giving, granting, writers

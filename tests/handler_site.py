@@ -4,8 +4,8 @@ import sqlite3
 
 import msgspec
 
-from jobpool.core.job import Progress
-from jobpool.core.running import Claim
+from jobpool.core.application.current import Claim
+from jobpool.core.jobs.job import Progress
 from jobpool.store import joining
 from jobpool.store.opening import open_store
 from postgres_server import server

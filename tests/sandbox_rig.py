@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from jobpool.core.isolation import plan
-from jobpool.core.limits import PoolLimits
-from jobpool.core.settings import PoolSettings, SandboxLevel
+from jobpool.core.config.settings import PoolSettings, SandboxLevel
+from jobpool.core.isolation.measures import plan
+from jobpool.core.rules.limits import PoolLimits
 from jobpool.sandbox.features import lacking
 from jobpool.sandbox.frames import Done, Forked, Go, Loaded, Ready, RunJob
 from jobpool.sandbox.process import ChildProcess

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from jobpool.core.job import JobState, Progress
-from jobpool.core.policy import Policy
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState, Progress
+from jobpool.core.rules.policy import Policy
 from jobpool.store.records import Filter, Receipt
 from storing import (
     begin_run,

@@ -20,10 +20,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from jobpool.core.job import FINISHED, UNFINISHED, Progress, Settlement
-from jobpool.core.lifecycle import Ending, account, hand_back
-from jobpool.core.outcome import CHARGES, Outcome
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED, UNFINISHED, Progress, Settlement
+from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.errors import KeyConflict
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter, Receipt, Renewal

@@ -4,9 +4,9 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.policy import Policy
 
 S = JobState
 KINDS = {"cpu": ("a", "b"), "io": ("c",)}

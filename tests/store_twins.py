@@ -4,7 +4,7 @@ import contextlib
 
 import msgspec
 
-from jobpool.core.job import Start
+from jobpool.core.jobs.job import Start
 from jobpool.errors import JobpoolError
 from jobpool.store.records import LeaseBatch
 

@@ -9,11 +9,11 @@ import random
 
 import msgspec
 
-from jobpool.core.breaker import BreakerState, Saved
-from jobpool.core.job import FINISHED, Evidence, JobState, Progress
-from jobpool.core.lifecycle import Ending, account, hand_back
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED, Evidence, JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
+from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.errors import JobpoolError
 from jobpool.store.records import Filter, Run
 from store_model import KINDS, POLICY, POOL_OF, REVIVABLE

@@ -1,9 +1,9 @@
 """What tests of the store share: a clock to move, and short ways to say a thing."""
 
-from jobpool.core.job import Evidence, JobState, NewJob, Settlement, Start
-from jobpool.core.lifecycle import Ending, account, hand_back
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
+from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement, Start
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import Ending, account, hand_back
+from jobpool.core.rules.policy import Policy
 from jobpool.store.records import KindRecord, Run
 
 KINDS = {"cpu": ("shop.thumbnail", "shop.resize"), "io": ("shop.fetch",)}

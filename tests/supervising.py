@@ -20,7 +20,7 @@ from typing import NamedTuple
 from click.testing import CliRunner
 
 from jobpool.cli.root import cli
-from jobpool.core.job import FINISHED, NewJob
+from jobpool.core.jobs.job import FINISHED, NewJob
 from jobpool.sandbox.rundirectory import read_slots
 from jobpool.store.opening import open_store
 from waiting import wait_until

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.events import Event
-from jobpool.core.handler import AppReport, HandlerSpec
-from jobpool.core.job import Lease, Settlement
-from jobpool.core.limits import Limits, PoolLimits
-from jobpool.core.policy import Policy
-from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.rules.limits import Limits, PoolLimits
+from jobpool.core.rules.policy import Policy
 from jobpool.sandbox.frames import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobpool.client.hooks import DeadJob
     from jobpool.client.jobpool import JobPool
     from jobpool.client.retry import Retry
-    from jobpool.core.running import current
+    from jobpool.core.application.current import current
     from jobpool.errors import (
         AppError,
         ArgumentsRejected,

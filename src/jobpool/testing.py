@@ -18,11 +18,17 @@ from jobpool.client.handler import Handler
 from jobpool.client.invocation import call
 from jobpool.client.results import encode_result
 from jobpool.client.strict_json import NotJson, encode
+from jobpool.core.application.current import (
+    AttemptLimits,
+    Current,
+    channel,
+    current,
+    enter,
+)
 from jobpool.core.clock import SystemClock
-from jobpool.core.job import Enqueued, Job, NewJob
-from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
-from jobpool.core.running import AttemptLimits, Current, channel, current, enter
-from jobpool.core.settings import QUEUE_DEPTH_MAX
+from jobpool.core.config.settings import QUEUE_DEPTH_MAX
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
+from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ArgumentsRejected, Superseded, UsageError
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore

@@ -77,7 +77,7 @@ PLANTS = (
         frozenset(("I7", "I8")),
         (
             Edit(
-                "core/outcome.py",
+                "core/jobs/outcome.py",
                 "Outcome.CRASHED: Charge(failure=True, crash=True, end_unknown=True)",
                 "Outcome.CRASHED: Charge(failure=True, end_unknown=True)",
             ),
@@ -186,7 +186,7 @@ PLANTS = (
         frozenset(("I7",)),
         (
             Edit(
-                "core/lifecycle.py",
+                "core/rules/lifecycle.py",
                 "    if policy.rerun is Rerun.NEVER and charge.end_unknown:",
                 "    if charge.crash and charge.recovery:",
             ),
@@ -210,7 +210,7 @@ PLANTS = (
         frozenset(("I7",)),
         (
             Edit(
-                "core/lifecycle.py",
+                "core/rules/lifecycle.py",
                 "    if failure.is_used_up:\n        return JobEvent.BURY",
                 "    if failure.count >= 100 * failure.of:\n"
                 "        return JobEvent.BURY",

@@ -19,13 +19,15 @@ import jobpool
 from jobpool.cli.exits import MEANING
 from jobpool.cli.launch import run
 from jobpool.cli.root import cli
-from jobpool.core import events, outcome, policy
-from jobpool.core.isolation import MEASURES
-from jobpool.core.lifecycle import TRANSITIONS
-from jobpool.core.options import ENVIRONMENT
-from jobpool.core.outcome import CHARGES, Charge
-from jobpool.core.quantity import show_duration
-from jobpool.core.settings import DRAIN_S
+from jobpool.core import events
+from jobpool.core.config.options import ENVIRONMENT
+from jobpool.core.config.settings import DRAIN_S
+from jobpool.core.isolation.measures import MEASURES
+from jobpool.core.jobs import outcome
+from jobpool.core.jobs.outcome import CHARGES, Charge
+from jobpool.core.rules import policy
+from jobpool.core.rules.lifecycle import TRANSITIONS
+from jobpool.core.units import show_duration
 from jobpool.store.opening import ALLOW_NETWORK, open_store
 from jobpool.store.postgres.place import BASE_VARIABLE
 from postgres_server import query_of, server

@@ -17,7 +17,7 @@ from cli_store import (
     succeeded,
     url_of,
 )
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.opening import open_store
 
 

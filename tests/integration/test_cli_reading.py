@@ -21,8 +21,8 @@ from cli_store import (
 from jobpool.cli.opening import now_ms
 from jobpool.cli.records import running_s
 from jobpool.cli.statewords import WORDS
-from jobpool.core.job import Evidence, JobState, Progress
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Evidence, JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
 from storing import ended, snoozed, started
 
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")

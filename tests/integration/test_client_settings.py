@@ -8,10 +8,10 @@ import pytest
 from configuring import BIG
 from jobpool import ArgumentsRejected, JobPool, QueueFull, StoreRefused
 from jobpool.cli.opening import read_file
-from jobpool.core.config import configure, read_sources
-from jobpool.core.options import CLIENT, TOP
-from jobpool.core.settings import ClientSettings
-from jobpool.core.sources import field_of
+from jobpool.core.config.load import configure, read_sources
+from jobpool.core.config.options import CLIENT, TOP
+from jobpool.core.config.settings import ClientSettings
+from jobpool.core.config.sources import field_of
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite import place
 from jobpool.testing import run_now, running

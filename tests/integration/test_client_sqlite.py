@@ -17,7 +17,7 @@ from jobpool import (
     UsageError,
     WaitTimeout,
 )
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 

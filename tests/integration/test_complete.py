@@ -5,7 +5,7 @@ import json
 import psycopg
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from postgres_server import libpq_url, server
 from supervising import Site
 

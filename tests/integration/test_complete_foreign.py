@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.records import Filter
 from postgres_server import libpq_url, query_of, server
 from supervising import PATIENCE_S, Site

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from jobpool.cli.root import cli
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter
 from jobpool.supervisor.running import ASKS_MAX
@@ -23,7 +23,7 @@ from supervising import Site
 
 APP = """
 import random
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
 from jobpool.sandbox.frames import Ask, Beat, Done, encode
 
 

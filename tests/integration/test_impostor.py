@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from supervising import Site
 from waiting import wait_until
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from jobpool.core.isolation import Feature
-from jobpool.core.settings import SandboxLevel
+from jobpool.core.config.settings import SandboxLevel
+from jobpool.core.isolation.measures import Feature
 from jobpool.sandbox.features import lacking
 from sandbox_rig import Rig, lockdown_of
 

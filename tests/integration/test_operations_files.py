@@ -18,9 +18,9 @@ from jsonschema import Draft7Validator
 
 from jobpool.cli.exits import Exit
 from jobpool.cli.root import cli
-from jobpool.core.layers import per_pool
-from jobpool.core.options import ENVIRONMENT
-from jobpool.core.quantity import duration_s, size_bytes
+from jobpool.core.config.layers import per_pool
+from jobpool.core.config.options import ENVIRONMENT
+from jobpool.core.units import duration_s, size_bytes
 from jobpool.store.opening import open_store
 from postgres_server import query_of, server
 from storing import begin_run, kind_record, lease, new_job, succeeded

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from jobpool.core.job import Enqueued, JobState
+from jobpool.core.jobs.job import Enqueued, JobState
 from jobpool.sandbox.channel import BEATS_AT_ONCE
 from jobpool.sandbox.frames import READ_BYTES, Answer, Ask, Beat, Done, Draining, Retire
 from jobpool.sandbox.marks import read_marks

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cgroup_model import ModelFiles
-from jobpool.core.cgroups import Control
+from jobpool.core.isolation.cgroups import Control
 from jobpool.sandbox.cgroup import FILES, ChildGroup, Group, read_group
 from jobpool.sandbox.cgroupplace import NoCgroupError, here
 from jobpool.sandbox.procfs import process_stat

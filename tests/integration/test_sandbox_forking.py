@@ -10,7 +10,7 @@ CHILDREN = 30
 PATIENCE_S = 60
 SCRIPT = """
 import os, sys, threading
-from jobpool.core.isolation import Enclosure
+from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.forking import fork_child
 from jobpool.sandbox.tree import become_subreaper
 
@@ -56,7 +56,7 @@ def test_hooks_at_a_fork_run_in_the_child(threads, copies):
 
 TOLD = """
 import os, sys, threading
-from jobpool.core.isolation import Enclosure
+from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.forking import fork_child, watch_hooks
 from jobpool.sandbox.tree import become_subreaper
 
@@ -118,7 +118,7 @@ def test_what_is_to_be_done_at_a_fork_is_done_in_the_zygote(enclosure):
 
 SIGNALLED = """
 import os, signal
-from jobpool.core.isolation import Enclosure
+from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.forking import fork_child
 from jobpool.sandbox.tree import become_subreaper
 

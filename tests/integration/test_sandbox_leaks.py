@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from jobpool.core.settings import SandboxLevel
+from jobpool.core.config.settings import SandboxLevel
 from jobpool.sandbox.bounds import is_signed
 from jobpool.sandbox.procfs import thread_count
 from sandbox_rig import Rig, lockdown_of, missing

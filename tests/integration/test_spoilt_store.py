@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobpool.cli.root import cli
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.integrity import JOB
 from supervising import PATIENCE_S, Site
 from waiting import wait_until

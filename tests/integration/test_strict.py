@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.core.isolation import (
+from jobpool.core.config.settings import SandboxLevel
+from jobpool.core.isolation.measures import (
     OWN_FILES,
     Enclosure,
     Feature,
     obstacles,
     variables,
 )
-from jobpool.core.settings import SandboxLevel
 from jobpool.sandbox import view
 from jobpool.sandbox.enclosure import PROCESSES_MAX, USERS_FROM
 from jobpool.sandbox.features import lacking

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from jobpool.core.isolation import OWN_FILES, Feature, obstacles
+from jobpool.core.isolation.measures import OWN_FILES, Feature, obstacles
 from jobpool.sandbox.procfs import children_of
 from sandbox_rig import missing
 from supervising import PATIENCE_S, Site, is_alive

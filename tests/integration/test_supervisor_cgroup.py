@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.core.cgroups import Control
+from jobpool.core.isolation.cgroups import Control
 from supervising import PATIENCE_S, Site, is_alive
 from waiting import wait_until
 

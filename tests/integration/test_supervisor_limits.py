@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
 from jobpool.supervisor.watch import REST_LOOK_S
 from supervising import PATIENCE_S, Site
 from waiting import wait_until

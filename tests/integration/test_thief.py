@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.sandbox.marks import MARK_BYTES
 from supervising import PATIENCE_S, Site
 from waiting import wait_until

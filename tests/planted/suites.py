@@ -105,8 +105,8 @@ SUITE_BUGS = (
         (
             Edit(
                 "supervisor/registry.py",
-                "from jobpool.core.storeurl import refuse_other_store\n",
-                "from jobpool.core.storeurl import refuse_other_store\n"
+                "from jobpool.core.config.store_url import refuse_other_store\n",
+                "from jobpool.core.config.store_url import refuse_other_store\n"
                 "from jobpool.sandbox.application import load_application\n",
             ),
         ),

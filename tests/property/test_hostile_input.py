@@ -18,11 +18,11 @@ from jobpool.cli import launch
 from jobpool.cli.arguments import Checker
 from jobpool.cli.exits import Exit
 from jobpool.cli.root import cli
-from jobpool.core import eventlines
+from jobpool.core import event_lines
 from jobpool.core import events as ev
-from jobpool.core.eventlines import human_line, json_line
-from jobpool.core.options import TOP
-from jobpool.core.quantity import duration_s, size_bytes
+from jobpool.core.config.options import TOP
+from jobpool.core.event_lines import human_line, json_line
+from jobpool.core.units import duration_s, size_bytes
 from jobpool.errors import ArgumentsRejected, ConfigError
 from jobpool.sandbox.frames import (
     Beat,
@@ -265,7 +265,7 @@ def test_an_event_with_nothing_to_shorten_has_the_line_it_would_have_anyway(
     )
     with pytest.MonkeyPatch.context() as patch:
         quick = json_line(event)
-        patch.setattr(eventlines, "_flat_body", lambda _event: None)
+        patch.setattr(event_lines, "_flat_body", lambda _event: None)
         assert quick == json_line(event)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.core.job import FINISHED, JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.integrity import JOB, KIND, Sound, can_stand, put_right
 from jobpool.store.methods.rows import LeaseRow
 

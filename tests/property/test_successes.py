@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.core.job import Settlement
+from jobpool.core.jobs.job import Settlement
 from jobpool.sandbox.frames import Beat, Done, Raised
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.slot import Assigned, Slot

@@ -5,10 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from history import Budgets
-from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED, AppReport, HandlerSpec
-from jobpool.core.limits import Limits, PoolLimits
-from jobpool.core.policy import Policy, Rerun
-from jobpool.core.settings import PoolSettings, Retention, Settings
+from jobpool.core.application.handler_spec import (
+    HOOK_DEAD,
+    HOOK_QUARANTINED,
+    AppReport,
+    HandlerSpec,
+)
+from jobpool.core.config.settings import PoolSettings, Retention, Settings
+from jobpool.core.rules.limits import Limits, PoolLimits
+from jobpool.core.rules.policy import Policy, Rerun
 from sim.plan import Plan
 
 MIB = 2**20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from history import Struck
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
 from jobpool.sandbox.frames import (
     Ask,
     Beat,

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core import lifecycle
-from jobpool.core.job import JobState
-from jobpool.core.outcome import CHARGES, Charge, Outcome
-from jobpool.core.policy import Rerun
-from jobpool.core.suspicion import LOSSES
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
+from jobpool.core.rules import lifecycle
+from jobpool.core.rules.policy import Rerun
+from jobpool.core.rules.suspects import LOSSES
 from jobpool.sandbox import verdict
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import losses, probation, reclaim, running

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core import lifecycle
-from jobpool.core.outcome import CHARGES
+from jobpool.core.jobs.outcome import CHARGES
+from jobpool.core.rules import lifecycle
 from jobpool.store.memory.keeping import Keeping
 from jobpool.store.memory.producing import Producing
 from planted.bug import Promise

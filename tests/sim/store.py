@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from history import Deleted, Expired, Granted, Operated, Record, Settled
 from jobpool.core.clock import Clock
-from jobpool.core.job import JobState, Settlement
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore

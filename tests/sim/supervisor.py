@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from history import RunBegan, RunEnded
-from jobpool.core.cgroups import Controls
-from jobpool.core.settings import Settings
+from jobpool.core.config.settings import Settings
+from jobpool.core.isolation.cgroups import Controls
 from jobpool.errors import JobpoolError, StoreError
 from jobpool.sandbox.fence import LATELY_S
 from jobpool.store.base import Store

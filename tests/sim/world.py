@@ -16,7 +16,7 @@ import msgspec
 
 from history import Called, Disturbed, History, Record
 from jobpool.core import events as ev
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.frames import RunJob
 from jobpool.store.memory.tables import Row

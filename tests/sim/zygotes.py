@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jobpool.core.settings import Settings
+from jobpool.core.config.settings import Settings
 from jobpool.supervisor import inputs as inp
 from sim.host import RunDir, Tree
 

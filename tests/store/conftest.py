@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.core.settings import QUEUE_DEPTH_MAX
+from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.opening import open_store

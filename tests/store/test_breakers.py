@@ -1,6 +1,6 @@
 """Kinds that crash in a row, in every store."""
 
-from jobpool.core.breaker import BreakerState, Saved
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 
 
 def saved(kind="shop.thumbnail", **facts):

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import JobState
-from jobpool.core.lifecycle import hand_back
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Retention
-from jobpool.core.suspicion import (
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import hand_back
+from jobpool.core.rules.suspects import (
     PROBATION_MAX_S,
     PROBATION_S,
 )

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from handler_site import FIGURES, Site
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import Superseded
 from jobpool.store.records import Receipt
 from storing import ended, handed_back, lease_one, new_job, succeeded

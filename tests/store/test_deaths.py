@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobpool.core.outcome import Outcome
-from jobpool.core.suspicion import (
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.suspects import (
     DEATHS_WITHIN_S,
     Deaths,
 )

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import TIME_MAX_MS, JobState
+from jobpool.core.jobs.job import TIME_MAX_MS, JobState
 from jobpool.errors import KeyConflict, QueueFull, UsageError
 from jobpool.store.records import Filter
 from storing import begin_run, lease, lease_one, new_job, succeeded

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobpool.core import running
-from jobpool.core.job import Evidence, JobState, NewJob, Settlement
-from jobpool.core.outcome import Outcome
+from jobpool.core.application import current
+from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.executor import bundle, speeds
 from jobpool.executor.application import BUNDLE_KIND, KIND
 from jobpool.executor.bundle import Bundle, make_calls
@@ -240,7 +240,7 @@ def test_what_a_call_waited_for_a_core_is_not_its_own_time(rig, monkeypatch, wai
     _job_id, told = rig.bundle(range(10, 12))
     waits = iter((1.0, 1.0 + waited_s, 1.0 + 2 * waited_s))
     monkeypatch.setattr(bundle, "_waited_s", lambda: next(waits))
-    monkeypatch.setattr(running._State, "restorer", lambda: (b"", True))
+    monkeypatch.setattr(current._State, "restorer", lambda: (b"", True))
 
     def call(_data):
         time.sleep(2 * speeds.QUICK_S)

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from jobpool.core.job import JobState, NewJob, Settlement
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState, NewJob, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.executor.hoststore import HostStore
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.records import Run

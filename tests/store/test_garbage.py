@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from handler_site import Site
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from postgres_server import query_of
 from storing import lease, new_job
 

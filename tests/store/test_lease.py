@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter

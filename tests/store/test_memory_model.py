@@ -10,9 +10,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from jobpool.core.job import FINISHED, JobState, Progress
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED, JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import JobTable

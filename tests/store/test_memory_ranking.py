@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS
+from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS
 from jobpool.store.checking import ID_MAX
 from jobpool.store.memory.ranking import (
     RankSet,

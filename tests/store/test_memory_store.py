@@ -7,8 +7,8 @@ import threading
 import msgspec
 import pytest
 
-from jobpool.core.job import JobState
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import (
     ConfigError,
     JobpoolBug,

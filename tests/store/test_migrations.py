@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.opening import open_store
 from jobpool.store.postgres import connecting as on_server
 from jobpool.store.queries import load_migrations

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.records import MisfitRow, Receipt
 from storing import (
     MISFIT as REASON,

@@ -5,11 +5,11 @@ import contextlib
 import msgspec
 import pytest
 
-from jobpool.core.breaker import BreakerState, Saved
-from jobpool.core.job import FINISHED, JobState, Progress
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED, JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
+from jobpool.core.rules.policy import Policy
 from jobpool.errors import ConfigError, StoreRefused
 from jobpool.store import moving
 from jobpool.store.opening import open_store

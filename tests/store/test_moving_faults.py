@@ -15,7 +15,7 @@ import pytest
 
 from cutting_proxy import DOWN, UP, CuttingProxy
 from jobpool.cli.exits import Exit
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store import moving
 from jobpool.store.opening import open_store

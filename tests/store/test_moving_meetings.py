@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobpool.core.job import FINISHED
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED
 from jobpool.errors import StoreRefused
 from jobpool.store import moving
 from jobpool.store.opening import open_store

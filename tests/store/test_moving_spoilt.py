@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 import msgspec
 import pytest
 
-from jobpool.core.job import FINISHED, JobState
+from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.store import moving
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import FINISHED, UNFINISHED, JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED, UNFINISHED, JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter
 from storing import (

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from handler_site import Site
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import QueueFull, Superseded, UsageError
 from jobpool.store import joining
 from storing import lease, new_job

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cutting_proxy import DOWN, UP, CuttingProxy
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.opening import open_store
 from jobpool.store.postgres import connecting, database

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from jobpool.core.job import JobState
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolBug, JobpoolError, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore

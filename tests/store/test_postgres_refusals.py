@@ -301,7 +301,7 @@ def test_bytes_are_bytes(store, payload):
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "\x1b[31m"])
 def test_evidence_is_stored_whatever_it_says(store, text):
     """A child's last words cannot keep its end from being written."""
-    from jobpool.core.outcome import Outcome
+    from jobpool.core.jobs.outcome import Outcome
     from storing import ended
 
     store.enqueue([new_job()])

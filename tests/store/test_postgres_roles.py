@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from jobpool.core.job import JobState
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreRefused
 from jobpool.store.base import Receipt
 from jobpool.store.opening import open_store

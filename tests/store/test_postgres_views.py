@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.outcome import Outcome
 from postgres_server import query_of, server
 from storing import ended, lease_one, new_job
 

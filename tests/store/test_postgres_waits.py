@@ -9,11 +9,11 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from jobpool.core.job import JobState, Progress
-from jobpool.core.lifecycle import hand_back
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import hand_back
+from jobpool.core.rules.policy import Policy
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter, Receipt
 from postgres_server import query_of, server, with_query

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.records import Renewal
 from storing import KINDS, begin_run, handed_back, kind_record, lease_one, new_job

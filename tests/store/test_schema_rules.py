@@ -10,8 +10,8 @@ import sqlite3
 import psycopg
 import pytest
 
-from jobpool.core.job import FINISHED, JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
 from postgres_server import query_of, server
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import Evidence, JobState, Progress, Settlement
-from jobpool.core.outcome import CHARGES, Outcome
-from jobpool.core.policy import Policy, RetryRule
+from jobpool.core.jobs.job import Evidence, JobState, Progress, Settlement
+from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.core.rules.policy import Policy, RetryRule
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter, Receipt
 from storing import (

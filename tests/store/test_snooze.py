@@ -2,9 +2,9 @@
 
 import pytest
 
-from jobpool.core import lifecycle
-from jobpool.core.job import JobState, Progress
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules import lifecycle
 from jobpool.store.records import Receipt
 from storing import (
     counters,

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.integrity import RowRefused
 from jobpool.store.methods.mending import TRIES
 from jobpool.store.records import Receipt

@@ -13,11 +13,11 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from jobpool.core.breaker import BreakerState, Saved
-from jobpool.core.job import JobState, Progress, Start
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState, Progress, Start
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
+from jobpool.core.rules.policy import Policy
 from jobpool.store.integrity import (
     ATTEMPT,
     BREAKER,

@@ -6,8 +6,8 @@ import sqlite3
 import msgspec
 import pytest
 
-from jobpool.core.job import TIME_MAX_MS, Evidence, JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import TIME_MAX_MS, Evidence, JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.checking import COUNT_MAX, MEMORY_MAX_BYTES
 from jobpool.store.opening import open_store

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import (
     JobpoolBug,
     QueueFull,

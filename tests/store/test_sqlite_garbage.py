@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.records import Filter
 from storing import ended, lease, lease_one, new_job
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreFull, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter

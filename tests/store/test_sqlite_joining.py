@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import KeyConflict, StoreUnavailable, UsageError
 from jobpool.store.records import Filter
 from storing import lease_one, new_job, succeeded

@@ -22,7 +22,7 @@ JOBS = 100
 
 PRODUCE = """
 import sys
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
 from jobpool.store.opening import open_store
 store = open_store(sys.argv[1])
 for place in range(int(sys.argv[3])):

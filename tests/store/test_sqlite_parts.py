@@ -6,9 +6,9 @@ from contextlib import closing, suppress
 import pytest
 
 from jobpool.client.results import decode_plain
-from jobpool.core.job import JobState
-from jobpool.core.lifecycle import hand_back
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.lifecycle import hand_back
 from jobpool.errors import StoreError
 from jobpool.store.opening import open_store
 from jobpool.store.records import Receipt

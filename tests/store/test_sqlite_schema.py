@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.queries import load_migrations

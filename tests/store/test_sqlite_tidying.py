@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from jobpool.core.job import JobState, Settlement
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite import database
 from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES

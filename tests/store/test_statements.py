@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.core.job import Evidence
+from jobpool.core.jobs.job import Evidence
 from jobpool.store.postgres import session as postgres
 from jobpool.store.sqlite import session as sqlite
 from storing import ended, lease, new_job, succeeded

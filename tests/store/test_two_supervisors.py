@@ -2,7 +2,7 @@
 
 import threading
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.records import Filter, Receipt
 from storing import KINDS, begin_run, handed_back, lease, lease_one, new_job, succeeded
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from jobpool.core.job import Evidence, JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Evidence, JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.records import Filter
 from storing import (
     begin_run,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 from jobpool import Call, DeadJob, Job, JobPool, Retry, SoftTimeout, current
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 
 jobs = JobPool()
 

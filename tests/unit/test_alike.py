@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from jobpool.core.alike import AlikeJobs, as_alike, one_of_each, payloads_of
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
+from jobpool.core.jobs.uniform_batch import (
+    AlikeJobs,
+    as_alike,
+    one_of_each,
+    payloads_of,
+)
 
 
 def job(payload: bytes, **options: object) -> NewJob:

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from jobpool.core.job import NewJob
-from jobpool.core.options import KIND, POOL, RETENTION, TOP, growth_factor
-from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
+from jobpool.core.config.options import KIND, POOL, RETENTION, TOP, growth_factor
+from jobpool.core.jobs.job import NewJob
+from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError, UsageError
 from jobpool.store import checking
 

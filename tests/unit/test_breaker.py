@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.core.breaker import (
+from jobpool.core.rules.circuit_breaker import (
     NEXT,
     OPEN_FIRST_S,
     OPEN_LAST_S,

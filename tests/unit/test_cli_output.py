@@ -11,9 +11,9 @@ from jobpool.cli.burst import BurstBar
 from jobpool.cli.output import ago
 from jobpool.cli.records import decoded
 from jobpool.core.events import JobEnded, JobSucceeded
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.printable import lines, one_line
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.safe_text import lines, one_line
 
 
 def test_lines_keep_breaks_and_nothing_else_of_control():

@@ -4,8 +4,8 @@ import pytest
 
 from cli_store import KIND
 from jobpool.cli.showing import attempt_lines, counts, evidence
-from jobpool.core.job import Attempt, Job
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.jobs.outcome import Outcome
 
 NOW_MS = 1_000_000
 STACK = """Fatal Python error: Segmentation fault

@@ -8,8 +8,8 @@ import pytest
 
 from jobpool import ConfigError, GiveUp, JobPool, Retry, UsageError
 from jobpool.client.options import read_options
-from jobpool.core.limits import Limits
-from jobpool.core.policy import Policy, Rerun, RetryRule
+from jobpool.core.rules.limits import Limits
+from jobpool.core.rules.policy import Policy, Rerun, RetryRule
 
 HUGE = 10**5000
 

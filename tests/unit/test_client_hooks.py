@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from jobpool import ConfigError, DeadJob, GiveUp, JobPool
-from jobpool.core.app import Application
-from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED
+from jobpool.core.application.handler_spec import HOOK_DEAD, HOOK_QUARANTINED
+from jobpool.core.application.protocol import Application
 
 FACTS = {
     "id": 7,

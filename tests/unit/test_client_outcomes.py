@@ -11,8 +11,8 @@ from jobpool import (
     WaitTimeout,
 )
 from jobpool.client import gateway, handle
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.testing import FakeClock
 
 

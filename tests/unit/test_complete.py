@@ -7,9 +7,9 @@ import pytest
 import jobpool
 from jobpool import JobPool, Superseded, UsageError
 from jobpool.core import events as ev
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.running import Claim
+from jobpool.core.application.current import Claim
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.verdict import NOT_COMMITTED
 from jobpool.store import joining
 from jobpool.store.opening import open_store

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from configuring import HERE, build, pool, toml
-from jobpool.core.config import Machine, client_settings, read_sources
-from jobpool.core.settings import GIB, MIB, Retention
+from jobpool.core.config.load import Machine, client_settings, read_sources
+from jobpool.core.config.settings import GIB, MIB, Retention
 from jobpool.errors import ConfigError
 
 
@@ -365,7 +365,7 @@ def test_the_shipped_file_names_every_option_with_its_default():
 
 def test_the_shipped_file_names_every_option_of_kinds():
     """The example of [kinds."K"] is complete, and valid."""
-    from jobpool.core.options import KIND
+    from jobpool.core.config.options import KIND
 
     text = uncommented(CONF.read_text())
     found = build(files=toml(text, "conf/jobpool.toml"))

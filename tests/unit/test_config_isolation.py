@@ -3,8 +3,8 @@
 import pytest
 
 from configuring import build, toml
-from jobpool.core.settings import GIB
-from jobpool.core.storeurl import without_password
+from jobpool.core.config.settings import GIB
+from jobpool.core.config.store_url import without_password
 from jobpool.errors import ConfigError
 
 

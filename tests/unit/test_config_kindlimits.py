@@ -3,11 +3,11 @@
 import pytest
 
 from configuring import build, toml
-from jobpool.core.config import Machine, configure, read_sources
-from jobpool.core.handler import AppReport, HandlerSpec
-from jobpool.core.kindlimits import kind_limits
-from jobpool.core.limits import Limits
-from jobpool.core.policy import Policy
+from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.config.effective_limits import kind_limits
+from jobpool.core.config.load import Machine, configure, read_sources
+from jobpool.core.rules.limits import Limits
+from jobpool.core.rules.policy import Policy
 from jobpool.errors import ConfigError
 
 FILE = """

@@ -9,54 +9,19 @@ import msgspec
 import pytest
 
 import jobpool.core
-from jobpool.core import (
-    breaker,
-    cgroups,
-    events,
-    job,
-    lifecycle,
-    limits,
-    policy,
-    settings,
-    suspicion,
-)
-from jobpool.core.outcome import CHARGES, Charge, Outcome
+from jobpool.core import events
+from jobpool.core.config import settings
+from jobpool.core.isolation import cgroups
+from jobpool.core.jobs import job
+from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
+from jobpool.core.rules import circuit_breaker, lifecycle, limits, policy, suspects
 
-CORE = jobpool.core.__path__
 MODULES = [
-    "jobpool.core.alike",
-    "jobpool.core.app",
-    "jobpool.core.breaker",
-    "jobpool.core.budget",
-    "jobpool.core.cgroups",
-    "jobpool.core.clock",
-    "jobpool.core.config",
-    "jobpool.core.configfile",
-    "jobpool.core.eventlines",
-    "jobpool.core.events",
-    "jobpool.core.handler",
-    "jobpool.core.isolation",
-    "jobpool.core.job",
-    "jobpool.core.kindlimits",
-    "jobpool.core.kindnames",
-    "jobpool.core.layers",
-    "jobpool.core.lifecycle",
-    "jobpool.core.limitconfig",
-    "jobpool.core.limits",
-    "jobpool.core.misfit",
-    "jobpool.core.options",
-    "jobpool.core.outcome",
-    "jobpool.core.ownframe",
-    "jobpool.core.policy",
-    "jobpool.core.poolnames",
-    "jobpool.core.printable",
-    "jobpool.core.quantity",
-    "jobpool.core.running",
-    "jobpool.core.settings",
-    "jobpool.core.sources",
-    "jobpool.core.storeurl",
-    "jobpool.core.suspicion",
-    "jobpool.core.version",
+    *(
+        found.name
+        for found in pkgutil.walk_packages(jobpool.core.__path__, "jobpool.core.")
+        if not found.ispkg
+    ),
     "jobpool.store.records",
 ]
 MIB = 1_048_576
@@ -143,9 +108,8 @@ def test_a_record_says_only_what_it_was_told(module):
 
 
 def test_every_promised_default_is_some_records():
-    """A name above that is nobody's promises nothing; and no module is left out."""
-    core = {f"jobpool.core.{one.name}" for one in pkgutil.iter_modules(CORE)}
-    assert core <= set(MODULES)
+    """A name above that is nobody's promises nothing; every module is walked."""
+    assert "jobpool.core.rules.policy" in MODULES
     names = {one.__name__ for module in MODULES for one in records_of(module)}
     assert SAID.keys() <= names
 
@@ -215,7 +179,7 @@ def test_after_a_crash_a_minute_at_least():
 
 def paused(crashes):
     """Return how long a kind waits after so many different jobs crashed in a row."""
-    kind = breaker.Breaker("a", 5)
+    kind = circuit_breaker.Breaker("a", 5)
     for number in range(crashes):
         kind.crash(number, None, 0.0)
     return kind.state.value, kind.pause_s()
@@ -241,7 +205,7 @@ def test_pauses_of_a_kind_that_crashes():
 
 def test_suspicion_counts_ten_minutes_and_ten_seconds():
     """Deaths so close are no chance; who runs so long alone is cleared."""
-    assert (suspicion.DEATHS_WITHIN_S, suspicion.PROBATION_S) == (600, 10)
+    assert (suspects.DEATHS_WITHIN_S, suspects.PROBATION_S) == (600, 10)
 
 
 def test_growth_of_memory_has_an_end():

@@ -9,8 +9,8 @@ from jobpool.cli.demo.app import HASH, PARSE
 from jobpool.cli.demo.cases import BY_KIND, CASES
 from jobpool.cli.demo.handlers import Hashed, Module
 from jobpool.cli.demo.verdict import checksum, judge, judged, problems
-from jobpool.core.job import Attempt, Job, JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.jobs.outcome import Outcome
 
 NULL = "hostile.null_pointer"
 

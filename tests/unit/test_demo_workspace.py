@@ -17,8 +17,8 @@ from jobpool.cli.demo.workspace import (
     is_readable,
     list_command,
 )
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.records import StatRow
 
 

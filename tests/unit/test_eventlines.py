@@ -5,12 +5,12 @@ import json
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.breaker import BreakerState
-from jobpool.core.budget import Budget, Spent
-from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, json_line
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.printable import one_line
+from jobpool.core.event_lines import LINE_MAX_BYTES, human_line, json_line
+from jobpool.core.jobs.budget import Budget, Spent
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState
+from jobpool.core.safe_text import one_line
 
 LINES = [
     (

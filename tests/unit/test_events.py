@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.breaker import BreakerState
-from jobpool.core.budget import Budget, Spent
-from jobpool.core.eventlines import LINE_MAX_BYTES, human_line, iso_time, json_line
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.event_lines import LINE_MAX_BYTES, human_line, iso_time, json_line
+from jobpool.core.jobs.budget import Budget, Spent
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState
 
 AT = 1_700_000_002_500  # 2023-11-14T22:13:22.500Z
 EVIL = "x\x1b[2J\r\n10:00:00 job 1 succeeded\x9b31m\u202e\u2028\x00\udcff"

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from jobpool.core.job import Evidence
+from jobpool.core.jobs.job import Evidence
 from jobpool.errors import JobCrashed, JobOutOfMemory, JobTimedOut
 from jobpool.executor import exchange
 from jobpool.executor.ends import death_error

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobpool.core.clock import SystemClock
-from jobpool.core.settings import Settings
+from jobpool.core.config.settings import Settings
 from jobpool.supervisor.housekeeping import Housekeeping
 from waiting import wait_until
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobpool.core.isolation import (
+from jobpool.core.config.settings import PoolSettings, SandboxLevel
+from jobpool.core.isolation.measures import (
     ENVIRONMENT,
     MEASURES,
     NETWORK,
@@ -20,8 +21,7 @@ from jobpool.core.isolation import (
     plan,
     variables,
 )
-from jobpool.core.limits import PoolLimits
-from jobpool.core.settings import PoolSettings, SandboxLevel
+from jobpool.core.rules.limits import PoolLimits
 from jobpool.errors import ConfigError
 
 NOTHING = dict.fromkeys(Feature, "too old")

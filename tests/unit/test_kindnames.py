@@ -3,9 +3,9 @@
 import pytest
 
 from configuring import build, toml
-from jobpool.core.handler import AppReport, HandlerSpec
-from jobpool.core.kindnames import settings_of, unknown_kinds
-from jobpool.core.settings import KindSettings, Settings
+from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.config.kinds import settings_of, unknown_kinds
+from jobpool.core.config.settings import KindSettings, Settings
 
 SPEC = HandlerSpec(kind="shop.thumbnail", pool="cpu", aliases=("shop.thumb",))
 REPORT = AppReport(handlers=(SPEC,))

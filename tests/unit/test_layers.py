@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.core.layers import nearest, per_pool, strange_variables
+from jobpool.core.config.layers import nearest, per_pool, strange_variables
 from jobpool.errors import ConfigError
 
 

@@ -7,9 +7,10 @@ import itertools
 import msgspec
 import pytest
 
-from jobpool.core.budget import spent_words
-from jobpool.core.job import FINISHED, Evidence, JobState, Lease, PastAttempt
-from jobpool.core.lifecycle import (
+from jobpool.core.jobs.budget import spent_words
+from jobpool.core.jobs.job import FINISHED, Evidence, JobState, Lease, PastAttempt
+from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.core.rules.lifecycle import (
     TRANSITIONS,
     Ending,
     JobEvent,
@@ -18,8 +19,7 @@ from jobpool.core.lifecycle import (
     hand_back,
     spread_of,
 )
-from jobpool.core.outcome import CHARGES, Outcome
-from jobpool.core.policy import (
+from jobpool.core.rules.policy import (
     INTERRUPTIONS_MAX,
     SNOOZES_MAX,
     Policy,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobpool.core.clock import SystemClock
-from jobpool.core.job import JobState, Settlement
+from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.errors import JobpoolBug
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Ready, StartFailed
 from jobpool.supervisor import commands as cmd

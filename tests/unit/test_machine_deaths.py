@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 
 from jobpool.core import events as ev
-from jobpool.core.job import JobState
-from jobpool.core.limits import PoolLimits
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.settings import SandboxLevel
+from jobpool.core.config.settings import SandboxLevel
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.limits import PoolLimits
+from jobpool.core.rules.policy import Policy
 from jobpool.sandbox.frames import Answer, Ask, Beat, Raised
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import commands as cmd

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.job import JobState
-from jobpool.core.limits import PoolLimits
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.limits import PoolLimits
 from jobpool.errors import AppError, ConfigError
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import commands as cmd

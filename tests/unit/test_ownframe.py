@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import jobpool
-from jobpool.core.ownframe import own_frame
+from jobpool.core.jobs.application_frame import own_frame
 
 HEAD = "Traceback (most recent call last):\n"
 STDLIB = Path(os.__file__).parent

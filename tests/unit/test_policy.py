@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.core.limits import Effective, Limits, PoolLimits, resolve
-from jobpool.core.policy import (
+from jobpool.core.rules.limits import Effective, Limits, PoolLimits, resolve
+from jobpool.core.rules.policy import (
     BACKOFF_MAX_S,
     Policy,
     RetryRule,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.core.eventlines import parts
+from jobpool.core.application.handler_spec import HOOK_DEAD, AppReport, HandlerSpec
+from jobpool.core.event_lines import parts
 from jobpool.core.events import PoolsLeft, PoolUnused
-from jobpool.core.handler import HOOK_DEAD, AppReport, HandlerSpec
-from jobpool.core.poolnames import pool_events, refuse_without_kinds
+from jobpool.core.pool_coverage import pool_events, refuse_without_kinds
 from jobpool.errors import ConfigError
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.registry import Registry

@@ -2,17 +2,17 @@
 
 import pytest
 
-from jobpool.core import printable
-from jobpool.core.printable import error_unsaid
+from jobpool.core import safe_text
+from jobpool.core.safe_text import error_unsaid
 
 
 def test_a_line_and_a_text_are_capped_and_marked():
     """A line keeps its beginning, a text its end."""
-    assert printable.one_line("a" * 2000) == "a" * 2000
-    assert printable.one_line("a" * 2001) == "a" * 2000 + "… [1 more characters]"
-    assert printable.lines("b" * 100_000) == "b" * 100_000
+    assert safe_text.one_line("a" * 2000) == "a" * 2000
+    assert safe_text.one_line("a" * 2001) == "a" * 2000 + "… [1 more characters]"
+    assert safe_text.lines("b" * 100_000) == "b" * 100_000
     head = "[2 characters before this left out]\n"
-    assert printable.lines("xy" + "b" * 100_000) == head + "b" * 100_000
+    assert safe_text.lines("xy" + "b" * 100_000) == head + "b" * 100_000
 
 
 @pytest.mark.parametrize(
@@ -31,16 +31,16 @@ def test_a_line_and_a_text_are_capped_and_marked():
 )
 def test_what_is_hidden_is_shown(char, shown, in_json):
     """As Python writes it; in JSON as JSON does."""
-    assert printable.one_line(f"a{char}b") == f"a{shown}b"
-    assert printable.json_text(f"a{char}b") == f"a{in_json}b"
+    assert safe_text.one_line(f"a{char}b") == f"a{shown}b"
+    assert safe_text.json_text(f"a{char}b") == f"a{in_json}b"
     visible = char if char in "\n\t" else shown
-    assert printable.lines(f"a{char}b") == f"a{visible}b"
+    assert safe_text.lines(f"a{char}b") == f"a{visible}b"
 
 
 def test_lines_of_other_systems_are_lines():
     """CR LF is one break; a lone CR would hide what stands before it."""
-    assert printable.lines("a\r\nb\rc") == "a\nb\\rc"
-    assert printable.whole("a\ud800b") == "a\ufffd\ufffd\ufffdb"
+    assert safe_text.lines("a\r\nb\rc") == "a\nb\\rc"
+    assert safe_text.whole("a\ud800b") == "a\ufffd\ufffd\ufffdb"
 
 
 @pytest.mark.parametrize(

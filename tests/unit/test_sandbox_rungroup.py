@@ -5,13 +5,13 @@ import errno
 import pytest
 
 from cgroup_model import ModelFiles
-from jobpool.core.cgroups import (
+from jobpool.core.config.settings import GIB, MIB
+from jobpool.core.isolation.cgroups import (
     EFFECTS,
     Control,
     Controls,
     memory_max_bytes,
 )
-from jobpool.core.settings import GIB, MIB
 from jobpool.sandbox import rungroup
 from jobpool.sandbox.rungroup import NoCgroupError, enter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
 from jobpool.sandbox.frames import Ask, Beat, Done, Raised, Ready
 from jobpool.sandbox.screening import screened
 

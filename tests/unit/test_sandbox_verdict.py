@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.frames import Done, Raised
 from jobpool.sandbox.verdict import (
     FAULT_SIGNALS,

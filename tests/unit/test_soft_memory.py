@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from configuring import build, toml
+from jobpool.core.config.options import soft_size
+from jobpool.core.config.settings import MIB
 from jobpool.core.events import MemorySoftPassed
-from jobpool.core.limits import Limits, PoolLimits, resolve
-from jobpool.core.options import soft_size
-from jobpool.core.settings import MIB
+from jobpool.core.rules.limits import Limits, PoolLimits, resolve
 from jobpool.errors import ConfigError
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

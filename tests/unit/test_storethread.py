@@ -10,9 +10,9 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.eventlines import human_line
-from jobpool.core.job import JobState, Lease, NewJob, Progress, Settlement
-from jobpool.core.outcome import Outcome
+from jobpool.core.event_lines import human_line
+from jobpool.core.jobs.job import JobState, Lease, NewJob, Progress, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from jobpool.sandbox.frames import FRAME_MAX_BYTES
 from jobpool.sandbox.marks import MARK, MARK_BYTES

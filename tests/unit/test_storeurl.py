@@ -3,7 +3,7 @@
 import psycopg.pq
 import pytest
 
-from jobpool.core.storeurl import absolute_store, files_of, without_password
+from jobpool.core.config.store_url import absolute_store, files_of, without_password
 from jobpool.errors import ConfigError
 
 SECRET = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from jobpool.core import events as ev
-from jobpool.core.job import JobState
-from jobpool.core.settings import PoolSettings
+from jobpool.core.config.settings import PoolSettings
+from jobpool.core.jobs.job import JobState
 from jobpool.supervisor import inputs as inp
 from world import MIB, World, pool
 

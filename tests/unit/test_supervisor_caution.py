@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jobpool.core.breaker import BreakerState, Saved
 from jobpool.core.events import JobCleared, KindResumed, KindSlowed
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.suspicion import PROBATION_S
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
+from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.suspects import PROBATION_S
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from world import World, pool

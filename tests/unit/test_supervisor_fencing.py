@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy, Rerun
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.sandbox.verdict import Exit
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from jobpool.core.breaker import BreakerState, Saved
-from jobpool.core.job import Lease, Settlement
-from jobpool.core.suspicion import PROBATION_S
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
+from jobpool.core.rules.suspects import PROBATION_S
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.admission import REASON as MEMORY

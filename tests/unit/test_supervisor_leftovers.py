@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from jobpool.core.limits import Limits
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.limits import Limits
 from jobpool.sandbox.frames import Retire
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from jobpool.core.events import JobCleared
-from jobpool.core.job import PastAttempt
-from jobpool.core.outcome import Outcome
-from jobpool.core.suspicion import PROBATION_MAX_S, PROBATION_S
+from jobpool.core.jobs.job import PastAttempt
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

@@ -11,11 +11,11 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
-from jobpool.core.eventlines import human_line
-from jobpool.core.job import JobState, Lease, Settlement
-from jobpool.core.outcome import Outcome
-from jobpool.core.settings import Settings
-from jobpool.core.suspicion import Deaths
+from jobpool.core.config.settings import Settings
+from jobpool.core.event_lines import human_line
+from jobpool.core.jobs.job import JobState, Lease, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import reclaim as rc
 from jobpool.supervisor.housekeeping import Housekeeping

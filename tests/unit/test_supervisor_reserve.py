@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from jobpool.core.handler import HandlerSpec
-from jobpool.core.job import Lease
-from jobpool.core.policy import Policy
+from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.jobs.job import Lease
+from jobpool.core.rules.policy import Policy
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.pool import Pool

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.slot import Assigned, SlotState

@@ -2,7 +2,7 @@
 
 import signal
 
-from jobpool.core.limits import PoolLimits
+from jobpool.core.rules.limits import PoolLimits
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.sizing import GIVE_WAY_S, GIVE_WAY_S_MAX
 from world import MIB, World, pool

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from jobpool.core.job import JobState, PastAttempt
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
+from jobpool.core.jobs.job import JobState, PastAttempt
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.policy import Policy
 from world import World
 
 HOUR_S = 3600

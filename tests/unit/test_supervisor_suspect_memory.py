@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobpool.core.suspicion import PROBATION_S
+from jobpool.core.rules.suspects import PROBATION_S
 from jobpool.supervisor import commands as cmd
 from world import MIB, World, pool
 

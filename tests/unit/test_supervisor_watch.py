@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobpool.core.cgroups import PROCESSES_COUNTED_MAX
-from jobpool.core.settings import MIB
+from jobpool.core.config.settings import MIB
+from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import watch as watching

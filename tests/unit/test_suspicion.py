@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.core.job import JobState, Lease, PastAttempt
-from jobpool.core.lifecycle import Ending, account, hand_back
-from jobpool.core.outcome import CHARGES, Charge, Outcome
-from jobpool.core.policy import INTERRUPTIONS_MAX, Policy, Rerun
-from jobpool.core.suspicion import (
+from jobpool.core.jobs.job import JobState, Lease, PastAttempt
+from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
+from jobpool.core.rules.lifecycle import Ending, account, hand_back
+from jobpool.core.rules.policy import INTERRUPTIONS_MAX, Policy, Rerun
+from jobpool.core.rules.suspects import (
     LOSSES,
     PROBATION_MAX_S,
     PROBATION_S,

@@ -10,9 +10,9 @@ import uuid
 from pathlib import Path
 
 from figures.ground import Ground, check
-from jobpool.core.isolation import Lockdown, plan
-from jobpool.core.limits import PoolLimits
-from jobpool.core.settings import PoolSettings, SandboxLevel
+from jobpool.core.config.settings import PoolSettings, SandboxLevel
+from jobpool.core.isolation.measures import Lockdown, plan
+from jobpool.core.rules.limits import PoolLimits
 from jobpool.sandbox.features import lacking
 from jobpool.sandbox.frames import Forked, Go, Loaded, Ready
 from jobpool.sandbox.process import ChildProcess

@@ -17,7 +17,7 @@ from pathlib import Path
 from census import Census, take_census
 from figures.deaths_app import DEATHS, OUTCOMES
 from figures.ground import Ground, check
-from jobpool.core.job import FINISHED, NewJob
+from jobpool.core.jobs.job import FINISHED, NewJob
 from jobpool.store.base import Store
 from jobpool.store.opening import open_store
 

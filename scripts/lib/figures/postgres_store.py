@@ -12,8 +12,8 @@ from pathlib import Path
 from psycopg import sql
 
 from figures.ground import check
-from jobpool.core.job import Evidence, JobState, Lease, NewJob, Settlement
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Evidence, JobState, Lease, NewJob, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.base import Store
 from jobpool.store.opening import open_store
 from jobpool.store.records import Receipt, Run

@@ -20,8 +20,8 @@ from jobpool.cli.lifesign import Sign, Stage, read_sign
 from jobpool.cli.opening import own_sources
 from jobpool.cli.presence import holder
 from jobpool.core.clock import SystemClock
-from jobpool.core.config import store_of
-from jobpool.core.quantity import duration_s, show_duration
+from jobpool.core.config.load import store_of
+from jobpool.core.units import duration_s, show_duration
 from jobpool.store.opening import run_root
 
 WITHIN = "30s"

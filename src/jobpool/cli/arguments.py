@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from jobpool.client.strict_json import NotJson, encode
-from jobpool.core.quantity import show_size
+from jobpool.core.units import show_size
 from jobpool.errors import ArgumentsRejected
 
 _VERDICTS: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from jobpool.core.events import Event, JobEnded, JobSucceeded
-from jobpool.core.job import FINISHED
+from jobpool.core.jobs.job import FINISHED
 
 
 class _Above:

@@ -25,15 +25,15 @@ from jobpool.cli.output import (
     print_table,
 )
 from jobpool.cli.resources import memory_bytes
-from jobpool.core import eventlines
-from jobpool.core.config import Configuration, refuse_other_store
-from jobpool.core.handler import INTERNAL_PREFIX, AppReport
-from jobpool.core.kindlimits import KindLimit, kind_limits
-from jobpool.core.kindnames import unknown_kinds
-from jobpool.core.layers import strange_variables
-from jobpool.core.poolnames import pool_events
-from jobpool.core.quantity import show_size
-from jobpool.core.settings import Settings
+from jobpool.core import event_lines
+from jobpool.core.application.handler_spec import INTERNAL_PREFIX, AppReport
+from jobpool.core.config.effective_limits import KindLimit, kind_limits
+from jobpool.core.config.kinds import unknown_kinds
+from jobpool.core.config.layers import strange_variables
+from jobpool.core.config.load import Configuration, refuse_other_store
+from jobpool.core.config.settings import Settings
+from jobpool.core.pool_coverage import pool_events
+from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
 
 _SQLITE = "sqlite:///"
@@ -58,7 +58,7 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     remarks = [*strange_variables(os.environ), *report.warnings]
     remarks += _over_memory(configuration)
     for event in pool_events(configuration.settings, report, at_ms=0):
-        remarks.append("; ".join(eventlines.parts(event)))
+        remarks.append("; ".join(event_lines.parts(event)))
     remarks += _store_remarks(configuration, given)
     if given.as_json:
         _print_objects(configuration, limits, problems, remarks)

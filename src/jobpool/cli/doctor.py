@@ -19,9 +19,9 @@ from jobpool.cli.resources import (
     cpu_quota,
     memory_bytes,
 )
-from jobpool.core.config import Sources, store_of
-from jobpool.core.layers import strange_variables
-from jobpool.core.quantity import show_size
+from jobpool.core.config.layers import strange_variables
+from jobpool.core.config.load import Sources, store_of
+from jobpool.core.units import show_size
 from jobpool.errors import StoreError
 from jobpool.store.base import Store
 

@@ -20,11 +20,15 @@ from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import configured, has_app, opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.cli.times import moment_ms
-from jobpool.core.config import Sources, client_settings
-from jobpool.core.handler import INTERNAL_PREFIX, check_kind, check_pool
-from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, Enqueued, NewJob
-from jobpool.core.layers import nearest
-from jobpool.core.quantity import duration_s
+from jobpool.core.application.handler_spec import (
+    INTERNAL_PREFIX,
+    check_kind,
+    check_pool,
+)
+from jobpool.core.config.layers import nearest
+from jobpool.core.config.load import Sources, client_settings
+from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, Enqueued, NewJob
+from jobpool.core.units import duration_s
 from jobpool.errors import (
     ArgumentsRejected,
     JobpoolError,

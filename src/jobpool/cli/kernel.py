@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from jobpool.core.cgroups import EFFECTS, Control, Controls
-from jobpool.core.isolation import MEASURES, obstacles
-from jobpool.core.quantity import show_size
+from jobpool.core.isolation.cgroups import EFFECTS, Control, Controls
+from jobpool.core.isolation.measures import MEASURES, obstacles
+from jobpool.core.units import show_size
 from jobpool.sandbox.features import lacking
 from jobpool.sandbox.rungroup import NoCgroupError, enter, path_for
 

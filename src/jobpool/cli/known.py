@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from jobpool.core.layers import nearest
-from jobpool.core.limitconfig import named_kinds, named_pools
-from jobpool.core.printable import one_line
-from jobpool.core.sources import Sources
+from jobpool.core.config.layers import nearest
+from jobpool.core.config.pools import named_kinds, named_pools
+from jobpool.core.config.sources import Sources
+from jobpool.core.safe_text import one_line
 from jobpool.store.base import Store
 from jobpool.store.records import Filter
 

@@ -19,8 +19,8 @@ from jobpool.cli.opening import (
     own_sources,
 )
 from jobpool.cli.servicemanager import ServiceManager
+from jobpool.core.config.settings import Settings
 from jobpool.core.events import Level, Observer
-from jobpool.core.settings import Settings
 from jobpool.errors import ConfigError, StoreRefused
 
 

@@ -24,8 +24,8 @@ from jobpool.cli.output import (
 from jobpool.cli.records import decoded, job_object, running_s
 from jobpool.cli.selecting import chosen, matching
 from jobpool.cli.statewords import STATES, StateChoice
-from jobpool.core.job import Attempt, Job, JobState
-from jobpool.core.printable import one_line
+from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.safe_text import one_line
 from jobpool.store.base import Store
 from jobpool.store.records import Filter
 

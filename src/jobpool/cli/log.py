@@ -19,7 +19,7 @@ from datetime import UTC
 from typing import TextIO
 
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.eventlines import human_line, json_line
+from jobpool.core.event_lines import human_line, json_line
 from jobpool.core.events import (
     Event,
     JobOutput,

@@ -19,8 +19,8 @@ from rich.theme import Theme
 
 from jobpool.cli.flags import json_flag
 from jobpool.cli.output import print_json, print_line
-from jobpool.core.layers import nearest
-from jobpool.core.printable import one_line
+from jobpool.core.config.layers import nearest
+from jobpool.core.safe_text import one_line
 from jobpool.errors import JobpoolError
 from jobpool.manual import pages
 

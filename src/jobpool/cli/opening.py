@@ -12,7 +12,7 @@ import click
 from jobpool.cli.flags import LaunchFlags
 from jobpool.cli.resources import machine
 from jobpool.core.clock import SystemClock
-from jobpool.core.config import (
+from jobpool.core.config.load import (
     Configuration,
     Sources,
     client_settings,

@@ -17,7 +17,7 @@ from jobpool.cli.output import print_json, print_line
 from jobpool.cli.selecting import chosen, matching
 from jobpool.cli.statewords import StateChoice
 from jobpool.cli.times import rate_per_s
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.base import Store
 
 C = TypeVar("C", bound=Callable[..., Any])

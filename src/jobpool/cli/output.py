@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobpool.core.printable import json_text, one_line, whole
-from jobpool.core.quantity import show_duration, show_size
+from jobpool.core.safe_text import json_text, one_line, whole
+from jobpool.core.units import show_duration, show_size
 
 _PIPE_WIDTH = 1000
 """Columns where nobody wraps for us."""

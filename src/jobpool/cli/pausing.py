@@ -12,7 +12,7 @@ from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.known import nobodys
 from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import print_json, print_line
-from jobpool.core.handler import check_kind, check_pool
+from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.errors import ConfigError
 from jobpool.store.base import Store
 

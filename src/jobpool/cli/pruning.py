@@ -8,10 +8,10 @@ from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.cli.statewords import StateChoice
-from jobpool.core.config import retention_of
-from jobpool.core.job import FINISHED, JobState
-from jobpool.core.quantity import duration_s
-from jobpool.core.settings import Retention
+from jobpool.core.config.load import retention_of
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.units import duration_s
 from jobpool.store.base import Store
 from jobpool.store.records import Filter
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.eventlines import iso_time
-from jobpool.core.job import Attempt, Job, JobState
+from jobpool.core.event_lines import iso_time
+from jobpool.core.jobs.job import Attempt, Job, JobState
 
 
 def decoded(text: bytes | None) -> Any:

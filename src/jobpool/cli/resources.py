@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from jobpool.core.config import Machine
+from jobpool.core.config.load import Machine
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 _NO_LIMIT_BYTES = 2**60

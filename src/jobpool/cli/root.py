@@ -19,7 +19,7 @@ import click
 from jobpool import __version__
 from jobpool.cli.exits import TABLE, Exit, exit_of
 from jobpool.cli.flags import LaunchFlags, launch_flags
-from jobpool.core.printable import lines, one_line
+from jobpool.core.safe_text import lines, one_line
 from jobpool.errors import AppError, JobpoolError
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}

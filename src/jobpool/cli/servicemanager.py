@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import MutableMapping
 from contextlib import suppress
 
+from jobpool.core.config.store_url import without_password
 from jobpool.core.events import (
     Alarm,
     Event,
@@ -29,8 +30,7 @@ from jobpool.core.events import (
     SupervisorReady,
     SupervisorStopped,
 )
-from jobpool.core.printable import one_line
-from jobpool.core.storeurl import without_password
+from jobpool.core.safe_text import one_line
 
 EVERY_S = 1.0
 """Unsent messages are tried again after so long."""

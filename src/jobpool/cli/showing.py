@@ -26,14 +26,14 @@ from jobpool.cli.output import (
     size,
 )
 from jobpool.cli.records import decoded, job_object, running_s
-from jobpool.core.breaker import BreakerState
-from jobpool.core.budget import RESET, attempt_words, budget_words
-from jobpool.core.eventlines import iso_time
-from jobpool.core.job import Attempt, Job, JobState
-from jobpool.core.outcome import CHARGES, Outcome
-from jobpool.core.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
-from jobpool.core.printable import error_unsaid, lines
-from jobpool.core.quantity import show_duration
+from jobpool.core.event_lines import iso_time
+from jobpool.core.jobs.budget import RESET, attempt_words, budget_words
+from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState
+from jobpool.core.rules.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
+from jobpool.core.safe_text import error_unsaid, lines
+from jobpool.core.units import show_duration
 from jobpool.errors import JobNotFound
 from jobpool.store.base import Store
 from jobpool.store.records import Filter, KindRecord

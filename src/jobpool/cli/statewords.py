@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 
 RETRYABLE = "retryable"
 STATES = (*(state.value for state in JobState), RETRYABLE)

@@ -23,8 +23,8 @@ from jobpool.cli.output import (
 )
 from jobpool.cli.presence import has_died
 from jobpool.cli.statewords import RETRYABLE
-from jobpool.core.breaker import BreakerState, Saved
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.store.base import Store
 from jobpool.store.records import (
     FigureRow,

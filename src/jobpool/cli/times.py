@@ -6,8 +6,8 @@ import math
 import re
 from datetime import UTC, datetime
 
-from jobpool.core.job import TIME_MAX_MS
-from jobpool.core.quantity import duration_s
+from jobpool.core.jobs.job import TIME_MAX_MS
+from jobpool.core.units import duration_s
 from jobpool.errors import ConfigError
 
 _RATE = re.compile(r"(\d{1,9}(?:\.\d+)?)/(s|m|h)", re.ASCII)

@@ -24,7 +24,7 @@ from jobpool.client.strict_json import (
     misfit,
     refuse_flaws,
 )
-from jobpool.core.quantity import show_size
+from jobpool.core.units import show_size
 from jobpool.errors import ArgumentsMisfit, ArgumentsRejected
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from jobpool.client.results import encode_result
-from jobpool.core.running import Claim
+from jobpool.core.application.current import Claim
 from jobpool.store import joining
 
 T = TypeVar("T")

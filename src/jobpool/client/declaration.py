@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jobpool.client.retry import RetryRules, checked_count, read_rules
-from jobpool.core.handler import INTERNAL_PREFIX, check_kind
-from jobpool.core.limits import Limits
-from jobpool.core.options import growth_factor, soft_size
-from jobpool.core.policy import Policy, Rerun
-from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
+from jobpool.core.application.handler_spec import INTERNAL_PREFIX, check_kind
+from jobpool.core.config.options import growth_factor, soft_size
+from jobpool.core.rules.limits import Limits
+from jobpool.core.rules.policy import Policy, Rerun
+from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError
 
 

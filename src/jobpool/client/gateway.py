@@ -29,9 +29,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jobpool.core.job import Enqueued, Job, NewJob
-from jobpool.core.running import Channel, channel
-from jobpool.core.settings import ClientSettings
+from jobpool.core.application.current import Channel, channel
+from jobpool.core.config.settings import ClientSettings
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import ConfigError, JobNotFound, UsageError
 from jobpool.store import connections, joining
 from jobpool.store.checking import is_id
@@ -288,7 +288,7 @@ def find_settings(argument: str | None) -> ClientSettings:
     """
     from pathlib import Path  # noqa: PLC0415 - see above
 
-    from jobpool.core.config import (  # noqa: PLC0415 - see above
+    from jobpool.core.config.load import (  # noqa: PLC0415 - see above
         client_settings,
         read_sources,
     )

@@ -10,10 +10,10 @@ import msgspec
 
 from jobpool.client.gateway import Gateway
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.job import FINISHED, JobState
-from jobpool.core.job import Job as StoredJob
-from jobpool.core.printable import error_unsaid
-from jobpool.core.quantity import DurationLike, duration_s, show_duration
+from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.jobs.job import Job as StoredJob
+from jobpool.core.safe_text import error_unsaid
+from jobpool.core.units import DurationLike, duration_s, show_duration
 from jobpool.errors import ConfigError, JobUnsuccessful, UsageError, WaitTimeout
 
 R = TypeVar("R")

@@ -12,9 +12,9 @@ from jobpool.client.gateway import Gateway
 from jobpool.client.handle import Job
 from jobpool.client.options import DEFAULT, Options, read_options
 from jobpool.client.results import Results
-from jobpool.core.handler import HandlerSpec
-from jobpool.core.job import Enqueued, NewJob
-from jobpool.core.quantity import DurationLike, SizeLike
+from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.jobs.job import Enqueued, NewJob
+from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import UsageError
 
 P = ParamSpec("P")

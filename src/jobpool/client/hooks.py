@@ -16,7 +16,11 @@ from jobpool.client.annotations import signature_of
 from jobpool.client.arguments import Arguments
 from jobpool.client.declaration import check_function
 from jobpool.client.invocation import call, prepare
-from jobpool.core.handler import HOOK_DEAD, HOOK_QUARANTINED, HandlerSpec
+from jobpool.core.application.handler_spec import (
+    HOOK_DEAD,
+    HOOK_QUARANTINED,
+    HandlerSpec,
+)
 from jobpool.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -15,11 +15,11 @@ from jobpool.client.handle import Job, cancel
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.options import DEFAULT, Options
 from jobpool.client.registration import Registration
-from jobpool.core.alike import AlikeJobs
-from jobpool.core.job import JobState, NewJob
-from jobpool.core.options import TOP
-from jobpool.core.quantity import DurationLike, SizeLike
-from jobpool.core.running import offer
+from jobpool.core.application.current import offer
+from jobpool.core.config.options import TOP
+from jobpool.core.jobs.job import JobState, NewJob
+from jobpool.core.jobs.uniform_batch import AlikeJobs
+from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import ArgumentsRejected, UsageError
 
 BATCH_JOBS_MAX = 1000

@@ -9,9 +9,9 @@ import msgspec
 
 from jobpool.client.declaration import positive_s
 from jobpool.client.retry import checked_count
-from jobpool.core.handler import HandlerSpec
-from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
-from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
+from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError, UsageError
 
 TEXT_MAX = 255

@@ -19,8 +19,8 @@ from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invocation import call, prepare
 from jobpool.client.results import decode_plain
 from jobpool.client.retry import RetryRules
-from jobpool.core.handler import HandlerSpec, check_pool
-from jobpool.core.quantity import DurationLike, SizeLike
+from jobpool.core.application.handler_spec import HandlerSpec, check_pool
+from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import ConfigError, UnknownKind
 
 P = ParamSpec("P")

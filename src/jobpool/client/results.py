@@ -11,7 +11,7 @@ import msgspec
 
 from jobpool.client.annotations import annotations_of
 from jobpool.client.strict_json import NotJson, encode, from_plain
-from jobpool.core.quantity import show_size
+from jobpool.core.units import show_size
 from jobpool.errors import ConfigError, ResultTooLarge, StoreError
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from jobpool.core.policy import RetryRule
-from jobpool.core.quantity import DurationLike, duration_s
-from jobpool.core.settings import MAX_ATTEMPTS_MAX
+from jobpool.core.config.settings import MAX_ATTEMPTS_MAX
+from jobpool.core.rules.policy import RetryRule
+from jobpool.core.units import DurationLike, duration_s
 from jobpool.errors import ConfigError
 
 _CLASS_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

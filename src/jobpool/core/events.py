@@ -11,11 +11,11 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from jobpool.core.breaker import BreakerState
-from jobpool.core.budget import Spent
-from jobpool.core.cgroups import Control
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.isolation.cgroups import Control
+from jobpool.core.jobs.budget import Spent
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.circuit_breaker import BreakerState
 
 
 class Level(IntEnum):

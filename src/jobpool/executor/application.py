@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from jobpool.core.handler import HandlerSpec
-from jobpool.core.policy import Policy, RetryRule
+from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.rules.policy import Policy, RetryRule
 from jobpool.executor import exchange
 from jobpool.executor.bundle import make_calls
 from jobpool.executor.frames import Setup

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobpool.core import running
+from jobpool.core.application import current
 from jobpool.executor.speeds import QUICK_S
 from jobpool.executor.tray import CallEnd, ChildTray, child_tray
 from jobpool.sandbox.frames import encode
@@ -79,7 +79,7 @@ def _make_calls(
         duration_s = time.perf_counter() - begun_s
         if os.getpid() != me:
             return b""  # a copy that the call has forked, and that came back from it
-        output, may_go_on = running.restore()
+        output, may_go_on = current.restore()
         if duration_s > QUICK_S:
             # On a busy machine most that seem slow have only waited for a core.
             before_s, waited_s = waited_s, _waited_s()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import multiprocess
 
-from jobpool.core.budget import attempt_words
-from jobpool.core.outcome import Outcome
-from jobpool.core.quantity import show_duration, show_size
+from jobpool.core.jobs.budget import attempt_words
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.units import show_duration, show_size
 from jobpool.errors import (
     DeathEvidence,
     JobCrashed,

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from jobpool.core.quantity import DurationLike, SizeLike, duration_s, size_bytes
-from jobpool.core.settings import SLOTS_MAX
+from jobpool.core.config.settings import SLOTS_MAX
+from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError
 from jobpool.executor.engine import Engine
 from jobpool.executor.future import Limits

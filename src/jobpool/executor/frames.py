@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from jobpool.core.job import Evidence
+from jobpool.core.jobs.job import Evidence
 
 FRAME_BYTES = 4 * 2**20
 """A batch is cut here: well below the longest frame."""

@@ -24,10 +24,10 @@ import msgspec
 from multiprocess import resource_tracker
 
 from jobpool.core import events as ev
-from jobpool.core.job import Settlement
-from jobpool.core.limits import PoolLimits
-from jobpool.core.quantity import DURATION_MAX_S, SIZE_MAX_BYTES
-from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.config.settings import PoolSettings, Settings
+from jobpool.core.jobs.job import Settlement
+from jobpool.core.rules.limits import PoolLimits
+from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.errors import AppError, JobpoolError
 from jobpool.executor import exchange
 from jobpool.executor.application import POOL, SETUP_VARIABLE

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobpool.core.clock import SystemClock
-from jobpool.core.job import FINISHED, Settlement
-from jobpool.core.settings import QUEUE_DEPTH_MAX
+from jobpool.core.config.settings import QUEUE_DEPTH_MAX
+from jobpool.core.jobs.job import FINISHED, Settlement
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.records import LeaseBatch, Receipt

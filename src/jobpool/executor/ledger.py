@@ -26,9 +26,9 @@ from time import monotonic
 
 import msgspec
 
-from jobpool.core.job import JobState, NewJob, Settlement
-from jobpool.core.outcome import Outcome
-from jobpool.core.quantity import show_duration
+from jobpool.core.jobs.job import JobState, NewJob, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.units import show_duration
 from jobpool.executor.application import BUNDLE_KIND, KIND, POOL
 from jobpool.executor.bundle import Bundle, budget_s
 from jobpool.executor.frames import Died, Setup, Task

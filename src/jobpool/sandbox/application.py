@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from jobpool.core.app import Application
+from jobpool.core.application.protocol import Application
 from jobpool.errors import AppError
 
 

@@ -15,7 +15,7 @@ import errno
 import os
 import posixpath
 
-from jobpool.core.cgroups import Control, memory_max_bytes
+from jobpool.core.isolation.cgroups import Control, memory_max_bytes
 from jobpool.sandbox.cgroupfiles import CgroupFiles
 from jobpool.sandbox.cgroupplace import NoCgroupError
 from jobpool.sandbox.meter import backstop_bytes

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from jobpool import errors
-from jobpool.core import running
-from jobpool.core.job import Enqueued, Job, NewJob
+from jobpool.core.application import current
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import (
     ArgumentsRejected,
     JobpoolError,
@@ -166,12 +166,12 @@ class AttemptChannel:
             )
         self._completing = True
         try:
-            running.completer().complete(connection, claim, result)
+            current.completer().complete(connection, claim, result)
             self.completed = True
         finally:
             self._completing = self.completed
 
-    def claim(self) -> running.Claim:
+    def claim(self) -> current.Claim:
         """Name the attempt.
 
         Raises:
@@ -179,7 +179,7 @@ class AttemptChannel:
         """
         self._speaker()
         go, job = self._go, self._job
-        return running.Claim(
+        return current.Claim(
             store_url=go.store_url,
             job_id=job.id,
             kind=job.kind,
@@ -264,7 +264,7 @@ class ClosedChannel:
         del connection, result
         raise UsageError(f"no attempt is running: {self._reason}")
 
-    def claim(self) -> running.Claim:
+    def claim(self) -> current.Claim:
         """Refuse.
 
         Raises:

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from jobpool.core import running
-from jobpool.core.app import Application
+from jobpool.core.application import current as running
+from jobpool.core.application.protocol import Application
 from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
 from jobpool.sandbox import cgroup, confine, lockdown
 from jobpool.sandbox.application import load_application

@@ -30,7 +30,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from jobpool.core.isolation import Enclosure
+from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.confine import close_fds
 from jobpool.sandbox.libc import PR_SET_DUMPABLE, checked, libc, prctl
 from jobpool.sandbox.procfs import children_of, process_stat

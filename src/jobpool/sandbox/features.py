@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from jobpool.core.isolation import Feature
+from jobpool.core.isolation.measures import Feature
 from jobpool.sandbox import landlock, seccomp
 from jobpool.sandbox.probing import lacking_for_enclosures
 

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from os import close, waitpid
 from typing import Any, NoReturn
 
-from jobpool.core.isolation import Enclosure
+from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.enclosure import be_init, make_namespaces
 
 _WORD = struct.Struct("<i")

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.handler import AppReport
-from jobpool.core.isolation import Enclosure, Lockdown
-from jobpool.core.job import Enqueued, Job, NewJob
-from jobpool.core.settings import PAYLOAD_MAX_BYTES, QUEUE_DEPTH_MAX
+from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.config.settings import PAYLOAD_MAX_BYTES, QUEUE_DEPTH_MAX
+from jobpool.core.isolation.measures import Enclosure, Lockdown
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
 
 FRAME_MAX_BYTES = 16 * 2**20
 """Longer than any honest message: two capped payloads, output and tracebacks."""

@@ -10,7 +10,7 @@ import ctypes
 import os
 from typing import NamedTuple
 
-from jobpool.core.quantity import show_size
+from jobpool.core.units import show_size
 from jobpool.sandbox.view import WRITABLE
 
 _FILES_KEPT_MAX = 64

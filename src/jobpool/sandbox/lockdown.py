@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from jobpool.core.isolation import Enclosure, Lockdown
+from jobpool.core.isolation.measures import Enclosure, Lockdown
 from jobpool.sandbox import enclosure, landlock, seccomp, view
 from jobpool.sandbox.frames import Go
 from jobpool.sandbox.libc import PR_SET_NO_NEW_PRIVS, prctl

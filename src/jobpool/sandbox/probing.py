@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jobpool.core.isolation import Enclosure, Feature
+from jobpool.core.isolation.measures import Enclosure, Feature
 from jobpool.sandbox.enclosure import (
     USERS_FROM,
     be_nobody_special,

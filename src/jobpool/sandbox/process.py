@@ -25,7 +25,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from jobpool.core.isolation import Enclosure, Lockdown
+from jobpool.core.isolation.measures import Enclosure, Lockdown
 from jobpool.sandbox.bounds import bound_data
 from jobpool.sandbox.capture import STACK_MAX_BYTES, create_capture, read_tail, trim
 from jobpool.sandbox.cgroup import ChildGroup

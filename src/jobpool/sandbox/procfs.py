@@ -11,8 +11,8 @@ import os
 import sys
 from typing import NamedTuple
 
-from jobpool.core.printable import one_line
-from jobpool.core.quantity import show_size
+from jobpool.core.safe_text import one_line
+from jobpool.core.units import show_size
 from jobpool.errors import JobpoolError
 from jobpool.sandbox import spare
 

@@ -23,7 +23,7 @@ import resource
 from collections.abc import Iterator
 from math import prod
 
-from jobpool.core.quantity import show_size
+from jobpool.core.units import show_size
 from jobpool.sandbox.bounds import is_signed
 from jobpool.sandbox.procfs import data_bytes, resident_bytes
 

@@ -10,9 +10,9 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from jobpool.core.policy import SNOOZE_MAX_S
-from jobpool.core.printable import capped
-from jobpool.core.quantity import duration_s, show_duration
+from jobpool.core.rules.policy import SNOOZE_MAX_S
+from jobpool.core.safe_text import capped
+from jobpool.core.units import duration_s, show_duration
 from jobpool.errors import (
     ArgumentsMisfit,
     ConfigError,

@@ -28,7 +28,7 @@ import posixpath
 import time
 from collections.abc import Iterator
 
-from jobpool.core.cgroups import PROCESSES_MAX, Control, Controls
+from jobpool.core.isolation.cgroups import PROCESSES_MAX, Control, Controls
 from jobpool.sandbox.cgroup import FILES, PREFIX, ChildGroup, Group
 from jobpool.sandbox.cgroupfiles import CgroupFiles
 from jobpool.sandbox.cgroupplace import NoCgroupError, base, here

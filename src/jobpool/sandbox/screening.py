@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobpool.core.quantity import DURATION_MAX_S, SIZE_MAX_BYTES
+from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.sandbox.capture import OUTPUT_MAX_BYTES
 from jobpool.sandbox.frames import Ask, Beat, Done, FromChild, Raised, Ready
 

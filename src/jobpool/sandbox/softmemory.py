@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from types import FrameType
 
-from jobpool.core.quantity import show_size
+from jobpool.core.units import show_size
 from jobpool.errors import SoftMemory
 from jobpool.sandbox.procfs import descendants_of, resident_bytes
 

@@ -36,7 +36,7 @@ from typing import Any
 import multiprocess
 from multiprocess import resource_tracker
 
-from jobpool.core.isolation import Enclosure
+from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.frames import (
     Decoder,
     Fork,

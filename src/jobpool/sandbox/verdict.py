@@ -13,11 +13,11 @@ from enum import StrEnum
 
 import msgspec
 
-from jobpool.core.job import Evidence
-from jobpool.core.lifecycle import Ending
-from jobpool.core.outcome import Outcome
-from jobpool.core.printable import message_line
-from jobpool.core.quantity import show_duration, show_size
+from jobpool.core.jobs.job import Evidence
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import Ending
+from jobpool.core.safe_text import message_line
+from jobpool.core.units import show_duration, show_size
 from jobpool.sandbox.frames import Done, Raised
 
 

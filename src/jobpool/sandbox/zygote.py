@@ -37,10 +37,10 @@ from typing import Any, NoReturn
 
 from multiprocess import parent_process, resource_tracker
 
-from jobpool.core import running
-from jobpool.core.app import Application
-from jobpool.core.handler import AppReport
-from jobpool.core.isolation import Enclosure
+from jobpool.core.application import current
+from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.application.protocol import Application
+from jobpool.core.isolation.measures import Enclosure
 from jobpool.errors import AppError
 from jobpool.sandbox import cgroup, deeds, foreign, seccomp
 from jobpool.sandbox.application import load_application
@@ -185,7 +185,7 @@ class Zygote:
             self._send(LoadFailed(str(exc), ""))
             return False
         os.chdir(load.directory)
-        running.enter(ClosedChannel("the application is being imported, not run"), None)
+        current.enter(ClosedChannel("the application is being imported, not run"), None)
         # While it imports it does not listen: the kernel shall tell it of the
         # supervisor's death. Later it must live on, to end its children.
         end_with(self._supervisor)

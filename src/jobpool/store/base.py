@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
-from jobpool.core.breaker import Saved
-from jobpool.core.job import (
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import (
     Attempt,
     Enqueued,
     Job,
@@ -27,8 +27,8 @@ from jobpool.core.job import (
     Settlement,
     Start,
 )
-from jobpool.core.settings import Retention
-from jobpool.core.suspicion import Deaths
+from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import (
     FigureRow,
     Filter,

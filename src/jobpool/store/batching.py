@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.alike import payloads_of
-from jobpool.core.job import NewJob, Progress
+from jobpool.core.jobs.job import NewJob, Progress
+from jobpool.core.jobs.uniform_batch import payloads_of
 
 CHUNK_JOBS = 1000
 CHUNK_BYTES = 32 * 2**20

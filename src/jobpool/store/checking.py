@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from jobpool.core.alike import one_of_each, payloads_of
-from jobpool.core.handler import NAME, POOL_NAME
-from jobpool.core.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.core.application.handler_spec import NAME, POOL_NAME
+from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.core.jobs.uniform_batch import one_of_each, payloads_of
 from jobpool.errors import QueueFull, UsageError
 
 TEXT_MAX = 255

@@ -22,14 +22,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from jobpool.core.job import (
+from jobpool.core.jobs.job import (
     FINISHED,
     PRIORITY_MAX,
     PRIORITY_MIN,
     TIME_MAX_MS,
     JobState,
 )
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused
 from jobpool.store.checking import (
     COUNT_MAX,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobpool.core.job import Enqueued, NewJob
-from jobpool.core.running import Claim
+from jobpool.core.application.current import Claim
+from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.store.connections import unwrap
 
 _SQLITE = "sqlite:///"

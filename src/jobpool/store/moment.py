@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jobpool.core.job import Settlement
+from jobpool.core.jobs.job import Settlement
 
 LATE_MAX_MS = 60_000
 """An end that is written later than that is shown as of so long before: how long a

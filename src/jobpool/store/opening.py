@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.settings import QUEUE_DEPTH_MAX
+from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ConfigError
 from jobpool.store.base import Store
 from jobpool.store.postgres.place import run_base

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import msgspec
 
-from jobpool.core.job import JobState, Lease
+from jobpool.core.jobs.job import JobState, Lease
 
 
 class Renewal(IntEnum):

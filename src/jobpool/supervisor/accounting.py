@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jobpool.core.job import JobState, Settlement
-from jobpool.core.lifecycle import Ending, account
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import Ending, account
 from jobpool.sandbox.frames import Done
 from jobpool.supervisor import notices
 from jobpool.supervisor.beats import Beats

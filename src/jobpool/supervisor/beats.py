@@ -7,7 +7,7 @@ written; what is the same as before is not written. The last progress goes with 
 
 from __future__ import annotations
 
-from jobpool.core.job import Progress
+from jobpool.core.jobs.job import Progress
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.frames import Beat
 from jobpool.supervisor import commands as cmd

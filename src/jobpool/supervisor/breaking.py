@@ -8,10 +8,15 @@ its row. What the store says counts only when all that we had to say was in it.
 
 from __future__ import annotations
 
-from jobpool.core.breaker import Breaker, BreakerEvent, BreakerState, Saved
 from jobpool.core.events import KindResumed, KindSlowed
-from jobpool.core.job import Lease, Settlement
-from jobpool.core.outcome import CHARGES, Outcome
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.core.rules.circuit_breaker import (
+    Breaker,
+    BreakerEvent,
+    BreakerState,
+    Saved,
+)
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jobpool.core.job import Settlement
+from jobpool.core.jobs.job import Settlement
 
 SMALL_BYTES = 2**14
 """A settlement with more than that is large."""

@@ -17,9 +17,9 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 
 from jobpool.core import events as ev
-from jobpool.core.isolation import Lockdown
-from jobpool.core.settings import PoolSettings, Settings
-from jobpool.core.storeurl import files_of, without_password
+from jobpool.core.config.settings import PoolSettings, Settings
+from jobpool.core.config.store_url import files_of, without_password
+from jobpool.core.isolation.measures import Lockdown
 from jobpool.sandbox.frames import FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.marks import look_at_marks
 from jobpool.sandbox.oomscore import OomScores

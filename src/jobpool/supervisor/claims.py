@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jobpool.core.job import JobState, Settlement
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.supervisor import notices
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.slot import Assigned

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jobpool.core.breaker import Saved
 from jobpool.core.events import Event
-from jobpool.core.job import NewJob, Progress, Settlement, Start
+from jobpool.core.jobs.job import NewJob, Progress, Settlement, Start
+from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.frames import RunJob, ToChild
 

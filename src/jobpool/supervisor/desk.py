@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from jobpool.core.events import Event
-from jobpool.core.job import Lease, Settlement
-from jobpool.core.lifecycle import hand_back
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import hand_back
 from jobpool.sandbox.frames import RunJob
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.registry import Registry

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from jobpool.core.breaker import Saved
-from jobpool.core.handler import AppReport
-from jobpool.core.settings import Settings
+from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.config.settings import Settings
+from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.sandbox.frames import Answer, FromChild
 from jobpool.sandbox.verdict import Exit
 from jobpool.store.records import LeaseBatch

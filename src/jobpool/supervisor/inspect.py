@@ -6,9 +6,9 @@ import selectors
 import time
 import uuid
 
-from jobpool.core.handler import AppReport
-from jobpool.core.settings import Settings
-from jobpool.core.storeurl import refuse_other_store
+from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.config.settings import Settings
+from jobpool.core.config.store_url import refuse_other_store
 from jobpool.errors import AppError
 from jobpool.sandbox.frames import FrameError, Loaded, LoadFailed
 from jobpool.sandbox.spawner import Zygote

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from jobpool.core import events as ev
-from jobpool.core.cgroups import Control, Controls
-from jobpool.core.isolation import Enclosure, Feature, Gap, Lockdown, plan
-from jobpool.core.settings import PoolSettings, SandboxLevel, Settings
+from jobpool.core.config.settings import PoolSettings, SandboxLevel, Settings
+from jobpool.core.isolation.cgroups import Control, Controls
+from jobpool.core.isolation.measures import Enclosure, Feature, Gap, Lockdown, plan
 from jobpool.errors import ConfigError
 from jobpool.sandbox import rungroup
 from jobpool.sandbox.features import lacking

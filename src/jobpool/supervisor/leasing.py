@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobpool.core.job import Evidence, Lease
-from jobpool.core.lifecycle import Ending, account
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Evidence, Lease
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import Ending, account
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.ahead import Ahead

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jobpool.core.limits import Effective
-from jobpool.core.quantity import show_size
+from jobpool.core.rules.limits import Effective
+from jobpool.core.units import show_size
 from jobpool.sandbox.verdict import Kill, KillReason
 from jobpool.supervisor.slot import Slot
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 import msgspec
 
 from jobpool.core import events as ev
-from jobpool.core.handler import AppReport
-from jobpool.core.kindnames import refuse_unknown_kinds
-from jobpool.core.poolnames import pool_events
-from jobpool.core.settings import Settings
-from jobpool.core.storeurl import without_password
+from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.config.kinds import refuse_unknown_kinds
+from jobpool.core.config.settings import Settings
+from jobpool.core.config.store_url import without_password
+from jobpool.core.pool_coverage import pool_events
 from jobpool.errors import AppError, ConfigError, JobpoolError
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from jobpool.core import events as ev
-from jobpool.core.job import Evidence, Lease, Settlement
-from jobpool.core.lifecycle import Ending, account, hand_back
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.suspicion import LOSSES, Death, Standing, death_of, standing_of
+from jobpool.core.jobs.job import Evidence, Lease, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import Ending, account, hand_back
+from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.suspects import LOSSES, Death, Standing, death_of, standing_of
 from jobpool.store.base import Store
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import inputs as inp

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jobpool.core.settings import Settings
+from jobpool.core.config.settings import Settings
 from jobpool.sandbox.frames import (
     Done,
     StartFailed,

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobpool.core import events as ev
-from jobpool.core.cgroups import Controls
-from jobpool.core.job import Evidence, JobState, Lease, Settlement
-from jobpool.core.limits import Effective
-from jobpool.core.outcome import Outcome
-from jobpool.core.ownframe import own_frame
-from jobpool.core.printable import message_line
-from jobpool.core.quantity import show_duration
-from jobpool.core.settings import Settings
-from jobpool.core.storeurl import without_password
+from jobpool.core.config.settings import Settings
+from jobpool.core.config.store_url import without_password
+from jobpool.core.isolation.cgroups import Controls
+from jobpool.core.jobs.application_frame import own_frame
+from jobpool.core.jobs.job import Evidence, JobState, Lease, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.limits import Effective
+from jobpool.core.safe_text import message_line
+from jobpool.core.units import show_duration
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.verdict import signal_name
 from jobpool.store.records import Run

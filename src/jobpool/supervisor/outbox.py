@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.core.job import Lease, Settlement
-from jobpool.core.lifecycle import hand_back
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import hand_back
 from jobpool.store.base import Store
 from jobpool.store.records import Receipt
 from jobpool.supervisor import inputs as inp

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from jobpool.core.job import Settlement
-from jobpool.core.settings import PoolSettings
+from jobpool.core.config.settings import PoolSettings
+from jobpool.core.jobs.job import Settlement
 from jobpool.supervisor.bulk import Unwritten, is_large, size_bytes
 from jobpool.supervisor.pace import Pace
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot, SlotState

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from jobpool.core.events import JobCleared
-from jobpool.core.job import Lease, Settlement
-from jobpool.core.suspicion import is_past_clearing, probation_s
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.rules.suspects import is_past_clearing, probation_s
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.admission import Admission
 from jobpool.supervisor.desk import Desk

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.core.quantity import show_duration
+from jobpool.core.units import show_duration
 from jobpool.errors import StoreError, StoreRefused
 from jobpool.store.base import SharedStore, Store, is_shared
 from jobpool.store.records import Renewal

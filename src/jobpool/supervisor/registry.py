@@ -9,22 +9,22 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from jobpool.core.handler import (
+from jobpool.core.application.handler_spec import (
     HOOK_DEAD,
     HOOK_QUARANTINED,
     INTERNAL_PREFIX,
     AppReport,
     HandlerSpec,
 )
-from jobpool.core.job import JobState, Lease, NewJob, Settlement
-from jobpool.core.kindnames import settings_of
-from jobpool.core.limits import Effective, Limits, resolve
-from jobpool.core.outcome import Outcome
-from jobpool.core.policy import Policy
-from jobpool.core.poolnames import refuse_without_kinds
-from jobpool.core.quantity import show_size
-from jobpool.core.settings import SandboxLevel, Settings
-from jobpool.core.storeurl import refuse_other_store
+from jobpool.core.config.kinds import settings_of
+from jobpool.core.config.settings import SandboxLevel, Settings
+from jobpool.core.config.store_url import refuse_other_store
+from jobpool.core.jobs.job import JobState, Lease, NewJob, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.pool_coverage import refuse_without_kinds
+from jobpool.core.rules.limits import Effective, Limits, resolve
+from jobpool.core.rules.policy import Policy
+from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
 from jobpool.store.records import KindRecord
 

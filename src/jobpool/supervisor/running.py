@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jobpool.core.job import Start
+from jobpool.core.jobs.job import Start
 from jobpool.errors import JobpoolBug, UsageError
 from jobpool.sandbox.frames import Answer, Ask, Done, RunJob
 from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done

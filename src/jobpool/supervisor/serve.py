@@ -27,7 +27,7 @@ from pathlib import Path
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.settings import Settings
+from jobpool.core.config.settings import Settings
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError
 from jobpool.sandbox.fence import Fence

@@ -20,9 +20,9 @@ from enum import StrEnum
 
 import msgspec
 
-from jobpool.core.job import Lease
-from jobpool.core.limits import Effective
-from jobpool.core.policy import Policy
+from jobpool.core.jobs.job import Lease
+from jobpool.core.rules.limits import Effective
+from jobpool.core.rules.policy import Policy
 from jobpool.sandbox.frames import Ask, Beat, Done, Ready, StartFailed
 from jobpool.sandbox.verdict import Kill
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.core.job import Settlement
+from jobpool.core.jobs.job import Settlement
 from jobpool.errors import (
     JobpoolError,
     KeyConflict,

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from jobpool.core.events import Event
-from jobpool.core.job import Settlement
-from jobpool.core.lifecycle import success
+from jobpool.core.jobs.job import Settlement
+from jobpool.core.rules.lifecycle import success
 from jobpool.sandbox.frames import Done, FromChild
 from jobpool.sandbox.verdict import evidence_of_success, is_plain_success
 from jobpool.supervisor import notices

@@ -22,9 +22,9 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobpool.core.cgroups import PROCESSES_COUNTED_MAX
-from jobpool.core.quantity import show_size
-from jobpool.core.settings import PoolSettings
+from jobpool.core.config.settings import PoolSettings
+from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
+from jobpool.core.units import show_size
 from jobpool.sandbox import spare
 from jobpool.sandbox.confirming import Confirming
 from jobpool.sandbox.marks import trim_marks

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from jobpool.core.isolation import Enclosure, variables
-from jobpool.core.quantity import show_size
-from jobpool.core.settings import PoolSettings, Settings
+from jobpool.core.config.settings import PoolSettings, Settings
+from jobpool.core.isolation.measures import Enclosure, variables
+from jobpool.core.units import show_size
 from jobpool.sandbox import spare
 from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
 from jobpool.sandbox.procfs import process_start_time

@@ -2,7 +2,7 @@
 
 import json
 
-from jobpool.core.handler import HandlerSpec
+from jobpool.core.application.handler_spec import HandlerSpec
 
 
 class FakeApplication:

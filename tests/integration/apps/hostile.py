@@ -16,8 +16,8 @@ from datetime import timedelta
 import hostile_state
 from fake_application import FakeApplication
 
-from jobpool.core import running
-from jobpool.core.job import NewJob
+from jobpool.core.application import current as running
+from jobpool.core.jobs.job import NewJob
 from jobpool.errors import GiveUp, RetryLater, Snooze, SoftTimeout
 
 app = FakeApplication()

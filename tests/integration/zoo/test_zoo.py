@@ -19,8 +19,8 @@ from click.testing import CliRunner
 
 from as_nobody import NOBODY, obstacle, open_place
 from jobpool.cli.root import cli
-from jobpool.core.job import FINISHED
-from jobpool.core.settings import SandboxLevel
+from jobpool.core.config.settings import SandboxLevel
+from jobpool.core.jobs.job import FINISHED
 from supervising import Site
 
 HERE = Path(__file__).parent

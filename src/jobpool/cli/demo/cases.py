@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobpool.cli.demo import handlers
-from jobpool.core.job import JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 
 HOSTILE = "hostile."
 """Begins the kinds of hostile jobs."""

@@ -30,7 +30,7 @@ from jobpool.cli.exits import Exit
 from jobpool.cli.output import console
 from jobpool.cli.resources import machine
 from jobpool.core.clock import SystemClock
-from jobpool.core.config import configure, read_sources
+from jobpool.core.config.load import configure, read_sources
 from jobpool.errors import UsageError
 from jobpool.sandbox.procfs import require_linux
 from jobpool.store.opening import open_store

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jobpool.cli.demo.workspace import Workspace
-from jobpool.core.job import FINISHED, Job, JobState
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import FINISHED, Job, JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.base import Store
 from jobpool.store.records import Filter, StatRow
 

@@ -10,7 +10,7 @@ import msgspec
 from jobpool.cli.demo.app import HASH, PARSE
 from jobpool.cli.demo.cases import BY_KIND
 from jobpool.cli.demo.handlers import Hashed, Module
-from jobpool.core.job import Attempt, Job, JobState
+from jobpool.core.jobs.job import Attempt, Job, JobState
 
 
 class Hostile(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,10 +13,10 @@ from rich.text import Text
 from jobpool.cli.demo.cases import BY_KIND, HOSTILE
 from jobpool.cli.demo.progress import Contained, Sample
 from jobpool.cli.demo.supervisor import Memory
-from jobpool.core.budget import attempt_words
-from jobpool.core.outcome import Outcome
-from jobpool.core.printable import one_line
-from jobpool.core.quantity import show_size
+from jobpool.core.jobs.budget import attempt_words
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.safe_text import one_line
+from jobpool.core.units import show_size
 
 STATE_COLOURS = {"succeeded": "green", "dead": "red", "quarantined": "bold red"}
 _KIND_WIDTH = 12

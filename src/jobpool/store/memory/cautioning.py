@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from jobpool.core.breaker import Saved
 from jobpool.core.clock import Clock
-from jobpool.core.job import UNFINISHED
-from jobpool.core.suspicion import (
+from jobpool.core.jobs.job import UNFINISHED
+from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.suspects import (
     DEATHS_WITHIN_S,
     PROBATION_MAX_S,
     PROBATION_S,

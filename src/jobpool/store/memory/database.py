@@ -18,7 +18,7 @@ import threading
 from types import TracebackType
 from typing import Any, TypeVar
 
-from jobpool.core.breaker import Saved
+from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables import JobTable, Records, Row, Table
 from jobpool.store.records import KindRecord, Run

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import JobState, Settlement
-from jobpool.core.misfit import Knowledge, wait_for
+from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.rules.misfit import Knowledge, wait_for
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables import Row
 from jobpool.store.records import MisfitRow

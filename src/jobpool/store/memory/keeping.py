@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import JobState
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolBug, UsageError
 from jobpool.store.checking import clean_text
 from jobpool.store.memory.database import MemoryDatabase, Session

@@ -10,9 +10,9 @@ from itertools import islice
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import JobState, Lease
-from jobpool.core.lifecycle import JobEvent, after
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.job import JobState, Lease
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused
 from jobpool.store.checking import COUNT_MAX
 from jobpool.store.memory.cautioning import Cautioning

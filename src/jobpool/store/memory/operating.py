@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import JobState
-from jobpool.core.lifecycle import TRANSITIONS, JobEvent
+from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.checking import pausable
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.fitting import Fitting

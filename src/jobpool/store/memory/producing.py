@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import Enqueued, JobState, NewJob
+from jobpool.core.jobs.job import Enqueued, JobState, NewJob
 from jobpool.errors import KeyConflict, UsageError
 from jobpool.store.checking import check_new_jobs, queue_full
 from jobpool.store.memory.database import MemoryDatabase, Session

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-from jobpool.core.job import PRIORITY_MAX
+from jobpool.core.jobs.job import PRIORITY_MAX
 
 _ID_BITS = 64
 _TIME_BITS = 48

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import (
+from jobpool.core.jobs.job import (
     TIME_MAX_MS,
     Attempt,
     JobState,
@@ -16,8 +16,8 @@ from jobpool.core.job import (
     Settlement,
     Start,
 )
-from jobpool.core.lifecycle import TRANSITIONS
-from jobpool.core.outcome import Charge, Outcome
+from jobpool.core.jobs.outcome import Charge, Outcome
+from jobpool.core.rules.lifecycle import TRANSITIONS
 from jobpool.errors import JobpoolBug
 from jobpool.store.checking import (
     COUNT_MAX,

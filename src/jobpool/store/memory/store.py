@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import Settlement
+from jobpool.core.jobs.job import Settlement
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.keeping import Keeping
 from jobpool.store.memory.operating import Operating

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from jobpool.core.job import (
+from jobpool.core.jobs.job import (
     FINISHED,
     HISTORY_MAX,
     Attempt,
@@ -22,7 +22,7 @@ from jobpool.core.job import (
     NewJob,
     PastAttempt,
 )
-from jobpool.core.outcome import Outcome
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.memory.ranking import RankSet, rank_by_priority, rank_by_time
 
 K = TypeVar("K")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import Attempt, Job, JobState
+from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.fitting import Fitting
 from jobpool.store.memory.ranking import oldest_ms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from jobpool.core.breaker import OPEN_LAST_S, BreakerState, Saved
-from jobpool.core.suspicion import DEATHS_WITHIN_S, Deaths
+from jobpool.core.rules.circuit_breaker import OPEN_LAST_S, BreakerState, Saved
+from jobpool.core.rules.suspects import DEATHS_WITHIN_S, Deaths
 from jobpool.store.batching import as_json
 from jobpool.store.integrity import BREAKER, can_stand
 from jobpool.store.methods.rows import records

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jobpool.core.job import Lease, Settlement
-from jobpool.core.misfit import Knowledge, wait_for
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.rules.misfit import Knowledge, wait_for
 from jobpool.store.batching import as_json
 from jobpool.store.methods.session import Session
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.batching import as_json
 from jobpool.store.checking import clean_text

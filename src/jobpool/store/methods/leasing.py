@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from jobpool.core.job import Lease
-from jobpool.core.suspicion import PROBATION_MAX_S, PROBATION_S
+from jobpool.core.jobs.job import Lease
+from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S
 from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.batching import as_json
 from jobpool.store.checking import COUNT_MAX

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store import integrity
 from jobpool.store.batching import as_json
 from jobpool.store.checking import ID_MAX

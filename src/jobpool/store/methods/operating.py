@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from jobpool.core.job import JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.batching import as_json
 from jobpool.store.checking import is_id, pausable
 from jobpool.store.methods.mending import Mending

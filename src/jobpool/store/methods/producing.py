@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
-from jobpool.core.alike import AlikeJobs, as_alike, one_of_each
-from jobpool.core.job import TIME_MAX_MS, Enqueued, JobState, NewJob
+from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
+from jobpool.core.jobs.uniform_batch import AlikeJobs, as_alike, one_of_each
 from jobpool.errors import JobpoolBug, KeyConflict, StoreUnavailable
 from jobpool.store.batching import as_json, chunks
 from jobpool.store.checking import check_new_jobs

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobpool.core.job import Attempt, Job, Lease, PastAttempt
+from jobpool.core.jobs.job import Attempt, Job, Lease, PastAttempt
 from jobpool.store.batching import as_json
 from jobpool.store.integrity import (
     KIND,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from jobpool.core.job import UNFINISHED, JobState, Progress, Settlement, Start
-from jobpool.core.outcome import Charge, Outcome
+from jobpool.core.jobs.job import UNFINISHED, JobState, Progress, Settlement, Start
+from jobpool.core.jobs.outcome import Charge, Outcome
 from jobpool.store.batching import Blobs, as_json, newest_beats
 from jobpool.store.checking import (
     check_new_jobs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobpool.core.job import Attempt, Job
+from jobpool.core.jobs.job import Attempt, Job
 from jobpool.store.batching import as_json
 from jobpool.store.checking import ID_MAX, clean_text, is_id
 from jobpool.store.integrity import PAUSE, can_stand

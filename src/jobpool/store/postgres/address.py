@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from jobpool.core.storeurl import refuse_other_bytes, without_password
+from jobpool.core.config.store_url import refuse_other_bytes, without_password
 from jobpool.errors import ConfigError
 
 DEFAULT_SCHEMA = "jobpool"

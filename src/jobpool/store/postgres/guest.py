@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from jobpool.core.job import Enqueued, NewJob
-from jobpool.core.running import Claim
+from jobpool.core.application.current import Claim
+from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.errors import StoreError, UsageError
 from jobpool.store.postgres.address import read_address
 from jobpool.store.postgres.database import Database

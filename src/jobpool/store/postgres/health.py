@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobpool.core.quantity import show_duration
+from jobpool.core.units import show_duration
 from jobpool.store.postgres.session import Session
 
 SNAPSHOT_PATIENCE_S = 60.0

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from jobpool.core.alike import payloads_of
 from jobpool.core.clock import Clock
-from jobpool.core.job import Enqueued, JobState, NewJob, Settlement
-from jobpool.core.settings import Retention
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
+from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.errors import StoreError
 from jobpool.store.batching import Blobs, as_json
 from jobpool.store.methods.cautioning import Cautioning

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from jobpool.core.alike import AlikeJobs, payloads_of
-from jobpool.core.job import Enqueued, NewJob, Settlement
+from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
+from jobpool.core.jobs.uniform_batch import AlikeJobs, payloads_of
 from jobpool.errors import StoreRefused
 from jobpool.store.batching import Blobs, as_json, as_json_object
 from jobpool.store.methods.producing import job_rows

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jobpool.core.application.current import Claim
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.running import Claim
 from jobpool.errors import UsageError
 from jobpool.store.sqlite.connecting import check_library, migrate_within
 from jobpool.store.sqlite.database import Database

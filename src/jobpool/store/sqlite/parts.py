@@ -12,7 +12,7 @@ a database of UTF-8 is bytes as they are; in one of UTF-16 a result stays in one
 
 from __future__ import annotations
 
-from jobpool.core.job import Settlement
+from jobpool.core.jobs.job import Settlement
 from jobpool.store.methods.session import Session
 from jobpool.store.methods.settling import has_result
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobpool.core.clock import Clock
-from jobpool.core.job import Enqueued, NewJob, Settlement
+from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.store.methods.cautioning import Cautioning
 from jobpool.store.methods.keeping import Keeping
 from jobpool.store.methods.leasing import Leasing

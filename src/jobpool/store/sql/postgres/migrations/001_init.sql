@@ -1,6 +1,6 @@
 -- Tables and indexes. Times are milliseconds since 1970, UTC (`_ms`).
 --
--- The CHECKs repeat jobpool.core.lifecycle's invariants, so that a row written by
+-- The CHECKs repeat jobpool.core.rules.lifecycle's invariants, so that a row written by
 -- hand cannot stand in a state that no transition leads to.
 --
 -- Every partial index names one literal state (or a NULL test), so that a backlog in

@@ -39,7 +39,7 @@ WITH (
 );
 
 -- A job with its result and the end of its lease, column by column as in
--- jobpool.core.job.Job.
+-- jobpool.core.jobs.job.Job.
 CREATE OR REPLACE VIEW jobpool.job_records AS
 SELECT
   j.id,

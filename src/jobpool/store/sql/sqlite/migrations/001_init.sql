@@ -1,6 +1,6 @@
 -- Tables and indexes. Times are milliseconds since 1970, UTC (`_ms`).
 --
--- The CHECKs repeat jobpool.core.lifecycle's invariants, so that a row written by
+-- The CHECKs repeat jobpool.core.rules.lifecycle's invariants, so that a row written by
 -- hand cannot stand in a state that no transition leads to. So do types, because SQLite
 -- before 3.37 has no STRICT tables. They are said by what SQLite compares quickest (calls
 -- of typeof() took 2 of the 5 microseconds of an INSERT), and NULL passes them all:

@@ -1,7 +1,7 @@
 -- Observability is just SQL: these read well in the sqlite3 shell too.
 
 -- A job with its result and the end of its lease, column by column as in
--- jobpool.core.job.Job.
+-- jobpool.core.jobs.job.Job.
 CREATE VIEW jobpool_job_records AS
 SELECT
   j.id,

@@ -32,7 +32,7 @@ DROP VIEW jobpool_job_records;
 
 
 -- A job with its result and the end of its lease, column by column as in
--- jobpool.core.job.Job.
+-- jobpool.core.jobs.job.Job.
 CREATE VIEW jobpool_job_records AS
 SELECT
   j.id,

@@ -51,8 +51,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from jobpool.core.job import Lease
-from jobpool.core.outcome import Charge, Outcome
+from jobpool.core.jobs.job import Lease
+from jobpool.core.jobs.outcome import Charge, Outcome
 
 DEATHS_WITHIN_S = 600.0
 """Deaths so close together are not taken for chance."""

@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jobpool.core.limits import GROWTH_MAX
-from jobpool.core.quantity import duration_s, show_duration, show_size, size_bytes
-from jobpool.core.settings import (
+from jobpool.core.config.settings import (
     MAX_ATTEMPTS_MAX,
     SENDABLE_MAX_BYTES,
     SLOTS_MAX,
     SandboxLevel,
 )
+from jobpool.core.rules.limits import GROWTH_MAX
+from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError
 
 Reader = Callable[[Any, str], Any]

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from jobpool.core.job import PastAttempt
-from jobpool.core.outcome import CHARGES
+from jobpool.core.jobs.job import PastAttempt
+from jobpool.core.jobs.outcome import CHARGES
 
 BACKOFF_FIRST_S = 30.0
 BACKOFF_FACTOR = 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from jobpool.core.job import Enqueued, Job, NewJob
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import Superseded, UsageError
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from enum import StrEnum
 
 import msgspec
 
-from jobpool.core.budget import Budget, Spent
-from jobpool.core.job import Evidence, JobState, Lease, PastAttempt, Settlement
-from jobpool.core.outcome import CHARGES, Charge, Outcome
-from jobpool.core.policy import (
+from jobpool.core.jobs.budget import Budget, Spent
+from jobpool.core.jobs.job import Evidence, JobState, Lease, PastAttempt, Settlement
+from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
+from jobpool.core.rules.policy import (
     INTERRUPTIONS_MAX,
     SNOOZE_MIN_S,
     SNOOZED_MAX_S,
@@ -27,8 +27,8 @@ from jobpool.core.policy import (
     retry_delay_s,
     spent_attempts,
 )
-from jobpool.core.quantity import show_duration
-from jobpool.core.suspicion import is_clearing
+from jobpool.core.rules.suspects import is_clearing
+from jobpool.core.units import show_duration
 from jobpool.errors import JobpoolBug
 
 

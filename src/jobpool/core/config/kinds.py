@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-from jobpool.core.handler import AppReport, HandlerSpec
-from jobpool.core.layers import nearest
-from jobpool.core.settings import KindSettings, Settings
+from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.config.layers import nearest
+from jobpool.core.config.settings import KindSettings, Settings
 from jobpool.errors import ConfigError
 
 _NEARLY = 0.85

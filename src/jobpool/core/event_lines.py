@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from jobpool.core import events as ev
-from jobpool.core.budget import RESET, attempt_words, spent_words
-from jobpool.core.job import JobState
-from jobpool.core.policy import SNOOZES_MAX
-from jobpool.core.printable import capped, json_text, one_line, whole
-from jobpool.core.quantity import show_duration, show_size
+from jobpool.core.jobs.budget import RESET, attempt_words, spent_words
+from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.policy import SNOOZES_MAX
+from jobpool.core.safe_text import capped, json_text, one_line, whole
+from jobpool.core.units import show_duration, show_size
 
 LINE_MAX_BYTES = 8192
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

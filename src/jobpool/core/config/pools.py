@@ -7,12 +7,10 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core import settings as st
-from jobpool.core.layers import EVERY, Layer, lookup, nearest
-from jobpool.core.limits import Limits, PoolLimits
-from jobpool.core.options import KIND, POOL, Size
-from jobpool.core.quantity import show_duration, show_size
-from jobpool.core.sources import (
+from jobpool.core.config import settings as st
+from jobpool.core.config.layers import EVERY, Layer, lookup, nearest
+from jobpool.core.config.options import KIND, POOL, Size
+from jobpool.core.config.sources import (
     DEFAULT,
     Machine,
     Sources,
@@ -21,6 +19,8 @@ from jobpool.core.sources import (
     said,
     value_of,
 )
+from jobpool.core.rules.limits import Limits, PoolLimits
+from jobpool.core.units import show_duration, show_size
 from jobpool.errors import ConfigError
 
 

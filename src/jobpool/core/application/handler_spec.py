@@ -10,8 +10,8 @@ import re
 
 import msgspec
 
-from jobpool.core.limits import Limits
-from jobpool.core.policy import Policy
+from jobpool.core.rules.limits import Limits
+from jobpool.core.rules.policy import Policy
 from jobpool.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.settings import MIB
+from jobpool.core.config.settings import MIB
 
 PROCESSES_MAX = 1024
 """Processes and threads of one child, unless its pool says otherwise."""

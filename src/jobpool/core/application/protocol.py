@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from jobpool.core.handler import HandlerSpec
+from jobpool.core.application.handler_spec import HandlerSpec
 
 
 @runtime_checkable

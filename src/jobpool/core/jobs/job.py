@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.budget import Spent
-from jobpool.core.outcome import Charge, Outcome
+from jobpool.core.jobs.budget import Spent
+from jobpool.core.jobs.outcome import Charge, Outcome
 
 PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
 HISTORY_MAX = 1000

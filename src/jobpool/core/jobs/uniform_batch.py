@@ -14,7 +14,7 @@ from typing import overload
 
 from msgspec.structs import replace
 
-from jobpool.core.job import NewJob
+from jobpool.core.jobs.job import NewJob
 
 _COMMON = [attrgetter(n) for n in NewJob.__struct_fields__ if n != "payload"]
 

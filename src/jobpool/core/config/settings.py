@@ -1,6 +1,6 @@
 """Settings: every value that an operator can set, with its default.
 
-Reading them from flags, environment and files is `jobpool.core.config`'s work;
+Reading them from flags, environment and files is `jobpool.core.config.load`'s work;
 here is only what they are and what they mean.
 """
 
@@ -11,10 +11,10 @@ from enum import StrEnum
 
 import msgspec
 
-from jobpool.core.breaker import SLOW_AFTER
-from jobpool.core.limits import Limits, PoolLimits
-from jobpool.core.policy import UNKNOWN_FOR_S
-from jobpool.core.suspicion import PROBATION_S
+from jobpool.core.rules.circuit_breaker import SLOW_AFTER
+from jobpool.core.rules.limits import Limits, PoolLimits
+from jobpool.core.rules.policy import UNKNOWN_FOR_S
+from jobpool.core.rules.suspects import PROBATION_S
 
 MIB = 2**20
 GIB = 2**30

@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 from urllib.parse import unquote
 
-from jobpool.core.settings import DEFAULT_STORE, Settings
-from jobpool.core.sources import Sources, Value, top_value
+from jobpool.core.config.settings import DEFAULT_STORE, Settings
+from jobpool.core.config.sources import Sources, Value, top_value
 from jobpool.errors import ConfigError
 
 _SQLITE = "sqlite:///"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.settings import PoolSettings, SandboxLevel
+from jobpool.core.config.settings import PoolSettings, SandboxLevel
 from jobpool.errors import ConfigError
 
 

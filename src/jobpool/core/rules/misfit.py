@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.job import Settlement
-from jobpool.core.lifecycle import hand_on
+from jobpool.core.jobs.job import Settlement
+from jobpool.core.rules.lifecycle import hand_on
 
 _WAITS = "waits for a supervisor that has another version of its kind"
 

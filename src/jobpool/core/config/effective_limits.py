@@ -10,13 +10,17 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.config import Configuration
-from jobpool.core.handler import INTERNAL_PREFIX, AppReport, HandlerSpec
-from jobpool.core.kindnames import name_in, settings_of
-from jobpool.core.limits import Effective, Limits, resolve
-from jobpool.core.options import KIND
-from jobpool.core.settings import KindSettings
-from jobpool.core.sources import field_of
+from jobpool.core.application.handler_spec import (
+    INTERNAL_PREFIX,
+    AppReport,
+    HandlerSpec,
+)
+from jobpool.core.config.kinds import name_in, settings_of
+from jobpool.core.config.load import Configuration
+from jobpool.core.config.options import KIND
+from jobpool.core.config.settings import KindSettings
+from jobpool.core.config.sources import field_of
+from jobpool.core.rules.limits import Effective, Limits, resolve
 
 _DECORATOR = "decorator, or its default"
 _MAXIMA = {"timeout": "timeout_max", "memory": "memory_max"}

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.configfile import ConfigFile
-from jobpool.core.handler import check_kind, check_pool
-from jobpool.core.options import ENVIRONMENT, KIND, POOL, RETENTION, TOP
+from jobpool.core.application.handler_spec import check_kind, check_pool
+from jobpool.core.config.file import ConfigFile
+from jobpool.core.config.options import ENVIRONMENT, KIND, POOL, RETENTION, TOP
 from jobpool.errors import ConfigError
 
 Path = tuple[str, ...]

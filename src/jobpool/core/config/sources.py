@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.configfile import ConfigFile, ReadFile, find_file
-from jobpool.core.layers import Layer, layers, lookup
-from jobpool.core.options import TOP, Option
+from jobpool.core.config.file import ConfigFile, ReadFile, find_file
+from jobpool.core.config.layers import Layer, layers, lookup
+from jobpool.core.config.options import TOP, Option
 from jobpool.errors import ConfigError
 
 DEFAULT = "default"

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jobpool.core import settings as st
-from jobpool.core.configfile import ConfigFile
-from jobpool.core.layers import Sourced, lookup
-from jobpool.core.limitconfig import kinds_of, pools_of
-from jobpool.core.options import CLIENT, RETENTION, TOP
-from jobpool.core.quantity import show_duration
-from jobpool.core.sources import (
+from jobpool.core.config import settings as st
+from jobpool.core.config.file import ConfigFile
+from jobpool.core.config.layers import Sourced, lookup
+from jobpool.core.config.options import CLIENT, RETENTION, TOP
+from jobpool.core.config.pools import kinds_of, pools_of
+from jobpool.core.config.sources import (
     Machine,
     Sources,
     Value,
@@ -26,13 +25,14 @@ from jobpool.core.sources import (
     top_value,
     value_of,
 )
-from jobpool.core.storeurl import (
+from jobpool.core.config.store_url import (
     base_directory,
     refuse_other_bytes,
     refuse_other_store,
     store_of,
     without_password,
 )
+from jobpool.core.units import show_duration
 from jobpool.errors import ConfigError
 
 __all__ = [

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from jobpool.core.application.handler_spec import INTERNAL_PREFIX, AppReport
+from jobpool.core.config.layers import nearest
+from jobpool.core.config.settings import Settings
 from jobpool.core.events import Event, PoolsLeft, PoolUnused
-from jobpool.core.handler import INTERNAL_PREFIX, AppReport
-from jobpool.core.layers import nearest
-from jobpool.core.settings import Settings
 from jobpool.errors import ConfigError
 
 USUAL = frozenset({"cpu", "io"})

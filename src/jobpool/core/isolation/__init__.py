@@ -1,0 +1,4 @@
+"""Isolation measures by name: what was asked for and what is in force.
+
+May import: errors. Start with `measures`.
+"""
