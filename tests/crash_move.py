@@ -23,10 +23,10 @@ from crash_point import ERRORS, KILLED
 from crash_states import copy_of, work_root
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable
-from jobpool.store import moving
+from jobpool.store.move import move
+from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import giving
 from postgres_server import query_of, server
 from storing import begin_run, ended, lease, new_job, succeeded
 
@@ -138,9 +138,9 @@ def _target():
 
 def _run_move(directory, target, decide):
     def act():
-        giving.CHUNK = CHUNK
+        move_source.CHUNK = CHUNK
         try:
-            moving.move(source_url(directory), target)
+            move.move(source_url(directory), target)
         except JobpoolError:
             os._exit(_TOLD)
 
@@ -157,7 +157,7 @@ def _judge(directory, target, before, point):
     if point.gives_up and gone == bool(shown[0]):
         return f"it was {'given up' if gone else 'kept'}, and {len(shown[0])} moved"
     if not gone:
-        _insist(lambda: moving.move(source, target))
+        _insist(lambda: move.move(source, target))
     wanted = ([], [], []) if gone else before
     if _holdings(target) != wanted:
         return "the target holds something else than was moved"
@@ -171,7 +171,7 @@ def _judge(directory, target, before, point):
 def _given_up(source, target):
     """Give a move up; False: it is done. One that never began is given up, too."""
     try:
-        moving.abandon(source, target)
+        move.abandon(source, target)
     except StoreRefused as refused:
         if "is done" in str(refused):
             return False

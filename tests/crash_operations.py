@@ -35,10 +35,10 @@ from jobpool.core.jobs.job import JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreUnavailable
 from jobpool.sandbox.rundirectory import remove_run
-from jobpool.store.queries import load_migrations
-from jobpool.store.sqlite import giving
-from jobpool.store.sqlite.database import BULK_BYTES
-from jobpool.store.sqlite.parts import PART_BYTES
+from jobpool.store.move import source as move_source
+from jobpool.store.sqlite.connection.database import BULK_BYTES
+from jobpool.store.sqlite.result_parts import PART_BYTES
+from jobpool.store.statements.named_sql import load_migrations
 from jobpool.supervisor.losses import reclaim
 from storing import (
     ManualClock,
@@ -145,7 +145,7 @@ def _close_source(store, _given):
 
 def _move_on(store, _given):
     with source_of(store) as source:
-        source.step(source.note(), giving.COMMITTING)
+        source.step(source.note(), move_source.COMMITTING)
 
 
 def _give_up_moving(store, _given):

@@ -11,8 +11,10 @@ import msgspec
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.rundirectory import RunDirectory
+from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
-from jobpool.store.sqlite import connecting, giving, granting, writers
+from jobpool.store.sqlite import tokens
+from jobpool.store.sqlite.connection import connect, write_lock
 from storing import (
     ManualClock,
     begin_run,
@@ -31,12 +33,12 @@ def repeatable():
     A lock that cannot be had is reported soon: nobody is there to be waited for.
     """
     with (
-        mock.patch.object(granting, "os", types.SimpleNamespace(urandom=bytes)),
+        mock.patch.object(tokens, "os", types.SimpleNamespace(urandom=bytes)),
         mock.patch.object(
-            giving, "secrets", types.SimpleNamespace(randbits=lambda _bits: 0)
+            move_source, "secrets", types.SimpleNamespace(randbits=lambda _bits: 0)
         ),
-        mock.patch.object(connecting, "BUSY_TIMEOUT_S", 0.05),
-        mock.patch.object(writers, "WAIT_S", 0.2),
+        mock.patch.object(connect, "BUSY_TIMEOUT_S", 0.05),
+        mock.patch.object(write_lock, "WAIT_S", 0.2),
     ):
         yield
 
@@ -55,12 +57,12 @@ def checkpoint_at_once(store):
 @contextlib.contextmanager
 def as_of_version(version):
     """Know only the first so many steps of the schema."""
-    known = connecting.load_migrations
-    connecting.load_migrations = lambda database: known(database)[:version]
+    known = connect.load_migrations
+    connect.load_migrations = lambda database: known(database)[:version]
     try:
         yield
     finally:
-        connecting.load_migrations = known
+        connect.load_migrations = known
 
 
 def make_version(directory, version):
@@ -180,4 +182,4 @@ def close_source(store):
 def source_of(store):
     """Return the store as the source of a move; closed at the end of a with."""
     path = store.url.removeprefix("sqlite:///")
-    return contextlib.closing(giving.Source(path))
+    return contextlib.closing(move_source.Source(path))

@@ -6,7 +6,7 @@ import msgspec
 
 from jobpool.core.application.current import Claim
 from jobpool.core.jobs.job import Progress
-from jobpool.store import joining
+from jobpool.store import handler_transactions
 from jobpool.store.opening import open_store
 from postgres_server import server
 from storing import begin_run, ended, lease_one, new_job, started
@@ -43,7 +43,7 @@ class Site:
         )
 
     def complete(self, granted, result=b"null"):
-        joining.complete(self.connection, self.claim(granted), result)
+        handler_transactions.complete(self.connection, self.claim(granted), result)
         self.connection.commit()
 
     def attempted(self, *, begun=True):

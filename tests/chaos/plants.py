@@ -103,13 +103,13 @@ PLANTS = (
         frozenset(("I1", "I4", "I5", "I6")),
         (
             Edit(
-                "store/sqlite/database.py",
+                "store/sqlite/connection/database.py",
                 "        commit(session)\n",
                 '        session.run("rollback") if time.time_ns() % 100 == 0 '
                 "else commit(session)\n",
             ),
             Edit(
-                "store/sqlite/database.py",
+                "store/sqlite/connection/database.py",
                 "import sqlite3\n",
                 "import sqlite3\nimport time\n",
             ),
@@ -121,12 +121,12 @@ PLANTS = (
         frozenset(("I4",)),
         (
             Edit(
-                "store/sql/sqlite/lease.sql",
+                "store/sqlite/sql/lease.sql",
                 "SET value = value + :leases\nWHERE name = 'tokens'",
                 "SET value = value + :leases % 2\nWHERE name = 'tokens'",
             ),
             Edit(
-                "store/sqlite/granting.py",
+                "store/sqlite/tokens.py",
                 "        number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)\n",
                 "        number << _RANDOM_BITS\n",
             ),
@@ -174,7 +174,7 @@ PLANTS = (
         frozenset(("I15",)),
         (
             Edit(
-                "store/sql/sqlite/watch.sql",
+                "store/sqlite/sql/read.sql",
                 "  state = 'canceled',\n  finished_at_ms = :now_ms,\n",
                 "",
             ),
@@ -198,7 +198,7 @@ PLANTS = (
         frozenset(("I7",)),
         (
             Edit(
-                "store/sql/sqlite/settle.sql",
+                "store/sqlite/sql/settle.sql",
                 "min(CAST(failures AS INTEGER) + ended.failure, 2147483647)",
                 "min(CAST(failures AS INTEGER), 2147483647)",
             ),

@@ -29,7 +29,7 @@ from jobpool.core.rules import policy
 from jobpool.core.rules.lifecycle import TRANSITIONS
 from jobpool.core.units import show_duration
 from jobpool.store.opening import ALLOW_NETWORK, open_store
-from jobpool.store.postgres.place import BASE_VARIABLE
+from jobpool.store.postgres.connection.run_root import BASE_VARIABLE
 from postgres_server import query_of, server
 from readme import DOCUMENTS, README
 

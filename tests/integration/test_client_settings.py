@@ -13,7 +13,7 @@ from jobpool.core.config.options import CLIENT, TOP
 from jobpool.core.config.settings import ClientSettings
 from jobpool.core.config.sources import field_of
 from jobpool.store.opening import open_store
-from jobpool.store.sqlite import place
+from jobpool.store.sqlite.connection import location
 from jobpool.testing import run_now, running
 
 OF_SUPERVISORS = {
@@ -140,7 +140,7 @@ def test_a_closed_pool_finds_its_settings_anew(folder, monkeypatch):
 
 def test_a_network_file_system_is_allowed_to_all_by_one_variable(folder, monkeypatch):
     """An application is not refused what its supervisor is allowed."""
-    monkeypatch.setattr(place, "filesystem_of", lambda path: "nfs4")
+    monkeypatch.setattr(location, "filesystem_of", lambda path: "nfs4")
     jobs = JobPool()
     work = jobs.job("cpu", kind="work")(lambda: None)
     with pytest.raises(StoreRefused, match="JOBPOOL_ALLOW_NETWORK_FS=1"):

@@ -94,7 +94,7 @@ def test_a_program_that_only_declares_handlers_imports_neither_store_nor_setting
         "jobpool.JobPool().job('cpu', kind='it')(len)\n"
         "late = {'sqlite3', 'psycopg', 'tomllib', 'asyncio', 'rich', 'click', 'dill',\n"
         "        'multiprocess', 'jsonschema', 'pathlib', 'jobpool.store.opening',\n"
-        "        'jobpool.store.base', 'jobpool.core.config.load',\n"
+        "        'jobpool.store.protocol', 'jobpool.core.config.load',\n"
         "        'jobpool.executor'}\n"
         "print('jobpool.client.jobpool' in sys.modules, late & set(sys.modules))\n"
     )

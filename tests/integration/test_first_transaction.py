@@ -13,9 +13,9 @@ import pytest
 
 from jobpool import JobPool, KeyConflict, StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
-from jobpool.store.queries import load_migrations
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import connecting, contention
+from jobpool.store.sqlite.connection import connect, contention
+from jobpool.store.statements.named_sql import load_migrations
 from postgres_server import libpq_url, server
 
 
@@ -235,7 +235,7 @@ def test_another_threads_transaction_is_named_when_it_does_not_end(
     path, work, monkeypatch
 ):
     """This process's own, not another program's."""
-    monkeypatch.setattr(connecting, "BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(connect, "BUSY_TIMEOUT_S", 0.2)
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()] * 2)
     work.enqueue(0)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -258,7 +258,8 @@ def test_the_holder_of_the_write_lock_is_found(path, journal):
     assert not held(str(path))
     connection.execute("INSERT INTO orders VALUES (1)")
     assert held(str(path))
-    ask = "import sys; from jobpool.store.sqlite.contention import holds_write_lock"
+    where = "jobpool.store.sqlite.connection.contention"
+    ask = f"import sys; from {where} import holds_write_lock"
     other = subprocess.run(
         [sys.executable, "-c", f"{ask}; print(holds_write_lock(sys.argv[1]))", path],
         capture_output=True,

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from jobpool.cli.root import cli
 from jobpool.core.jobs.job import JobState
-from jobpool.store.integrity import JOB
+from jobpool.store.statements.integrity import JOB
 from supervising import PATIENCE_S, Site
 from waiting import wait_until
 

@@ -12,7 +12,7 @@ import crash_point
 import power_cut
 from crash_operations import OPERATIONS
 from crash_preparations import open_at
-from jobpool.store.sqlite import committing
+from jobpool.store.sqlite.connection import commit
 from planted.bug import Promise
 
 OPERATION = "enqueue"
@@ -84,7 +84,7 @@ def _left_in_the_log() -> int | None:
     """What a disk refused to commit comes to light when the file is opened next."""
     points = crash_point.points_of(OPERATION)
     syncs = [p for p in points if p.error and p.call in {"fsync", "fdatasync"}]
-    with _changed(committing, "_overwrite", lambda *_args: None):
+    with _changed(commit, "_overwrite", lambda *_args: None):
         return _first(crash_point.run_point(point).problem for point in syncs)
 
 

@@ -33,13 +33,13 @@ SUITE_BUGS = (
         "tests/store/test_settle.py",
         (
             Edit(
-                "store/sql/sqlite/settle.sql",
+                "store/sqlite/sql/settle.sql",
                 "      +j.state = 'leased'\n"
                 "      AND j.token = json_extract(wanted.value, '$[1]')",
                 "      +j.state = 'leased'",
             ),
             Edit(
-                "store/sql/sqlite/settle.sql",
+                "store/sqlite/sql/settle.sql",
                 "WHERE jobpool_jobs.id = ended.id\n"
                 "  AND jobpool_jobs.token = ended.token\n"
                 "  AND +jobpool_jobs.state = 'leased'\nRETURNING id",
@@ -54,7 +54,7 @@ SUITE_BUGS = (
         "tests/store/test_enqueue.py",
         (
             Edit(
-                "store/sqlite/depth.py",
+                "store/sqlite/queue_depth.py",
                 "        self._limit = limit\n",
                 "        self._limit = 1000 * limit\n",
             ),
@@ -66,7 +66,7 @@ SUITE_BUGS = (
         "tests/store/test_enqueue.py",
         (
             Edit(
-                "store/checking.py",
+                "store/statements/validation.py",
                 "    if type(job.payload) is not bytes:",
                 "    if job.payload is None:",
             ),

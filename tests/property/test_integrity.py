@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.integrity import JOB, KIND, Sound, can_stand, put_right
-from jobpool.store.methods.rows import LeaseRow
+from jobpool.store.statements.integrity import JOB, KIND, Sound, can_stand, put_right
+from jobpool.store.statements.rows import LeaseRow
 
 NOW_MS = 1_800_000_000_000
 SOUND = Sound(tuple(JOB))

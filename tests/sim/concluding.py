@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from history import Called, FinalJob, Keeping, Record, Settled
-from jobpool.store.moment import LATE_MAX_MS
+from jobpool.store.statements.moment import LATE_MAX_MS
 from sim.application import LONGER, budgets_of, call_of
 from sim.nemesis import EXCUSES
 

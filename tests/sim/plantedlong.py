@@ -8,8 +8,8 @@ import msgspec
 
 from jobpool.core.jobs.outcome import CHARGES
 from jobpool.core.rules import lifecycle
-from jobpool.store.memory.keeping import Keeping
-from jobpool.store.memory.producing import Producing
+from jobpool.store.memory.enqueue import Producing
+from jobpool.store.memory.runs import Keeping
 from planted.bug import Promise
 from sim.planting import Change, breaks
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from jobpool.store.memory import leasing as memory_leasing
-from jobpool.store.memory import settling as memory_settling
+from jobpool.store.memory import lease as memory_leasing
+from jobpool.store.memory import settle as memory_settling
 from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.memory.keeping import Keeping
-from jobpool.store.memory.producing import Producing
+from jobpool.store.memory.enqueue import Producing
+from jobpool.store.memory.runs import Keeping
 from jobpool.store.records import Receipt
 from planted.bug import Promise
 from sim.completing import Completions

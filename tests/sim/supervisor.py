@@ -19,7 +19,7 @@ from jobpool.core.config.settings import Settings
 from jobpool.core.isolation.cgroups import Controls
 from jobpool.errors import JobpoolError, StoreError
 from jobpool.sandbox.fence import LATELY_S
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.supervisor import housekeeping, pace, pulse, reclaim, storethread
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.entry import Entry

@@ -11,7 +11,7 @@ from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.opening import open_store
-from jobpool.store.sqlite import writers
+from jobpool.store.sqlite.connection import write_lock
 from postgres_server import server
 from storing import ManualClock, begin_run
 
@@ -58,7 +58,7 @@ def new_store_url(request, tmp_path):
 
 @pytest.fixture
 def lock_file(database_path):
-    return Path(f"{database_path}{writers.SUFFIX}")
+    return Path(f"{database_path}{write_lock.SUFFIX}")
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS
-from jobpool.store.checking import ID_MAX
-from jobpool.store.memory.ranking import (
+from jobpool.store.memory.ordered_set import (
     RankSet,
     id_of,
     oldest_ms,
@@ -13,6 +12,7 @@ from jobpool.store.memory.ranking import (
     rank_by_time,
     time_of,
 )
+from jobpool.store.statements.validation import ID_MAX
 
 PRIORITIES = st.integers(PRIORITY_MIN, PRIORITY_MAX)
 MOMENTS = st.integers(0, TIME_MAX_MS)

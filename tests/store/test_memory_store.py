@@ -16,11 +16,11 @@ from jobpool.errors import (
     StoreUnavailable,
     UsageError,
 )
-from jobpool.store.base import is_shared
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import JobTable
 from jobpool.store.opening import open_store
+from jobpool.store.protocol import is_shared
 from jobpool.store.records import Filter, Receipt
 from storing import KINDS, begin_run, ended, lease, lease_one, new_job, succeeded
 from waiting import wait_until

@@ -7,10 +7,10 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.store.opening import open_store
-from jobpool.store.postgres import connecting as on_server
-from jobpool.store.queries import load_migrations
+from jobpool.store.postgres.connection import connect as on_server
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import connecting as in_file
+from jobpool.store.sqlite.connection import connect as in_file
+from jobpool.store.statements.named_sql import load_migrations
 from postgres_server import query_of, server
 from storing import begin_run, kind_record, lease_one, new_job, succeeded
 

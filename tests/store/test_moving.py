@@ -11,11 +11,11 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.policy import Policy
 from jobpool.errors import ConfigError, StoreRefused
-from jobpool.store import moving
+from jobpool.store.move import move
+from jobpool.store.move.source import Source
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
-from jobpool.store.sqlite.giving import Source
-from jobpool.store.sqlite.parts import PART_BYTES
+from jobpool.store.sqlite.result_parts import PART_BYTES
 from postgres_server import query_of, server
 from storing import begin_run, ended, kind_record, lease_one, new_job, succeeded
 
@@ -93,7 +93,7 @@ def test_every_value_arrives(source, source_url, target_url, open_target):
     furnish(source)
     states = {job.state for job, _, _ in everything(source)}
     assert states >= {*FINISHED, JobState.RUNNABLE, JobState.PENDING}
-    moved = moving.move(source_url, target_url)
+    moved = move.move(source_url, target_url)
     target = open_target()
     assert everything(target) == everything(source)
     assert (target.paused(), target.kinds()) == (source.paused(), source.kinds())
@@ -109,7 +109,7 @@ def test_a_result_in_parts_arrives(source, source_url, target_url, open_target):
         pass
     source.settle([end])
     source.end_run("run-1")
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     assert open_target().get(one.id).result == end.result
 
 
@@ -125,7 +125,7 @@ def test_what_is_dangerous_stays_known(source, source_url, target_url, open_targ
         kind="shop.fetch", state=BreakerState.OPEN, crashes=20, last_job=1, wait_s=1e6
     )
     source.save_breakers([held])
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     target = open_target()
     assert [one.id for one in target.suspects()] == [accused.id]
     assert target.suspects() == source.suspects()
@@ -142,7 +142,7 @@ def test_what_keeps_a_job_waiting_stays_known(
     source.end_run("run-1")
     by_hand.execute("UPDATE jobpool_jobs SET snoozes = 3, snoozed_since_ms = 7")
     by_hand.execute("INSERT INTO jobpool_misfits VALUES (?, 'digest', 5, 9)", [one.id])
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     target = open_target()
     assert everything(target) == everything(source)
     found = target.get(one.id)
@@ -159,7 +159,7 @@ def test_what_keeps_a_job_waiting_stays_known(
 def test_any_number_of_jobs_arrives(source, source_url, target_url, open_target, jobs):
     """Of none, of one, and of several chunks; the next id is a higher one."""
     given = source.enqueue([new_job()] * jobs)
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     target = open_target()
     assert target.count(Filter()) == jobs
     (fresh,) = target.enqueue([new_job()])
@@ -176,7 +176,7 @@ def test_the_history_of_a_chunks_last_job_arrives(
     for _ in range(2):
         source.settle([ended(lease_one(source), retry_in_s=60.0)])
     source.end_run("run-1")
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     target = open_target()
     assert [len(tried) for *_, tried in everything(source)[-3:]] == [0, 1, 1]
     assert everything(target) == everything(source)
@@ -207,7 +207,7 @@ def test_a_pruned_id_is_not_given_again(
     source.end_run("run-2")
     clock.advance(10)
     assert source.prune(Retention(succeeded_s=1.0)) == 2
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     target = open_target()
     (fresh,) = target.enqueue([new_job(priority=100)])
     assert fresh.id > granted.id
@@ -226,10 +226,10 @@ def test_an_interrupted_move_goes_on(source, source_url, target_url, open_target
 
     for _ in range(2):
         with pytest.raises(Interrupted):
-            moving.move(source_url, target_url, interrupt)
+            move.move(source_url, target_url, interrupt)
     target = open_target()
     assert target.count(Filter()) == 0
-    moving.move(source_url, target_url, lambda *seen: told.append(seen))
+    move.move(source_url, target_url, lambda *seen: told.append(seen))
     assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
     assert everything(target) == everything(source)
 
@@ -239,47 +239,47 @@ def test_an_interrupted_last_step_shows_nothing(
 ):
     """And the next call does it."""
     furnish(source)
-    verify = moving._verify
+    verify = move._verify
 
     def interrupt(*given):
         verify(*given)
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(moving, "_verify", interrupt)
+        patch.setattr(move, "_verify", interrupt)
         with pytest.raises(Interrupted):
-            moving.move(source_url, target_url)
+            move.move(source_url, target_url)
     target = open_target()
     assert target.count(Filter()) == 0
     with pytest.raises(StoreRefused, match="in its last step: say --to"):
-        moving.abandon(source_url)
-    moving.move(source_url, target_url)
+        move.abandon(source_url)
+    move.move(source_url, target_url)
     assert everything(target) == everything(source)
 
 
 def test_a_lost_answer_is_found_out(source, source_url, target_url, monkeypatch):
     """Committed, but its caller died before it could note so: it is done."""
     furnish(source)
-    appear = moving._appear
+    appear = move._appear
 
     def interrupt(*given):
         appear(*given)
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(moving, "_appear", interrupt)
+        patch.setattr(move, "_appear", interrupt)
         with pytest.raises(Interrupted):
-            moving.move(source_url, target_url)
+            move.move(source_url, target_url)
     with pytest.raises(StoreRefused, match="is done"):
-        moving.abandon(source_url, target_url)
-    assert moving.move(source_url, target_url).checksum is None
+        move.abandon(source_url, target_url)
+    assert move.move(source_url, target_url).checksum is None
 
 
 def test_a_second_call_says_that_it_is_done(source, source_url, target_url):
     """And leaves nothing of the staging behind."""
     furnish(source)
-    assert moving.move(source_url, target_url).checksum
-    assert moving.move(source_url, target_url).checksum is None
+    assert move.move(source_url, target_url).checksum
+    assert move.move(source_url, target_url).checksum is None
     with server().connect() as connection:
         found = connection.execute(
             "SELECT count(*) FROM pg_tables WHERE schemaname = %s "
@@ -288,7 +288,7 @@ def test_a_second_call_says_that_it_is_done(source, source_url, target_url):
         ).fetchone()
     assert found == (0,)
     with pytest.raises(StoreRefused, match="is done: both would run"):
-        moving.abandon(source_url)
+        move.abandon(source_url)
 
 
 def test_changed_values_are_found(source, source_url, target_url, open_target):
@@ -304,17 +304,17 @@ def test_changed_values_are_found(source, source_url, target_url, open_target):
                 )
 
     with pytest.raises(StoreRefused, match=r"is not what .* holds"):
-        moving.move(source_url, target_url, spoil)
+        move.move(source_url, target_url, spoil)
     assert open_target().count(Filter()) == 0
-    assert moving.abandon(source_url) == source_url
-    moving.move(source_url, target_url)
+    assert move.abandon(source_url) == source_url
+    move.move(source_url, target_url)
     assert everything(open_target()) == everything(source)
 
 
 def test_an_old_producer_is_told_the_new_address(source, source_url, target_url):
     """So is an old supervisor, and whoever retries or cancels there."""
     (job,) = source.enqueue([new_job()])
-    moved = moving.move(source_url, target_url)
+    moved = move.move(source_url, target_url)
     for attempt in (
         lambda: source.enqueue([new_job()]),
         lambda: source.cancel([job.id]),
@@ -331,7 +331,7 @@ def test_a_source_in_use_is_refused(source, source_url, target_url):
     begin_run(source)
     source.enqueue([new_job()])
     with pytest.raises(StoreRefused, match="jobpool reclaim run-1"):
-        moving.move(source_url, target_url)
+        move.move(source_url, target_url)
     source.enqueue([new_job()])
 
 
@@ -343,7 +343,7 @@ def test_a_lease_of_nobody_moves_as_dead(
     source.enqueue([new_job()])
     granted = lease_one(source)
     by_hand.execute("UPDATE jobpool_runs SET ended_at_ms = 1")
-    moved = moving.move(source_url, target_url)
+    moved = move.move(source_url, target_url)
     assert moved.states == {"dead": 1}
     assert list(moved.spoilt) == [granted.id]
     assert "supervisor" in open_target().get(granted.id).reason
@@ -355,9 +355,9 @@ def test_jobs_with_such_ids_are_refused(source, source_url, target_url, open_tar
     target.enqueue([new_job()] * 3)
     furnish(source)
     with pytest.raises(StoreRefused, match="3 jobs have ids or keys"):
-        moving.move(source_url, target_url)
+        move.move(source_url, target_url)
     assert target.count(Filter()) == 3
-    moving.abandon(source_url, target_url)
+    move.abandon(source_url, target_url)
     source.enqueue([new_job()])
 
 
@@ -371,21 +371,21 @@ def test_another_sources_staging_is_refused(
     target.enqueue([new_job()])
     source.enqueue([new_job()])
     with pytest.raises(StoreRefused, match="1 jobs have ids"):
-        moving.move(source_url, target_url)
+        move.move(source_url, target_url)
     with pytest.raises(
         StoreRefused, match=rf"a move from {source_url} to .* has begun"
     ):
-        moving.move(other, target_url)
+        move.move(other, target_url)
 
 
 def test_one_move_has_one_target(source, source_url, target_url):
     """Another address is refused until the first move is given up."""
     source.enqueue([new_job()])
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     other = server().fresh_url()
     try:
         with pytest.raises(StoreRefused, match=r"is being moved to .*, not to"):
-            moving.move(source_url, other)
+            move.move(source_url, other)
     finally:
         server().drop(other)
 
@@ -393,7 +393,7 @@ def test_one_move_has_one_target(source, source_url, target_url):
 def test_only_sqlite_moves(target_url, source_url, source):
     """And only what has begun can be given up."""
     with pytest.raises(ConfigError, match="--from: only a SQLite queue"):
-        moving.move(target_url, target_url)
+        move.move(target_url, target_url)
     with pytest.raises(StoreRefused, match="nothing to give up"):
-        moving.abandon(source_url)
+        move.abandon(source_url)
     source.enqueue([new_job()])

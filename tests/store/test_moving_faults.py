@@ -17,7 +17,7 @@ from cutting_proxy import DOWN, UP, CuttingProxy
 from jobpool.cli.exits import Exit
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreRefused, StoreUnavailable
-from jobpool.store import moving
+from jobpool.store.move import move
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from postgres_server import query_of, server
@@ -55,7 +55,7 @@ class House:
 
     def move(self, tell=None):
         """Move in this process."""
-        return moving.move(self.source_url, self.target_url, tell)
+        return move.move(self.source_url, self.target_url, tell)
 
     def kill_at(self, pattern):
         """Kill a mover with SIGKILL while it waits for the answer to a statement."""
@@ -318,7 +318,7 @@ def test_a_mover_whose_move_was_given_up_ends(house, at):
 
     def give_up(staged, _total):
         if staged == at:
-            moving.abandon(house.source_url)
+            move.abandon(house.source_url)
             house.source.enqueue([new_job()])
 
     with pytest.raises(StoreRefused, match="given up meanwhile"):
@@ -331,17 +331,17 @@ def test_a_mover_whose_move_was_given_up_ends(house, at):
 
 def test_nobody_gives_a_move_up_in_its_last_step(house, monkeypatch):
     """Whoever tries waits for its end in vain, and the move happens."""
-    verify = moving._verify
+    verify = move._verify
     refused = []
 
     def meddle(*given):
         for urls in ((house.source_url,), (house.source_url, house.target_url)):
             with pytest.raises((StoreRefused, StoreUnavailable)) as caught:
-                moving.abandon(*urls)
+                move.abandon(*urls)
             refused.append(caught.type)
         return verify(*given)
 
-    monkeypatch.setattr(moving, "_verify", meddle)
+    monkeypatch.setattr(move, "_verify", meddle)
     assert house.move().checksum
     assert refused == [StoreRefused, StoreUnavailable]
     assert house.is_closed()
@@ -374,7 +374,7 @@ def test_a_supervisor_on_a_queue_that_has_moved_fails(tmp_path, direct_url):
     app = "@jobs.job('cpu', kind='idle')\ndef idle():\n    pass\n"
     with Site(tmp_path / "site", app) as site:
         assert site.store.count(Filter()) == 0
-        moved = moving.move(site.url, direct_url)
+        moved = move.move(site.url, direct_url)
         late = site.launch("--pools", "cpu=1")
         assert late.wait_exit() == Exit.STORE, late.said()
         assert f"was moved to {moved.target}" in late.said()

@@ -8,10 +8,10 @@ import pytest
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED
 from jobpool.errors import StoreRefused
-from jobpool.store import moving
+from jobpool.store.move import move
+from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import giving
 from postgres_server import server
 from storing import new_job
 
@@ -25,7 +25,7 @@ def two(database_path, clock):
     target.cancel([one.id for one in old])
     clock.advance(1)
     target.prune(Retention(**{f"{state}_s": 0.0 for state in FINISHED}))
-    yield SimpleNamespace(source=source, target=target, move=lambda: moving.move(*urls))
+    yield SimpleNamespace(source=source, target=target, move=lambda: move.move(*urls))
     source.close()
     target.close()
     server().drop(urls[1])
@@ -72,7 +72,7 @@ def test_nothing_can_fail_once_a_queue_is_closed(database_path):
     """An error after the commit would say that nothing had happened."""
     open_store(f"sqlite:///{database_path}").close()
     statements = []
-    with contextlib.closing(giving.Source(str(database_path))) as source:
+    with contextlib.closing(move_source.Source(str(database_path))) as source:
         with source._file.reading() as session:
             session.connection.set_trace_callback(statements.append)
         source.shut("postgresql://new.example/jobs")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from jobpool.core.jobs.job import FINISHED, JobState
-from jobpool.store import moving
+from jobpool.store.move import move
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from postgres_server import server
@@ -101,7 +101,7 @@ def test_one_spoilt_value_keeps_no_other_job_from_moving(source_url, target_url,
     with closing(open_store(source_url, clock=clock)) as source:
         before = {job.id: job for job in source.find(Filter(), limit=10_000)}
         told = {one: source.attempts(one) for _, one in filler.pairs}
-    moved = moving.move(source_url, target_url)
+    moved = move.move(source_url, target_url)
     with closing(open_store(target_url)) as target:
         after = {job.id: job for job in target.find(Filter(), limit=10_000)}
         assert after.keys() == before.keys()
@@ -128,7 +128,7 @@ def test_a_garbage_row_of_a_small_table_stays_behind(source_url, target_url, clo
             hand.execute("PRAGMA ignore_check_constraints = ON")
             for statement in _GARBAGE:
                 hand.execute(statement)
-    moving.move(source_url, target_url)
+    move.move(source_url, target_url)
     with closing(open_store(target_url)) as target:
         assert target.paused() == [("pool", "io")]
         assert (target.breakers(), target.kinds(), target.open_runs()) == ([], [], [])
@@ -146,7 +146,7 @@ def test_texts_that_cannot_stand_there_take_no_key_from_anybody(
                     f"UPDATE jobpool_jobs SET key = CAST(x'{byte}' AS TEXT) "  # noqa: S608 - ours
                     f"WHERE id = {job_id}"
                 )
-    moved = moving.move(source_url, target_url)
+    moved = move.move(source_url, target_url)
     assert list(moved.spoilt) == ids[:2]
     with closing(open_store(target_url)) as target:
         assert [target.get(one).key for one in ids] == [None, None, "c"]

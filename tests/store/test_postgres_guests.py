@@ -7,7 +7,7 @@ import pytest
 from handler_site import Site
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import QueueFull, Superseded, UsageError
-from jobpool.store import joining
+from jobpool.store.handler_transactions import complete, enqueue
 from storing import lease, new_job
 
 
@@ -20,12 +20,12 @@ def site(new_store_url, clock):
 def test_jobs_beside_an_attempt_are_of_its_transaction(site):
     """Stored with the handler's commit, and gone with its rollback."""
     claim = site.claim(site.attempted())
-    (made,) = joining.enqueue(site.connection, claim, [new_job(payload=b"1")])
+    (made,) = enqueue(site.connection, claim, [new_job(payload=b"1")])
     assert (made.created, made.state) == (True, JobState.RUNNABLE)
     assert site.store.get(made.id) is None
     site.connection.rollback()
     assert site.store.get(made.id) is None
-    (made,) = joining.enqueue(site.connection, claim, [new_job(payload=b"2")])
+    (made,) = enqueue(site.connection, claim, [new_job(payload=b"2")])
     site.connection.commit()
     assert site.store.payload(made.id) == b"2"
     assert [one.id for one in lease(site.store)] == [made.id]
@@ -35,9 +35,9 @@ def test_jobs_beside_an_attempt_keep_the_queues_depth(site):
     """The cap is the application's, as the claim says it."""
     claim = site.claim(site.attempted(), queue_depth_max=3)
     with pytest.raises(QueueFull):
-        joining.enqueue(site.connection, claim, [new_job()] * 3)
+        enqueue(site.connection, claim, [new_job()] * 3)
     site.connection.rollback()
-    assert len(joining.enqueue(site.connection, claim, [new_job()] * 2)) == 2
+    assert len(enqueue(site.connection, claim, [new_job()] * 2)) == 2
 
 
 def test_a_superseded_attempt_stores_no_jobs(site):
@@ -45,16 +45,14 @@ def test_a_superseded_attempt_stores_no_jobs(site):
     granted = site.attempted()
     claim = site.claim(granted)
     with pytest.raises(Superseded):
-        joining.enqueue(
-            site.connection, claim._replace(token=granted.token + 1), [new_job()]
-        )
+        enqueue(site.connection, claim._replace(token=granted.token + 1), [new_job()])
     with pytest.raises(Exception, match="aborted"):
         site.connection.execute("SELECT 1")
     site.connection.rollback()
     site.connection.autocommit = True
     for refused in (
-        lambda: joining.enqueue(site.connection, claim, [new_job()]),
-        lambda: joining.complete(site.connection, claim, b"null"),
+        lambda: enqueue(site.connection, claim, [new_job()]),
+        lambda: complete(site.connection, claim, b"null"),
     ):
         with pytest.raises(UsageError, match="no transaction is open"):
             refused()

@@ -14,7 +14,7 @@ from cutting_proxy import DOWN, UP, CuttingProxy
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.opening import open_store
-from jobpool.store.postgres import connecting, database
+from jobpool.store.postgres.connection import connect, database
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.records import Filter, Renewal
 from postgres_server import server
@@ -230,7 +230,7 @@ def test_no_descriptor_for_a_connection_is_an_outage_like_others(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(connecting.BoundedConnection, "connect", refuse)
+        patch.setattr(connect.BoundedConnection, "connect", refuse)
         proxy.cut()
         with pytest.raises(StoreUnavailable):
             far.count(Filter())

@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 
 from jobpool.store.opening import open_store
-from jobpool.store.postgres.session import queries_of
+from jobpool.store.postgres.connection.session import queries_of
 from postgres_server import query_of, server
 
 BIG = ("jobs", "attempts")

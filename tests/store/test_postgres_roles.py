@@ -11,8 +11,8 @@ import pytest
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreRefused
-from jobpool.store.base import Receipt
 from jobpool.store.opening import open_store
+from jobpool.store.protocol import Receipt
 from postgres_server import binaries, libpq_url, query_of, server, with_query
 from storing import begin_run, kind_record, lease, new_job, succeeded
 

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from jobpool.errors import JobpoolBug, StoreError, StoreRefused, StoreUnavailable
-from jobpool.store.postgres import wire as wires
+from jobpool.store.postgres.connection import pipeline as wires
 from jobpool.store.records import Filter
 from storing import begin_run, new_job
 

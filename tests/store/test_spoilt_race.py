@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 
 from jobpool.core.jobs.job import JobState
-from jobpool.store.integrity import RowRefused
-from jobpool.store.methods.mending import TRIES
+from jobpool.store.operations.repair import TRIES
 from jobpool.store.records import Receipt
+from jobpool.store.statements.integrity import RowRefused
 from postgres_server import query_of, server
 from storing import (
     KINDS,

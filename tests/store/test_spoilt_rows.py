@@ -18,7 +18,10 @@ from jobpool.core.jobs.job import JobState, Progress, Start
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.policy import Policy
-from jobpool.store.integrity import (
+from jobpool.store.opening import open_store
+from jobpool.store.records import Filter
+from jobpool.store.sqlite.result_parts import PART_BYTES
+from jobpool.store.statements.integrity import (
     ATTEMPT,
     BREAKER,
     BULK,
@@ -30,9 +33,6 @@ from jobpool.store.integrity import (
     SUSPECT,
     Sound,
 )
-from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
-from jobpool.store.sqlite.parts import PART_BYTES
 from postgres_server import query_of
 from storing import begin_run, ended, handed_back, kind_record, new_job, succeeded
 

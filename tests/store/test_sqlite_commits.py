@@ -12,7 +12,7 @@ from crash_point import points_of, run_point
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import committing, place
+from jobpool.store.sqlite.connection import commit, location
 from storing import new_job
 
 needs_filter = pytest.mark.skipif(
@@ -42,7 +42,7 @@ def test_a_commit_whose_sync_failed_never_comes_to_light():
 @needs_filter
 def test_without_overwriting_it_does(monkeypatch):
     """The test above can fail: this is the bug that it was written for."""
-    monkeypatch.setattr(committing, "_overwrite", lambda *_given: None)
+    monkeypatch.setattr(commit, "_overwrite", lambda *_given: None)
     problems = [run_point(point).problem for point in failed_syncs()]
     assert any("jobpool_jobs: missing []" in (problem or "") for problem in problems)
 
@@ -101,7 +101,7 @@ def test_a_commit_to_a_file_that_cannot_be_looked_at_is_in_doubt(store, monkeypa
     def fail(path):
         raise StoreUnavailable(f"{path} cannot be looked at")
 
-    monkeypatch.setattr(committing, "identity_of", fail)
+    monkeypatch.setattr(commit, "identity_of", fail)
     with pytest.raises(OutcomeUnknown, match="was committed"):
         store.enqueue([new_job()])
     monkeypatch.undo()
@@ -132,6 +132,6 @@ def test_a_place_that_cannot_be_looked_at_is_unavailable(
     def fail(path):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(place, "_check_file", fail)
+    monkeypatch.setattr(location, "_check_file", fail)
     with pytest.raises(StoreUnavailable, match="cannot be looked at"):
         open_store(store_url)

@@ -9,8 +9,8 @@ import pytest
 from jobpool.core.jobs.job import TIME_MAX_MS, Evidence, JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused, StoreUnavailable
-from jobpool.store.checking import COUNT_MAX, MEMORY_MAX_BYTES
 from jobpool.store.opening import open_store
+from jobpool.store.statements.validation import COUNT_MAX, MEMORY_MAX_BYTES
 from storing import (
     begin_run,
     counters,

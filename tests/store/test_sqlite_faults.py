@@ -15,12 +15,12 @@ from jobpool.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from jobpool.store.integrity import RowRefused
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
-from jobpool.store.sqlite.faults import explain
-from jobpool.store.sqlite.session import Session
+from jobpool.store.sqlite.connection.errors import explain
+from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.sqlite.store import wal_reset_verdict
+from jobpool.store.statements.integrity import RowRefused
 from storing import begin_run, lease, new_job, succeeded
 
 EVERYTHING = Filter()

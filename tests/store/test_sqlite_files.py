@@ -18,7 +18,7 @@ from jobpool.errors import (
 )
 from jobpool.store.opening import open_store, run_root
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import connecting, place
+from jobpool.store.sqlite.connection import connect, location
 from storing import begin_run, lease, new_job
 
 EVERYTHING = Filter()
@@ -75,7 +75,7 @@ def test_promises_are_in_force(store_factory):
 def test_every_connection_is_set_up(database_path):
     """Nothing in temporary files or mapped memory, a log that shrinks again."""
     open_store(url_of(database_path)).close()
-    session, _ = connecting.connect(str(database_path))
+    session, _ = connect.connect(str(database_path))
     pragmas = {
         "synchronous": 2,
         "temp_store": 2,
@@ -242,7 +242,7 @@ def test_a_read_only_place_is_refused(open_folder, what):
 
 def test_a_network_file_system_is_refused_unless_forced(tmp_path, monkeypatch):
     """SQLite's locks do not hold there."""
-    monkeypatch.setattr(place, "filesystem_of", lambda path: "nfs4")
+    monkeypatch.setattr(location, "filesystem_of", lambda path: "nfs4")
     with pytest.raises(StoreRefused, match=r"nfs4.*JOBPOOL_ALLOW_NETWORK_FS=1"):
         open_store(url_of(tmp_path / "jobs.db"))
     assert list(tmp_path.iterdir()) == []
@@ -253,8 +253,8 @@ def test_a_network_file_system_is_refused_unless_forced(tmp_path, monkeypatch):
 def test_an_old_sqlite_is_refused():
     """It has no RETURNING; the error says what is needed."""
     with pytest.raises(StoreRefused, match=r"SQLite 3\.34\.1.*3\.35"):
-        connecting.check_library((3, 34, 1))
-    connecting.check_library((3, 35, 0))
+        connect.check_library((3, 34, 1))
+    connect.check_library((3, 35, 0))
 
 
 @pytest.mark.parametrize("fate", ["deleted", "replaced"])

@@ -8,7 +8,7 @@ import sys
 import threading
 
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import writers
+from jobpool.store.sqlite.connection import write_lock
 from storing import begin_run, new_job
 
 EVERYTHING = Filter()
@@ -84,7 +84,7 @@ def test_a_fork_within_a_transaction(store):
                 with store._database.reading() as session:
                     return session.connection.in_transaction, store.count(EVERYTHING)
             finally:
-                writers.WAIT_S = 0.01  # The parent has the lock: close() gives up.
+                write_lock.WAIT_S = 0.01  # The parent has the lock: close() gives up.
                 store.close()
 
         assert in_child(use) == "(False, 0)"

@@ -10,7 +10,7 @@ import pytest
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
-from jobpool.store.sqlite import connecting, contention, recordlock, writers
+from jobpool.store.sqlite.connection import connect, contention, record_lock, write_lock
 from lock_files import holding, is_taken
 from storing import lease, new_job, succeeded
 from waiting import wait_until
@@ -72,7 +72,7 @@ def test_one_descriptor_of_the_lock_file_in_a_process(store_factory, database_pa
                 links.append(fd.readlink())
             except FileNotFoundError:
                 continue
-        return links.count(Path(f"{database_path}{writers.SUFFIX}"))
+        return links.count(Path(f"{database_path}{write_lock.SUFFIX}"))
 
     stores = [store_factory() for _ in range(3)]
     for store in stores:
@@ -112,7 +112,7 @@ def test_a_writer_waits_for_the_lock(store, holder):
 def impatience(monkeypatch):
     """A writer that waits for 10 ms only."""
     with monkeypatch.context() as patch:
-        patch.setattr(writers, "WAIT_S", 0.01)
+        patch.setattr(write_lock, "WAIT_S", 0.01)
         yield patch
 
 
@@ -143,20 +143,20 @@ def test_closing_while_a_thread_still_waits(tmp_path):
     """The file stays open for it, and the next user gets the same lock."""
     (tmp_path / "jobs.db").touch()
     path = str(tmp_path / "jobs.db")
-    lock = writers.share_lock(path)
+    lock = write_lock.share_lock(path)
     with lock.held():
         pass
-    with holding(f"{path}{writers.SUFFIX}"):
+    with holding(f"{path}{write_lock.SUFFIX}"):
         with pytest.raises(StoreUnavailable), lock.held(0.01):
             pass
-        writers.return_lock(lock, path)
-        assert writers.share_lock(path) is lock
+        write_lock.return_lock(lock, path)
+        assert write_lock.share_lock(path) is lock
     with lock.held():
         pass
-    writers.return_lock(lock, path)
-    after = writers.share_lock(path)
+    write_lock.return_lock(lock, path)
+    after = write_lock.share_lock(path)
     assert after is not lock
-    writers.return_lock(after, path)
+    write_lock.return_lock(after, path)
 
 
 def test_an_interrupted_wait_keeps_nothing(store, holder, lock_file):
@@ -167,7 +167,7 @@ def test_an_interrupted_wait_keeps_nothing(store, holder, lock_file):
         def wait(self, timeout=None):
             raise KeyboardInterrupt
 
-    helper = recordlock._Helper(lock, lock._fd)
+    helper = record_lock._Helper(lock, lock._fd)
     helper.is_done = Interrupted()
     helper.start()
     lock._helper = helper
@@ -182,7 +182,7 @@ def test_an_interrupted_wait_keeps_nothing(store, holder, lock_file):
 def test_another_thread_waits_its_turn_too(tmp_path):
     """Up to its patience; then it is told who holds the lock."""
     (tmp_path / "jobs.db").touch()
-    lock = writers.share_lock(str(tmp_path / "jobs.db"))
+    lock = write_lock.share_lock(str(tmp_path / "jobs.db"))
     told = []
 
     def write():
@@ -201,7 +201,7 @@ def test_another_thread_waits_its_turn_too(tmp_path):
     assert "another thread of this process" in told[0]
     with lock.held():
         pass
-    writers.return_lock(lock, str(tmp_path / "jobs.db"))
+    write_lock.return_lock(lock, str(tmp_path / "jobs.db"))
 
 
 def test_a_lock_file_that_was_removed_is_made_again(store, lock_file):
@@ -218,7 +218,7 @@ def test_a_lock_file_that_was_removed_is_made_again(store, lock_file):
 def test_a_lock_file_that_cannot_be_opened(tmp_path):
     """Says which file, and what to do."""
     (tmp_path / "jobs.db").touch()
-    (tmp_path / f"jobs.db{writers.SUFFIX}").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / f"jobs.db{write_lock.SUFFIX}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreUnavailable, match=r"lock file .* cannot be used"):
         open_store(f"sqlite:///{tmp_path}/jobs.db")
 
@@ -227,7 +227,7 @@ def test_a_foreign_transaction_makes_us_wait_and_then_say_so(
     store_factory, by_hand, monkeypatch
 ):
     """Other programs do not know the writers' lock: SQLite's own patience ends."""
-    monkeypatch.setattr(connecting, "BUSY_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(connect, "BUSY_TIMEOUT_S", 0.02)
     monkeypatch.setattr(contention, "_LOCKS", Path("/nowhere"))  # whose it is
     store = store_factory()
     by_hand.execute("BEGIN IMMEDIATE")
@@ -254,7 +254,7 @@ def test_a_helper_that_cannot_start_is_no_trap(store, holder, monkeypatch):
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as limited:
-        limited.setattr(recordlock._Helper, "start", no_thread)
+        limited.setattr(record_lock._Helper, "start", no_thread)
         with pytest.raises(StoreUnavailable, match="can't start new thread"):
             store.enqueue([new_job()])
     holder.stdin.close()

@@ -3,7 +3,7 @@
 import sqlite3
 import tracemalloc
 
-from jobpool.store.sqlite.session import Session
+from jobpool.store.sqlite.connection.session import Session
 
 STATEMENTS = 3000
 

@@ -12,7 +12,7 @@ from jobpool.core.rules.lifecycle import hand_back
 from jobpool.errors import StoreError
 from jobpool.store.opening import open_store
 from jobpool.store.records import Receipt
-from jobpool.store.sqlite.parts import PART_BYTES, WHOLE_MAX_BYTES
+from jobpool.store.sqlite.result_parts import PART_BYTES, WHOLE_MAX_BYTES
 from storing import begin_run, lease, new_job, succeeded
 
 KEEP = Retention()

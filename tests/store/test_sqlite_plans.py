@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from jobpool.store.queries import load_queries
+from jobpool.store.statements.named_sql import load_queries
 from storing import KINDS, lease, new_job, succeeded
 
 QUERIES = load_queries("sqlite")

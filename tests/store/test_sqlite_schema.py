@@ -8,8 +8,8 @@ import pytest
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused
 from jobpool.store.opening import open_store
-from jobpool.store.queries import load_migrations
-from jobpool.store.sqlite import connecting
+from jobpool.store.sqlite.connection import connect
+from jobpool.store.statements.named_sql import load_migrations
 from storing import begin_run, ended, lease_one, new_job
 
 NEWEST = len(load_migrations("sqlite"))
@@ -58,7 +58,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
     broken = "CREATE TABLE jobpool_more (id);\nCREATE TABLE jobpool_more (id);\n"
     steps = (*load_migrations("sqlite"), broken)
     with monkeypatch.context() as patch:
-        patch.setattr(connecting, "load_migrations", lambda database: steps)
+        patch.setattr(connect, "load_migrations", lambda database: steps)
         with pytest.raises(Exception, match="already exists"):
             open_store(url)
     store = open_store(url)
@@ -74,7 +74,7 @@ def test_an_older_schema_is_brought_up_to_date(tmp_path, monkeypatch):
     (answer,) = old.enqueue([new_job()])
     old.close()
     steps = (*load_migrations("sqlite"), "CREATE TABLE jobpool_more (id);\n")
-    monkeypatch.setattr(connecting, "load_migrations", lambda database: steps)
+    monkeypatch.setattr(connect, "load_migrations", lambda database: steps)
     store = open_store(url)
     assert store.describe()["schema_version"] == str(NEWEST + 1)
     assert store.payload(answer.id) == b"{}"

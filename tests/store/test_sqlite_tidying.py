@@ -9,8 +9,8 @@ import pytest
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
-from jobpool.store.sqlite import database
-from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES
+from jobpool.store.sqlite.connection import database
+from jobpool.store.sqlite.connection.database import BULK_BYTES, BULK_MAX_BYTES
 from storing import begin_run, lease, new_job
 
 NAP_S = 0.2

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from jobpool.store.opening import run_root
-from jobpool.store.wake import Bell
+from jobpool.store.wakeup import Bell
 from storing import new_job
 from waiting import wait_until
 

@@ -3,8 +3,8 @@
 import pytest
 
 from jobpool.core.jobs.job import Evidence
-from jobpool.store.postgres import session as postgres
-from jobpool.store.sqlite import session as sqlite
+from jobpool.store.postgres.connection import session as postgres
+from jobpool.store.sqlite.connection import session as sqlite
 from storing import ended, lease, new_job, succeeded
 
 ENGINES = ["sqlite", "postgres"]

@@ -8,7 +8,7 @@ from jobpool.core.config.options import KIND, POOL, RETENTION, TOP, growth_facto
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError, UsageError
-from jobpool.store import checking
+from jobpool.store.statements import validation
 
 CENTURY_S = 3_155_760_000
 MIB, EIB = 1_048_576, 1_152_921_504_606_846_976
@@ -239,7 +239,7 @@ def test_a_job_has_a_name_a_pool_and_bytes(fields):
     (field,) = fields
     given = {"kind": "a", "pool": "cpu", "payload": b"{}", **fields}
     with pytest.raises(UsageError, match=f"^{field}: expected"):
-        checking.check_new_jobs([NewJob(**given)], NOW_MS)
+        validation.check_new_jobs([NewJob(**given)], NOW_MS)
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -247,12 +247,12 @@ def test_fields_of_a_new_job(field):
     """What every database can hold; the complaint names the field."""
     good, bad = FIELDS[field]
     for value in good:
-        checking.check_new_jobs([job(**{field: value})], NOW_MS)
+        validation.check_new_jobs([job(**{field: value})], NOW_MS)
     for value in bad:
         with pytest.raises(UsageError, match=f"^{field}: expected"):
-            checking.check_new_jobs([job(**{field: value})], NOW_MS)
+            validation.check_new_jobs([job(**{field: value})], NOW_MS)
         with pytest.raises(UsageError, match=f"^job 1 of 2: {field}: expected"):
-            checking.check_new_jobs([job(), job(**{field: value})], NOW_MS)
+            validation.check_new_jobs([job(), job(**{field: value})], NOW_MS)
 
 
 @pytest.mark.parametrize("number", [1, 2, 1001])
@@ -260,9 +260,9 @@ def test_one_look_is_enough_for_jobs_that_are_alike(number):
     """Their payloads may differ, and what is wrong with one is wrong with all."""
     jobs = [job(tenant="a\0")] * number
     with pytest.raises(UsageError, match="tenant: expected"):
-        checking.check_new_jobs(jobs, NOW_MS)
+        validation.check_new_jobs(jobs, NOW_MS)
     payloads = [NewJob(kind="a", pool="cpu", payload=b"%d" % n) for n in range(number)]
-    checking.check_new_jobs(payloads, NOW_MS)
+    validation.check_new_jobs(payloads, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -271,14 +271,14 @@ def test_one_look_is_enough_for_jobs_that_are_alike(number):
 def test_who_only_equals_the_others_is_looked_at(field, good, bad):
     """True is 1, and is refused."""
     with pytest.raises(UsageError, match=f"^job 1 of 2: {field}: expected"):
-        checking.check_new_jobs([job(**{field: good}), job(**{field: bad})], NOW_MS)
+        validation.check_new_jobs([job(**{field: good}), job(**{field: bad})], NOW_MS)
 
 
 def test_every_payload_is_looked_at():
     """Nothing else differs."""
     other = NewJob(kind="a", pool="cpu", payload=bytearray(b"{}"))
     with pytest.raises(UsageError, match=r"^job 1 of 2: payload: expected"):
-        checking.check_new_jobs([job(), other], NOW_MS)
+        validation.check_new_jobs([job(), other], NOW_MS)
 
 
 def job(**fields):
@@ -287,28 +287,28 @@ def job(**fields):
 
 def test_without_a_clock_this_machines_decides_what_is_too_late():
     """A delay beyond the year 9999 is refused all the same."""
-    checking.check_new_jobs([job(delay_ms=10**12)], None)
+    validation.check_new_jobs([job(delay_ms=10**12)], None)
     with pytest.raises(UsageError, match="before the year 10000"):
-        checking.check_new_jobs([job(delay_ms=END_MS - 1_600_000_000_000)], None)
+        validation.check_new_jobs([job(delay_ms=END_MS - 1_600_000_000_000)], None)
 
 
 def test_ids_are_what_a_column_holds():
     """From 1 to 2^63 - 1."""
     ids = (-1, 0, 1, 2**63 - 1, 2**63)
-    found = [checking.is_id(one) for one in ids]
+    found = [validation.is_id(one) for one in ids]
     assert found == [False, False, True, True, False]
 
 
 FITTED = {
-    checking.fit_memory_bytes: [(-1, 0), (0, 0), (7, 7), (EIB, EIB), (EIB + 1, EIB)],
-    checking.fit_code: [
+    validation.fit_memory_bytes: [(-1, 0), (0, 0), (7, 7), (EIB, EIB), (EIB + 1, EIB)],
+    validation.fit_code: [
         (-(2**31), -(2**31)),
         (-(2**31) - 1, -(2**31)),
         (2**31 - 1, 2**31 - 1),
         (2**31, 2**31 - 1),
     ],
-    checking.fit_delay_ms: [(-1, 0), (5, 5), (END_MS, END_MS), (END_MS + 1, END_MS)],
-    checking.fit_duration_s: [
+    validation.fit_delay_ms: [(-1, 0), (5, 5), (END_MS, END_MS), (END_MS + 1, END_MS)],
+    validation.fit_duration_s: [
         (-0.5, 0.0),
         (2, 2.0),
         (END_MS / 1000, END_MS / 1000),
@@ -323,5 +323,5 @@ FITTED = {
 def test_observed_figures_are_made_to_fit(fit):
     """A figure must not keep a settlement from being written."""
     assert [fit(value) for value, _ in FITTED[fit]] == [to for _, to in FITTED[fit]]
-    nothing = 0 if fit is checking.fit_delay_ms else None
+    nothing = 0 if fit is validation.fit_delay_ms else None
     assert fit(float("nan")) == fit(None) == nothing

@@ -11,7 +11,7 @@ from jobpool.core.application.current import Claim
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.verdict import NOT_COMMITTED
-from jobpool.store import joining
+from jobpool.store import handler_transactions
 from jobpool.store.opening import open_store
 from jobpool.supervisor import inputs as inp
 from jobpool.testing import running
@@ -102,10 +102,10 @@ def test_on_sqlite_the_drivers_own_transaction_is_enough(leased, isolation_level
     """A connection that begins by itself is begun; nothing stands before its commit."""
     claim, path = leased
     connection = sqlite3.connect(path, isolation_level=isolation_level)
-    joining.complete(connection, claim, b'"x"')
+    handler_transactions.complete(connection, claim, b'"x"')
     assert connection.in_transaction
     connection.rollback()
-    joining.complete(connection, claim, b'"x"')
+    handler_transactions.complete(connection, claim, b'"x"')
     connection.commit()
     connection.close()
     jobs = JobPool(claim.store_url)
@@ -118,7 +118,7 @@ def test_without_a_transaction_it_is_refused(leased):
     claim, path = leased
     connection = sqlite3.connect(path, isolation_level=None)
     with pytest.raises(UsageError, match="no transaction is open"):
-        joining.complete(connection, claim, b"null")
+        handler_transactions.complete(connection, claim, b"null")
     connection.close()
 
 
@@ -128,12 +128,12 @@ def test_a_connection_to_another_file_is_refused(leased, tmp_path):
     for place in (":memory:", tmp_path / "other.db"):
         connection = sqlite3.connect(place)
         with pytest.raises(UsageError, match="the connection is to"):
-            joining.complete(connection, claim, b"null")
+            handler_transactions.complete(connection, claim, b"null")
         connection.close()
     with pytest.raises(UsageError, match="cannot be used here"):
-        joining.complete(connection, claim, b"null")
+        handler_transactions.complete(connection, claim, b"null")
     with pytest.raises(UsageError, match=r"expected a sqlite3\.Connection"):
-        joining.complete(object(), claim, b"null")
+        handler_transactions.complete(object(), claim, b"null")
 
 
 def test_a_superseded_token_undoes_the_transaction(leased):
@@ -144,7 +144,7 @@ def test_a_superseded_token_undoes_the_transaction(leased):
     connection.commit()
     connection.execute("INSERT INTO sales VALUES (1)")
     with pytest.raises(Superseded, match="was taken back"):
-        joining.complete(connection, claim._replace(token=1), b"null")
+        handler_transactions.complete(connection, claim._replace(token=1), b"null")
     connection.commit()
     assert connection.execute("SELECT count(*) FROM sales").fetchone() == (0,)
     connection.close()

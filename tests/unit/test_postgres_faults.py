@@ -5,8 +5,8 @@ import pytest
 from psycopg.errors import lookup
 
 from jobpool.errors import JobpoolBug, StoreFull, StoreRefused, StoreUnavailable
-from jobpool.store.integrity import RowRefused
-from jobpool.store.postgres.faults import explain
+from jobpool.store.postgres.connection.errors import explain
+from jobpool.store.statements.integrity import RowRefused
 
 PLACE = "postgresql://host/db"
 NAMED = [

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable, UsageError
-from jobpool.store.postgres import database
-from jobpool.store.postgres.address import read_address
-from jobpool.store.postgres.database import Database
+from jobpool.store.postgres.connection import database
+from jobpool.store.postgres.connection.database import Database
+from jobpool.store.postgres.connection.url import read_address
 
 LIFE = ("00000001", "since")
 LOST = StoreUnavailable("lost")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.store.postgres.place import run_base, run_root_of
+from jobpool.store.postgres.connection.run_root import run_base, run_root_of
 
 ALL = {
     "JOBPOOL_RUN_DIR": "/own",

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
-from jobpool.store.sqlite.committing import commit
+from jobpool.store.sqlite.connection.commit import commit
 
 
 class Failing:

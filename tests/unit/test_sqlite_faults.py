@@ -5,8 +5,13 @@ import sqlite3
 import pytest
 
 from jobpool.errors import JobpoolBug, StoreFull, StoreRefused, StoreUnavailable
-from jobpool.store.integrity import RowRefused
-from jobpool.store.sqlite.faults import MOVED, REOPEN_AFTER, explain, primary_code
+from jobpool.store.sqlite.connection.errors import (
+    MOVED,
+    REOPEN_AFTER,
+    explain,
+    primary_code,
+)
+from jobpool.store.statements.integrity import RowRefused
 
 SAID = {
     "SQLITE_FULL": (StoreFull, "make room"),

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.store import batching
-from jobpool.store.batching import Blobs, as_json, chunks
-from jobpool.store.checking import clean_text
+from jobpool.store.statements import parameters
+from jobpool.store.statements.parameters import Blobs, as_json, chunks
+from jobpool.store.statements.validation import clean_text
 from storing import new_job
 
 
@@ -32,8 +32,8 @@ def test_chunks_are_bounded_and_lose_nothing(sizes, jobs_max, bytes_max):
     """In number and in bytes, unless one job alone is larger; and none is cut short."""
     jobs = [new_job(payload=b"x" * size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "CHUNK_JOBS", jobs_max)
-        patch.setattr(batching, "CHUNK_BYTES", bytes_max)
+        patch.setattr(parameters, "CHUNK_JOBS", jobs_max)
+        patch.setattr(parameters, "CHUNK_BYTES", bytes_max)
         found = [list(chunk) for chunk in chunks(jobs)]
     assert [job for chunk in found for job in chunk] == jobs
     for chunk, following in itertools.pairwise(found):
@@ -46,7 +46,7 @@ def test_chunks_are_bounded_and_lose_nothing(sizes, jobs_max, bytes_max):
 
 def test_a_statement_takes_a_thousand_jobs_and_32_mebibytes():
     """Neither many small jobs nor a few large ones hold up everybody else."""
-    assert (batching.CHUNK_JOBS, batching.CHUNK_BYTES) == (1000, 33_554_432)
+    assert (parameters.CHUNK_JOBS, parameters.CHUNK_BYTES) == (1000, 33_554_432)
 
 
 @given(st.text(st.characters()))

@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from jobpool.errors import UsageError
-from jobpool.store.connections import (
+from jobpool.store.callers.async_bridge import call_async
+from jobpool.store.callers.unwrap import (
     has_transaction,
     is_async,
     library_of,
     unwrap,
 )
-from jobpool.store.standin import call_async
 
 
 class Held:

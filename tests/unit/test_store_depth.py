@@ -3,9 +3,9 @@
 import pytest
 
 from jobpool.errors import QueueFull
-from jobpool.store.postgres import depth
-from jobpool.store.postgres.depth import DepthGuard
-from jobpool.store.sqlite import depth as sqlite_depth
+from jobpool.store.postgres import queue_depth
+from jobpool.store.postgres.queue_depth import DepthGuard
+from jobpool.store.sqlite import queue_depth as sqlite_depth
 from storing import ManualClock
 
 
@@ -23,7 +23,7 @@ class Sizes:
 @pytest.fixture
 def now(monkeypatch):
     moment = [100.0]
-    monkeypatch.setattr(depth.time, "monotonic", lambda: moment[0])
+    monkeypatch.setattr(queue_depth.time, "monotonic", lambda: moment[0])
     return moment
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.store.sqlite.place import REMOTE, filesystem_of
+from jobpool.store.sqlite.connection.location import REMOTE, filesystem_of
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

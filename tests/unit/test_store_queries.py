@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from jobpool.errors import JobpoolBug
-from jobpool.store import queries
-from jobpool.store.queries import load_migrations, load_queries, parse
+from jobpool.store.statements import named_sql
+from jobpool.store.statements.named_sql import load_migrations, load_queries, parse
 
 SOURCES = Path(__file__).parents[2] / "src" / "jobpool" / "store"
 RUNNERS = {"rows", "run", "value"}
@@ -34,14 +34,20 @@ def names_run(path):
     }
 
 
-SHARED = [SOURCES / "moving.py", SOURCES / "joining.py"]
-SHARED += sorted((SOURCES / "methods").glob("*.py"))
+BOTH = [SOURCES / "move" / "move.py", SOURCES / "handler_transactions.py"]
+"""They name queries of either database."""
+SHARED = [
+    *BOTH,
+    *sorted((SOURCES / "operations").glob("*.py")),
+    *sorted((SOURCES / "statements").glob("*.py")),
+]
+ENDS_OF_MOVE = {
+    "sqlite": [SOURCES / "move" / "source.py", SOURCES / "move" / "portable_rows.py"],
+    "postgres": [SOURCES / "move" / "target.py"],
+}
 MODULES = {
-    database: [
-        *(path for path in SHARED if path.exists()),
-        *sorted((SOURCES / database).rglob("*.py")),
-    ]
-    for database in ("sqlite", "postgres")
+    database: [*SHARED, *ends, *sorted((SOURCES / database).rglob("*.py"))]
+    for database, ends in ENDS_OF_MOVE.items()
 }
 
 
@@ -55,7 +61,7 @@ def test_every_query_is_used(database):
 @pytest.mark.parametrize("database", MODULES)
 def test_every_query_that_is_used_exists(database):
     """A misspelt name is found here, not in production."""
-    own = [path for path in MODULES[database] if path not in SHARED[:2]]
+    own = [path for path in MODULES[database] if path not in BOTH]
     wanted = set().union(*map(names_run, own))
     assert len(wanted) > 50
     assert wanted - set(load_queries(database)) == set()
@@ -64,8 +70,7 @@ def test_every_query_that_is_used_exists(database):
 def test_every_query_of_both_databases_at_once_exists():
     """What has to do with two databases names queries of either."""
     known = {*load_queries("sqlite"), *load_queries("postgres")}
-    between = [path for path in SHARED[:2] if path.exists()]
-    assert set().union(*map(names_run, between)) - known == set()
+    assert set().union(*map(names_run, BOTH)) - known == set()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_parse_refuses_what_would_be_a_mistake(text):
 
 def test_a_name_in_two_files_is_a_mistake(tmp_path, monkeypatch):
     """Either could be meant; other files of the folder are no SQL."""
-    monkeypatch.setattr(queries, "_folder", lambda _database: tmp_path)
+    monkeypatch.setattr(named_sql, "_folder", lambda _database: tmp_path)
     (tmp_path / "a.sql").write_text("-- name: a\nSELECT 1\n")
     (tmp_path / "notes").write_text("-- name: a\nSELECT 2\n")
     assert load_queries.__wrapped__("x") == {"a": "SELECT 1"}
@@ -127,7 +132,7 @@ def test_a_gap_in_the_migrations_is_a_mistake(tmp_path, monkeypatch):
     """A store would be taken for newer than it is."""
     folder = tmp_path / "migrations"
     folder.mkdir()
-    monkeypatch.setattr(queries, "_folder", lambda _database: tmp_path)
+    monkeypatch.setattr(named_sql, "_folder", lambda _database: tmp_path)
     (folder / "001_init.sql").write_text("SELECT 1")
     assert load_migrations.__wrapped__("x") == ("SELECT 1",)
     (folder / "003_more.sql").write_text("SELECT 3")

@@ -16,8 +16,8 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
 from jobpool.sandbox.frames import FRAME_MAX_BYTES
 from jobpool.sandbox.marks import MARK, MARK_BYTES
-from jobpool.store.batching import newest_beats
 from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import storethread

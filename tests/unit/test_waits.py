@@ -8,23 +8,23 @@ PROMISED = {
     # A call on PostgreSQL hears an answer within this, or is told that there is none.
     ("jobpool.store.postgres.store", "PATIENCE_S"): 30,
     # A commit whose answer was lost is asked for so long.
-    ("jobpool.store.postgres.database", "DOUBT_S"): 30,
+    ("jobpool.store.postgres.connection.database", "DOUBT_S"): 30,
     # A move's last step copies everything in one transaction.
-    ("jobpool.store.postgres.receiving", "PATIENCE_S"): 3600,
+    ("jobpool.store.move.target", "PATIENCE_S"): 3600,
     # A session that is open for longer is a concern.
     ("jobpool.store.postgres.health", "SNAPSHOT_PATIENCE_S"): 60,
     # Rings of one process, a second and at once.
     ("jobpool.store.postgres.store", "RINGS_PER_S"): 20,
     ("jobpool.store.postgres.store", "RINGS_AT_ONCE"): 20,
     # Other writers of the file have their turn; strangers are waited for half as long.
-    ("jobpool.store.sqlite.writers", "WAIT_S"): 10,
-    ("jobpool.store.sqlite.connecting", "BUSY_TIMEOUT_S"): 5,
-    ("jobpool.store.sqlite.session", "BUSY_LOOK_S"): 0.1,
+    ("jobpool.store.sqlite.connection.write_lock", "WAIT_S"): 10,
+    ("jobpool.store.sqlite.connection.connect", "BUSY_TIMEOUT_S"): 5,
+    ("jobpool.store.sqlite.connection.session", "BUSY_LOOK_S"): 0.1,
     # A ring never blocks who rings.
-    ("jobpool.store.wake", "LOCK_S"): 0.1,
+    ("jobpool.store.wakeup", "LOCK_S"): 0.1,
     # The oldest that the manual names.
-    ("jobpool.store.sqlite.connecting", "OLDEST"): (3, 35, 0),
-    ("jobpool.store.postgres.connecting", "OLDEST"): 140_000,
+    ("jobpool.store.sqlite.connection.connect", "OLDEST"): (3, 35, 0),
+    ("jobpool.store.postgres.connection.connect", "OLDEST"): 140_000,
 }
 
 

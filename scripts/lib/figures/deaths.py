@@ -18,8 +18,8 @@ from census import Census, take_census
 from figures.deaths_app import DEATHS, OUTCOMES
 from figures.ground import Ground, check
 from jobpool.core.jobs.job import FINISHED, NewJob
-from jobpool.store.base import Store
 from jobpool.store.opening import open_store
+from jobpool.store.protocol import Store
 
 APP = Path(__file__).with_name("deaths_app.py")
 MARKER = "JOBPOOL_FIGURES_DEATHS"

@@ -14,8 +14,8 @@ from psycopg import sql
 from figures.ground import check
 from jobpool.core.jobs.job import Evidence, JobState, Lease, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.base import Store
 from jobpool.store.opening import open_store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Receipt, Run
 from postgres_server import OwnServer, Server, query_of
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobpool.store.queries import load_queries
+from jobpool.store.statements.named_sql import load_queries
 from mutants.change import Change
 
 TESTS = (

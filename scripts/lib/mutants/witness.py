@@ -19,8 +19,8 @@ import pytest
 
 import jobpool
 import postgres_server
-from jobpool.store.postgres import session as postgres
-from jobpool.store.sqlite import session as sqlite
+from jobpool.store.postgres.connection import session as postgres
+from jobpool.store.sqlite.connection import session as sqlite
 
 _NOW = {"test": ""}
 _ASKED: dict[str, set[str]] = defaultdict(set)

@@ -23,7 +23,7 @@ from jobpool.core.config.layers import strange_variables
 from jobpool.core.config.load import Sources, store_of
 from jobpool.core.units import show_size
 from jobpool.errors import StoreError
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 
 _SQLITE = "sqlite:///"
 

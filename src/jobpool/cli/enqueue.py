@@ -35,7 +35,7 @@ from jobpool.errors import (
     StoreRefused,
     UnknownKind,
 )
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 
 _BATCH = 1000
 _STDIN = "-"

@@ -10,7 +10,7 @@ from jobpool.core.config.layers import nearest
 from jobpool.core.config.pools import named_kinds, named_pools
 from jobpool.core.config.sources import Sources
 from jobpool.core.safe_text import one_line
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
 _WHAT = ("pool", "kind")

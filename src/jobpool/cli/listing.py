@@ -26,7 +26,7 @@ from jobpool.cli.selecting import chosen, matching
 from jobpool.cli.statewords import STATES, StateChoice
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.safe_text import one_line
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
 _PROGRESS_MAX = 24

@@ -64,7 +64,7 @@ def move(
 
 def _moving() -> ModuleType:
     try:
-        from jobpool.store import moving  # noqa: PLC0415 - an extra
+        from jobpool.store.move import move as moving  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
             "PostgreSQL needs the library psycopg, which cannot be imported "

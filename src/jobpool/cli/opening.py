@@ -21,7 +21,7 @@ from jobpool.core.config.load import (
     read_sources,
 )
 from jobpool.errors import ConfigError, StoreError, StoreRefused
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 
 
 def read_file(path: str) -> str | None:

@@ -18,7 +18,7 @@ from jobpool.cli.selecting import chosen, matching
 from jobpool.cli.statewords import StateChoice
 from jobpool.cli.times import rate_per_s
 from jobpool.core.jobs.job import JobState
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 
 C = TypeVar("C", bound=Callable[..., Any])
 _BATCH = 500

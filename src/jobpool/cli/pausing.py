@@ -14,7 +14,7 @@ from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.errors import ConfigError
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from jobpool.core.config.load import retention_of
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.units import duration_s
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
 _BATCH = 1000

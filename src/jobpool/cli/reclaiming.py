@@ -8,7 +8,7 @@ from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.event_lines import human_line, json_line
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Run
 
 

@@ -8,7 +8,7 @@ from jobpool.cli.opening import now_ms
 from jobpool.cli.statewords import RETRYABLE
 from jobpool.cli.times import since_ms
 from jobpool.core.jobs.job import Job, JobState
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
 _PAGE = 500

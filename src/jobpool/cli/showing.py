@@ -35,7 +35,7 @@ from jobpool.core.rules.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_
 from jobpool.core.safe_text import error_unsaid, lines
 from jobpool.core.units import show_duration
 from jobpool.errors import JobNotFound
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Filter, KindRecord
 
 _TEXT_MAX = 20_000

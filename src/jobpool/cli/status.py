@@ -25,7 +25,7 @@ from jobpool.cli.presence import has_died
 from jobpool.cli.statewords import RETRYABLE
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import (
     FigureRow,
     MisfitRow,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from jobpool.client.results import encode_result
 from jobpool.core.application.current import Claim
-from jobpool.store import joining
+from jobpool.store import handler_transactions
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ class Completing:
             StoreError: the statement failed; nothing was written.
         """
         encoded = encode_result(result, claim.kind, claim.result_max_bytes)
-        joining.complete(connection, claim, encoded)
+        handler_transactions.complete(connection, claim, encoded)
 
     async def call_async(self, connection: Any, function: Callable[[Any], T]) -> T:
         """Call a function in a thread, with a stand-in for an async connection."""
-        from jobpool.store import standin  # noqa: PLC0415 - see there
+        from jobpool.store.callers import async_bridge  # noqa: PLC0415 - see there
 
-        return await standin.call_async(connection, function)
+        return await async_bridge.call_async(connection, function)

@@ -33,11 +33,12 @@ from jobpool.core.application.current import Channel, channel
 from jobpool.core.config.settings import ClientSettings
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import ConfigError, JobNotFound, UsageError
-from jobpool.store import connections, joining
-from jobpool.store.checking import is_id
+from jobpool.store import handler_transactions
+from jobpool.store.callers import unwrap
+from jobpool.store.statements.validation import is_id
 
 if TYPE_CHECKING:
-    from jobpool.store.base import Store
+    from jobpool.store.protocol import Store
 
 RUN_MARKER = "JOBPOOL_RUN"
 """In the environment of every process that a supervisor has started."""
@@ -71,10 +72,10 @@ class Gateway:
                 "connection: its transaction was begun before this process was forked, "
                 "and belongs to the parent; use a connection of this process's own"
             )
-        connection = connections.unwrap(connection)
+        connection = unwrap.unwrap(connection)
         store = self._lazy.joining(connection)
         stored = store.enqueue(jobs, connection)
-        if not connections.has_transaction(connection):
+        if not unwrap.has_transaction(connection):
             store.ring()  # else it is too early: nothing is committed yet
         return stored
 
@@ -82,9 +83,9 @@ class Gateway:
         self, jobs: Sequence[NewJob], connection: Any = None
     ) -> list[Enqueued]:
         """Store jobs without blocking the event loop; otherwise as `enqueue`."""
-        from jobpool.store import standin  # noqa: PLC0415 - see there
+        from jobpool.store.callers import async_bridge  # noqa: PLC0415 - see there
 
-        return await standin.call_async(
+        return await async_bridge.call_async(
             connection, lambda stand_in: self.enqueue(jobs, stand_in)
         )
 
@@ -103,7 +104,7 @@ class Gateway:
             )
         if claim is None:
             return way.enqueue(jobs)
-        return joining.enqueue(connections.unwrap(connection), claim, jobs)
+        return handler_transactions.enqueue(unwrap.unwrap(connection), claim, jobs)
 
     def read(self, job_id: int) -> Job:
         """Return a job as stored; inside a handler, through its supervisor.
@@ -257,7 +258,7 @@ class LazyStore:
             ConfigError: as of `get`.
             StoreError: as of `get`.
         """
-        if self._store is not None or not connections.has_transaction(connection):
+        if self._store is not None or not unwrap.has_transaction(connection):
             return self.get()
         if self._guest is None:
             from jobpool.store.opening import guest_store  # noqa: PLC0415 - see above

@@ -9,9 +9,9 @@ from typing import Any
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ConfigError
-from jobpool.store.base import Store
-from jobpool.store.postgres.place import run_base
-from jobpool.store.sqlite.guest import Guest
+from jobpool.store.postgres.connection.run_root import run_base
+from jobpool.store.protocol import Store
+from jobpool.store.sqlite.handler_transactions import Guest
 from jobpool.store.sqlite.store import SqliteStore, run_directory
 
 _SQLITE = "sqlite:///"

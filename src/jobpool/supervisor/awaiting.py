@@ -15,7 +15,7 @@ from collections.abc import Callable
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.errors import StoreUnavailable
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.machine import Machine
 from jobpool.supervisor.reactor import Reactor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jobpool.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import KindRecord, Run
 from jobpool.supervisor.inbox import Chore, Said
 

@@ -17,7 +17,7 @@ import psutil
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Settings
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Renewal
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.inbox import Chore, Said

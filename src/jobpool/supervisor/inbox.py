@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from jobpool.core import events as ev
 from jobpool.core.jobs.job import Progress, Settlement, Start
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 

@@ -16,7 +16,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.core.rules.policy import Policy
 from jobpool.core.rules.suspects import LOSSES, Death, Standing, death_of, standing_of
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import notices

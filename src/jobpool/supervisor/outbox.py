@@ -22,7 +22,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import hand_back
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Receipt
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.bulk import is_large, size_bytes

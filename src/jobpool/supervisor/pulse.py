@@ -25,7 +25,7 @@ from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.units import show_duration
 from jobpool.errors import StoreError, StoreRefused
-from jobpool.store.base import SharedStore, Store, is_shared
+from jobpool.store.protocol import SharedStore, Store, is_shared
 from jobpool.store.records import Renewal
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.fencing import margin_s, published_ttl_s

@@ -31,7 +31,7 @@ from typing import TypeVar
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.sandbox.rundirectory import remove_run
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.losses import settle_all, take_back

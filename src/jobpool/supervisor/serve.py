@@ -35,7 +35,7 @@ from jobpool.sandbox.procfs import boot_id, pid_namespace
 from jobpool.sandbox.rundirectory import RunDirectory
 from jobpool.sandbox.rungroup import RunGroup
 from jobpool.sandbox.tree import become_subreaper
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

@@ -31,9 +31,9 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.sandbox.frames import Answer, FrameError, encode
-from jobpool.store.base import Store, is_shared
-from jobpool.store.batching import newest_beats
+from jobpool.store.protocol import Store, is_shared
 from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.inbox import Chore, Inbox

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jobpool.cli.demo.workspace import Workspace
 from jobpool.core.jobs.job import FINISHED, Job, JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.base import Store
+from jobpool.store.protocol import Store
 from jobpool.store.records import Filter, StatRow
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Settlement
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.keeping import Keeping
-from jobpool.store.memory.operating import Operating
-from jobpool.store.memory.settling import Settling
-from jobpool.store.memory.watching import Watching
-from jobpool.store.wake import Bell
+from jobpool.store.memory.operate import Operating
+from jobpool.store.memory.read import Watching
+from jobpool.store.memory.runs import Keeping
+from jobpool.store.memory.settle import Settling
+from jobpool.store.wakeup import Bell
 
 
 class MemoryStore(Settling, Keeping, Watching, Operating):

@@ -23,7 +23,7 @@ from jobpool.core.jobs.job import (
     PastAttempt,
 )
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.memory.ranking import RankSet, rank_by_priority, rank_by_time
+from jobpool.store.memory.ordered_set import RankSet, rank_by_priority, rank_by_time
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobpool.core.units import show_duration
-from jobpool.store.postgres.session import Session
+from jobpool.store.postgres.connection.session import Session
 
 SNAPSHOT_PATIENCE_S = 60.0
 _BLOAT_ROWS = 100_000

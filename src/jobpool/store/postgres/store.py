@@ -16,24 +16,24 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.errors import StoreError
-from jobpool.store.batching import Blobs, as_json
-from jobpool.store.methods.cautioning import Cautioning
-from jobpool.store.methods.keeping import Keeping, has_ended
-from jobpool.store.methods.leasing import Leasing
-from jobpool.store.methods.operating import Operating
-from jobpool.store.methods.producing import job_rows
-from jobpool.store.methods.session import Query, Row, Session
-from jobpool.store.methods.settling import Settling, has_result, success_row
-from jobpool.store.methods.watching import Watching
-from jobpool.store.moment import Moment
-from jobpool.store.postgres.address import read_address
-from jobpool.store.postgres.database import Database
-from jobpool.store.postgres.depth import DepthGuard
+from jobpool.store.operations.enqueue import job_rows
+from jobpool.store.operations.lease import Leasing
+from jobpool.store.operations.operate import Operating
+from jobpool.store.operations.read import Watching
+from jobpool.store.operations.runs import Keeping, has_ended
+from jobpool.store.operations.settle import Settling, has_result, success_row
+from jobpool.store.operations.suspects import Cautioning
+from jobpool.store.postgres.caller_connection import caller_transaction, joined
+from jobpool.store.postgres.connection.database import Database
+from jobpool.store.postgres.connection.run_root import run_root_of
+from jobpool.store.postgres.connection.session import Session as OwnSession
+from jobpool.store.postgres.connection.url import read_address
 from jobpool.store.postgres.health import concerns, describe
-from jobpool.store.postgres.joining import caller_transaction, joined
-from jobpool.store.postgres.place import run_root_of
-from jobpool.store.postgres.session import Session as OwnSession
+from jobpool.store.postgres.queue_depth import DepthGuard
 from jobpool.store.records import Renewal
+from jobpool.store.statements.moment import Moment
+from jobpool.store.statements.parameters import Blobs, as_json
+from jobpool.store.statements.session import Query, Row, Session
 
 PATIENCE_S = 30.0
 RINGS_PER_S = 20.0

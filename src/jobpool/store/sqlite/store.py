@@ -13,22 +13,26 @@ from typing import Any
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
-from jobpool.store.methods.cautioning import Cautioning
-from jobpool.store.methods.keeping import Keeping
-from jobpool.store.methods.leasing import Leasing
-from jobpool.store.methods.operating import Operating
-from jobpool.store.methods.session import Session
-from jobpool.store.methods.settling import Settling
-from jobpool.store.methods.watching import Watching
-from jobpool.store.moment import Moment
-from jobpool.store.sqlite import granting, parts
-from jobpool.store.sqlite.connecting import check_library
-from jobpool.store.sqlite.database import BULK_BYTES, BULK_MAX_BYTES, Database
-from jobpool.store.sqlite.depth import DepthGuard
-from jobpool.store.sqlite.joining import caller_transaction, joined
-from jobpool.store.sqlite.numbering import has_far_numbers, renumber
-from jobpool.store.sqlite.place import filesystem_of, prepare
-from jobpool.store.wake import Bell
+from jobpool.store.operations.lease import Leasing
+from jobpool.store.operations.operate import Operating
+from jobpool.store.operations.read import Watching
+from jobpool.store.operations.runs import Keeping
+from jobpool.store.operations.settle import Settling
+from jobpool.store.operations.suspects import Cautioning
+from jobpool.store.sqlite import result_parts, tokens
+from jobpool.store.sqlite.caller_connection import caller_transaction, joined
+from jobpool.store.sqlite.connection.connect import check_library
+from jobpool.store.sqlite.connection.database import (
+    BULK_BYTES,
+    BULK_MAX_BYTES,
+    Database,
+)
+from jobpool.store.sqlite.connection.location import filesystem_of, prepare
+from jobpool.store.sqlite.id_overflow import has_far_numbers, renumber
+from jobpool.store.sqlite.queue_depth import DepthGuard
+from jobpool.store.statements.moment import Moment
+from jobpool.store.statements.session import Session
+from jobpool.store.wakeup import Bell
 
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -107,20 +111,20 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     def _insert(
         self, session: Session, jobs: Sequence[NewJob]
     ) -> list[Enqueued | None]:
-        return granting.insert(session, jobs, self._file.now_ms(session))
+        return tokens.insert(session, jobs, self._file.now_ms(session))
 
     def _settle_plain(
         self, session: Session, plain: Sequence[Settlement], now: Moment
     ) -> Sequence[int]:
-        return granting.settle_plain(session, plain, now)
+        return tokens.settle_plain(session, plain, now)
 
     def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
-        granting.store_results(session, accepted)
+        tokens.store_results(session, accepted)
 
     def _lease_jobs(
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
     ) -> list[int]:
-        return granting.lease_jobs(session, run_id, ids, now_ms)
+        return tokens.lease_jobs(session, run_id, ids, now_ms)
 
     def scrub(self, after_id: int | None) -> int | None:
         """See `Store.scrub`; numbers that leave none for others are put right, too."""
@@ -146,7 +150,7 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     def store_part(self, settlement: Settlement) -> bool:
         """See `Store.store_part`."""
         with self._database.writing() as session:
-            return parts.store_part(session, settlement)
+            return result_parts.store_part(session, settlement)
 
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`."""

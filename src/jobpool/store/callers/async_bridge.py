@@ -1,0 +1,132 @@
+"""A caller's asynchronous connection, as a synchronous one in another thread.
+
+Theory of operation. An asynchronous connection is lent to a thread: what runs there
+gets a stand-in whose `execute` runs on the connection's own event loop, while the
+caller awaits the thread.
+
+Only who awaits needs it: asyncio takes as long to import as a good part of jobpool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from jobpool.errors import UsageError
+from jobpool.store.callers.unwrap import below_sqlalchemy, is_async, library_of
+
+T = TypeVar("T")
+
+
+async def call_async(connection: Any, function: Callable[[Any], T]) -> T:
+    """Call a function with a synchronous stand-in for an asynchronous connection.
+
+    Args:
+        connection: psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or
+            AsyncSession; a synchronous one is passed on as it is.
+        function: called once, in a thread.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        asyncio.CancelledError: after the function has come to its end: it cannot be
+            stopped, and must not use the connection beside its owner.
+    """
+    if is_async(connection):
+        if library_of(connection) == "sqlalchemy":
+            connection = await _below_async_sqlalchemy(connection)
+        connection = StandIn(connection, asyncio.get_running_loop())
+    work = asyncio.ensure_future(asyncio.to_thread(function, connection))
+    canceled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            canceled = error
+    if canceled is not None:
+        if not work.cancelled() and (failure := work.exception()):
+            canceled.add_note(f"what was canceled had failed: {failure!r}")
+        raise canceled
+    return work.result()
+
+
+class StandIn:
+    """Psycopg's AsyncConnection as a synchronous one, for another thread.
+
+    It has what jobpool uses of one, no more. The caller awaits the thread meanwhile.
+
+    Args:
+        connection: the asynchronous connection.
+        loop: where it lives.
+
+    Attributes:
+        connection: the asynchronous connection.
+        info: facts about it.
+        autocommit: whether each statement commits by itself.
+    """
+
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.connection = connection
+        self.info = connection.info
+        self.autocommit = bool(connection.autocommit)
+        self._loop = loop
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return bool(self.connection.closed)
+
+    def plain_cursor(self) -> StandInCursor:
+        """Return a cursor that gives tuples, whatever the connection's own gives."""
+        psycopg: Any = sys.modules["psycopg"]
+        rows: Any = sys.modules["psycopg.rows"]
+        cursor = psycopg.AsyncCursor(self.connection, row_factory=rows.tuple_row)
+        return StandInCursor(cursor, self._loop)
+
+
+class StandInCursor:
+    """An asynchronous cursor as a synchronous one.
+
+    Args:
+        cursor: the asynchronous cursor.
+        loop: where it lives.
+    """
+
+    def __init__(self, cursor: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._cursor = cursor
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._wait(self._cursor.close())
+
+    def __getattr__(self, name: str) -> Any:
+        # What need not be awaited: description, rowcount, nextset.
+        return getattr(self._cursor, name)
+
+    def execute(self, *arguments: Any, **options: Any) -> None:
+        """Execute on the connection's own loop, and wait for it."""
+        self._wait(self._cursor.execute(*arguments, **options))
+
+    def fetchall(self) -> Any:
+        """Return all rows."""
+        return self._wait(self._cursor.fetchall())
+
+    def _wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+async def _below_async_sqlalchemy(connection: Any) -> Any:
+    found = await connection.run_sync(below_sqlalchemy)
+    if library_of(found) != "psycopg":
+        raise UsageError(
+            f"connection: SQLAlchemy uses the driver {type(found).__module__} there; "
+            "jobpool can share an asynchronous connection of psycopg only: "
+            "create_async_engine('postgresql+psycopg://...')"
+        )
+    return found

@@ -1,0 +1,275 @@
+"""Leases: what is due and known is granted under a fresh token."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import islice
+
+import msgspec
+
+from jobpool.core.clock import Clock
+from jobpool.core.jobs.job import JobState, Lease
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import JobEvent, after
+from jobpool.errors import StoreRefused
+from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.misfits import Fitting
+from jobpool.store.memory.ordered_set import RankSet, id_of, time_of
+from jobpool.store.memory.suspects import Cautioning
+from jobpool.store.memory.tables import NOT_BEGUN, Held, Row, lease_from
+from jobpool.store.operations.lease import STEP_JOBS
+from jobpool.store.records import LeaseBatch, Run
+from jobpool.store.statements.validation import COUNT_MAX
+
+_replace = msgspec.structs.replace
+_LEASED = JobState.LEASED
+_EXPIRED = ("expired before an attempt began", "expired while it was snoozed")
+
+
+class Leasing(Cautioning, Fitting):
+    """The part of the store that grants leases."""
+
+    _database: MemoryDatabase
+    _session: Session
+    _clock: Clock
+
+    @property
+    @abstractmethod
+    def one_host(self) -> bool:
+        """See `Store.one_host`."""
+
+    def lease(
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
+        alone: bool = False,
+    ) -> LeaseBatch:
+        """See `Store.lease`."""
+        with self._session.writing:
+            now_ms = self._clock.utc_ms()
+            run = self._known_run(run_id)
+            if run.ended_at_ms is not None:
+                raise StoreRefused(
+                    f"run {run_id} has ended in the store {self._database.url} and "
+                    "gets no leases; restart jobpool"
+                )
+            if not self.one_host and run.lease_until_ms <= now_ms:
+                return LeaseBatch(lapsed=True)
+            self._expire_late(now_ms)
+            self._promote_due(now_ms)
+            left = self._left_to_others(run_id, now_ms)
+            suspect, suspects_wait = self._next_suspect(
+                wanted, kinds, left, may=suspects
+            )
+            if (suspects_wait and not suspects) or self._has_trial_beside(run, now_ms):
+                suspect, suspects_wait, wanted = None, True, {}
+            leases: list[Lease] = []
+            is_short = False
+            if suspect is not None:
+                pool = suspect.new.pool
+                wanted = {} if alone else {**wanted, pool: wanted[pool] - 1}
+            for pool, limit in wanted.items():
+                best = self._best(pool, kinds.get(pool, ()), left)
+                for row in islice(best, max(0, limit)):
+                    if row.is_late(now_ms):
+                        self._expire(row, now_ms)
+                        is_short = True
+                    else:
+                        leases.append(self._grant(row, run_id, now_ms))
+            if suspect is not None:  # the last token: it begins after the others
+                granted = self._grant(suspect, run_id, now_ms)
+                leases.append(_replace(granted, suspect=True))
+            first = self._database.jobs.pending.first()
+        due_ms = None if first is None else time_of(first)
+        if is_short:
+            due_ms = now_ms
+        next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
+        return LeaseBatch(
+            leases=tuple(leases),
+            next_due_in_s=next_due_in_s,
+            suspects_wait=suspects_wait,
+        )
+
+    def _next_suspect(
+        self,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        left: frozenset[int],
+        *,
+        may: bool,
+    ) -> tuple[Row | None, bool]:
+        """Return the suspect whose turn it is, and whether others wait for theirs."""
+        jobs, suspects = self._database.jobs, self._database.suspects
+        found = [jobs.get(job_id) for job_id in suspects] if suspects else []
+        rows = [row for row in found if row is not None]
+        due = [
+            row
+            for row in rows
+            if row.state is JobState.RUNNABLE
+            and row.id not in left
+            and wanted.get(row.new.pool, 0) > 0
+            and row.new.kind
+            in self._leasable(row.new.pool, kinds.get(row.new.pool, ()))
+        ]
+        if not may or not due or any(row.held is not None for row in rows):
+            return None, bool(due)
+        first = min(due, key=_turn)
+        return first, len(due) > 1
+
+    def _first(self, queue: RankSet, passed: frozenset[int]) -> int | None:
+        """Return the best rank of a queue that is none of the jobs passed over."""
+        if not passed:
+            return queue.first()
+        ranks = queue.lowest(len(passed) + 1)
+        return next((rank for rank in ranks if id_of(rank) not in passed), None)
+
+    def leases_of(self, run_id: str) -> list[Lease]:
+        """See `Store.leases_of`."""
+        with self._session.reading:
+            jobs = self._database.jobs
+            rows = [jobs[job_id] for job_id in sorted(jobs.held.get(run_id, ()))]
+            suspects, unfit = self._database.suspects, self._unfit()
+            return [
+                _replace(
+                    lease_from(row, row.held),
+                    suspect=row.id in suspects,
+                    unfit=row.id in unfit,
+                )
+                for row in rows
+                if row.held is not None
+            ]
+
+    def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
+        """See `Store.due`."""
+        with self._session.reading:
+            now_ms = self._clock.utc_ms()
+            passed = self._database.suspects.keys() | self._left(now_ms)
+            counts: dict[str, int] = {}
+            for pool, names in kinds.items():
+                known = self._leasable(pool, names)
+                jobs = self._database.jobs
+                count = sum(
+                    len(jobs.runnable[pool, kind])
+                    for kind in known
+                    if (pool, kind) in jobs.runnable
+                )
+                suspected = map(jobs.get, passed)
+                count -= sum(
+                    row is not None
+                    and row.state is JobState.RUNNABLE
+                    and row.new.pool == pool
+                    and row.new.kind in known
+                    for row in suspected
+                )
+                if count < limit:
+                    count += self._count_due(pool, known, now_ms)
+                counts[pool] = min(count, limit)
+        return counts
+
+    def _count_due(self, pool: str, kinds: set[str], now_ms: int) -> int:
+        """Count the jobs that the next lease would promote."""
+        jobs, count = self._database.jobs, 0
+        for rank in jobs.pending.lowest(STEP_JOBS):
+            if time_of(rank) > now_ms:
+                break
+            new = jobs[id_of(rank)].new
+            count += new.pool == pool and new.kind in kinds
+        return count
+
+    def _known_run(self, run_id: str) -> Run:
+        run = self._database.runs.get(run_id)
+        if run is None:
+            raise StoreRefused(
+                f"the store {self._database.url} does not know run {run_id}: it is "
+                "not the one in which it began; restart jobpool"
+            )
+        return run
+
+    def _leasable(self, pool: str, kinds: Sequence[str]) -> set[str]:
+        """Return which of these kinds of a pool are not paused."""
+        pauses = self._database.pauses
+        if ("pool", pool) in pauses:
+            return set()
+        return {kind for kind in kinds if ("kind", kind) not in pauses}
+
+    def _best(
+        self, pool: str, kinds: Sequence[str], left: frozenset[int]
+    ) -> Iterator[Row]:
+        """Yield the runnable jobs of these kinds, the best first.
+
+        Whoever takes the next one has moved the last one out of its queue.
+        """
+        jobs = self._database.jobs
+        passed = left.union(self._database.suspects)
+        heads: list[tuple[int, RankSet]] = []
+        for kind in self._leasable(pool, kinds):
+            queue = jobs.runnable.get((pool, kind))
+            rank = None if queue is None else self._first(queue, passed)
+            if queue is not None and rank is not None:
+                heads.append((rank, queue))
+        heapify(heads)
+        while heads:
+            rank, queue = heads[0]
+            yield jobs[id_of(rank)]
+            following = self._first(queue, passed)
+            if following is None:
+                heappop(heads)
+            else:
+                heapreplace(heads, (following, queue))
+
+    def _grant(self, row: Row, run_id: str, now_ms: int) -> Lease:
+        held = Held(self._database.take_token(), run_id, now_ms)
+        leased: Row = _replace(
+            row,
+            state=_LEASED,
+            held=held,
+            begun=NOT_BEGUN,
+            attempt=min(row.attempt + 1, COUNT_MAX),
+        )
+        self._database.put_job(row, leased)
+        lease = lease_from(leased, held)
+        if self._unfit_since_ms(row.id) is not None:
+            lease = _replace(lease, unfit=True)
+        return lease
+
+    def _expire_late(self, now_ms: int) -> None:
+        expiring = self._database.jobs.expiring
+        for _ in range(STEP_JOBS):
+            rank = expiring.first()
+            if rank is None or time_of(rank) > now_ms:
+                return
+            self._expire(self._database.jobs[id_of(rank)], now_ms)
+
+    def _expire(self, row: Row, now_ms: int) -> None:
+        self._database.put_job(
+            row,
+            _replace(
+                row,
+                state=after(row.state, JobEvent.EXPIRE),
+                finished_at_ms=now_ms,
+                ended=_replace(row.ended, reason=_EXPIRED[bool(row.snoozes)]),
+            ),
+        )
+
+    def _promote_due(self, now_ms: int) -> None:
+        pending = self._database.jobs.pending
+        for _ in range(STEP_JOBS):
+            rank = pending.first()
+            if rank is None or time_of(rank) > now_ms:
+                return
+            row = self._database.jobs[id_of(rank)]
+            state = after(row.state, JobEvent.FALL_DUE)
+            self._database.put_job(row, _replace(row, state=state))
+
+
+def _turn(row: Row) -> tuple[int, int, int, int]:
+    """Order suspects: who began last before it was lost comes first."""
+    lost = [
+        tried.shown.token for tried in row.tried if tried.past.outcome is Outcome.LOST
+    ]
+    return -max(lost, default=0), -row.new.priority, row.run_at_ms, row.id

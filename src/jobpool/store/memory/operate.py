@@ -1,0 +1,111 @@
+"""What operators change: cancel, revive, pause, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from jobpool.core.clock import Clock
+from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
+from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.misfits import Fitting
+from jobpool.store.memory.tables import NOTHING_SPENT, Row
+from jobpool.store.statements.validation import pausable
+
+_replace = msgspec.structs.replace
+
+
+class Operating(Fitting):
+    """The operators' part of the store."""
+
+    _database: MemoryDatabase
+    _session: Session
+    _clock: Clock
+
+    def cancel(self, ids: Iterable[int]) -> int:
+        """See `Store.cancel`."""
+        with self._session.writing:
+            now_ms, count = self._clock.utc_ms(), 0
+            for job_id in set(ids):
+                row = self._database.jobs.get(job_id)
+                if row is None:
+                    continue
+                following = TRANSITIONS[row.state][JobEvent.CANCEL]
+                if following is None:
+                    continue
+                if row.held is not None:  # Whoever holds the lease ends it.
+                    asked = _replace(row.held, cancel_requested=True)
+                    canceled = _replace(row, held=asked)
+                else:
+                    canceled = _canceled(row, following, now_ms)
+                self._database.put_job(row, canceled)
+                count += 1
+        return count
+
+    def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
+        """See `Store.revive`."""
+        with self._session.writing:
+            now_ms, count = self._clock.utc_ms(), 0
+            for job_id in sorted(set(ids)):
+                row = self._database.jobs.get(job_id)
+                if row is None or row.state not in states or self._has_heir(row):
+                    continue
+                following = TRANSITIONS[row.state][JobEvent.REVIVE]
+                if following is not None:
+                    self._database.put_job(row, _revived(row, following, now_ms))
+                    self._forget_misfits([job_id])
+                    count += 1
+        return count
+
+    def _has_heir(self, row: Row) -> bool:
+        """Say whether another unfinished job holds its unique text."""
+        unique = row.new.unique
+        if unique is None:
+            return False
+        holder = self._database.jobs.by_unique.get((row.new.kind, unique), row.id)
+        return holder != row.id
+
+    def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+        """See `Store.pause`."""
+        what = pausable(pool, kind)
+        with self._session.writing:
+            pauses = self._database.pauses
+            is_paused = what in pauses
+            if not is_paused:
+                self._database.put(pauses, what, record=True)
+        return not is_paused
+
+    def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+        """See `Store.resume`."""
+        what = pausable(pool, kind)
+        with self._session.writing:
+            pauses = self._database.pauses
+            is_paused = what in pauses
+            if is_paused:
+                self._database.put(pauses, what, None)
+        return is_paused
+
+
+def _canceled(row: Row, state: JobState, now_ms: int) -> Row:
+    ended = row.ended
+    if ended.reason is None:
+        ended = _replace(ended, reason="canceled on request")
+    canceled: Row = _replace(row, state=state, finished_at_ms=now_ms, ended=ended)
+    return canceled
+
+
+def _revived(row: Row, state: JobState, now_ms: int) -> Row:
+    revived: Row = _replace(
+        row,
+        state=state,
+        run_at_ms=now_ms,
+        finished_at_ms=None,
+        expires_at_ms=None,
+        spent=NOTHING_SPENT,
+        reset_attempt=row.attempt,
+        snoozes=0,
+        snoozed_since_ms=None,
+    )
+    return revived

@@ -1,0 +1,291 @@
+"""What people and programs can see of the store."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+
+from jobpool.core.clock import Clock
+from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.misfits import Fitting
+from jobpool.store.memory.ordered_set import oldest_ms
+from jobpool.store.memory.tables import Row, job_from
+from jobpool.store.records import (
+    FigureRow,
+    Filter,
+    GroupRow,
+    KindRecord,
+    StatRow,
+    WaitingRow,
+)
+
+_ATTEMPTS_MAX = 1000
+_newness = attrgetter("finished_at_ms")
+
+
+class _Use(NamedTuple):
+    """What one attempt has used; None: nobody has measured it."""
+
+    finished_at_ms: int
+    peak_rss_bytes: int | None
+    duration_s: float | None
+
+
+def _uses_of(row: Row) -> list[_Use]:
+    """Return what the ended attempts of a job have used."""
+    uses = [
+        _Use(
+            tried.shown.finished_at_ms,
+            tried.shown.peak_rss_bytes,
+            tried.shown.duration_s,
+        )
+        for tried in row.tried
+    ]
+    if row.state is JobState.SUCCEEDED and row.finished_at_ms is not None:
+        uses.append(
+            _Use(row.finished_at_ms, row.ended.peak_rss_bytes, row.ended.duration_s)
+        )
+    return uses
+
+
+def _mean_of(values: Iterable[float]) -> float | None:
+    """Return the mean; None: there is no value."""
+    found = list(values)
+    return math.fsum(found) / len(found) if found else None
+
+
+def _figures_of(
+    kind: str, pool: str, uses: Sequence[_Use], published: KindRecord | None
+) -> FigureRow:
+    """Return the figures of one kind's newest attempts, by nearest rank.
+
+    Args:
+        kind: the kind.
+        pool: its pool.
+        uses: of all its attempts, in any order.
+        published: what a supervisor said of the kind, if one knows it.
+    """
+    newest = nlargest(_ATTEMPTS_MAX, uses, key=_newness)
+    sizes = sorted(
+        (use.peak_rss_bytes for use in newest if use.peak_rss_bytes is not None),
+        reverse=True,
+    )
+    durations = sorted(
+        (use.duration_s for use in newest if use.duration_s is not None), reverse=True
+    )
+    rss_n, duration_n = len(sizes), len(durations)
+    return FigureRow(
+        kind=kind,
+        pool=pool,
+        attempts=len(newest),
+        rss_p50_bytes=sizes[rss_n // 2] if sizes else None,
+        rss_p99_bytes=sizes[rss_n // 100] if sizes else None,
+        rss_max_bytes=sizes[0] if sizes else None,
+        memory_bytes=None if published is None else published.memory_bytes,
+        duration_p50_s=durations[duration_n // 2] if durations else None,
+        duration_p99_s=durations[duration_n // 100] if durations else None,
+        duration_max_s=durations[0] if durations else None,
+        timeout_s=None if published is None else published.timeout_s,
+    )
+
+
+class Watching(Fitting):
+    """The part of the store that answers questions."""
+
+    _database: MemoryDatabase
+    _session: Session
+    _clock: Clock
+
+    def get(self, job_id: int) -> Job | None:
+        """See `Store.get`."""
+        with self._session.reading:
+            row = self._database.jobs.get(job_id)
+            return None if row is None else self._shown(row)
+
+    def payload(self, job_id: int) -> bytes | None:
+        """See `Store.payload`."""
+        with self._session.reading:
+            row = self._database.jobs.get(job_id)
+            return None if row is None else row.new.payload
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        """See `Store.attempts`."""
+        with self._session.reading:
+            row = self._database.jobs.get(job_id)
+            return [] if row is None else [tried.shown for tried in row.tried]
+
+    def output(self, job_id: int) -> str | None:
+        """See `Store.output`."""
+        with self._session.reading:
+            row = self._database.jobs.get(job_id)
+            return None if row is None or row.held is None else row.held.output
+
+    def find(
+        self, which: Filter, limit: int = 100, before_id: int | None = None
+    ) -> list[Job]:
+        """See `Store.find`."""
+        with self._session.reading:
+            found = islice(self._matching(which, before_id), limit)
+            return [self._shown(row) for row in found]
+
+    def count(self, which: Filter) -> int:
+        """See `Store.count`."""
+        with self._session.reading:
+            if which == _EVERYTHING:
+                return len(self._database.jobs)
+            return sum(1 for _ in self._matching(which))
+
+    def groups(self, which: Filter) -> list[GroupRow]:
+        """See `Store.groups`."""
+        with self._session.reading:
+            counts = Counter(
+                (
+                    row.new.kind,
+                    row.state.value,
+                    row.ended.reason,
+                    row.ended.outcome and row.ended.outcome.value,
+                    row.ended.error_class,
+                )
+                for row in self._matching(which)
+            )
+        # As in a database, nothing comes before something.
+        most_first = sorted(
+            counts.items(),
+            key=lambda one: (-one[1], *((v is not None, v or "") for v in one[0])),
+        )
+        return [
+            GroupRow(kind=k, state=s, reason=r, outcome=o, error_class=e, jobs=n)
+            for (k, s, r, o, e), n in most_first
+        ]
+
+    def stats(self) -> list[StatRow]:
+        """See `Store.stats`."""
+        groups: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
+        with self._session.reading:
+            for row in self._database.jobs.newest_first():
+                groups[row.new.pool, row.new.kind, row.state.value].append(row)
+        return [
+            StatRow(
+                pool=pool,
+                kind=kind,
+                state=state,
+                jobs=len(rows),
+                mean_wait_s=_mean_of(
+                    (row.begun.started_at_ms - row.run_at_ms) / 1000
+                    for row in rows
+                    if row.begun.started_at_ms is not None
+                ),
+                mean_run_s=_mean_of(
+                    row.ended.duration_s
+                    for row in rows
+                    if row.ended.duration_s is not None
+                ),
+            )
+            for (pool, kind, state), rows in sorted(groups.items())
+        ]
+
+    def figures(self) -> list[FigureRow]:
+        """See `Store.figures`."""
+        uses: defaultdict[tuple[str, str], list[_Use]] = defaultdict(list)
+        with self._session.reading:
+            for row in self._database.jobs.newest_first():
+                if found := _uses_of(row):
+                    uses[row.new.kind, row.new.pool] += found
+            published = self._newest_kinds()
+        return [
+            _figures_of(kind, pool, uses[kind, pool], published.get(kind))
+            for kind, pool in sorted(uses)
+        ]
+
+    def waiting(self) -> list[WaitingRow]:
+        """See `Store.waiting`."""
+        with self._session.reading:
+            now_ms = self._clock.utc_ms()
+            jobs, pauses = self._database.jobs, self._database.pauses
+            known = {kind for kind, _ in self._database.kinds}
+            return [
+                WaitingRow(
+                    pool=pool,
+                    kind=kind,
+                    jobs=len(queue),
+                    oldest_age_s=max(0, now_ms - oldest_ms(queue)) / 1000,
+                    known=kind in known,
+                    paused=("kind", kind) in pauses or ("pool", pool) in pauses,
+                )
+                for (pool, kind), queue in sorted(
+                    jobs.runnable.items(), key=lambda one: one[0]
+                )
+                if queue
+            ]
+
+    def kinds(self) -> list[KindRecord]:
+        """See `Store.kinds`."""
+        with self._session.reading:
+            newest = self._newest_kinds()
+        return [newest[kind] for kind in sorted(newest)]
+
+    def paused(self) -> list[tuple[str, str]]:
+        """See `Store.paused`."""
+        with self._session.reading:
+            return sorted(self._database.pauses)
+
+    def _newest_kinds(self) -> dict[str, KindRecord]:
+        """Return what was published last of every kind."""
+        newest: dict[str, KindRecord] = {}
+        for (kind, _), record in sorted(self._database.kinds.items(), key=_by_run):
+            rival = newest.get(kind)
+            if rival is None or record.updated_at_ms > rival.updated_at_ms:
+                newest[kind] = record
+        return newest
+
+    def _shown(self, row: Row) -> Job:
+        held = row.held
+        run = None if held is None else self._database.runs.get(held.run_id)
+        shown = job_from(row, None if run is None else run.lease_until_ms)
+        if since_ms := self._unfit_since_ms(row.id):
+            shown = msgspec.structs.replace(shown, unfit_since_ms=since_ms)
+        return shown
+
+    def _matching(self, which: Filter, before_id: int | None = None) -> Iterator[Row]:
+        """Yield the jobs of a filter, newest id first."""
+        jobs = self._database.jobs
+        if which.ids is None:
+            rows: Iterator[Row] = jobs.newest_first()
+        else:
+            known = map(jobs.get, sorted(set(which.ids), reverse=True))
+            rows = (row for row in known if row is not None)
+        return (
+            row
+            for row in rows
+            if (before_id is None or row.id < before_id) and _is_meant(row, which)
+        )
+
+
+_EVERYTHING = Filter()
+
+
+def _is_meant(row: Row, which: Filter) -> bool:
+    new = row.new
+    if which.since_ms is not None:
+        at_ms = row.created_at_ms if row.finished_at_ms is None else row.finished_at_ms
+        if at_ms < which.since_ms:
+            return False
+    return (
+        (which.states is None or row.state in which.states)
+        and which.kind in {None, new.kind}
+        and which.pool in {None, new.pool}
+        and which.tenant in {None, new.tenant}
+        and which.key in {None, new.key}
+    )
+
+
+def _by_run(published: tuple[tuple[str, str], KindRecord]) -> tuple[str, str]:
+    return published[0]

@@ -1,0 +1,224 @@
+"""Runs of supervisors and what they publish; deletion of what is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from jobpool.core.clock import Clock
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
+from jobpool.errors import JobpoolBug, UsageError
+from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.lease import Leasing
+from jobpool.store.memory.ordered_set import id_of, time_of
+from jobpool.store.records import KindRecord, Renewal, Run
+from jobpool.store.statements.validation import clean_text
+
+_replace = msgspec.structs.replace
+_RUN_KEPT_MS = 86_400_000
+"""An ended run is kept for a day."""
+
+
+class Keeping(Leasing):
+    """The part of the store that knows supervisors, and prunes."""
+
+    _database: MemoryDatabase
+    _session: Session
+    _clock: Clock
+
+    def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
+        """See `Store.begin_run`."""
+        with self._session.writing:
+            now_ms = self._clock.utc_ms()
+            known = self._database.runs.get(run.id)
+            if known is not None and known.ended_at_ms is not None:
+                raise UsageError(
+                    f"run {run.id} has ended and cannot begin again; every start "
+                    "needs a fresh id"
+                )
+            until_ms = now_ms + round(ttl_s * 1000)
+            if known is not None:
+                # One that has run out stays so: that is for its next renewal to find.
+                is_out = known.lease_until_ms <= now_ms
+                former_ms = known.lease_until_ms
+                until_ms = former_ms if is_out else max(former_ms, until_ms)
+            begun = _replace(
+                run,
+                host=clean_text(run.host),
+                pools=dict(run.pools),
+                started_at_ms=now_ms if known is None else known.started_at_ms,
+                heartbeat_at_ms=now_ms,
+                lease_until_ms=until_ms,
+                ended_at_ms=None,
+            )
+            self._database.put(self._database.runs, run.id, begun)
+            self._publish(run.id, kinds, now_ms)
+            self._wake_misfits(run.id, now_ms)
+
+    def _publish(self, run_id: str, kinds: Sequence[KindRecord], now_ms: int) -> None:
+        table = self._database.kinds
+        for place in [place for place in table if place[1] == run_id]:
+            self._database.put(table, place, None)
+        for kind in kinds:
+            schema = clean_text(kind.schema.decode("utf-8", "replace")) or ""
+            published = _replace(
+                kind,
+                schema=schema.encode(),
+                timeout_s=float(kind.timeout_s),
+                updated_at_ms=now_ms,
+            )
+            self._database.put(table, (kind.kind, run_id), published)
+
+    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
+        """See `Store.renew`."""
+        with self._session.writing:
+            run = self._known_run(run_id)
+            if run.ended_at_ms is not None:
+                return Renewal.ENDED
+            now_ms = self._clock.utc_ms()
+            is_held = run.lease_until_ms > now_ms
+            until_ms = run.lease_until_ms
+            if is_held or anew:
+                until_ms = now_ms + round(ttl_s * 1000)
+            renewed = _replace(run, heartbeat_at_ms=now_ms, lease_until_ms=until_ms)
+            self._database.put(self._database.runs, run_id, renewed)
+        return Renewal.HELD if is_held else Renewal.LAPSED
+
+    def end_run(self, run_id: str) -> None:
+        """See `Store.end_run`."""
+        with self._session.writing:
+            if held := self._database.jobs.held.get(run_id):
+                raise JobpoolBug(
+                    f"run {run_id} ends while it holds {len(held)} leases; settle them "
+                    "first. Please report this"
+                )
+            run = self._database.runs.get(run_id)
+            if run is not None and run.ended_at_ms is None:
+                ended = _replace(run, ended_at_ms=self._clock.utc_ms())
+                self._database.put(self._database.runs, run_id, ended)
+
+    def open_runs(self) -> list[Run]:
+        """See `Store.open_runs`."""
+        with self._session.reading:
+            return self._open_runs()
+
+    def expired_runs(self) -> list[Run]:
+        """See `Store.expired_runs`."""
+        with self._session.reading:
+            now_ms = self._clock.utc_ms()
+            held = self._database.jobs.held
+            return [
+                run
+                for run in self._open_runs()
+                if run.lease_until_ms <= now_ms and held.get(run.id)
+            ]
+
+    def _open_runs(self) -> list[Run]:
+        runs = self._database.runs.values()
+        return sorted(
+            (run for run in runs if run.ended_at_ms is None),
+            key=lambda run: (run.started_at_ms, run.id),
+        )
+
+    def seize(
+        self, run_id: str, *, by: str | None = None, lapsed_s: float = 0.0
+    ) -> bool:
+        """See `Store.seize`; the transaction's lock keeps everybody from renewing."""
+        with self._session.writing:
+            runs, now_ms = self._database.runs, self._clock.utc_ms()
+            run = runs.get(run_id)
+            if run is None or run.ended_at_ms is not None:
+                return False
+            if by is not None:
+                own = runs.get(by)
+                if own is None or own.lease_until_ms <= now_ms:
+                    return False
+            return run.lease_until_ms + round(lapsed_s * 1000) <= now_ms
+
+    def cancel_requests(self, run_id: str) -> list[int]:
+        """See `Store.cancel_requests`."""
+        with self._session.reading:
+            jobs = self._database.jobs
+            asked = (jobs[job_id].held for job_id in jobs.stopping.get(run_id, ()))
+            return sorted(held.token for held in asked if held is not None)
+
+    def prune(self, retention: Retention, limit: int = 1000) -> int:
+        """See `Store.prune`."""
+        with self._session.writing:
+            now_ms = self._clock.utc_ms()
+            count = 0
+            for state, kept_s in (
+                (JobState.SUCCEEDED, retention.succeeded_s),
+                (JobState.CANCELED, retention.canceled_s),
+                (JobState.DEAD, retention.dead_s),
+                (JobState.QUARANTINED, retention.quarantined_s),
+            ):
+                if kept_s is not None:
+                    before_ms = now_ms - round(kept_s * 1000)
+                    count += self._delete_old(state, before_ms, limit - count)
+            self._prune_runs(now_ms - _RUN_KEPT_MS)
+            self._prune_suspects()
+            self._prune_misfits()
+            self._database.jobs.tidy()
+        return count
+
+    def forget(self, ids: Iterable[int]) -> int:
+        """Delete finished jobs now, whatever their retention; others stay.
+
+        For whoever has read what became of them and is the only one to ask.
+
+        Returns:
+            How many were deleted.
+        """
+        with self._session.writing:
+            jobs, count = self._database.jobs, 0
+            for job_id in ids:
+                row = jobs.get(job_id)
+                if row is not None and row.finished_at_ms is not None:
+                    self._database.put(jobs, job_id, None)
+                    count += 1
+        return count
+
+    def _delete_old(self, state: JobState, before_ms: int, limit: int) -> int:
+        jobs = self._database.jobs
+        finished = jobs.finished[state]
+        for count in range(max(0, limit)):
+            rank = finished.first()
+            if rank is None or time_of(rank) >= before_ms:
+                return count
+            self._database.put(jobs, id_of(rank), None)
+        return max(0, limit)
+
+    def _prune_runs(self, before_ms: int) -> None:
+        """Delete runs that ended long ago, once others have published their kinds."""
+        runs, kinds = self._database.runs, self._database.kinds
+        old = {
+            run.id
+            for run in runs.values()
+            if run.ended_at_ms is not None and run.ended_at_ms < before_ms
+        }
+        if not old:
+            return
+        newest_ms: dict[str, int] = {}
+        for (kind, _), record in kinds.items():
+            newest_ms[kind] = max(newest_ms.get(kind, 0), record.updated_at_ms)
+        for (kind, run_id), record in list(kinds.items()):
+            if run_id in old and record.updated_at_ms < newest_ms[kind]:
+                self._database.put(kinds, (kind, run_id), None)
+        publishers = {run_id for _, run_id in kinds}
+        for run_id in old - publishers:
+            self._database.put(runs, run_id, None)
+            if run_id in self._database.leaving:
+                self._database.put(self._database.leaving, run_id, None)
+            if run_id in self._database.deaths:
+                self._database.put(self._database.deaths, run_id, None)
+
+    def _prune_suspects(self) -> None:
+        """Forget those that are gone, or have ended otherwise than by an attempt."""
+        jobs, suspects = self._database.jobs, self._database.suspects
+        for job_id in list(suspects):
+            row = jobs.get(job_id)
+            if row is None or row.finished_at_ms is not None:
+                self._database.put(suspects, job_id, None)

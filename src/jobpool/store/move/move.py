@@ -1,0 +1,232 @@
+"""Moving house: a SQLite queue becomes a PostgreSQL one, as a whole or not at all.
+
+Theory of operation. The source is closed for good first, by triggers that name the
+new address, so that nothing changes while it is read. Its jobs are staged in tables
+of the target's schema, a chunk a transaction; whoever is interrupted goes on after the
+highest staged id. One last transaction lets everything appear, reads it back, and
+commits only if counts and a checksum over every value are the source's. It also leaves
+the move's number in the target: by that a second call knows that it is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from jobpool.errors import ConfigError, StoreRefused
+from jobpool.store.move.source import COMMITTING, COPYING, DONE, Note, Source
+from jobpool.store.move.target import Target, put, take
+from jobpool.store.opening import open_store
+from jobpool.store.postgres.connection.session import Session
+from jobpool.store.statements.session import Row
+
+_SQLITE = "sqlite:///"
+Tell = Callable[[int, int], None]
+"""Hears how many jobs are staged, and of how many."""
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a move."""
+
+    source: str
+    target: str
+    jobs: int
+    states: dict[str, int]
+    """Jobs by state."""
+    checksum: str | None
+    """SHA-256 over every value that was moved; None: an earlier call has moved it."""
+    spoilt: dict[int, str]
+    """Jobs whose rows could not be read, with what was wrong: they are put right, and
+    those that had not ended have moved as dead."""
+
+
+def move(source_url: str, target_url: str, tell: Tell | None = None) -> Moved:
+    """Move a queue, or go on with a move that was interrupted.
+
+    Args:
+        source_url: ``sqlite:///…``, of a queue without an open run.
+        target_url: ``postgresql://…``; its tables are made if they are not there.
+        tell: is told after each chunk.
+
+    Raises:
+        ConfigError: not such URLs.
+        StoreRefused: the source is in use, the target has such jobs already, or what
+            was read back differs. The target shows nothing of it.
+        StoreUnavailable: call again to go on.
+        OutcomeUnknown: call again to find out.
+    """
+    with _source(source_url) as source, _target(target_url) as target:
+        note = source.shut(target.url)
+        last_id, tokens, stale = source.counters()
+        states = source.states()
+        total = sum(states.values())
+        checksum = None
+        if note.step != DONE and target.prepare(note.id, source.url, last_id, tokens):
+            states = _stage(source, target, note, total, tell or _quiet)
+            source.step(note, COMMITTING)
+            try:
+                checksum = _appear(source, target, note, states, stale)
+            except StoreRefused:
+                source.step(note, COPYING)  # Surely not committed.
+                raise
+        source.step(note, DONE)
+        target.unstage(source.url)
+        return Moved(
+            source=source.url,
+            target=target.url,
+            jobs=total,
+            states=states,
+            checksum=checksum,
+            spoilt=dict(sorted(source.fitting.spoilt.items())),
+        )
+
+
+def abandon(source_url: str, target_url: str | None = None) -> str:
+    """Give a move up: the source takes jobs in again.
+
+    Args:
+        source_url: as for `move`.
+        target_url: where it was to go; what is staged there is dropped. Needed only
+            when the move was interrupted in its last step.
+
+    Returns:
+        The source's URL.
+
+    Raises:
+        StoreRefused: no move has begun, or it is done.
+    """
+    with _source(source_url) as source:
+        note = source.note()
+        if note is None:
+            raise StoreRefused(f"no move of {source.url} has begun; nothing to give up")
+        done = note.step == DONE
+        if target_url is not None:
+            with _target(target_url) as target:
+                _check_address(source, note, target)
+                with target.transaction() as session:
+                    done = done or target.is_done(session, note.id)
+                if not done:
+                    target.unstage(source.url)
+        elif note.step == COMMITTING:
+            raise StoreRefused(
+                f"the move of {source.url} to {note.address} was interrupted in its "
+                "last step: say --to with that URL as well, so that its end is known"
+            )
+        if done:
+            raise StoreRefused(
+                f"the move of {source.url} to {note.address} is done: both would run "
+                "the same jobs. Use the new URL"
+            )
+        source.reopen()
+        return source.url
+
+
+def _check_address(source: Source, note: Note, target: Target) -> None:
+    if target.url != note.address:
+        raise StoreRefused(
+            f"{source.url} is being moved to {note.address}, not to {target.url}; "
+            "say that URL"
+        )
+
+
+def _stage(
+    source: Source, target: Target, note: Note, total: int, tell: Tell
+) -> dict[str, int]:
+    """Copy all jobs that are not there yet; return their number by state."""
+    states: Counter[str] = Counter()
+    with target.transaction() as session:
+        after = target.staged_to(session, note.id)
+    for first, last in source.chunks():
+        jobs = source.jobs(first, last)
+        states.update(state for _, _, _, state, *_ in jobs)
+        if last <= after:
+            continue
+        with target.transaction() as session:
+            after = target.staged_to(session, note.id)
+            if last > after:
+                wanted = [row for row in jobs if row[0] > after]
+                put(session, "move_stage_job", wanted)
+                history = source.attempts(max(first, after), last)
+                put(session, "move_stage_attempt", history)
+        tell(states.total(), total)
+    return dict(sorted(states.items()))
+
+
+def _appear(
+    source: Source, target: Target, note: Note, states: dict[str, int], stale: int
+) -> str | None:
+    """Commit the move; None: somebody else's call has done so meanwhile."""
+    runs, kinds, pauses = source.surroundings()
+    suspects, misfits, breakers = source.cautions()
+    with target.transaction() as session:
+        if target.is_done(session, note.id):
+            return None
+        target.staged_to(session, note.id)
+        take(session, note.id, sum(states.values()), stale)
+        put(session, "move_take_run", runs)
+        put(session, "move_take_kind", kinds)
+        put(session, "move_take_pause", pauses)
+        put(session, "move_take_suspect", suspects)
+        put(session, "move_take_misfit", misfits)
+        put(session, "move_take_breaker", breakers)
+        return _verify(source, session, states)
+
+
+def _verify(source: Source, session: Session, states: dict[str, int]) -> str:
+    """Compare everything with what stands in the target now; return the checksum."""
+    found = {state.decode(): jobs for state, jobs in session.rows("move_taken_states")}
+    given, taken = hashlib.sha256(), hashlib.sha256()
+    for after, last in source.chunks():
+        _digest(given, source.jobs(after, last))
+        _digest(given, (row[1:] for row in source.attempts(after, last)))
+        stretch = {"after": after, "last": last}
+        _digest(taken, session.rows("move_taken_jobs", **stretch))
+        _digest(taken, session.rows("move_taken_attempts", **stretch))
+    if found != states or given.digest() != taken.digest():
+        raise StoreRefused(
+            f"what was read back from {session.place} is not what {source.url} holds "
+            f"({found}, expected {states}); nothing was moved. Give the move up with "
+            f"`jobpool move --from {source.url} --abandon` and begin again"
+        )
+    return given.hexdigest()
+
+
+def _digest(digest: Any, rows: Iterable[Row]) -> None:
+    for row in rows:
+        digest.update(msgspec.msgpack.encode(row))
+
+
+@contextmanager
+def _source(url: str) -> Iterator[Source]:
+    if not url.startswith(_SQLITE):
+        raise ConfigError(
+            "--from: only a SQLite queue can be moved; expected sqlite:/// and a path"
+        )
+    # Looks at the file and its place as for every command, and at its schema.
+    store = open_store(url, create=False)
+    path = store.url.removeprefix(_SQLITE)
+    store.close()
+    source = Source(path)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+@contextmanager
+def _target(url: str) -> Iterator[Target]:
+    target = Target(url)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+def _quiet(staged: int, total: int) -> None:
+    """Tell nobody."""
+    del staged, total

@@ -1,0 +1,117 @@
+"""Rows of a queue that moves away, such that its new place can hold them.
+
+A row that cannot be read must not keep the others from moving. So it is repaired as
+everywhere (`statements.integrity`): an unfinished job moves as dead, with its reason.
+The same row always comes out the same, because it is read twice: to be copied, and to
+be compared. A text that is not UTF-8, or holds a NUL, cannot stand in the new place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from jobpool.store.statements import integrity
+from jobpool.store.statements.session import Row
+
+JOB = (
+    *("id", "kind", "pool", "state", "priority", "key", "unique_text", "tenant"),
+    *("payload", "max_attempts", "timeout_s", "memory_bytes", "attempt"),
+    *("reset_attempt", "failures", "crashes", "interruptions", "recoveries"),
+    *("created_at_ms", "run_at_ms", "expires_at_ms", "finished_at_ms"),
+    *("completed_token", "slot", "started_at_ms", "last_heartbeat_at_ms", "outcome"),
+    *("reason", "error_class", "error", "duration_s", "cpu_s", "peak_rss_bytes"),
+    *("progress", "checkpoint", "snoozes", "snoozed_since_ms", "result"),
+)
+"""The columns of move_jobs."""
+_SOUND = integrity.Sound(JOB)
+_NO_TEXT = object()
+"""Stands for a text that the new place cannot hold: no column may hold it."""
+
+
+class Fitting:
+    """Makes rows fit, and remembers which did not.
+
+    Args:
+        moment_ms: when what has no end that can be read is said to have ended.
+
+    Attributes:
+        spoilt: what was put right, by job; each reason names the columns.
+    """
+
+    def __init__(self, moment_ms: int) -> None:
+        self._moment_ms = moment_ms
+        self.spoilt: dict[int, str] = {}
+
+    def jobs(self, rows: list[Row]) -> list[Row]:
+        """Return rows of move_jobs as they are to move."""
+        rows = [row if all(map(_fits, row)) else _without_texts(row) for row in rows]
+        for place in _SOUND.unsound(rows):
+            found = dict(zip(JOB, rows[place], strict=True))
+            mended = integrity.put_right(found, self._moment_ms)
+            self.spoilt[found["id"]] = integrity.why(mended.wrong)
+            rows[place] = _plain(mended.fields)
+        return rows
+
+    def attempts(self, rows: list[Row]) -> list[Row]:
+        """Return rows of move_attempts as they are to move."""
+        columns = tuple(integrity.ATTEMPT)
+        fit = []
+        for row in rows:
+            found = dict(zip(columns, _without_texts(row), strict=True))
+            fields, wrong = integrity.put_attempt_right(found)
+            if wrong:
+                self.spoilt.setdefault(
+                    fields["job_id"], f"its history: {integrity.why(wrong)}"
+                )
+            fit.append(_plain(fields) if wrong else row)
+        return fit
+
+    def runs(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows of move_runs as they are to move: all of them have ended."""
+        fit = []
+        for row in rows:
+            found = dict(zip(integrity.RUN, row, strict=False))
+            if integrity.can_stand({"id": found["id"]}, integrity.RUN):
+                found |= {n: None for n, v in found.items() if not _fits(v)}
+                fields, _ = integrity.put_run_right(found, self._moment_ms)
+                fields["ended_at_ms"] = fields["ended_at_ms"] or self._moment_ms
+                fit.append(_plain(fields))
+        return fit
+
+
+def readable(columns: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of a small table that can be read."""
+    return [
+        row
+        for row in rows
+        if all(map(_fits, row))
+        and integrity.can_stand(dict(zip(columns, row, strict=True)), columns)
+    ]
+
+
+def _without_texts(row: Row) -> Row:
+    """Return a row without the texts that the new place cannot hold."""
+    return tuple(value if _fits(value) else _NO_TEXT for value in row)
+
+
+def _fits(value: object) -> bool:
+    """Say whether a value is no text that the new place cannot hold."""
+    if type(value) is not str:
+        return True
+    if value.isascii():
+        return "\0" not in value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
+
+
+def _plain(fields: Mapping[str, Any]) -> Row:
+    """Return a row as a database takes it."""
+    return tuple(
+        value.value if isinstance(value, StrEnum) else value
+        for value in fields.values()
+    )

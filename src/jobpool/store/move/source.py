@@ -1,0 +1,206 @@
+"""The source of a move: a queue in a file that is closed for good, then read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from jobpool.core.clock import SystemClock
+from jobpool.errors import StoreRefused
+from jobpool.store.move.portable_rows import Fitting, readable
+from jobpool.store.sqlite.connection.database import Database
+from jobpool.store.sqlite.connection.session import Session
+from jobpool.store.statements import integrity
+from jobpool.store.statements.named_sql import load_script
+from jobpool.store.statements.session import Row
+from jobpool.store.statements.validation import ID_MAX
+
+CHUNK = 1000
+"""Jobs that are staged in one transaction."""
+_CLOSING = load_script("sqlite", "moved", "close.sql")
+COPYING, COMMITTING, DONE = range(3)
+_OPENINGS = (
+    "move_open_enqueue",
+    "move_open_change",
+    "move_open_prune",
+    "move_open_run",
+    "move_open_pause",
+    "move_open_resume",
+    "move_drop_note",
+)
+
+
+class Note(NamedTuple):
+    """What the source says of its move."""
+
+    id: int
+    address: str
+    step: int
+
+
+class Source:
+    """A SQLite queue that moves away.
+
+    Args:
+        path: the file; it exists and holds a queue.
+
+    Attributes:
+        fitting: makes its rows fit for their new place; known once it is shut.
+    """
+
+    fitting: Fitting
+
+    def __init__(self, path: str) -> None:
+        self.url = f"sqlite:///{path}"
+        self._file = Database(path, SystemClock())
+        self._file.start(create=False)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._file.close()
+
+    def note(self) -> Note | None:
+        """Return what the source says of its move; None: none has begun."""
+        with self._file.reading() as session:
+            return _note(session)
+
+    def shut(self, address: str) -> Note:
+        """Close the queue for everybody, unless it is closed already.
+
+        Args:
+            address: the new one, without a password.
+
+        Raises:
+            StoreRefused: a run is open, or the queue moves elsewhere.
+        """
+        with self._file.writing() as session:
+            note = _note(session)
+            if note is None:
+                self._check_idle(session)
+                session.run("move_make_note")
+                session.run("move_write_note", id=secrets.randbits(62), address=address)
+                for statement in _closings(address):
+                    session.connection.execute(statement)
+                note = _note(session)
+            # Before the commit: an error after it would say that nothing happened.
+            moment_ms = session.value("move_moment")
+        if note is None or note.address != address:
+            raise StoreRefused(
+                f"the queue {self.url} is being moved to {note and note.address}, not "
+                f"to {address}; go on with that, or give it up first with `jobpool "
+                f"move --from {self.url} --abandon`"
+            )
+        self.fitting = Fitting(moment_ms)
+        return note
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        """Use the connection for rows; bytes that are no text can be told from it."""
+        with self._file.reading() as session:
+            usual = session.connection.text_factory
+            session.connection.text_factory = _decoded
+            try:
+                yield session
+            finally:
+                session.connection.text_factory = usual
+
+    def step(self, note: Note, step: int) -> None:
+        """Note how far the move has come.
+
+        Raises:
+            StoreRefused: somebody has given it up.
+        """
+        with self._file.writing() as session:
+            if _note(session) is None or not session.run(
+                "move_step", id=note.id, step=step
+            ):
+                raise StoreRefused(
+                    f"the move of {self.url} was given up meanwhile; start it again"
+                )
+
+    def reopen(self) -> None:
+        """Take jobs in again: the move was given up."""
+        with self._file.writing() as session:
+            for name in _OPENINGS:
+                session.run(name)
+
+    def chunks(self, after: int = -ID_MAX - 1) -> Iterator[tuple[int, int]]:
+        """Yield stretches of ids, each without its first and with its last."""
+        while True:
+            with self._file.reading() as session:
+                last = session.value("move_chunk_end", after=after, limit=CHUNK)
+            if last is None:
+                return
+            yield after, last
+            after = last
+
+    def jobs(self, after: int, last: int) -> list[Row]:
+        """Return the jobs of a stretch, as they are to move."""
+        with self._reading() as session:
+            rows = session.rows("move_jobs", after=after, last=last)
+        return self.fitting.jobs(rows)
+
+    def attempts(self, after: int, last: int) -> list[Row]:
+        """Return the history of a stretch; first their ids."""
+        with self._reading() as session:
+            rows = session.rows("move_attempts", after=after, last=last)
+        return self.fitting.attempts(rows)
+
+    def states(self) -> dict[str, int]:
+        """Count the jobs by state."""
+        with self._file.reading() as session:
+            rows = session.rows("move_states")
+        return {str(state): jobs for state, jobs in rows}
+
+    def surroundings(self) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return runs, kinds and pauses."""
+        with self._reading() as session:
+            return (
+                self.fitting.runs(session.rows("move_runs")),
+                readable(integrity.KIND, session.rows("move_kinds")),
+                readable(integrity.PAUSE, session.rows("paused")),
+            )
+
+    def cautions(self) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return suspects, jobs that did not fit, and kinds that crash in a row."""
+        with self._reading() as session:
+            return (
+                readable(integrity.SUSPECT, session.rows("move_suspects")),
+                readable(integrity.MISFIT, session.rows("move_misfits")),
+                readable(integrity.BREAKER, session.rows("move_breakers")),
+            )
+
+    def counters(self) -> tuple[int, int, int]:
+        """Return the last id, the last token, and the stale settlements seen."""
+        with self._file.reading() as session:
+            return (
+                session.value("move_last_id") or 0,
+                session.value("counter", name="tokens") or 0,
+                session.value("counter", name="stale_settlements") or 0,
+            )
+
+    def _check_idle(self, session: Session) -> None:
+        if runs := session.rows("open_runs"):
+            raise StoreRefused(
+                f"run {runs[0][0]} (pid {runs[0][3]} on {runs[0][1]}) is open in "
+                f"{self.url}; stop that supervisor first, or, if it is dead, run "
+                f"`jobpool reclaim {runs[0][0]}`"
+            )
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _note(session: Session) -> Note | None:
+    if not session.value("move_has_note"):
+        return None
+    return next((Note(*row) for row in session.rows("move_note")), None)
+
+
+def _closings(address: str) -> list[str]:
+    text = _CLOSING.replace("ADDRESS", address.replace("'", "''"))
+    _, *statements = text.split("\n\n")
+    return statements

@@ -1,0 +1,228 @@
+"""Jobs come in: keys, unique texts, the depth of the queue, and the rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
+from jobpool.core.jobs.uniform_batch import AlikeJobs, as_alike, one_of_each
+from jobpool.errors import JobpoolBug, KeyConflict, StoreUnavailable
+from jobpool.store.statements.parameters import as_json, chunks
+from jobpool.store.statements.session import Database, Depth, Session
+from jobpool.store.statements.validation import check_new_jobs
+
+
+class _Holder(NamedTuple):
+    """A job that has a key or a unique text: stored, or earlier in this chunk."""
+
+    payload: bytes | None
+    stored: Enqueued | None = None
+    place: int = -1
+
+
+_TRIES = 5
+"""So often a job that another producer has just stored is looked for again."""
+
+
+class Producing(ABC):
+    """The producers' part of the store."""
+
+    _database: Database
+    _depth: Depth
+
+    def enqueue(
+        self, jobs: Sequence[NewJob], connection: Any = None, *, rings: bool = False
+    ) -> list[Enqueued]:
+        """See `Store.enqueue`."""
+        if not jobs:
+            return []
+        jobs = as_alike(jobs)
+        if connection is not None:
+            place = self._joined(connection)
+        else:
+            place = self._ringing() if rings else self._database.writing()
+        with place as session:
+            check_new_jobs(jobs, self._database.known_ms(session))
+            return [
+                answer
+                for chunk in chunks(jobs)
+                for answer in self._store_chunk(session, chunk)
+            ]
+
+    @abstractmethod
+    def ring(self) -> None:
+        """See `Store.ring`."""
+
+    @contextmanager
+    def _ringing(self) -> Iterator[Session]:
+        """Use the connection in a transaction, and ring when it is over."""
+        with self._database.writing() as session:
+            yield session
+        self.ring()
+
+    @abstractmethod
+    def _joined(self, connection: Any) -> AbstractContextManager[Session]:
+        """Use a caller's connection, within its transaction."""
+
+    @abstractmethod
+    def _insert(
+        self, session: Session, jobs: Sequence[NewJob]
+    ) -> list[Enqueued | None]:
+        """Store checked jobs, in order.
+
+        Returns:
+            For each what became of it; None: another producer has just stored a job
+            with its key or unique text, and this one is not stored.
+        """
+
+    def _admit(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
+        """Store checked jobs as `_insert`, if there is room for them.
+
+        Raises:
+            QueueFull: there is none; the transaction has to be undone.
+        """
+        self._depth.reserve(session, len(jobs))
+        return self._insert(session, jobs)
+
+    def _store_chunk(
+        self,
+        session: Session,
+        jobs: Sequence[NewJob],
+        tries: int = _TRIES,
+    ) -> list[Enqueued]:
+        answers = _held(session, jobs)
+        fresh = jobs
+        if any(answers):
+            pairs = zip(jobs, answers, strict=True)
+            fresh = [job for job, held in pairs if held is None]
+        if not fresh:
+            return [_stored(answer) for answer in answers if answer is not None]
+        inserted = self._admit(session, fresh)
+        stored = [one for one in inserted if one is not None]
+        if len(stored) == len(jobs):  # most often: nothing stands against any of them
+            return stored
+        beaten = [job for job, one in zip(fresh, inserted, strict=True) if one is None]
+        if beaten and not tries:
+            raise StoreUnavailable(
+                f"{len(beaten)} jobs met others with their key or unique text that "
+                "came and went too fast; nothing was enqueued. Try again"
+            )
+        again = (
+            iter(self._store_chunk(session, beaten, tries - 1)) if beaten else iter(())
+        )
+        created = (next(again) if one is None else one for one in inserted)
+        merged: list[Enqueued] = []
+        for answer in answers:
+            if answer is None:
+                merged.append(next(created))
+            elif answer.stored is not None:
+                merged.append(answer.stored)
+            else:
+                twin = merged[answer.place]
+                merged.append(Enqueued(twin.id, created=False, state=twin.state))
+        return merged
+
+
+def _stored(holder: _Holder) -> Enqueued:
+    if holder.stored is None:
+        raise JobpoolBug("a job is its own duplicate; please report this")
+    return holder.stored
+
+
+def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
+    """Find which jobs exist already, as if they came one after another.
+
+    Returns:
+        For each job the one that it duplicates, or None: it is to be stored.
+    """
+    looked_at = one_of_each(jobs)
+    if not any(job.key is not None or job.unique is not None for job in looked_at):
+        return [None] * len(jobs)
+    keys, uniques = _stored_holders(session, jobs)
+    answers: list[_Holder | None] = []
+    for place, job in enumerate(jobs):
+        by_key = keys.get((job.kind, job.key))
+        if by_key is not None and by_key.payload != job.payload:
+            raise _conflict(job, by_key)
+        held = by_key or uniques.get((job.kind, job.unique))
+        answers.append(held)
+        if held is None:
+            own = _Holder(job.payload, place=place)
+            if job.key is not None:
+                keys[job.kind, job.key] = own
+            if job.unique is not None:
+                uniques[job.kind, job.unique] = own
+    return answers
+
+
+_Holders = dict[tuple[str, str | None], _Holder]
+
+
+def _stored_holders(
+    session: Session, jobs: Sequence[NewJob]
+) -> tuple[_Holders, _Holders]:
+    keyed = [(job.kind, job.key) for job in jobs if job.key is not None]
+    unique = [(job.kind, job.unique) for job in jobs if job.unique is not None]
+    keys: _Holders = {}
+    uniques: _Holders = {}
+    if keyed:
+        for place, job_id, state, payload in session.rows(
+            "key_holders", rows=as_json(keyed)
+        ):
+            keys[keyed[place]] = _Holder(payload, _existing(job_id, state))
+    if unique:
+        for place, job_id, state in session.rows(
+            "unique_holders", rows=as_json(unique)
+        ):
+            uniques[unique[place]] = _Holder(None, _existing(job_id, state))
+    return keys, uniques
+
+
+def _existing(job_id: int, state: bytes) -> Enqueued:
+    return Enqueued(job_id, created=False, state=JobState(state.decode()))
+
+
+def _conflict(job: NewJob, holder: _Holder) -> KeyConflict:
+    who = f"job {holder.stored.id}" if holder.stored else "an earlier job of this call"
+    return KeyConflict(
+        f"key: {job.kind} has used this idempotency key for {who} with other "
+        "arguments; use another key, or the same arguments. Nothing was enqueued",
+        holder.stored.id if holder.stored else 0,
+    )
+
+
+def job_rows(
+    jobs: Sequence[NewJob], now_ms: int
+) -> tuple[list[tuple[Any, ...]], list[JobState]]:
+    """Return the rows of new jobs as `insert_jobs` takes them, and their states."""
+    if isinstance(jobs, AlikeJobs):
+        rows, states = job_rows([jobs.pattern], now_ms)
+        return rows * len(jobs), states * len(jobs)
+    rows, states = [], []
+    for job in jobs:
+        run_at_ms = job.run_at_ms
+        if run_at_ms is None:
+            run_at_ms = min(now_ms + job.delay_ms, TIME_MAX_MS)
+        state = JobState.RUNNABLE if run_at_ms <= now_ms else JobState.PENDING
+        expires_in_ms = job.expires_in_ms
+        states.append(state)
+        rows.append(
+            (
+                job.kind,
+                job.pool,
+                state,
+                job.priority,
+                job.key,
+                job.unique,
+                job.tenant,
+                job.max_attempts,
+                job.timeout_s,
+                job.memory_bytes,
+                run_at_ms,
+                None if expires_in_ms is None else now_ms + expires_in_ms,
+            )
+        )
+    return rows, states

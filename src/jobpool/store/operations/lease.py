@@ -1,0 +1,383 @@
+"""Leases: what is due and known is granted under a fresh token."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from jobpool.core.jobs.job import Lease
+from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S
+from jobpool.errors import JobpoolBug, StoreRefused
+from jobpool.store.operations.misfits import misfits_among, with_misfits
+from jobpool.store.operations.repair import Mending
+from jobpool.store.operations.runs import known
+from jobpool.store.records import LeaseBatch
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases
+from jobpool.store.statements.session import Database, Row, Session
+from jobpool.store.statements.validation import COUNT_MAX
+
+STEP_JOBS = 1000
+"""So many jobs are expired and promoted in one call, at most."""
+
+
+class _Turn(NamedTuple):
+    """What a lease has to do with suspects."""
+
+    rows: list[LeaseRow]
+    """The one to lease now; none, nearly always."""
+    others_wait: bool
+
+
+_NOBODY = _Turn([], others_wait=False)
+
+
+class Leasing(Mending, ABC):
+    """The part of the store that grants leases."""
+
+    _database: Database
+    _LOCK_RUN: ClassVar[str | None]
+    _LOCK_SUSPECTS: ClassVar[str | None] = None
+    """The query after which nobody else chooses among suspects, where others write."""
+
+    @abstractmethod
+    def _lease_jobs(
+        self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
+    ) -> list[int]:
+        """Lease chosen jobs under fresh tokens, which only ever grow.
+
+        Returns:
+            The tokens in order; fewer than jobs if some were not runnable any more.
+
+        Raises:
+            StoreRefused: where tokens come from is spoilt; nothing was leased.
+        """
+
+    def lease(
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
+        alone: bool = False,
+    ) -> LeaseBatch:
+        """See `Store.lease`."""
+        return self._sparing(
+            lambda: self._lease(run_id, wanted, kinds, suspects=suspects, alone=alone),
+            lambda session: self._within_reach(session, wanted, kinds),
+        )
+
+    def _lease(
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool,
+        alone: bool,
+    ) -> LeaseBatch:
+        asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
+        with self._database.writing() as session:
+            who = {"run_id": run_id, "now_ms": self._database.known_ms(session)}
+            # All at once: the jobs are nearly always those that come to be leased.
+            look, *found = session.ask(
+                ("look", who),
+                *(_query(who, pool, kinds[pool], wanted[pool]) for pool in asked),
+            )
+            now_ms = self._database.now_ms(session)
+            ended, has_expired, due_ms, has_suspects, has_misfits, lapsed = known(
+                session, run_id, look
+            )
+            if ended:
+                raise StoreRefused(
+                    f"run {run_id} has ended in the store {session.place} and gets no "
+                    "leases; restart jobpool"
+                )
+            if lapsed:
+                return LeaseBatch(lapsed=True)
+            due_ms, has_moved = _bring_due(
+                session, _due_ms(due_ms), now_ms, has_expired=has_expired
+            )
+            turn = _NOBODY
+            if has_suspects:
+                may = suspects
+                turn = self._next_suspect(
+                    session, run_id, now_ms, wanted, kinds, may=may
+                )
+                is_closed = turn.others_wait and not may
+                if is_closed or _has_trial_beside(session, run_id, now_ms):
+                    return LeaseBatch(
+                        next_due_in_s=_in_s(due_ms, now_ms), suspects_wait=True
+                    )
+                if turn.rows and alone:
+                    asked = []
+                wanted = {
+                    pool: limit - sum(row.pool == pool for row in turn.rows)
+                    for pool, limit in wanted.items()
+                }
+            if has_moved or turn.rows:
+                queries = [
+                    _query(who, pool, kinds[pool], wanted[pool]) for pool in asked
+                ]
+                found = session.ask(*queries) if queries else []
+            candidates, is_short = self._candidates(
+                session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
+            )
+            # Tokens tell who began last (`suspect_candidate`): beside others a suspect
+            # waits until they have run for a while.
+            leases = self._grant(session, run_id, [*candidates, *turn.rows], now_ms)
+            if has_misfits:
+                leases = with_misfits(session, leases)
+            if is_short:
+                due_ms = now_ms
+        chosen = {row.id for row in turn.rows}
+        return LeaseBatch(
+            leases=tuple(
+                msgspec.structs.replace(one, suspect=True) if one.id in chosen else one
+                for one in leases
+            )
+            if chosen
+            else leases,
+            next_due_in_s=_in_s(due_ms, now_ms),
+            suspects_wait=turn.others_wait,
+        )
+
+    def _next_suspect(
+        self,
+        session: Session,
+        run_id: str,
+        now_ms: int,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        may: bool,
+    ) -> _Turn:
+        """Choose the suspect whose turn it is, if none is leased anywhere."""
+        known = as_json(
+            (pool, kind)
+            for pool, limit in wanted.items()
+            for kind in (kinds.get(pool, ()) if limit > 0 else ())
+        )
+        is_ours = not self._LOCK_SUSPECTS or bool(session.rows(self._LOCK_SUSPECTS))
+        given = {"kinds": known, "run_id": run_id, "now_ms": now_ms}
+        ((due, leased),) = session.rows("suspects_due", **given)
+        if not may or not is_ours or leased or not due:
+            return _Turn([], others_wait=bool(due))
+        rows, unreadable = read_leases(session.rows("suspect_candidate", **given))
+        self._bury(session, unreadable)
+        return _Turn(rows, others_wait=due > len(rows))
+
+    def leases_of(self, run_id: str) -> list[Lease]:
+        """See `Store.leases_of`."""
+        with self._database.writing() as session:
+            if self._LOCK_RUN:
+                session.rows(self._LOCK_RUN, run_id=run_id)
+            rows = self._readable_leases(session, run_id)
+            history, spoilt = self._readable_history(session, rows)
+            suspects = {
+                job_id for (job_id,) in session.rows("suspects_of", run_id=run_id)
+            }
+            unfit = misfits_among(session, [row.id for row in rows])
+        return [
+            make_lease(
+                row,
+                token=row.token,
+                attempt=row.attempt,
+                leased_at_ms=row.leased_at_ms,
+                history=history.get(row.id, ()),
+                suspect=row.id in suspects,
+                unfit=row.id in unfit,
+            )
+            for row in rows
+            if row.id not in spoilt
+            and row.token is not None
+            and row.leased_at_ms is not None
+        ]
+
+    def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
+        """See `Store.due`."""
+        counts: dict[str, int] = {}
+        with self._database.reading() as session:
+            now_ms = self._database.now_ms(session)
+            for pool, names in kinds.items():
+                known = as_json(set(names))
+                count: int = session.value(
+                    "count_runnable",
+                    pool=pool,
+                    kinds=known,
+                    limit=limit,
+                    now_ms=now_ms,
+                )
+                if count < limit:
+                    count += session.value(
+                        "count_due",
+                        pool=pool,
+                        kinds=known,
+                        now_ms=now_ms,
+                        promoted=STEP_JOBS,
+                    )
+                counts[pool] = min(count, limit)
+        return counts
+
+    def _candidates(
+        self,
+        session: Session,
+        found: Mapping[str, Sequence[Row]],
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        now_ms: int,
+    ) -> tuple[list[LeaseRow], bool]:
+        """Set aside those of the found jobs that must not or cannot be leased.
+
+        Returns:
+            The rows to lease, and whether others were set aside in their stead, so that
+            another call would find more.
+        """
+        chosen: list[LeaseRow] = []
+        is_short = False
+        for pool, best in found.items():
+            if len(best) > wanted[pool]:
+                raise JobpoolBug(
+                    f"{len(best)} jobs came where {wanted[pool]} were asked; please "
+                    "report this"
+                )
+            rows, unreadable = read_leases(best)
+            self._bury(session, unreadable)
+            late = {
+                row.id
+                for row in rows
+                if row.expires_at_ms is not None
+                and row.expires_at_ms <= now_ms
+                and not row.attempt
+            }
+            _expire(session, late, now_ms)
+            chosen += [row for row in rows if row.id not in late] if late else rows
+            is_short = (
+                is_short
+                or bool(unreadable or late)
+                or (
+                    not best
+                    and wanted[pool] > 0
+                    and _others_hold(session, pool, kinds, now_ms)
+                )
+            )
+        return chosen, is_short
+
+    def _within_reach(
+        self,
+        session: Session,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+    ) -> set[int]:
+        """Return the jobs that a lease may change."""
+        now_ms = self._database.now_ms(session)
+        step = {"now_ms": now_ms, "limit": STEP_JOBS}
+        reached = [
+            *session.rows("expired_jobs", **step),
+            *session.rows("due_jobs", **step),
+        ]
+        nobody = {"run_id": "", "now_ms": now_ms}
+        for pool in wanted:
+            name, given = _query(nobody, pool, kinds.get(pool, ()), STEP_JOBS)
+            reached += session.rows(name, **given)
+        known = as_json((pool, kind) for pool in wanted for kind in kinds.get(pool, ()))
+        reached += session.rows("suspect_candidate", kinds=known, **nobody)
+        return {job_id for job_id, *_ in reached}
+
+    def _grant(
+        self, session: Session, run_id: str, rows: Sequence[LeaseRow], now_ms: int
+    ) -> tuple[Lease, ...]:
+        history, spoilt = self._readable_history(session, rows)
+        if spoilt:
+            rows = [row for row in rows if row.id not in spoilt]
+        if not rows:
+            return ()
+        tokens = self._lease_jobs(session, run_id, [row.id for row in rows], now_ms)
+        if len(tokens) != len(rows):
+            raise JobpoolBug(
+                f"{len(tokens)} of {len(rows)} chosen jobs could be leased; please "
+                "report this"
+            )
+        return tuple(
+            make_lease(
+                row,
+                token=token,
+                attempt=min(row.attempt + 1, COUNT_MAX),
+                leased_at_ms=now_ms,
+                history=history.get(row.id, ()),
+            )
+            for row, token in zip(rows, tokens, strict=True)
+        )
+
+
+def _bring_due(
+    session: Session, due_ms: int | None, now_ms: int, *, has_expired: bool
+) -> tuple[int | None, bool]:
+    """Cancel what has expired, and let what is due be runnable.
+
+    Returns:
+        When the next pending job falls due, and whether anything was done.
+    """
+    has_due = due_ms is not None and due_ms <= now_ms
+    if has_expired:
+        expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
+        _expire(session, [job_id for (job_id,) in expired], now_ms)
+    if has_due:
+        session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
+    if not has_expired and not has_due:
+        return due_ms, False
+    return _due_ms(session.value("next_due")), True
+
+
+def _in_s(due_ms: int | None, now_ms: int) -> float | None:
+    """Return in how many seconds a moment is, if there is one."""
+    return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
+
+
+def _has_trial_beside(session: Session, run_id: str, now_ms: int) -> bool:
+    """Say whether another run of a run's host has a suspect on probation."""
+    return bool(
+        session.value(
+            "has_trial_beside",
+            run_id=run_id,
+            now_ms=now_ms,
+            begins_ms=round(PROBATION_S * 1000),
+            longest_ms=round(PROBATION_MAX_S * 1000),
+        )
+    )
+
+
+def _due_ms(value: object) -> int | None:
+    """Return when a job falls due; what is no number never does."""
+    return round(value) if isinstance(value, (int, float)) else None
+
+
+def _query(
+    who: Mapping[str, object], pool: str, kinds: Sequence[str], limit: int
+) -> tuple[str, Mapping[str, object]]:
+    """Return the query for the best jobs of a pool."""
+    names = as_json(set(kinds))
+    return "lease_candidates", {**who, "pool": pool, "kinds": names, "limit": limit}
+
+
+def _others_hold(
+    session: Session, pool: str, kinds: Mapping[str, Sequence[str]], now_ms: int
+) -> bool:
+    """Say whether there are runnable jobs where none was found: others hold them now.
+
+    They may roll back; whoever is told that nothing is due would not look again. Who
+    got something does.
+    """
+    known = as_json(set(kinds[pool]))
+    return bool(
+        session.value("count_runnable", pool=pool, kinds=known, limit=1, now_ms=now_ms)
+    )
+
+
+def _expire(session: Session, ids: Iterable[int], now_ms: int) -> None:
+    if ids:
+        session.run("expire_jobs", ids=as_json(ids), now_ms=now_ms)

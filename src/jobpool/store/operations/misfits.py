@@ -1,0 +1,55 @@
+"""Jobs whose arguments did not fit what a supervisor knows their kind by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.rules.misfit import Knowledge, wait_for
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.session import Session
+
+
+def misfits_among(session: Session, ids: Sequence[int]) -> set[int]:
+    """Return those of some jobs."""
+    if not ids:
+        return set()
+    found = session.rows("misfits_among", ids=as_json(ids))
+    return {job_id for (job_id,) in found}
+
+
+def with_misfits(session: Session, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
+    """Mark their leases."""
+    unfit = misfits_among(session, [one.id for one in leases])
+    return tuple(
+        msgspec.structs.replace(one, unfit=True) if one.id in unfit else one
+        for one in leases
+    )
+
+
+def handed_on(session: Session, s: Settlement, now_ms: int) -> Settlement:
+    """Return what is to be settled; of a misfit, perhaps not its end.
+
+    Args:
+        session: in a transaction; the job is leased.
+        s: how it ended.
+        now_ms: the store's clock.
+    """
+    if s.unknown_for_ms is None:
+        return s
+    ((digest, since_ms, is_elsewhere),) = session.rows(
+        "look_for_fit", id=s.id, now_ms=now_ms
+    )
+    wait = wait_for(s, Knowledge(digest, since_ms, bool(is_elsewhere)), now_ms)
+    if wait is None:
+        return s
+    session.run(
+        "note_misfit",
+        id=s.id,
+        schema_digest=digest,
+        since_ms=wait.since_ms,
+        until_ms=wait.until_ms,
+    )
+    return wait.settlement

@@ -1,0 +1,137 @@
+"""What people and programs can see of the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobpool.core.jobs.job import Attempt, Job
+from jobpool.store.records import (
+    FigureRow,
+    Filter,
+    GroupRow,
+    KindRecord,
+    StatRow,
+    WaitingRow,
+)
+from jobpool.store.statements.integrity import PAUSE, can_stand
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.rows import attempt_from, job_from, kind_from, records
+from jobpool.store.statements.session import Database, Session
+from jobpool.store.statements.validation import ID_MAX, clean_text, is_id
+
+
+class Watching:
+    """The part of the store that answers questions."""
+
+    _database: Database
+
+    def get(self, job_id: int) -> Job | None:
+        """See `Store.get`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_job", id=_storable(job_id))
+        return job_from(rows[0]) if rows else None
+
+    def payload(self, job_id: int) -> bytes | None:
+        """See `Store.payload`."""
+        with self._database.reading() as session:
+            payload = session.value("get_payload", id=_storable(job_id))
+        return payload if isinstance(payload, bytes) else None
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        """See `Store.attempts`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_attempts", id=_storable(job_id))
+        return [attempt_from(row) for row in rows]
+
+    def output(self, job_id: int) -> str | None:
+        """See `Store.output`."""
+        with self._database.reading() as session:
+            output: str | None = session.value("get_output", id=_storable(job_id))
+        return output
+
+    def find(
+        self, which: Filter, limit: int = 100, before_id: int | None = None
+    ) -> list[Job]:
+        """See `Store.find`."""
+        with self._database.reading() as session:
+            parameters = _parameters(session, which, before_id)
+            rows = session.rows("find_jobs", limit=limit, **parameters)
+        return [job_from(row) for row in rows]
+
+    def count(self, which: Filter) -> int:
+        """See `Store.count`."""
+        with self._database.reading() as session:
+            found: int = session.value("count_jobs", **_parameters(session, which))
+        return found
+
+    def groups(self, which: Filter) -> list[GroupRow]:
+        """See `Store.groups`."""
+        with self._database.reading() as session:
+            return records(
+                GroupRow, session.rows("group_jobs", **_parameters(session, which))
+            )
+
+    def stats(self) -> list[StatRow]:
+        """See `Store.stats`."""
+        with self._database.reading() as session:
+            return records(StatRow, session.rows("get_stats"))
+
+    def figures(self) -> list[FigureRow]:
+        """See `Store.figures`."""
+        with self._database.reading() as session:
+            return records(FigureRow, session.rows("get_figures"))
+
+    def waiting(self) -> list[WaitingRow]:
+        """See `Store.waiting`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_waiting", now_ms=self._database.now_ms(session))
+        return records(
+            WaitingRow,
+            ((*row, bool(known), bool(paused)) for *row, known, paused in rows),
+        )
+
+    def kinds(self) -> list[KindRecord]:
+        """See `Store.kinds`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_kinds")
+        return [kind for row in rows if (kind := kind_from(row))]
+
+    def paused(self) -> list[tuple[str, str]]:
+        """See `Store.paused`."""
+        with self._database.reading() as session:
+            rows = session.rows("paused")
+        return [
+            (what, name)
+            for what, name in rows
+            if can_stand({"what": what, "name": name}, PAUSE)
+        ]
+
+
+def _storable(job_id: int) -> int:
+    """Return an id that a job may have; no job has 0."""
+    return job_id if is_id(job_id) else 0
+
+
+def _parameters(
+    session: Session, which: Filter, before_id: int | None = None
+) -> dict[str, Any]:
+    ids, states = which.ids, which.states
+    texts = which.kind, which.pool, which.tenant, which.key
+    if any(clean_text(text) != text for text in texts):
+        which, ids = Filter(), ()  # no job can have such a text
+    elif which.key is not None:  # looked up by itself: there is an index of keys
+        found = {job_id for (job_id,) in session.rows("ids_of_key", key=which.key)}
+        ids = tuple(found if ids is None else found.intersection(ids))
+    if ids is not None:
+        ids = tuple(job_id for job_id in ids if _storable(job_id))
+    last_id = ID_MAX if before_id is None else max(-1, min(before_id - 1, ID_MAX))
+    return {
+        "first_id": 0 if ids is None else min(ids, default=0),
+        "last_id": last_id if ids is None else min(last_id, max(ids, default=0)),
+        "ids": None if ids is None else as_json(ids),
+        "states": None if states is None else as_json(states),
+        "kind": which.kind,
+        "pool": which.pool,
+        "tenant": which.tenant,
+        "since_ms": which.since_ms,
+    }

@@ -1,0 +1,236 @@
+"""Opening a connection to a server that jobpool can use, and its schema."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+import psycopg
+from psycopg.abc import RV, PQGen
+
+from jobpool.errors import StoreRefused, StoreUnavailable
+from jobpool.store.postgres.connection.errors import explain
+from jobpool.store.postgres.connection.session import Session, migrations_of
+from jobpool.store.postgres.connection.url import Address
+
+OLDEST = 140_000
+"""PostgreSQL 14: server_version_num."""
+_CONNECT_TIMEOUT_S = 5
+_DEFAULTS = {
+    "application_name": "jobpool",
+    "client_encoding": "UTF8",
+    "connect_timeout": _CONNECT_TIMEOUT_S,
+    # A peer that vanished without a word is noticed in about ten seconds.
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+# It warns of every connection that is lost within a pipeline. That is an error of ours
+# by then, which says what it means; where nobody has asked for logs it is noise.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection on which nothing is waited for without end.
+
+    A server behind a black hole acknowledges nothing and refuses nothing; keepalives
+    do not see through a proxy. After `patience_s` the wait ends with an error, and
+    the connection is of no use any more.
+    """
+
+    patience_s: float = 30.0
+
+    def wait(
+        self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None
+    ) -> RV:
+        """Wait for the server, not longer than the patience."""
+        limit_s = self.patience_s if timeout is None else timeout
+        return super().wait(gen, interval, limit_s)
+
+
+def connect(address: Address, patience_s: float) -> tuple[Session, bool]:
+    """Connect and look whether the server will do.
+
+    Args:
+        address: where.
+        patience_s: longest wait for any answer.
+
+    Returns:
+        A session on an autocommit connection, and whether a pooler is in between.
+
+    Raises:
+        StoreRefused: too old, wrong encoding, or the login was refused.
+        StoreUnavailable: it cannot be reached, or takes no writes.
+    """
+    connection = _open(address, patience_s)
+    session = Session(connection, address.schema, address.shown)
+    try:
+        version, standby, read_only, encoding, backend, is_plain = session.rows(
+            "about", schema=address.schema
+        )[0]
+        _check(address, version, encoding, is_plain=is_plain)
+        if standby or read_only:
+            what = "a standby" if standby else "set to read-only"
+            _refuse_reader(address.shown, what)
+    except BaseException:
+        connection.close()
+        raise
+    is_pooled = backend != connection.info.backend_pid
+    if is_pooled:
+        # Prepared statements belong to a server connection, which changes under us.
+        connection.prepare_threshold = None
+    return session, is_pooled
+
+
+def _open(address: Address, patience_s: float) -> BoundedConnection:
+    given = psycopg.conninfo.conninfo_to_dict(address.conninfo)
+    options = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    options["connect_timeout"] = max(1, min(_CONNECT_TIMEOUT_S, int(patience_s)))
+    try:
+        connection = BoundedConnection.connect(
+            address.conninfo, autocommit=True, **{**options, **_timeout_of(given)}
+        )
+    except psycopg.Error as error:
+        raise _connect_error(error, address.shown) from error
+    except OSError as error:  # this machine's refusal, which psycopg passes on
+        raise StoreUnavailable(
+            f"the store {address.shown} could not be used ({error.strerror}): this "
+            "machine has nothing left for a connection; raise its limits, or wait"
+        ) from error
+    connection.patience_s = patience_s
+    return connection
+
+
+def _timeout_of(given: dict[str, Any]) -> dict[str, Any]:
+    asked = given.get("connect_timeout")
+    return {} if asked is None else {"connect_timeout": asked}
+
+
+_TEXTS = (
+    ("password authentication failed", "28P01"),
+    ("no password supplied", "28P01"),
+    ("fe_sendauth", "28P01"),
+    ("pg_hba.conf", "28000"),
+    ("role ", "28000"),
+    ("database ", "3D000"),
+)
+
+
+def _connect_error(error: psycopg.Error, shown: str) -> Exception:
+    """Name the reason: libpq gives a failed login as text only."""
+    text = str(error)
+    if (error.sqlstate is None and "FATAL" in text) or "fe_sendauth" in text:
+        for words, state in _TEXTS:
+            missing = words not in {"role ", "database "} or "does not exist" in text
+            if words in text and missing:
+                found = psycopg.errors.lookup(state)(text)
+                return explain(found, shown)
+    return explain(error, shown)
+
+
+def _refuse_reader(shown: str, what: str) -> NoReturn:
+    raise StoreUnavailable(
+        f"the store {shown} is {what} and takes no writes; name the primary in the "
+        "URL, or several hosts with target_session_attrs=read-write"
+    )
+
+
+def _check(address: Address, version: int, encoding: str, *, is_plain: bool) -> None:
+    shown = address.shown
+    if version < OLDEST:
+        raise StoreRefused(
+            f"the store {shown} is PostgreSQL {version // 10000}; jobpool needs 14 or "
+            "newer: upgrade the server"
+        )
+    if encoding != "UTF8":
+        raise StoreRefused(
+            f"the database of {shown} has the encoding {encoding}; jobpool needs UTF8: "
+            "make another with `createdb --encoding=UTF8 --template=template0`"
+        )
+    if not is_plain:
+        raise StoreRefused(
+            f"the store {shown} names the schema {address.schema}, which is one of "
+            "SQL's own words; choose another name (?schema=…)"
+        )
+
+
+def schema_version(session: Session) -> int:
+    """Return the schema's version, 0 if jobpool's tables are not there.
+
+    Raises:
+        StoreRefused: the tables are newer than this jobpool, or somebody else's.
+    """
+    newest = len(migrations_of(session.schema))
+    _, has_meta = _presence(session)
+    if not has_meta:
+        return 0
+    version = session.value("schema_version")
+    if not isinstance(version, int):
+        raise StoreRefused(
+            f"the schema {session.schema} of {session.place} has a table 'meta' that "
+            "is not jobpool's; name another schema in the URL (?schema=…)"
+        )
+    if version > newest:
+        raise StoreRefused(
+            f"the store {session.place} has schema version {version}, this jobpool "
+            f"knows up to {newest}; upgrade jobpool here"
+        )
+    return version
+
+
+def migrate(session: Session) -> None:
+    """Bring the schema up to date, one transaction a step.
+
+    Many may do so at once: a lock of the database makes them take turns, and each
+    looks again at what is left to do.
+
+    Raises:
+        StoreRefused: as `schema_version`, or this user may not.
+        StoreUnavailable: a step failed; the schema is as it was before that step.
+    """
+    steps = migrations_of(session.schema)
+    while True:
+        session.begin()
+        try:
+            session.rows("migration_lock", schema=session.schema)
+            done = schema_version(session)
+            if done == len(steps):
+                session.end("rollback")
+                return
+            has_schema, _ = _presence(session)
+            if not has_schema:
+                session.run("create_schema")
+            _run_script(session, steps[done])
+            session.run("set_schema_version", version=done + 1)
+            session.end("commit")
+        except BaseException as error:
+            _abandon(session, error)
+            raise
+        finally:
+            session.forget()
+
+
+def _abandon(session: Session, error: BaseException) -> None:
+    """Undo what the open transaction has done; *error* is why."""
+    try:
+        if not session.connection.closed:
+            session.connection.rollback()
+    except psycopg.Error as other:
+        error.add_note(f"the rollback failed as well: {type(other).__name__}")
+        session.connection.close()
+
+
+def _presence(session: Session) -> tuple[bool, bool]:
+    ((has_schema, has_meta),) = session.rows(
+        "has_schema", schema=session.schema, table="meta"
+    )
+    return has_schema, has_meta
+
+
+def _run_script(session: Session, script: str) -> None:
+    try:
+        session.connection.execute(script.encode())
+    except psycopg.Error as error:
+        raise explain(error, session.place) from error

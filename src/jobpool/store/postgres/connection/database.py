@@ -1,0 +1,348 @@
+"""One database, one connection, and who may use it when.
+
+Theory of operation. A `Database` owns one connection and serves one thread at a time.
+A method within an open transaction runs in a savepoint, so that one which raises has
+changed nothing although the others commit.
+
+The connection is replaced, never trusted again, after it was lost, after a wait that
+ended without an answer, when the server has become read-only (a failover), and in a
+forked child.
+
+When a connection is lost during COMMIT nobody has said whether it happened. It is
+never simply done again: the transaction's number, asked for before the commit, is
+looked up on a new connection (`pg_xact_status`). After a failover to another server
+such a number means nothing (the timeline tells); after a crash of the server a lost
+one is given to somebody else (the age of its statistics tells). Then, and when nobody
+can be asked in time, `OutcomeUnknown` is what is true.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from jobpool.core.clock import Clock, boottime_s
+from jobpool.errors import (
+    JobpoolError,
+    OutcomeUnknown,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UsageError,
+)
+from jobpool.store.postgres.connection.connect import connect, migrate, schema_version
+from jobpool.store.postgres.connection.errors import READ_ONLY, explain
+from jobpool.store.postgres.connection.session import ServerLife, Session
+from jobpool.store.postgres.connection.url import Address
+from jobpool.store.statements import session as methods
+from jobpool.store.statements.moment import Moment
+
+DOUBT_S = 30.0
+"""So long the outcome of a commit is asked for."""
+_ASK_EVERY_S = 0.1
+_ABANDONED: list[psycopg.Connection[Any]] = []
+"""The parent's connections, in a forked child: closing them would end the parent's."""
+
+
+class Database:
+    """One database and the connection to it.
+
+    Args:
+        address: where.
+        clock: decides what is due; None: the server's own.
+        patience_s: longest wait for an answer of the server.
+
+    Attributes:
+        is_pooled: a pooler stands between, so that no session state holds.
+        store_id: the random number by which this queue knows itself.
+    """
+
+    def __init__(
+        self, address: Address, clock: Clock | None, patience_s: float
+    ) -> None:
+        self.address = address
+        self.is_pooled = False
+        self.store_id = 0
+        self._clock = clock
+        self._patience_s = patience_s
+        self._lock = threading.RLock()
+        self._session: Session | None = None
+        self._owner: int | None = None
+        self._is_closed = False
+        _OPEN.add(self)
+
+    def start(self, *, create: bool) -> None:
+        """Connect for the first time and bring the schema up to date.
+
+        Args:
+            create: make jobpool's schema and tables where there are none.
+
+        Raises:
+            StoreRefused: the server or the schema must not be used.
+            StoreUnavailable: it cannot be used now.
+        """
+        with self._lock:
+            session, self.is_pooled = connect(self.address, self._patience_s)
+            self._session = session
+            version = schema_version(session)
+            if not version and not create:
+                raise StoreRefused(
+                    f"the store {self.address.shown} holds no jobpool queue (schema "
+                    f"{self.address.schema}); start a supervisor or run `jobpool "
+                    "migrate` first, or name the right schema (?schema=…)"
+                )
+            migrate(session)
+            self.store_id = session.value("counter", name="store_id") or 0
+
+    def now_ms(self, session: methods.Session, *, fresh: bool = False) -> int:
+        """Return the store's clock: the server's, as of the transaction's beginning."""
+        if self._clock is not None:
+            return self._clock.utc_ms()
+        begun_ms = None if fresh else clock_of(session)
+        if begun_ms is not None:
+            return begun_ms
+        now_ms: int = session.value("now")
+        return now_ms
+
+    def moment(self, session: methods.Session) -> Moment:
+        """See `methods.session.Database`."""
+        clock = self._clock
+        return Moment(
+            self.now_ms(session), boottime_s() if clock is None else clock.boottime_s()
+        )
+
+    def known_ms(self, session: methods.Session) -> int | None:
+        """See `methods.session.Database`."""
+        if self._clock is not None:
+            return self._clock.utc_ms()
+        known_ms: int | None = getattr(session, "known_ms", None)
+        return known_ms
+
+    @property
+    def set_now_ms(self) -> int | None:
+        """The clock, if it was set; None: the server's counts."""
+        return None if self._clock is None else self._clock.utc_ms()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Use the connection for queries."""
+        with self._lock:
+            session = self._ready()
+            try:
+                yield session
+            except BaseException as error:
+                self._judge(error)
+                raise
+
+    @contextmanager
+    def writing(self, *, rings: bool = False) -> Iterator[Session]:
+        """Use the connection in a transaction, our own or the one that is open.
+
+        Args:
+            rings: ring once something is committed; of no effect in an open one.
+
+        Raises:
+            StoreUnavailable: on leaving, the commit failed; nothing happened.
+            OutcomeUnknown: it may or may not have happened.
+        """
+        if self._owner == threading.get_ident():
+            with self._step() as session:
+                yield session
+            return
+        with self._lock:
+            session = self._ready()
+            try:
+                session.begin()
+                self._owner = threading.get_ident()
+                yield session
+                self._commit(session, rings=rings)
+            except BaseException as error:
+                self._judge(error)
+                self._roll_back(session)
+                raise
+            finally:
+                self._owner = None
+                session.forget()
+
+    def heard(self, session: Session, timeout_s: float) -> bool:
+        """Wait for a notification on a session that listens.
+
+        Raises:
+            StoreUnavailable: the connection was lost.
+        """
+        try:
+            heard = session.connection.notifies(timeout=timeout_s, stop_after=1)
+            return any(True for _ in heard)
+        except psycopg.Error as error:
+            raise explain(error, session.place) from error
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread has a transaction open."""
+        return self._owner == threading.get_ident()
+
+    @contextmanager
+    def _step(self) -> Iterator[Session]:
+        session = self._ready()
+        session.begin_step()
+        try:
+            yield session
+        except BaseException:
+            if session is self._session and not session.connection.broken:
+                session.undo_step()
+            raise
+        else:
+            session.end_step()
+
+    # -- the end of a transaction ----------------------------------------------------
+
+    def _commit(self, session: Session, *, rings: bool) -> None:
+        if session is not self._session:
+            raise StoreUnavailable(
+                f"the transaction on {session.place} was left behind by a fork; "
+                "nothing of it happened. Try all of it again"
+            )
+        try:
+            session.end("commit", rings=rings)
+        except StoreError as error:
+            if not session.has_written or _has_answered(session, error):
+                raise
+            self._find_outcome(session.xid, session.server_life, error)
+
+    def _find_outcome(self, xid: str, life: ServerLife, error: StoreError) -> None:
+        """Return if the transaction is committed.
+
+        Raises:
+            StoreUnavailable: it was rolled back.
+            OutcomeUnknown: nobody can say.
+        """
+        self._drop()
+        self._owner = None  # The transaction is over: a new connection may be had.
+        deadline_s = time.monotonic() + DOUBT_S
+        waiting = threading.Event()
+        while time.monotonic() < deadline_s:
+            status = self._ask_outcome(xid, life)
+            if status == "committed":
+                return
+            if status == "aborted":
+                raise error
+            if status == "unknown":
+                break
+            waiting.wait(_ASK_EVERY_S)
+        raise OutcomeUnknown(
+            f"the connection to {self.address.shown} was lost during a commit, and the "
+            "server that can be reached now cannot tell whether it happened; look "
+            "before you do it again, or do it under an idempotency key"
+        ) from error
+
+    def _ask_outcome(self, xid: str, life: ServerLife) -> str:
+        """Return committed, aborted, unknown, or "in progress" for: ask again."""
+        try:
+            status, life_now = self._ready().outcome_of(xid)
+        except StoreRefused:
+            return "unknown"  # Not a number that this server has given out.
+        except StoreError:
+            self._drop()
+            return "in progress"
+        (timeline, _), (timeline_now, _) = life, life_now
+        if timeline != timeline_now:
+            return "unknown"
+        if status == "committed" and life != life_now:
+            return "unknown"  # After a crash it may be somebody else's number.
+        return "unknown" if status is None else str(status)
+
+    def _roll_back(self, session: Session) -> None:
+        if session is not self._session or session.connection.closed:
+            return
+        try:
+            session.end("rollback")
+        except JobpoolError as error:
+            self._drop()
+            error.add_note("the rollback failed; the connection was closed")
+
+    # -- the connection ----------------------------------------------------------------
+
+    def _judge(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            self._drop()  # Interrupted: who knows in the middle of what.
+            return
+        cause = error.__cause__
+        if not isinstance(cause, psycopg.Error) or self._session is None:
+            return
+        connection = self._session.connection
+        is_ours = connection.pgconn.transaction_status
+        if (
+            connection.closed
+            or cause.sqlstate is None
+            or cause.sqlstate in READ_ONLY
+            or is_ours == psycopg.pq.TransactionStatus.ACTIVE
+        ):
+            self._drop()
+
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.connection.close()
+
+    def _ready(self) -> Session:
+        if self._is_closed:
+            raise UsageError(
+                f"the store {self.address.shown} is closed; open another one"
+            )
+        if self._session is not None and self._session.connection.closed:
+            self._drop()
+        if self._session is None:
+            if self._owner is not None:
+                raise StoreUnavailable(
+                    f"the connection to {self.address.shown} was lost within a "
+                    "transaction; nothing of it happened. Try all of it again"
+                )
+            self._session, self.is_pooled = connect(self.address, self._patience_s)
+        return self._session
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._is_closed = True
+        _OPEN.discard(self)
+        with self._lock:
+            self._drop()
+
+    def start_anew_after_fork(self) -> None:
+        """Forget what belongs to the parent; the next use connects again."""
+        if self._session is not None:
+            _ABANDONED.append(self._session.connection)
+        self._session = None
+        self._lock = threading.RLock()
+        self._owner = None
+
+
+def clock_of(session: methods.Session) -> int | None:
+    """Return the clock as of a transaction's beginning, or as of our joining it."""
+    if isinstance(session, Session):
+        return session.clock_ms()
+    known_ms: int | None = getattr(session, "known_ms", None)
+    return known_ms
+
+
+def _has_answered(session: Session, error: StoreError) -> bool:
+    """Say whether the server itself has said that a commit failed."""
+    state = getattr(error.__cause__, "sqlstate", None)
+    return state is not None and not session.connection.closed
+
+
+_OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for database in list(_OPEN):
+        database.start_anew_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,145 @@
+-- Rows that somebody else has spoilt (`jobpool.store.statements.integrity`): found, and put right.
+
+-- name: hold_jobs
+-- As they are until the commit; who is held by others is passed over.
+SELECT id
+FROM jobpool.jobs
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+ORDER BY id
+FOR UPDATE SKIP LOCKED
+
+-- name: next_jobs
+-- The next step of a walk over all of them.
+SELECT id FROM jobpool.jobs WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
+
+-- name: due_jobs
+-- Those that promote_due is about.
+SELECT id
+FROM jobpool.jobs
+WHERE state = 'pending' AND run_at_ms <= %(now_ms)s
+ORDER BY run_at_ms
+LIMIT %(limit)s
+
+-- name: raw_jobs
+-- Every column, in the order of `integrity.JOB`; of bytes only that they are bytes.
+SELECT
+  id, kind, pool, state, priority, key, unique_text, tenant, max_attempts, timeout_s,
+  memory_bytes, attempt, reset_attempt, failures, crashes, interruptions, recoveries,
+  snoozes, snoozed_since_ms, created_at_ms, run_at_ms, expires_at_ms, finished_at_ms,
+  token, completed_token, supervisor, leased_at_ms, cancel_requested::integer, slot,
+  started_at_ms, last_heartbeat_at_ms, outcome, reason, error_class, error,
+  duration_s, cpu_s, peak_rss_bytes,
+  CASE WHEN progress IS NOT NULL THEN ''::bytea END,
+  CASE WHEN checkpoint IS NOT NULL THEN ''::bytea END
+FROM jobpool.jobs
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
+-- name: rewrite_job
+-- Every column; bytes stay as they are, or go.
+UPDATE jobpool.jobs
+SET
+  kind = %(kind)s,
+  pool = %(pool)s,
+  state = %(state)s,
+  priority = %(priority)s,
+  key = %(key)s,
+  unique_text = %(unique_text)s,
+  tenant = %(tenant)s,
+  max_attempts = %(max_attempts)s,
+  timeout_s = %(timeout_s)s,
+  memory_bytes = %(memory_bytes)s,
+  attempt = %(attempt)s,
+  reset_attempt = %(reset_attempt)s,
+  failures = %(failures)s,
+  crashes = %(crashes)s,
+  interruptions = %(interruptions)s,
+  recoveries = %(recoveries)s,
+  snoozes = %(snoozes)s,
+  snoozed_since_ms = %(snoozed_since_ms)s,
+  created_at_ms = %(created_at_ms)s,
+  run_at_ms = %(run_at_ms)s,
+  expires_at_ms = %(expires_at_ms)s,
+  finished_at_ms = %(finished_at_ms)s,
+  token = %(token)s,
+  completed_token = %(completed_token)s,
+  supervisor = %(supervisor)s,
+  leased_at_ms = %(leased_at_ms)s,
+  cancel_requested = %(cancel_requested)s::integer = 1,
+  slot = %(slot)s,
+  started_at_ms = %(started_at_ms)s,
+  last_heartbeat_at_ms = %(last_heartbeat_at_ms)s,
+  outcome = %(outcome)s,
+  reason = %(reason)s,
+  error_class = %(error_class)s,
+  error = %(error)s,
+  duration_s = %(duration_s)s,
+  cpu_s = %(cpu_s)s,
+  peak_rss_bytes = %(peak_rss_bytes)s,
+  progress = CASE WHEN %(progress)s::bytea IS NOT NULL THEN progress END,
+  checkpoint = CASE WHEN %(checkpoint)s::bytea IS NOT NULL THEN checkpoint END
+WHERE id = %(id)s
+
+-- name: raw_runs
+-- Every column.
+SELECT
+  id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
+  heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
+  died_with_jobs
+FROM jobpool.runs
+
+-- name: rewrite_run
+-- Every column.
+UPDATE jobpool.runs
+SET
+  host = %(host)s,
+  boot_id = %(boot_id)s,
+  pid = %(pid)s,
+  pid_namespace = %(pid_namespace)s,
+  version = %(version)s,
+  pools = %(pools)s,
+  started_at_ms = %(started_at_ms)s,
+  heartbeat_at_ms = %(heartbeat_at_ms)s,
+  lease_until_ms = %(lease_until_ms)s,
+  ended_at_ms = %(ended_at_ms)s,
+  leaving_at_ms = %(leaving_at_ms)s,
+  died_at_ms = %(died_at_ms)s,
+  died_with_jobs = %(died_with_jobs)s
+WHERE id = %(id)s
+
+-- name: drop_run
+-- Nobody can say whose it was.
+DELETE FROM jobpool.runs WHERE id = %(id)s
+
+-- name: raw_kinds
+-- Every column.
+SELECT
+  kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
+  updated_at_ms, schema_digest
+FROM jobpool.kinds
+
+-- name: drop_kind
+-- Its supervisor publishes it again when it starts or is reloaded.
+DELETE FROM jobpool.kinds WHERE kind = %(kind)s AND run_id = %(run_id)s
+
+-- name: raw_suspects
+-- Every column.
+SELECT job_id, since_ms FROM jobpool.suspects
+
+-- name: rewrite_suspect
+-- It stays one.
+UPDATE jobpool.suspects SET since_ms = %(now_ms)s WHERE job_id = %(job_id)s
+
+-- name: raw_misfits
+-- Every column.
+SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool.misfits
+
+-- name: drop_misfit
+-- It is tried again, at the worst.
+DELETE FROM jobpool.misfits
+WHERE job_id = %(job_id)s AND schema_digest = %(schema_digest)s
+
+-- name: raw_breakers
+-- Every column.
+SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms
+FROM jobpool.breakers
+ORDER BY kind

@@ -1,0 +1,156 @@
+"""SQLite's errors in jobpool's words: what was seen, and what to do about it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from jobpool.errors import (
+    JobpoolBug,
+    StoreError,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from jobpool.store.statements.integrity import RowRefused
+
+_DATA = (
+    "a value violates the table's own rules; somebody else has written there. Find it "
+    "with `PRAGMA integrity_check` and put it right, or restore a backup"
+)
+_RANGE = (
+    "a value is larger than SQLite can hold; nothing was changed. Use a smaller one"
+)
+_FULL = "there is no room on its disk; make room, then try again"
+_REASONS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_FULL: (StoreFull, _FULL),
+    # The index of the WAL could not grow: on a full disk this comes first.
+    sqlite3.SQLITE_IOERR_SHMSIZE: (StoreFull, _FULL),
+    sqlite3.SQLITE_BUSY: (
+        StoreUnavailable,
+        (
+            "another program holds a transaction open for longer than this connection "
+            "waits (jobpool's own 5 s); find it with `fuser` or `lsof` on the file and "
+            "let it commit"
+        ),
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        StoreUnavailable,
+        "another statement of this process holds the table; try again",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        StoreUnavailable,
+        (
+            "it has become read-only; give this user write permission on the file and "
+            "its directory"
+        ),
+    ),
+    sqlite3.SQLITE_IOERR: (
+        StoreUnavailable,
+        "its disk reported an error; look at the kernel's log, then try again",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreUnavailable,
+        (
+            "the file cannot be opened; check that it and its directory exist, may be "
+            "written by this user, and that the process has file descriptors left"
+        ),
+    ),
+    sqlite3.SQLITE_PROTOCOL: (
+        StoreUnavailable,
+        "its lock is contended beyond SQLite's patience; try again",
+    ),
+    sqlite3.SQLITE_NOMEM: (StoreUnavailable, "this process is out of memory"),
+    sqlite3.SQLITE_INTERRUPT: (StoreUnavailable, "the statement was interrupted"),
+    sqlite3.SQLITE_PERM: (
+        StoreUnavailable,
+        "this user may not access it; give it read and write permission",
+    ),
+    sqlite3.SQLITE_CONSTRAINT: (RowRefused, _DATA),
+    sqlite3.SQLITE_MISMATCH: (RowRefused, _DATA),
+    sqlite3.SQLITE_TOOBIG: (StoreRefused, _RANGE),
+    sqlite3.SQLITE_NOTADB: (
+        StoreRefused,
+        "it is not a SQLite database (or an encrypted one); name another file",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        StoreRefused,
+        (
+            "it is damaged; stop every supervisor, keep a copy, and recover it with "
+            "`sqlite3 FILE .recover` or from a backup"
+        ),
+    ),
+}
+MOVED = "jobpool: this queue was moved to "
+"""What the triggers of a queue that was moved away say, before the new address."""
+REOPEN_AFTER = frozenset(
+    {
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        # It may be its own lock that it could not give back: for ever, if it stays.
+        sqlite3.SQLITE_PROTOCOL,
+        # SQLite opens a file for reading when it cannot open it for writing just then.
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""After these the connection's view of the file cannot be trusted any more.
+
+A failed fsync in particular must not be tried again: the kernel has marked the
+pages clean. Source: "Can Applications Recover from fsync Failures?", ATC '20.
+"""
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code, or 0 when the module raised by itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_busy(error: Exception) -> bool:
+    """Say whether a statement met another's transaction that will be over soon."""
+    return isinstance(error, sqlite3.Error) and (
+        primary_code(error) == sqlite3.SQLITE_BUSY and not _is_stale(error)
+    )
+
+
+def _is_stale(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0)
+    return bool(code == sqlite3.SQLITE_BUSY_SNAPSHOT)
+
+
+def explain(error: Exception, path: str, table: str = "") -> StoreError | JobpoolBug:
+    """Return the error to raise instead of *error*; the caller chains it.
+
+    Args:
+        error: as the sqlite3 module raised it; OverflowError is its word for a number
+            beyond 64 bits.
+        path: the database's file, for the message.
+        table: what the statement was about, for the message; "" when nothing is.
+    """
+    where = f"{path}, table {table}," if table else path
+    if not isinstance(error, sqlite3.Error):
+        return StoreRefused(f"the store {where} could not be used: {_RANGE}")
+    if str(error).startswith(MOVED):
+        return StoreRefused(
+            f"the store {path} takes nothing in: {str(error).removeprefix('jobpool: ')}"
+            "; use that URL, or give an unfinished move up with `jobpool move --from "
+            f"sqlite:///{path} --abandon`"
+        )
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    if _is_stale(error):
+        return StoreUnavailable(
+            f"the store {where} could not be used ({name}): this "
+            "transaction began by reading, and somebody has written since. Roll it "
+            "back and try all of it again; one that begins with BEGIN IMMEDIATE or "
+            "jobs.transaction(connection) does not meet this"
+        )
+    code = getattr(error, "sqlite_errorcode", 0)
+    known = _REASONS.get(code) or _REASONS.get(primary_code(error))
+    if known is None and str(error) == "database or disk is full":
+        known = (StoreFull, _FULL)
+    if known is None:
+        return JobpoolBug(
+            f"SQLite refused one of jobpool's own statements on {path} "
+            f"({name}: {error}); please report this"
+        )
+    kind, remedy = known
+    return kind(f"the store {where} could not be used ({name}): {remedy}")

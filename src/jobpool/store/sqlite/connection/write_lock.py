@@ -1,0 +1,150 @@
+"""The writers' lock: one writer at a time among all of jobpool's processes.
+
+Theory of operation. SQLite before 3.51.3 (3.50.7, 3.44.6) can lose pages of a WAL
+database when one connection commits and resets the WAL while another checkpoints.
+jobpool's writers therefore hold this lock around each write transaction, with the
+checkpoint that a commit may run or that follows a large one, and around closing a
+connection. It also keeps producers out of SQLite's busy handler, whose pauses grow to
+100 ms and starve whoever has waited longest.
+
+The lock is two: a thread lock within the process, then a record lock on
+``<database>-jobpool-lock`` (see `recordlock`), one for each process and file. A
+fork inherits neither; the child starts anew. A flock would be inherited, and held
+by a child for as long as it lives.
+
+Order: writers' lock, then a store's own thread lock, then SQLite's. It is never
+taken inside a transaction that a caller has begun: that would be the other order.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jobpool.errors import StoreUnavailable, UsageError
+from jobpool.store.sqlite.connection.record_lock import RecordLock
+
+SUFFIX = "-jobpool-lock"
+WAIT_S = 10.0
+"""So long may one writer keep another one waiting."""
+
+
+class WritersLock:
+    """The lock of one database file within this process."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._record = RecordLock(database + SUFFIX, mode_of=database)
+        self._thread_lock = threading.Lock()
+        self._owner: int | None = None
+        self.users = 0
+
+    @contextmanager
+    def held(self, wait_s: float | None = None) -> Iterator[None]:
+        """Hold the lock; nobody else of jobpool's writes meanwhile.
+
+        Args:
+            wait_s: longest wait for others, in seconds; None: `WAIT_S`.
+
+        Raises:
+            StoreUnavailable: somebody held it for longer; nothing was done.
+            UsageError: this thread holds it already, by another store object or
+                another connection; waiting would never end.
+        """
+        if self._owner == threading.get_ident():
+            raise UsageError(
+                f"this thread is already in a transaction on {self._database}; "
+                "join it (pass connection=..., or use the same store), or end it first"
+            )
+        if wait_s is None:
+            wait_s = WAIT_S
+        deadline_s = time.monotonic() + wait_s
+        if not self._thread_lock.acquire(timeout=wait_s):
+            raise self._too_long("another thread of this process", wait_s)
+        try:
+            self._take_record(max(0.0, deadline_s - time.monotonic()), wait_s)
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = None
+                self._record.drop()
+        finally:
+            self._thread_lock.release()
+
+    def _take_record(self, left_s: float, wait_s: float) -> None:
+        try:
+            is_taken = self._record.take(left_s)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the lock file {self._record.path} cannot be used "
+                f"({error.strerror}); check that its directory may be written by this "
+                "user"
+            ) from error
+        if not is_taken:
+            raise self._too_long("another process", wait_s)
+
+    def _too_long(self, who: str, wait_s: float) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{who} has held the writers' lock {self._record.path} for {wait_s:g} s; "
+            "is it stopped (SIGSTOP, debugger) or in a long transaction? Find it with "
+            "`lslocks` and let it go on or end it"
+        )
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody who lost patience has left a waiting thread behind."""
+        return self._record.is_awaited
+
+    def close(self) -> None:
+        """Close the lock file; the next holder opens it again."""
+        self._record.close()
+
+
+class _Registry:
+    """The locks of this process, by database file."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.locks: dict[str, WritersLock] = {}
+
+    def forget(self) -> None:
+        """Start anew in a forked child: the parent's locks are not ours.
+
+        Closing the inherited descriptors drops no lock, since the child holds none.
+        """
+        for lock in self.locks.values():
+            lock.close()
+        self.guard = threading.Lock()
+        self.locks = {}
+
+
+_REGISTRY = _Registry()
+os.register_at_fork(after_in_child=_REGISTRY.forget)
+
+
+def share_lock(database: str) -> WritersLock:
+    """Return this process's lock of a database file; `return_lock` when done.
+
+    Args:
+        database: the file's real path.
+    """
+    with _REGISTRY.guard:
+        lock = _REGISTRY.locks.setdefault(database, WritersLock(database))
+        lock.users += 1
+        return lock
+
+
+def return_lock(lock: WritersLock, database: str) -> None:
+    """Give a shared lock back; the last one to do so closes its file."""
+    with _REGISTRY.guard:
+        lock.users -= 1
+        # While a thread waits on the file it must stay open, and be the only one.
+        if lock.users or lock.is_awaited:
+            return
+        if _REGISTRY.locks.get(database) is lock:
+            del _REGISTRY.locks[database]
+            lock.close()

@@ -1,0 +1,83 @@
+"""What is done to the store's file on a caller's connection alone: it is not opened.
+
+A handler completes its attempt so, because a child never opens the store. A producer
+whose transaction is open already may be the first of all: the tables are then made
+within it, since nobody else could make them before it ends, and go with it if it is
+rolled back. Whoever opens the file later finds them, or makes them.
+
+A superseded attempt's transaction is rolled back, because a handler may swallow the
+error and commit what another attempt has done as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jobpool.core.application.current import Claim
+from jobpool.core.clock import Clock, SystemClock
+from jobpool.errors import UsageError
+from jobpool.store.sqlite.caller_connection import autocommits, session_on, step, within
+from jobpool.store.sqlite.connection.connect import check_library, migrate_within
+from jobpool.store.sqlite.connection.database import Database
+from jobpool.store.sqlite.connection.location import identity_of, prepare
+from jobpool.store.sqlite.connection.session import Session
+from jobpool.store.sqlite.queue_depth import DepthGuard
+from jobpool.store.sqlite.store import SqliteStore
+
+_NULL = b"null"
+
+
+class Guest(SqliteStore):
+    """The producers' part of a store, within callers' transactions: it opens none.
+
+    Args:
+        path: of the store's file.
+        clock: decides what is due.
+        queue_depth_max: cap on unfinished jobs.
+        force_network: accept a network file system.
+    """
+
+    def __init__(
+        self, path: str, *, clock: Clock, queue_depth_max: int, force_network: bool
+    ) -> None:
+        check_library()
+        path = os.path.realpath(path)
+        if identity_of(path) is not None:  # else no connection can be to it
+            prepare(path, create=False, force_network=force_network)
+        self._depth = DepthGuard(queue_depth_max, clock)
+        self._database = self._file = Database(path, clock)
+
+    @contextmanager
+    def _joined(self, connection: Any) -> Iterator[Session]:
+        path = self._file.path
+        session = session_on(connection, path, identity_of(path), "connection")
+        with within(session):
+            migrate_within(session)
+            yield session
+
+
+def complete(connection: Any, claim: Claim, result: bytes, path: str) -> None:
+    """Settle a claimed attempt; see `store.joining.complete`."""
+    session = session_on(connection, path, identity_of(path), "complete()")
+    if not connection.in_transaction:
+        if autocommits(connection):
+            raise UsageError(
+                "complete(): no transaction is open on this connection, and it commits "
+                "each statement by itself; execute BEGIN, then write, complete, COMMIT"
+            )
+        session.run("begin_deferred")
+    with step(session):
+        done = session.rows(
+            "complete_job",
+            id=claim.job_id,
+            token=claim.token,
+            now_ms=SystemClock().utc_ms(),
+        )
+        if done and result != _NULL:
+            session.run("store_result", id=claim.job_id, result=result)
+    if not done:
+        session.run("rollback")
+        raise claim.superseded()

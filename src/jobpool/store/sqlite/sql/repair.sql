@@ -1,0 +1,198 @@
+-- Rows that somebody else has spoilt (`jobpool.store.statements.integrity`): found, and put right.
+
+-- name: next_jobs
+-- The next step of a walk over all of them.
+SELECT id FROM jobpool_jobs WHERE id > :after ORDER BY id LIMIT :limit
+
+-- name: due_jobs
+-- Those that promote_due is about.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'pending' AND run_at_ms <= :now_ms
+ORDER BY run_at_ms
+LIMIT :limit
+
+-- name: raw_jobs
+-- Every column, in the order of `integrity.JOB`; of bytes only that they are bytes.
+SELECT
+  id, kind, pool, state, priority, key, unique_text, tenant, max_attempts, timeout_s,
+  memory_bytes, attempt, reset_attempt, failures, crashes, interruptions, recoveries,
+  snoozes, snoozed_since_ms, created_at_ms, run_at_ms, expires_at_ms, finished_at_ms,
+  token, completed_token, supervisor, leased_at_ms, cancel_requested, slot,
+  started_at_ms, last_heartbeat_at_ms, outcome, reason, error_class, error,
+  duration_s, cpu_s, peak_rss_bytes,
+  CASE WHEN typeof(progress) = 'blob' THEN x'' ELSE progress END,
+  CASE WHEN typeof(checkpoint) = 'blob' THEN x'' ELSE checkpoint END
+FROM jobpool_jobs
+WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: rewrite_job
+-- Every column; bytes stay as they are, or go.
+UPDATE jobpool_jobs
+SET
+  kind = :kind,
+  pool = :pool,
+  state = :state,
+  priority = :priority,
+  key = :key,
+  unique_text = :unique_text,
+  tenant = :tenant,
+  max_attempts = :max_attempts,
+  timeout_s = :timeout_s,
+  memory_bytes = :memory_bytes,
+  attempt = :attempt,
+  reset_attempt = :reset_attempt,
+  failures = :failures,
+  crashes = :crashes,
+  interruptions = :interruptions,
+  recoveries = :recoveries,
+  snoozes = :snoozes,
+  snoozed_since_ms = :snoozed_since_ms,
+  created_at_ms = :created_at_ms,
+  run_at_ms = :run_at_ms,
+  expires_at_ms = :expires_at_ms,
+  finished_at_ms = :finished_at_ms,
+  token = :token,
+  completed_token = :completed_token,
+  supervisor = :supervisor,
+  leased_at_ms = :leased_at_ms,
+  cancel_requested = :cancel_requested,
+  slot = :slot,
+  started_at_ms = :started_at_ms,
+  last_heartbeat_at_ms = :last_heartbeat_at_ms,
+  outcome = :outcome,
+  reason = :reason,
+  error_class = :error_class,
+  error = :error,
+  duration_s = :duration_s,
+  cpu_s = :cpu_s,
+  peak_rss_bytes = :peak_rss_bytes,
+  progress = CASE WHEN :progress IS NOT NULL THEN progress END,
+  checkpoint = CASE WHEN :checkpoint IS NOT NULL THEN checkpoint END
+WHERE id = :id
+
+-- name: raw_runs
+-- Every column.
+SELECT
+  id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
+  heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
+  died_with_jobs
+FROM jobpool_runs
+
+-- name: rewrite_run
+-- Every column.
+UPDATE jobpool_runs
+SET
+  host = :host,
+  boot_id = :boot_id,
+  pid = :pid,
+  pid_namespace = :pid_namespace,
+  version = :version,
+  pools = :pools,
+  started_at_ms = :started_at_ms,
+  heartbeat_at_ms = :heartbeat_at_ms,
+  lease_until_ms = :lease_until_ms,
+  ended_at_ms = :ended_at_ms,
+  leaving_at_ms = :leaving_at_ms,
+  died_at_ms = :died_at_ms,
+  died_with_jobs = :died_with_jobs
+WHERE id = :id
+
+-- name: drop_run
+-- Nobody can say whose it was.
+DELETE FROM jobpool_runs WHERE id = :id
+
+-- name: raw_kinds
+-- Every column.
+SELECT
+  kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
+  updated_at_ms, schema_digest
+FROM jobpool_kinds
+
+-- name: drop_kind
+-- Its supervisor publishes it again when it starts or is reloaded.
+DELETE FROM jobpool_kinds WHERE kind = :kind AND run_id = :run_id
+
+-- name: raw_suspects
+-- Every column.
+SELECT job_id, since_ms FROM jobpool_suspects
+
+-- name: rewrite_suspect
+-- It stays one.
+UPDATE jobpool_suspects SET since_ms = :now_ms WHERE job_id = :job_id
+
+-- name: raw_misfits
+-- Every column.
+SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool_misfits
+
+-- name: drop_misfit
+-- It is tried again, at the worst.
+DELETE FROM jobpool_misfits
+WHERE job_id = :job_id AND schema_digest = :schema_digest
+
+-- name: raw_breakers
+-- Every column.
+SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms
+FROM jobpool_breakers
+ORDER BY kind
+
+-- name: spent_ids
+-- Of the tables whose rows are numbered for ever: what the next number follows, and what
+-- it could follow. A number at the very end leaves none for others.
+SELECT
+  'jobpool_jobs',
+  max(
+    coalesce(max(id), 0),
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'), 0)
+  ),
+  (SELECT coalesce(max(id), 0) FROM jobpool_jobs WHERE id < 4611686018427387904)
+FROM jobpool_jobs
+UNION ALL
+SELECT
+  'jobpool_attempts',
+  max(
+    coalesce(max(id), 0),
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_attempts'), 0)
+  ),
+  (SELECT coalesce(max(id), 0) FROM jobpool_attempts WHERE id < 4611686018427387904)
+FROM jobpool_attempts
+
+-- name: far_jobs
+-- Numbered beyond all that were given out; who holds a lease keeps its number.
+SELECT id
+FROM jobpool_jobs
+WHERE id >= 4611686018427387904 AND +state <> 'leased'
+ORDER BY id
+LIMIT :limit
+
+-- name: far_attempts
+-- As far_jobs.
+SELECT id FROM jobpool_attempts WHERE id >= 4611686018427387904 ORDER BY id LIMIT :limit
+
+-- name: renumber_job
+-- With all that is its own, in the next four as well.
+UPDATE jobpool_jobs SET id = :new WHERE id = :id
+
+-- name: renumber_payload
+-- Of a job that was renumbered; what a hand has put there goes.
+UPDATE OR REPLACE jobpool_payloads SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_result
+-- Likewise.
+UPDATE OR REPLACE jobpool_results SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_parts
+-- Likewise.
+UPDATE OR REPLACE jobpool_result_parts SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_history
+-- Likewise.
+UPDATE jobpool_attempts SET job_id = :new WHERE job_id = :id
+
+-- name: renumber_attempt
+-- It keeps its place in the history, if that is the last.
+UPDATE jobpool_attempts SET id = :new WHERE id = :id
+
+-- name: count_on_from
+-- Whatever was given out before.
+UPDATE sqlite_sequence SET seq = :last WHERE name = :name

@@ -1,0 +1,156 @@
+"""New rows and new tokens: numbers that SQLite's only writer can give out itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
+from jobpool.core.jobs.uniform_batch import AlikeJobs, payloads_of
+from jobpool.errors import StoreRefused
+from jobpool.store.operations.enqueue import job_rows
+from jobpool.store.operations.settle import has_result, success_row
+from jobpool.store.sqlite import result_parts
+from jobpool.store.statements.moment import Moment
+from jobpool.store.statements.named_sql import load_queries
+from jobpool.store.statements.parameters import Blobs, as_json, as_json_object
+from jobpool.store.statements.session import Session
+
+_NAMES = (
+    "kind",
+    "pool",
+    "state",
+    "priority",
+    "key",
+    "unique_text",
+    "tenant",
+    "max_attempts",
+    "timeout_s",
+    "memory_bytes",
+    "run_at_ms",
+    "expires_at_ms",
+)
+"""Of the values in a row as `job_rows` makes them."""
+ALONE_BYTES = 2**16
+"""A result of more than that costs more to be copied than a statement of its own."""
+_RANDOM_BITS = 20
+_TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
+_TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
+
+
+def insert(
+    session: Session, jobs: Sequence[NewJob], now_ms: int
+) -> list[Enqueued | None]:
+    """Store checked jobs that nothing stands against, in order."""
+    rows, states = job_rows(jobs, now_ms)
+    if isinstance(jobs, AlikeJobs):
+        alike = dict(zip(_NAMES, rows[0], strict=True))
+        ids: Sequence[int] = _insert_alike(session, len(rows), now_ms=now_ms, **alike)
+    else:
+        stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
+        ids = sorted(job_id for (job_id,) in stored)
+        if len(ids) != len(rows):
+            raise _meddled_with(session, len(rows), len(ids))
+    blobs = Blobs()
+    places = zip(ids, *blobs.add_all(payloads_of(jobs)), strict=True)
+    session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
+    return [
+        Enqueued(job_id, created=True, state=state)
+        for job_id, state in zip(ids, states, strict=True)
+    ]
+
+
+def _insert_alike(session: Session, count: int, **fields: Any) -> Sequence[int]:
+    """Store so many jobs that are alike; return their ids.
+
+    Raises:
+        StoreRefused: a trigger has left some out, or has stored others between them;
+            the transaction has to be undone.
+    """
+    highest: int = session.value("highest_id") if count > 1 else 0
+    stored = session.run("insert_alike", count=count, **fields)
+    last: int = session.value("last_id")
+    if stored != count or (count > 1 and last != highest + count):
+        raise _meddled_with(session, count, stored)
+    return range(last - count + 1, last + 1)
+
+
+def _meddled_with(session: Session, count: int, stored: int) -> StoreRefused:
+    return StoreRefused(
+        f"{count} new jobs were to be stored in {session.place}, one after another; "
+        f"{stored} were, or not one after another. Something else leaves jobs out, or "
+        "stores others, whenever one is stored: remove that trigger; nothing was "
+        "enqueued"
+    )
+
+
+def lease_jobs(
+    session: Session, run_id: str, ids: Sequence[int], now_ms: int
+) -> list[int]:
+    """Lease chosen jobs; return the tokens of those that were.
+
+    Raises:
+        StoreRefused: the counter of tokens is not one that jobpool has written.
+    """
+    tokens = take_tokens(session, len(ids))
+    granted = session.run(
+        "lease_jobs",
+        tokens=as_json_object(zip(ids, tokens, strict=True)),
+        run_id=run_id,
+        now_ms=now_ms,
+    )
+    return tokens[:granted]
+
+
+def take_tokens(session: Session, count: int) -> list[int]:
+    """Return fresh tokens: a counter, and random bits below it.
+
+    The counter makes them grow; the random bits keep a token of a store that was
+    restored from a backup from being granted a second time.
+
+    Raises:
+        StoreRefused: the counter is not one that jobpool has written.
+    """
+    last: int | None = session.value("take_tokens", leases=count, most=_TOKENS_MAX)
+    if last is None:
+        raise StoreRefused(
+            f"the counter 'tokens' in table jobpool_meta of {session.place} is missing "
+            f"or out of range (expected 0 to {_TOKENS_MAX}); nothing was leased. Stop "
+            "every supervisor, then restore a backup, or set it above the number of "
+            f"leases ever granted: `{_TOKENS_REMEDY}`"
+        )
+    # All at once: asking the kernel costs more than the rest of a token.
+    words = memoryview(os.urandom(4 * count)).cast("I")
+    return [
+        number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)
+        for number, word in zip(range(last - count + 1, last + 1), words, strict=True)
+    ]
+
+
+def settle_plain(
+    session: Session, plain: Sequence[Settlement], now: Moment
+) -> Sequence[int]:
+    """Settle plain successes, all or none; return the ids of those that are settled."""
+    rows = [success_row(s, now) for s in plain]
+    session.run("try_successes")
+    if session.run("succeed_jobs", rows=as_json(rows)) < len(rows):
+        session.run("undo_successes")
+        session.run("end_successes")
+        return ()
+    session.run("end_successes")
+    store_results(session, plain)
+    return [s.id for s in plain]
+
+
+def store_results(session: Session, accepted: Sequence[Settlement]) -> None:
+    """Store results in a table of their own: a row of a job stays small."""
+    blobs = Blobs()
+    rows = []
+    for s in filter(has_result, accepted):
+        if len(s.result or b"") > ALONE_BYTES:
+            result_parts.store_result(session, s)
+        else:
+            rows.append((s.id, *blobs.add(s.result)))
+    if rows:
+        session.run("insert_results", rows=as_json(rows), blobs=blobs.joined())

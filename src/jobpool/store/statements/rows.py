@@ -1,0 +1,218 @@
+"""Rows as records. A row that a hand has spoilt is told apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeVar
+
+import msgspec
+
+from jobpool.core.jobs.job import Attempt, Job, Lease, PastAttempt
+from jobpool.store.records import KindRecord, Run
+from jobpool.store.statements.integrity import (
+    KIND,
+    RUN,
+    Count,
+    MaxAttempts,
+    Memory,
+    Moment,
+    Priority,
+    Text,
+    Timeout,
+    Token,
+    can_stand,
+    convert,
+    put_run_right,
+)
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.session import Row, Session
+
+T = TypeVar("T")
+History = dict[int, tuple[PastAttempt, ...]]
+"""Past attempts by job."""
+
+
+class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The columns of lease_candidates and leases_of, within a producer's bounds."""
+
+    id: int
+    kind: Text
+    pool: Text
+    attempt: Count
+    payload: bytes
+    checkpoint: bytes | None
+    max_attempts: MaxAttempts | None
+    timeout_s: Timeout | None
+    memory_bytes: Memory | None
+    failures: Count
+    crashes: Count
+    interruptions: Count
+    recoveries: Count
+    reset_attempt: Count
+    expires_at_ms: int | None
+    token: Token | None
+    leased_at_ms: Moment | None
+    snoozes: Count
+    snoozed_since_ms: Moment | None
+    priority: Priority
+    key: Text | None
+    tenant: Text | None
+
+
+def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
+    """Return the rows that can be read, and those that cannot."""
+    try:
+        return convert(rows, list[LeaseRow]), []
+    except msgspec.ValidationError:
+        pass  # One of them: find it.
+    good: list[LeaseRow] = []
+    bad: list[Row] = []
+    for row in rows:
+        try:
+            good.append(convert(row, LeaseRow))
+        except msgspec.ValidationError:
+            bad.append(row)
+    return good, bad
+
+
+def has_payload(row: Row) -> bool:
+    """Say whether a row that cannot be read as a lease has a payload that can."""
+    return isinstance(row[LeaseRow.__struct_fields__.index("payload")], bytes)
+
+
+def read_history(
+    session: Session, rows: Sequence[LeaseRow]
+) -> tuple[History, frozenset[int]]:
+    """Return the past attempts by job, and the jobs whose past cannot be read."""
+    # An earlier attempt since the last reset may be stored.
+    resets = [
+        (row.id, row.reset_attempt) for row in rows if row.attempt > row.reset_attempt
+    ]
+    if not resets:
+        return {}, frozenset()
+    found = session.rows("history_of", rows=as_json(resets))
+    history: History = {}
+    spoilt: set[int] = set()
+    for job_id, past in groupby(found, key=itemgetter(0)):
+        try:
+            history[job_id] = convert(
+                [row[1:] for row in past], tuple[PastAttempt, ...]
+            )
+        except msgspec.ValidationError:
+            spoilt.add(job_id)
+    return history, frozenset(spoilt)
+
+
+def make_lease(
+    row: LeaseRow,
+    *,
+    token: int,
+    attempt: int,
+    leased_at_ms: int,
+    history: tuple[PastAttempt, ...],
+    suspect: bool = False,
+    unfit: bool = False,
+) -> Lease:
+    """Return the lease of a job; its fields go by their order."""
+    return Lease(
+        row.id,
+        token,
+        row.kind,
+        row.pool,
+        attempt,
+        row.payload,
+        row.checkpoint,
+        row.max_attempts,
+        row.timeout_s,
+        row.memory_bytes,
+        row.failures,
+        row.crashes,
+        row.interruptions,
+        row.recoveries,
+        history,
+        leased_at_ms,
+        row.expires_at_ms,
+        suspect,
+        row.snoozes,
+        row.snoozed_since_ms,
+        row.priority,
+        row.key,
+        row.tenant,
+        unfit,
+    )
+
+
+_JOB_FIELDS = Job.__struct_fields__
+_CANCEL = _JOB_FIELDS.index("cancel_requested")
+_BLANK: dict[type, Any] = {int: 0, str: "", bytes: b""}
+
+
+def job_from(row: Row) -> Job:
+    """Return a row of the view jobpool_job_records as a record.
+
+    Values that cannot be read, which only a hand can have written, are left blank:
+    a listing must show the other jobs, and this one as well as it can.
+    """
+    values = dict(zip(_JOB_FIELDS, row, strict=True))
+    values["cancel_requested"] = row[_CANCEL] == 1
+    return _convert(values, Job)
+
+
+def attempt_from(row: Row) -> Attempt:
+    """Return a row of get_attempts as a record; unreadable values are blank."""
+    return _convert(dict(zip(Attempt.__struct_fields__, row, strict=True)), Attempt)
+
+
+def _convert(values: dict[str, Any], record: type[T]) -> T:
+    try:
+        found: T = convert(values, record)
+    except msgspec.ValidationError:
+        return record(
+            **{
+                field.name: _readable(values[field.encode_name], field.type)
+                for field in msgspec.structs.fields(record)  # type: ignore[arg-type]
+            }
+        )
+    return found
+
+
+def _readable(value: Any, kind: Any) -> Any:
+    for candidate in (value, None, *_BLANK.values()):
+        try:
+            return convert(candidate, kind)
+        except msgspec.ValidationError:
+            continue
+    return next(iter(kind))
+
+
+def run_from(row: Row, now_ms: int) -> Run | None:
+    """Return a row of open_runs as a record, put right; None: it has no id."""
+    found = dict(zip(Run.__struct_fields__, row, strict=True))
+    if not can_stand({"id": found["id"]}, RUN):
+        return None
+    fields, _ = put_run_right(found, now_ms)
+    run: Run = convert({**fields, "pools": json.loads(fields["pools"])}, Run)
+    return run
+
+
+def kind_from(row: Row) -> KindRecord | None:
+    """Return a row of get_kinds as a record; None: it cannot be read."""
+    values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
+    if not can_stand(values, KIND):
+        return None
+    kind: KindRecord = convert(
+        {**values, "schema": values["schema"].encode()}, KindRecord
+    )
+    return kind
+
+
+def records(record: type[T], rows: Iterable[Row]) -> list[T]:
+    """Return rows whose columns are a record's fields, in order.
+
+    Values that cannot be read are left blank.
+    """
+    fields = record.__struct_fields__  # type: ignore[attr-defined]
+    return [_convert(dict(zip(fields, row, strict=True)), record) for row in rows]
