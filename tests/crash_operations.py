@@ -34,7 +34,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreUnavailable
-from jobpool.sandbox.rundirectory import remove_run
+from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.move import source as move_source
 from jobpool.store.sqlite.connection.database import BULK_BYTES
 from jobpool.store.sqlite.result_parts import PART_BYTES

@@ -10,7 +10,7 @@ import msgspec
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.sandbox.rundirectory import RunDirectory
+from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite import tokens

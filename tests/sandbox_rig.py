@@ -12,12 +12,12 @@ from typing import ClassVar
 from jobpool.core.config.settings import PoolSettings, SandboxLevel
 from jobpool.core.isolation.measures import plan
 from jobpool.core.rules.limits import PoolLimits
-from jobpool.sandbox.features import lacking
-from jobpool.sandbox.frames import Done, Forked, Go, Loaded, Ready, RunJob
-from jobpool.sandbox.process import ChildProcess
-from jobpool.sandbox.procfs import process_start_time
-from jobpool.sandbox.spawner import Zygote
-from jobpool.sandbox.tree import sweep_orphans
+from jobpool.sandbox.confinement.features import lacking
+from jobpool.sandbox.handles.child import ChildProcess
+from jobpool.sandbox.handles.zygote import Zygote
+from jobpool.sandbox.protocol.messages import Done, Forked, Go, Loaded, Ready, RunJob
+from jobpool.sandbox.system.process_tree import sweep_orphans
+from jobpool.sandbox.system.procfs import process_start_time
 from waiting import wait_until
 
 APPS = str(Path(__file__).parent / "integration" / "apps")

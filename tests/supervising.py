@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from jobpool.cli.root import cli
 from jobpool.core.jobs.job import FINISHED, NewJob
-from jobpool.sandbox.rundirectory import read_slots
+from jobpool.sandbox.runs.run_directory import read_slots
 from jobpool.store.opening import open_store
 from waiting import wait_until
 

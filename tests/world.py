@@ -15,8 +15,8 @@ from jobpool.core.events import Event
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import Policy
-from jobpool.sandbox.frames import Done, Raised, Ready, Retire, RunJob
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.protocol.messages import Done, Raised, Ready, Retire, RunJob
+from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp

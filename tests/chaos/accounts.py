@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import history as h
-from jobpool.sandbox.fence import LATELY_S
+from jobpool.sandbox.runs.fence import LATELY_S
 
 FAR_MS = 1 << 60
 MS_NS = 1_000_000

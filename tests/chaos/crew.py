@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.launch import OFFSET, ShiftedClock
-from jobpool.sandbox.cgroup import PREFIX
-from jobpool.sandbox.procfs import process_start_time
-from jobpool.sandbox.rundirectory import HEADER_BYTES, read_header
+from jobpool.sandbox.cgroups.cgroup import PREFIX
+from jobpool.sandbox.runs.run_directory import HEADER_BYTES, read_header
+from jobpool.sandbox.system.procfs import process_start_time
 from service import Service, environment
 
 APP = Path(__file__).with_name("jobs.py")

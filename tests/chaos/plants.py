@@ -39,7 +39,7 @@ PLANTS = (
         Promise.NO_OVERLAP,
         frozenset(("I6",)),
         (
-            Edit("sandbox/zygote.py", "            kill_tree(pid, pidfd)\n\n\ndef",
+            Edit("sandbox/zygote/zygote.py", "            kill_tree(pid, pidfd)\n\n\ndef",
                  "            os.stat(0)\n\n\ndef"),
             Edit(
                 "supervisor/proof.py",
@@ -89,7 +89,7 @@ PLANTS = (
         frozenset(("I5",)),
         (
             Edit(
-                "sandbox/verdict.py",
+                "sandbox/protocol/verdict.py",
                 "    if exited.signal is None:\n        how",
                 "    if exited.exit_code == 0:\n"
                 '        return Outcome.SUCCEEDED, ""\n'
@@ -147,7 +147,7 @@ PLANTS = (
         frozenset(("I12",)),
         (
             Edit(
-                "sandbox/rundirectory.py",
+                "sandbox/runs/run_directory.py",
                 "        remove_tree(self.path)\n        remove_tree(self.tmp_root)\n"
                 "        self.close()",
                 "        self.close()",
@@ -236,7 +236,7 @@ PLANTS = (
         frozenset(("I7",)),
         (
             Edit(
-                "sandbox/verdict.py",
+                "sandbox/protocol/verdict.py",
                 "    if stopping:\n        return",
                 "    if exited.signal == signal.SIGKILL:\n        return",
             ),

@@ -14,8 +14,8 @@ import pytest
 from jobpool.cli.lifesign import FILE, LifeSign, Stage, read_sign
 from jobpool.core.events import SupervisorDraining, SupervisorReady
 from jobpool.errors import ConfigError
-from jobpool.sandbox import rundirectory
-from jobpool.sandbox.rundirectory import RunDirectory
+from jobpool.sandbox.runs import run_directory
+from jobpool.sandbox.runs.run_directory import RunDirectory
 from postgres_server import OwnServer
 from supervising import PATIENCE_S, Site
 from waiting import wait_until
@@ -218,7 +218,7 @@ def test_a_supervisor_of_another_container_does_not_count(tmp_path, monkeypatch)
             1,
             f"supervisor {os.getpid()} has given no sign of life yet",
         )
-    monkeypatch.setattr(rundirectory, "pid_namespace", lambda: 1)
+    monkeypatch.setattr(run_directory, "pid_namespace", lambda: 1)
     with RunDirectory.create(root, "other"):
         assert "no supervisor" in probe(tmp_path)[1]
 

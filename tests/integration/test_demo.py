@@ -17,7 +17,7 @@ import pytest
 from jobpool.cli.demo import supervisor
 from jobpool.cli.demo.supervisor import MARKER, daemons_started, processes_left
 from jobpool.core.clock import SystemClock
-from jobpool.sandbox.procfs import is_alive
+from jobpool.sandbox.system.procfs import is_alive
 from waiting import wait_until
 
 pytestmark = [

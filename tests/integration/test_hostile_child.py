@@ -24,7 +24,7 @@ from supervising import Site
 APP = """
 import random
 from jobpool.core.jobs.job import NewJob
-from jobpool.sandbox.frames import Ask, Beat, Done, encode
+from jobpool.sandbox.protocol.messages import Ask, Beat, Done, encode
 
 
 def channels():

@@ -15,7 +15,7 @@ from waiting import wait_until
 
 APP = """
 import select, sys
-from jobpool.sandbox.frames import Done, encode
+from jobpool.sandbox.protocol.messages import Done, encode
 
 
 def report_own_end():

@@ -9,7 +9,7 @@ import pytest
 
 from jobpool.core.config.settings import SandboxLevel
 from jobpool.core.isolation.measures import Feature
-from jobpool.sandbox.features import lacking
+from jobpool.sandbox.confinement.features import lacking
 from sandbox_rig import Rig, lockdown_of
 
 NOT_PERMITTED = "Operation not permitted"

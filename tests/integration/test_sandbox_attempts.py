@@ -7,10 +7,18 @@ import time
 import pytest
 
 from jobpool.core.jobs.job import Enqueued, JobState
-from jobpool.sandbox.channel import BEATS_AT_ONCE
-from jobpool.sandbox.frames import READ_BYTES, Answer, Ask, Beat, Done, Draining, Retire
-from jobpool.sandbox.marks import read_marks
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.child.channel import BEATS_AT_ONCE
+from jobpool.sandbox.protocol.messages import (
+    READ_BYTES,
+    Answer,
+    Ask,
+    Beat,
+    Done,
+    Draining,
+    Retire,
+)
+from jobpool.sandbox.protocol.verdict import Exit
+from jobpool.sandbox.runs.marks import read_marks
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
 

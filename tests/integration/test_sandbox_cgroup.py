@@ -15,11 +15,11 @@ import pytest
 
 from cgroup_model import ModelFiles
 from jobpool.core.isolation.cgroups import Control
-from jobpool.sandbox.cgroup import FILES, ChildGroup, Group, read_group
-from jobpool.sandbox.cgroupplace import NoCgroupError, here
-from jobpool.sandbox.procfs import process_stat
-from jobpool.sandbox.rundirectory import RunDirectory
-from jobpool.sandbox.rungroup import enter, path_for
+from jobpool.sandbox.cgroups.cgroup import FILES, ChildGroup, Group, read_group
+from jobpool.sandbox.cgroups.location import NoCgroupError, here
+from jobpool.sandbox.cgroups.run_group import enter, path_for
+from jobpool.sandbox.runs.run_directory import RunDirectory
+from jobpool.sandbox.system.procfs import process_stat
 from jobpool.supervisor.proof import DeadRun, Unproven, prove_dead
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
@@ -141,7 +141,7 @@ def test_a_daemon_that_nothing_else_leads_to_ends_with_its_run(tmp_path):
     root, run_id = tmp_path / "run", uuid.uuid4().hex
     lock_and_sleep = (
         "import sys, time\n"
-        "from jobpool.sandbox.rundirectory import RunDirectory\n"
+        "from jobpool.sandbox.runs.run_directory import RunDirectory\n"
         "run = RunDirectory.create(sys.argv[1], sys.argv[2])\n"
         "run.record_cgroup(sys.argv[3]); print('ready', flush=True); time.sleep(1000)"
     )

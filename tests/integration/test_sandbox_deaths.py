@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox.frames import FrameError
-from jobpool.sandbox.procfs import descendants_of, process_stat, read
-from jobpool.sandbox.spawner import IN_FLIGHT_MAX
-from jobpool.sandbox.tree import sweep_orphans
+from jobpool.sandbox.handles.zygote import IN_FLIGHT_MAX
+from jobpool.sandbox.protocol.messages import FrameError
+from jobpool.sandbox.system.process_tree import sweep_orphans
+from jobpool.sandbox.system.procfs import descendants_of, process_stat, read
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
 

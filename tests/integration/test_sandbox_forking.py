@@ -11,8 +11,8 @@ PATIENCE_S = 60
 SCRIPT = """
 import os, sys, threading
 from jobpool.core.isolation.measures import Enclosure
-from jobpool.sandbox.forking import fork_child
-from jobpool.sandbox.tree import become_subreaper
+from jobpool.sandbox.zygote.forking import fork_child
+from jobpool.sandbox.system.process_tree import become_subreaper
 
 become_subreaper()
 copies = []
@@ -57,8 +57,8 @@ def test_hooks_at_a_fork_run_in_the_child(threads, copies):
 TOLD = """
 import os, sys, threading
 from jobpool.core.isolation.measures import Enclosure
-from jobpool.sandbox.forking import fork_child, watch_hooks
-from jobpool.sandbox.tree import become_subreaper
+from jobpool.sandbox.zygote.forking import fork_child, watch_hooks
+from jobpool.sandbox.system.process_tree import become_subreaper
 
 become_subreaper()
 watch_hooks()
@@ -119,8 +119,8 @@ def test_what_is_to_be_done_at_a_fork_is_done_in_the_zygote(enclosure):
 SIGNALLED = """
 import os, signal
 from jobpool.core.isolation.measures import Enclosure
-from jobpool.sandbox.forking import fork_child
-from jobpool.sandbox.tree import become_subreaper
+from jobpool.sandbox.zygote.forking import fork_child
+from jobpool.sandbox.system.process_tree import become_subreaper
 
 become_subreaper()
 reader, writer = os.pipe()

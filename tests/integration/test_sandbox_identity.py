@@ -14,15 +14,15 @@ import msgspec
 import pytest
 
 from jobpool.errors import ConfigError
-from jobpool.sandbox.marks import MARK_BYTES, open_marks
-from jobpool.sandbox.procfs import process_start_time, process_stat
-from jobpool.sandbox.rundirectory import (
+from jobpool.sandbox.runs.marks import MARK_BYTES, open_marks
+from jobpool.sandbox.runs.run_directory import (
     HEADER_BYTES,
     RunDirectory,
     read_header,
     read_slots,
     remove_run,
 )
+from jobpool.sandbox.system.procfs import process_start_time, process_stat
 from jobpool.supervisor.proof import Alive, DeadRun, Unproven, prove_dead
 from nesting import cleared, nest
 from sandbox_rig import PATIENCE_S
@@ -30,9 +30,9 @@ from sandbox_rig import PATIENCE_S
 SUPERVISOR = """
 import os, subprocess, sys, time
 from pathlib import Path
-from jobpool.sandbox.procfs import process_start_time
-from jobpool.sandbox.rundirectory import RunDirectory
-from jobpool.sandbox.marks import MARK_BYTES
+from jobpool.sandbox.system.procfs import process_start_time
+from jobpool.sandbox.runs.run_directory import RunDirectory
+from jobpool.sandbox.runs.marks import MARK_BYTES
 run = RunDirectory.create(sys.argv[1], "abc")
 env = {"JOBPOOL_RUN": "abc"} if "marked" in sys.argv else {}
 if "marked" in sys.argv or "recorded" in sys.argv:

@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from jobpool.core.config.settings import SandboxLevel
-from jobpool.sandbox.bounds import is_signed
-from jobpool.sandbox.procfs import thread_count
+from jobpool.sandbox.confinement.data_limit import is_signed
+from jobpool.sandbox.system.procfs import thread_count
 from sandbox_rig import Rig, lockdown_of, missing
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.sandbox.frames import Loaded, LoadFailed, StartFailed
+from jobpool.sandbox.protocol.messages import Loaded, LoadFailed, StartFailed
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from jobpool.sandbox.marks import MARK_BYTES, Marks, open_marks, read_marks
+from jobpool.sandbox.runs.marks import MARK_BYTES, Marks, open_marks, read_marks
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox import oomscore
-from jobpool.sandbox.oomscore import OomScores
+from jobpool.sandbox.system import oom_scores
+from jobpool.sandbox.system.oom_scores import OomScores
 from supervising import Site
 from waiting import wait_until
 
@@ -61,10 +61,10 @@ def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_pat
 
 def test_what_is_out_of_sight_is_left_for_the_next_time(monkeypatch):
     """Not one descriptor is left to look with."""
-    scores = oomscore.OomScores()
+    scores = oom_scores.OomScores()
 
     def refuse(_path):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(oomscore, "read", refuse)
+    monkeypatch.setattr(oom_scores, "read", refuse)
     assert scores.put_back([os.getpid()]) == []

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from jobpool.sandbox.ownfds import OWN_FROM
+from jobpool.sandbox.system.own_fds import OWN_FROM
 
 MOVE = """
 import json, os, resource, sys
-from jobpool.sandbox.ownfds import open_own, out_of_reach
+from jobpool.sandbox.system.own_fds import open_own, out_of_reach
 limit = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 before = os.open(os.devnull, os.O_RDONLY)

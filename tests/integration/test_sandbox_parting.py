@@ -4,7 +4,7 @@ import select
 
 import pytest
 
-from jobpool.sandbox.frames import Retire
+from jobpool.sandbox.protocol.messages import Retire
 from sandbox_rig import Rig
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox.removal import remove_tree
+from jobpool.sandbox.system.remove_tree import remove_tree
 from nesting import cleared, nest
 
 NOBODY = 65534

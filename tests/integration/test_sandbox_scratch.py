@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobpool.sandbox.scratch import TICK_S, Scratch
+from jobpool.sandbox.confinement.scratch import TICK_S, Scratch
 from waiting import wait_until
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox.marks import MARK_BYTES, read_marks
-from jobpool.sandbox.ownfds import OWN_FROM
-from jobpool.sandbox.stillness import waits_for_a_job
+from jobpool.sandbox.metering.idleness import waits_for_a_job
+from jobpool.sandbox.runs.marks import MARK_BYTES, read_marks
+from jobpool.sandbox.system.own_fds import OWN_FROM
 from nesting import cleared
 from sandbox_rig import Rig
 from waiting import wait_until

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from jobpool.sandbox.frames import Done, Retire
-from jobpool.sandbox.marks import MARK, MARK_BYTES, read_marks
+from jobpool.sandbox.protocol.messages import Done, Retire
+from jobpool.sandbox.runs.marks import MARK, MARK_BYTES, read_marks
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
 

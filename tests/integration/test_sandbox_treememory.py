@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from jobpool.sandbox import confirming as confirming_module
-from jobpool.sandbox import procfs, treememory
-from jobpool.sandbox.confirming import Confirming
-from jobpool.sandbox.treememory import TreeMemory
+from jobpool.sandbox.metering import confirmation as confirming_module
+from jobpool.sandbox.metering import tree_memory
+from jobpool.sandbox.metering.confirmation import Confirming
+from jobpool.sandbox.metering.tree_memory import TreeMemory
+from jobpool.sandbox.system import procfs
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
 
@@ -119,7 +120,7 @@ def no_walks(monkeypatch):
 
     def forbid():
         monkeypatch.setattr(
-            treememory, "descendants_of", lambda _pid: pytest.fail("too dear")
+            tree_memory, "descendants_of", lambda _pid: pytest.fail("too dear")
         )
 
     return forbid

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from jobpool.sandbox import treesize
-from jobpool.sandbox.treesize import TreeSize, tree_size
+from jobpool.sandbox.metering import tree_size as tree_size_module
+from jobpool.sandbox.metering.tree_size import TreeSize, tree_size
 
 
 class Slow:
@@ -28,7 +28,9 @@ class Slow:
 def counts(monkeypatch):
     """What is counted, in turn."""
     sizes = []
-    monkeypatch.setattr(treesize, "tree_size", lambda _root, _enough: sizes.pop(0))
+    monkeypatch.setattr(
+        tree_size_module, "tree_size", lambda _root, _enough: sizes.pop(0)
+    )
     return sizes
 
 
@@ -58,7 +60,7 @@ def test_processes_threads_and_zombies_count():
         assert tree_size(root, 100) == 1 + 3 + 3
         assert 2 <= tree_size(root, 2) <= 7
     finally:
-        for pid in [*treesize.children_of(root), root]:
+        for pid in [*tree_size_module.children_of(root), root]:
             os.kill(pid, signal.SIGKILL)
         os.waitpid(root, 0)
         os.close(reader)
@@ -68,11 +70,11 @@ def test_processes_threads_and_zombies_count():
 
 def test_the_host_tells_of_threads_as_well():
     """Whoever starts them."""
-    before = treesize.host_tasks()
+    before = tree_size_module.host_tasks()
     end = threading.Event()
     for _ in range(200):
         threading.Thread(target=end.wait, daemon=True).start()
-    after = treesize.host_tasks()
+    after = tree_size_module.host_tasks()
     end.set()
     assert after > before + 100  # others may end meanwhile
 

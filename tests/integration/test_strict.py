@@ -23,10 +23,10 @@ from jobpool.core.isolation.measures import (
     obstacles,
     variables,
 )
-from jobpool.sandbox import view
-from jobpool.sandbox.enclosure import PROCESSES_MAX, USERS_FROM
-from jobpool.sandbox.features import lacking
-from jobpool.sandbox.procfs import descendants_of, process_stat
+from jobpool.sandbox.confinement import mounts
+from jobpool.sandbox.confinement.features import lacking
+from jobpool.sandbox.confinement.namespaces import PROCESSES_MAX, USERS_FROM
+from jobpool.sandbox.system.procfs import descendants_of, process_stat
 from sandbox_rig import PATIENCE_S, Rig, lockdown_of, pool_of
 from waiting import wait_until
 
@@ -94,7 +94,7 @@ def test_it_is_nobody_special(rig, child, found):
 
 def test_it_has_directories_of_its_own(found):
     """It begins in an empty one, which is TMPDIR and HOME as well."""
-    assert (found["cwd"], found["places"]) == (view.OWN, [view.OWN])
+    assert (found["cwd"], found["places"]) == (mounts.OWN, [mounts.OWN])
     assert found["shm"] == []
 
 
@@ -154,7 +154,7 @@ def test_what_it_leaves_beside_its_directory_replaces_it(rig):
     """The next job neither reads it nor misses the room; its own is emptied."""
     for kind in ("file", "memory", "segment", "queue", "semaphores"):
         child = rig.child(lockdown=strict())
-        assert rig.run(child, "write_text", f"{view.OWN}/x").surprise == ""
+        assert rig.run(child, "write_text", f"{mounts.OWN}/x").surprise == ""
         left = rig.run(child, "leave", kind).surprise
         assert left.startswith("it left outside of its directory: ")
 

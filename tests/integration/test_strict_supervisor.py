@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from jobpool.core.isolation.measures import OWN_FILES, Feature, obstacles
-from jobpool.sandbox.procfs import children_of
+from jobpool.sandbox.system.procfs import children_of
 from sandbox_rig import missing
 from supervising import PATIENCE_S, Site, is_alive
 from waiting import wait_until
@@ -195,8 +195,8 @@ def test_what_is_missing_is_found_by_trying(tmp_path):
     """User namespaces that an administrator has forbidden, and all that needs them."""
     script = """
 from pathlib import Path
-from jobpool.sandbox.enclosure import be_nobody_special
-from jobpool.sandbox.features import lacking
+from jobpool.sandbox.confinement.namespaces import be_nobody_special
+from jobpool.sandbox.confinement.features import lacking
 Path("/proc/sys/user/max_user_namespaces").write_text("0")
 be_nobody_special(os.geteuid())
 print(json.dumps({one.name: why for one, why in lacking().items()}))

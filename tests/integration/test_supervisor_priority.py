@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox.process import HURRY_NICE, ChildProcess
+from jobpool.sandbox.handles.child import HURRY_NICE, ChildProcess
 from jobpool.supervisor.priority import FIRST_NICE, going_first
 from sandbox_rig import PATIENCE_S, Rig
 from supervising import Site

@@ -11,13 +11,13 @@ import time
 import pytest
 
 from jobpool.core.jobs.job import JobState
-from jobpool.sandbox.marks import MARK_BYTES
+from jobpool.sandbox.runs.marks import MARK_BYTES
 from supervising import PATIENCE_S, Site
 from waiting import wait_until
 
 APP = """
 import sys
-from jobpool.sandbox.frames import Done, encode
+from jobpool.sandbox.protocol.messages import Done, encode
 
 
 def own_job():

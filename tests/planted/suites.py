@@ -78,7 +78,7 @@ SUITE_BUGS = (
         "tests/unit/test_sandbox_meter.py",
         (
             Edit(
-                "sandbox/meter.py",
+                "sandbox/metering/sampling.py",
                 "    headroom_s = (limit_bytes - rss_bytes) / FILL_BYTES_PER_S\n",
                 "    headroom_s = LOOK_MAX_S\n",
             ),
@@ -90,7 +90,7 @@ SUITE_BUGS = (
         "tests/integration/test_sandbox_deaths.py",
         (
             Edit(
-                "sandbox/tree.py",
+                "sandbox/system/process_tree.py",
                 "def _kill_below(pid: int, stopped: set[Member]) -> None:\n",
                 "def _kill_below(pid: int, stopped: set[Member]) -> None:\n"
                 "    return\n\n\n"
@@ -107,7 +107,7 @@ SUITE_BUGS = (
                 "supervisor/registry.py",
                 "from jobpool.core.config.store_url import refuse_other_store\n",
                 "from jobpool.core.config.store_url import refuse_other_store\n"
-                "from jobpool.sandbox.application import load_application\n",
+                "from jobpool.sandbox.app_loader import load_application\n",
             ),
         ),
     ),
@@ -129,7 +129,7 @@ SUITE_BUGS = (
         "tests/unit/test_sandbox_verdict.py",
         (
             Edit(
-                "sandbox/verdict.py",
+                "sandbox/protocol/verdict.py",
                 "        return OUTCOME_OF_KILL[kill.reason], reason_of_kill(kill)",
                 '        return OUTCOME_OF_KILL[kill.reason], ""',
             ),
@@ -141,7 +141,7 @@ SUITE_BUGS = (
         "tests/unit/test_sandbox_verdict.py",
         (
             Edit(
-                "sandbox/verdict.py",
+                "sandbox/protocol/verdict.py",
                 "            signal=exited.signal,\n",
                 "            signal=None,\n",
             ),

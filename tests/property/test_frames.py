@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.sandbox.frames import (
+from jobpool.sandbox.protocol.messages import (
     FRAME_MAX_BYTES,
     READ_BYTES,
     READ_MAX_BYTES,

@@ -24,7 +24,7 @@ from jobpool.core.config.options import TOP
 from jobpool.core.event_lines import human_line, json_line
 from jobpool.core.units import duration_s, size_bytes
 from jobpool.errors import ArgumentsRejected, ConfigError
-from jobpool.sandbox.frames import (
+from jobpool.sandbox.protocol.messages import (
     Beat,
     Decoder,
     Done,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import Settlement
-from jobpool.sandbox.frames import Beat, Done, Raised
+from jobpool.sandbox.protocol.messages import Beat, Done, Raised
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.slot import Assigned, Slot
 from jobpool.supervisor.tempo import Tempo

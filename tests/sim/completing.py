@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from history import Settled
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.sandbox.frames import RunJob
+from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import Held
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from history import Struck
 from jobpool.core.jobs.job import NewJob
-from jobpool.sandbox.frames import (
+from jobpool.sandbox.protocol.messages import (
     Ask,
     Beat,
     Done,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from history import Ended, Gone, Started
-from jobpool.sandbox.frames import FromChild, RunJob
+from jobpool.sandbox.protocol.messages import FromChild, RunJob
 from jobpool.supervisor.proof import Alive, DeadRun, Proof, Unproven
 from sim.kernel import Kernel, Process
 

@@ -11,7 +11,7 @@ from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
 from jobpool.core.rules import lifecycle
 from jobpool.core.rules.policy import Rerun
 from jobpool.core.rules.suspects import LOSSES
-from jobpool.sandbox import verdict
+from jobpool.sandbox.protocol import verdict
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import losses, probation, reclaim, running
 from jobpool.supervisor.fencing import Fencing

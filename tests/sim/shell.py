@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobpool.core import events as ev
-from jobpool.sandbox.frames import Done, FromChild, Retire, RunJob
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.protocol.messages import Done, FromChild, Retire, RunJob
+from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.slot import Slot

@@ -18,7 +18,7 @@ from history import RunBegan, RunEnded
 from jobpool.core.config.settings import Settings
 from jobpool.core.isolation.cgroups import Controls
 from jobpool.errors import JobpoolError, StoreError
-from jobpool.sandbox.fence import LATELY_S
+from jobpool.sandbox.runs.fence import LATELY_S
 from jobpool.store.protocol import Store
 from jobpool.supervisor import housekeeping, pace, pulse, reclaim, storethread
 from jobpool.supervisor import inputs as inp

@@ -18,7 +18,7 @@ from history import Called, Disturbed, History, Record
 from jobpool.core import events as ev
 from jobpool.core.jobs.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
-from jobpool.sandbox.frames import RunJob
+from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.store.memory.tables import Row
 from jobpool.store.records import Run
 from jobpool.supervisor import inputs as inp

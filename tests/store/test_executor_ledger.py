@@ -17,7 +17,7 @@ from jobpool.executor.frames import Setup, Task
 from jobpool.executor.ledger import Ends, Ledger
 from jobpool.executor.speeds import SAMPLES_MIN
 from jobpool.executor.tray import CallEnd, child_tray
-from jobpool.sandbox.frames import encode
+from jobpool.sandbox.protocol.messages import encode
 
 FUNCTION = 7
 QUICK_S = 0.00001

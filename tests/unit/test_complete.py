@@ -10,7 +10,7 @@ from jobpool.core import events as ev
 from jobpool.core.application.current import Claim
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.sandbox.verdict import NOT_COMMITTED
+from jobpool.sandbox.protocol.verdict import NOT_COMMITTED
 from jobpool.store import handler_transactions
 from jobpool.store.opening import open_store
 from jobpool.supervisor import inputs as inp

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.sandbox.frames import (
+from jobpool.sandbox.protocol.messages import (
     FRAME_MAX_BYTES,
     Beat,
     Decoder,

@@ -10,7 +10,7 @@ import pytest
 from jobpool.core import events as ev
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.frames import Ready, StartFailed
+from jobpool.sandbox.protocol.messages import Ready, StartFailed
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.moments import RECALL_AFTER_S

@@ -10,8 +10,8 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import PoolLimits
 from jobpool.core.rules.policy import Policy
-from jobpool.sandbox.frames import Answer, Ask, Beat, Raised
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.protocol.messages import Answer, Ask, Beat, Raised
+from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.moments import RECALL_AFTER_S

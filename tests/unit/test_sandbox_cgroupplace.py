@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.sandbox.cgroupplace import (
+from jobpool.sandbox.cgroups.location import (
     Mount,
     NoCgroupError,
     base,

@@ -2,7 +2,12 @@
 
 import pytest
 
-from jobpool.sandbox.dear import EXPENSIVE_S, NEAR_REST_FACTOR, REST_FACTOR, CostLimiter
+from jobpool.sandbox.metering.cost_limiter import (
+    EXPENSIVE_S,
+    NEAR_REST_FACTOR,
+    REST_FACTOR,
+    CostLimiter,
+)
 
 
 def spent_s(cost_s, for_s, *, near=False):

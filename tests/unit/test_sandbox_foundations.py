@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jobpool.sandbox import foundations
-from jobpool.sandbox.foundations import Foundations
+from jobpool.sandbox.reset import builtin_functions
+from jobpool.sandbox.reset.builtin_functions import Foundations
 
 SLEEP, LOADS, LISTDIR, OPEN = time.sleep, json.loads, os.listdir, open
 
@@ -20,9 +20,9 @@ SLEEP, LOADS, LISTDIR, OPEN = time.sleep, json.loads, os.listdir, open
 @pytest.fixture(params=[True, False], ids=["versions", "no versions"])
 def ours(request, monkeypatch):
     """Foundations as on a Python whose dictionaries have versions, or have none."""
-    if request.param and not foundations._have_versions():
+    if request.param and not builtin_functions._have_versions():
         pytest.skip("this Python's dictionaries have no versions")
-    monkeypatch.setattr(foundations, "_have_versions", lambda: request.param)
+    monkeypatch.setattr(builtin_functions, "_have_versions", lambda: request.param)
     found = Foundations()
     assert found.restore() == ""
     yield found
@@ -60,6 +60,6 @@ def test_what_was_replaced_is_put_back_and_named(
 
 def test_versions_are_trusted_where_they_were_tried() -> None:
     """Python 3.11 and 3.12 have them; from 3.13 on nothing relies on them."""
-    assert foundations._have_versions() == (
+    assert builtin_functions._have_versions() == (
         sys.version_info < (3, 13) and sys.implementation.name == "cpython"
     )

@@ -2,7 +2,12 @@
 
 import pytest
 
-from jobpool.sandbox.meter import LOOK_MAX_S, LOOK_MIN_S, backstop_bytes, next_look_s
+from jobpool.sandbox.metering.sampling import (
+    LOOK_MAX_S,
+    LOOK_MIN_S,
+    backstop_bytes,
+    next_look_s,
+)
 
 MIB = 2**20
 

@@ -4,9 +4,9 @@ import platform
 
 import pytest
 
-from jobpool.sandbox import nativethreads
+from jobpool.sandbox.reset import native_threads
 
-FUTEX = nativethreads._FUTEX.get(platform.machine(), 202)
+FUTEX = native_threads._FUTEX.get(platform.machine(), 202)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ FUTEX = nativethreads._FUTEX.get(platform.machine(), 202)
     ids=["running", "page", "futex", "timed", "shared", "other", "gone"],
 )
 @pytest.mark.skipif(
-    platform.machine() not in nativethreads._FUTEX, reason="its calls are not known"
+    platform.machine() not in native_threads._FUTEX, reason="its calls are not known"
 )
 def test_each_line_of_the_kernel_is_understood(monkeypatch, told, state):
     """One that waits for memory is in no call: its line has three words only."""
-    monkeypatch.setattr(nativethreads, "read", lambda _path: told)
-    assert nativethreads._state(1) == state
+    monkeypatch.setattr(native_threads, "read", lambda _path: told)
+    assert native_threads._state(1) == state

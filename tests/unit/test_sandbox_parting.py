@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jobpool.sandbox.parting import Parting
+from jobpool.sandbox.reset.after_attempt import Parting
 
 
 class Equal:

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from jobpool.sandbox.bounds import signed
-from jobpool.sandbox.procfs import data_bytes
-from jobpool.sandbox.refusal import want_of_memory
+from jobpool.sandbox.child.memory_errors import want_of_memory
+from jobpool.sandbox.confinement.data_limit import signed
+from jobpool.sandbox.system.procfs import data_bytes
 
 MIB = 2**20
 GIB = 2**30

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jobpool.sandbox import reset
+from jobpool.sandbox.reset import baseline
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def zone(monkeypatch):
 def test_time_zones_of_one_name_are_told_apart(zone):
     """Mexico's and China's are both CST, fourteen hours from each other."""
     zone("CST6")
-    here, names = reset._timezone(), time.tzname
+    here, names = baseline._timezone(), time.tzname
     zone("CST-8")
     assert time.tzname == names
-    assert reset._timezone() != here
+    assert baseline._timezone() != here

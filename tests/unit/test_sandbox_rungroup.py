@@ -12,8 +12,8 @@ from jobpool.core.isolation.cgroups import (
     Controls,
     memory_max_bytes,
 )
-from jobpool.sandbox import rungroup
-from jobpool.sandbox.rungroup import NoCgroupError, enter
+from jobpool.sandbox.cgroups import run_group
+from jobpool.sandbox.cgroups.run_group import NoCgroupError, enter
 
 RUN = "/unit/jobpool.r1"
 CHILD = f"{RUN}/cpu.0.77"
@@ -124,7 +124,7 @@ def test_what_dead_supervisors_left_is_removed():
         files.make(path)
         files.make(f"{path}/zygotes")
     files.write("/unit/jobpool.alive/zygotes/cgroup.procs", "9")
-    files.age = rungroup.OLD_S
+    files.age = run_group.OLD_S
     entered(files).leave()
     assert files.exists("/unit/jobpool.dead")
     files.age += 1

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from jobpool.core.jobs.job import NewJob
-from jobpool.sandbox.frames import Ask, Beat, Done, Raised, Ready
-from jobpool.sandbox.screening import screened
+from jobpool.sandbox.protocol.messages import Ask, Beat, Done, Raised, Ready
+from jobpool.sandbox.protocol.validation import screened
 
 GOOD = Done(
     seq=1,

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from jobpool.sandbox import procfs, stillness
-from jobpool.sandbox.stillness import DOUBTS_MAX, LOOK_AFTER_S, Stillness
+from jobpool.sandbox.metering import idleness
+from jobpool.sandbox.metering.idleness import DOUBTS_MAX, LOOK_AFTER_S, Stillness
+from jobpool.sandbox.system import procfs
 from waiting import wait_until
 
 PATIENCE_S = 10.0
@@ -72,6 +73,6 @@ def test_who_hides_what_was_shown_does_not_rest(monkeypatch, first):
 )
 def test_what_the_kernel_shows_of_a_call(monkeypatch, shown, rests):
     """An endless poll of two descriptors is a rest; so is what it does not show."""
-    monkeypatch.setattr(stillness.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(idleness.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(procfs, "read", lambda _path: shown)
-    assert stillness.waits_for_a_job(1) is rests
+    assert idleness.waits_for_a_job(1) is rests

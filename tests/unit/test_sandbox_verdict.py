@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.sandbox.frames import Done, Raised
-from jobpool.sandbox.verdict import (
+from jobpool.sandbox.protocol.messages import Done, Raised
+from jobpool.sandbox.protocol.verdict import (
     FAULT_SIGNALS,
     OUTCOME_OF_KILL,
     Exit,

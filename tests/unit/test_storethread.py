@@ -14,8 +14,8 @@ from jobpool.core.event_lines import human_line
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
-from jobpool.sandbox.frames import FRAME_MAX_BYTES
-from jobpool.sandbox.marks import MARK, MARK_BYTES
+from jobpool.sandbox.protocol.messages import FRAME_MAX_BYTES
+from jobpool.sandbox.runs.marks import MARK, MARK_BYTES
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor import commands as cmd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.sandbox.frames import Ask
+from jobpool.sandbox.protocol.messages import Ask
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.ahead import (

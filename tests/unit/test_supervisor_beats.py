@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.sandbox.frames import Beat
+from jobpool.sandbox.protocol.messages import Beat
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from world import World

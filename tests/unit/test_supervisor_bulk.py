@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobpool.core.jobs.job import Evidence, JobState, Settlement
-from jobpool.sandbox.frames import Raised
+from jobpool.sandbox.protocol.messages import Raised
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.bulk import (

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.supervisor import children as module
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.children import SWEEP_AGAIN_S, Children

@@ -10,7 +10,7 @@ from jobpool.core import events as ev
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.policy import Policy, Rerun
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.fencing import published_ttl_s

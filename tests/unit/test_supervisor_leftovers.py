@@ -6,7 +6,7 @@ import signal
 
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import Limits
-from jobpool.sandbox.frames import Retire
+from jobpool.sandbox.protocol.messages import Retire
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from world import MIB, World, pool

@@ -13,11 +13,11 @@ from figures.ground import Ground, check
 from jobpool.core.config.settings import PoolSettings, SandboxLevel
 from jobpool.core.isolation.measures import Lockdown, plan
 from jobpool.core.rules.limits import PoolLimits
-from jobpool.sandbox.features import lacking
-from jobpool.sandbox.frames import Forked, Go, Loaded, Ready
-from jobpool.sandbox.process import ChildProcess
-from jobpool.sandbox.spawner import Zygote
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.confinement.features import lacking
+from jobpool.sandbox.handles.child import ChildProcess
+from jobpool.sandbox.handles.zygote import Zygote
+from jobpool.sandbox.protocol.messages import Forked, Go, Loaded, Ready
+from jobpool.sandbox.protocol.verdict import Exit
 
 APP = """
 from jobpool import JobPool

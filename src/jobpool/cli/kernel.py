@@ -15,8 +15,8 @@ from typing import NamedTuple
 from jobpool.core.isolation.cgroups import EFFECTS, Control, Controls
 from jobpool.core.isolation.measures import MEASURES, obstacles
 from jobpool.core.units import show_size
-from jobpool.sandbox.features import lacking
-from jobpool.sandbox.rungroup import NoCgroupError, enter, path_for
+from jobpool.sandbox.cgroups.run_group import NoCgroupError, enter, path_for
+from jobpool.sandbox.confinement.features import lacking
 
 _PR_GET_CHILD_SUBREAPER = 37
 _FILES_FEW = 1024

@@ -11,8 +11,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from jobpool.sandbox.procfs import boot_id, pid_namespace
-from jobpool.sandbox.rundirectory import read_header
+from jobpool.sandbox.runs.run_directory import read_header
+from jobpool.sandbox.system.procfs import boot_id, pid_namespace
 from jobpool.store.records import Run
 
 _FLOCK = struct.Struct("hhqqi")

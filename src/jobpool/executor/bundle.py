@@ -18,7 +18,7 @@ import msgspec
 from jobpool.core.application import current
 from jobpool.executor.speeds import QUICK_S
 from jobpool.executor.tray import CallEnd, ChildTray, child_tray
-from jobpool.sandbox.frames import encode
+from jobpool.sandbox.protocol.messages import encode
 
 NEVER_S = float("inf")
 _SCHEDSTAT = "/proc/thread-self/schedstat"

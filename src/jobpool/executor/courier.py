@@ -40,9 +40,9 @@ from jobpool.executor.lending import Lender
 from jobpool.executor.outcomes import ExecutorBroken, settle
 from jobpool.executor.window import BYTES_MAX, Window
 from jobpool.executor.wire import Wire
-from jobpool.sandbox.frames import FrameError
-from jobpool.sandbox.procfs import process_stat
-from jobpool.sandbox.removal import remove_tree
+from jobpool.sandbox.protocol.messages import FrameError
+from jobpool.sandbox.system.procfs import process_stat
+from jobpool.sandbox.system.remove_tree import remove_tree
 
 _GONE = "its host process has ended unexpectedly"
 _living: set[Courier] = set()

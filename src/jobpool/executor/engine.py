@@ -21,8 +21,8 @@ from jobpool.executor.lending import FAMILIES, Lender, Loan
 from jobpool.executor.parcels import Parcels
 from jobpool.executor.pickling import dump_parts, dumps, loads
 from jobpool.executor.start import start_host
-from jobpool.sandbox.procfs import process_start_time
-from jobpool.sandbox.removal import remove_tree
+from jobpool.sandbox.system.procfs import process_start_time
+from jobpool.sandbox.system.remove_tree import remove_tree
 
 T = TypeVar("T")
 

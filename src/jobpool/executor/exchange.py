@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobpool.sandbox.removal import remove_tree
+from jobpool.sandbox.system.remove_tree import remove_tree
 
 INLINE_MAX_BYTES = 2**20
 """Longer pickles go by file."""

@@ -46,9 +46,9 @@ from jobpool.executor.frames import (
 from jobpool.executor.hoststore import HostStore
 from jobpool.executor.ledger import Ends, Ledger
 from jobpool.executor.wire import Wire
-from jobpool.sandbox.frames import FrameError
-from jobpool.sandbox.procfs import is_alive, process_start_time
-from jobpool.sandbox.removal import remove_tree
+from jobpool.sandbox.protocol.messages import FrameError
+from jobpool.sandbox.system.procfs import is_alive, process_start_time
+from jobpool.sandbox.system.remove_tree import remove_tree
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.supervisor.serve import serve
 

@@ -30,7 +30,7 @@ def launch(fd: int, module_path: list[str]) -> None:
     # The zygote's own ``__main__``, as where it is started by itself.
     sys.modules["__main__"] = ModuleType("__main__")
     from jobpool.executor import bundle, outcomes  # noqa: F401, PLC0415 - after the fork
-    from jobpool.sandbox.prefork import prefork  # noqa: PLC0415 - the same
+    from jobpool.sandbox.zygote.prefork import prefork  # noqa: PLC0415 - the same
 
     with contextlib.suppress(OSError):  # the supervisor starts one, or says why not
         prefork(_APPLICATION_NEEDS)

@@ -36,7 +36,7 @@ from jobpool.executor.grouping import grouped
 from jobpool.executor.hoststore import HostStore
 from jobpool.executor.speeds import Speeds
 from jobpool.executor.tray import CallEnd, HostTray
-from jobpool.sandbox.frames import Decoder, FrameError
+from jobpool.sandbox.protocol.messages import Decoder, FrameError
 from jobpool.store.records import Filter
 
 BUNDLES_MAX = 64

@@ -28,8 +28,8 @@ from pathlib import Path
 
 import msgspec
 
-from jobpool.sandbox.frames import Decoder, FrameError, encode
-from jobpool.sandbox.ownfds import open_own
+from jobpool.sandbox.protocol.messages import Decoder, FrameError, encode
+from jobpool.sandbox.system.own_fds import open_own
 
 CALLS_MAX = 256
 """In one bundle. All their tickets fit into one atomic write."""

@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from typing import Any
 
-from jobpool.sandbox.frames import Decoder, encode
+from jobpool.sandbox.protocol.messages import Decoder, encode
 
 _RECEIVE_BYTES = 2**20
 _STDERR = 2

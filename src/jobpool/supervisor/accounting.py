@@ -15,7 +15,7 @@ import msgspec
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account
-from jobpool.sandbox.frames import Done
+from jobpool.sandbox.protocol.messages import Done
 from jobpool.supervisor import notices
 from jobpool.supervisor.beats import Beats
 from jobpool.supervisor.claims import Claims

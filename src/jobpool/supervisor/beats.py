@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from jobpool.core.jobs.job import Progress
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.frames import Beat
+from jobpool.sandbox.protocol.messages import Beat
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.desk import Desk

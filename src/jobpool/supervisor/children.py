@@ -20,15 +20,15 @@ from jobpool.core import events as ev
 from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.config.store_url import files_of, without_password
 from jobpool.core.isolation.measures import Lockdown
-from jobpool.sandbox.frames import FrameError, Go, RunJob, ToChild
-from jobpool.sandbox.marks import look_at_marks
-from jobpool.sandbox.oomscore import OomScores
-from jobpool.sandbox.process import ChildProcess
-from jobpool.sandbox.rundirectory import RunDirectory
-from jobpool.sandbox.rungroup import RunGroup
-from jobpool.sandbox.screening import screened
-from jobpool.sandbox.tree import sweep_orphans
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.cgroups.run_group import RunGroup
+from jobpool.sandbox.handles.child import ChildProcess
+from jobpool.sandbox.protocol.messages import FrameError, Go, RunJob, ToChild
+from jobpool.sandbox.protocol.validation import screened
+from jobpool.sandbox.protocol.verdict import Exit
+from jobpool.sandbox.runs.marks import look_at_marks
+from jobpool.sandbox.runs.run_directory import RunDirectory
+from jobpool.sandbox.system.oom_scores import OomScores
+from jobpool.sandbox.system.process_tree import sweep_orphans
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import notices

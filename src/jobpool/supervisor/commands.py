@@ -13,7 +13,7 @@ from jobpool.core.events import Event
 from jobpool.core.jobs.job import NewJob, Progress, Settlement, Start
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import JobpoolError
-from jobpool.sandbox.frames import RunJob, ToChild
+from jobpool.sandbox.protocol.messages import RunJob, ToChild
 
 
 class StartZygote(msgspec.Struct, frozen=True):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobpool.core.rules.lifecycle import Ending
-from jobpool.sandbox.frames import Done
-from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_death
+from jobpool.sandbox.protocol.messages import Done
+from jobpool.sandbox.protocol.verdict import Kill, KillReason, verdict_of_death
 from jobpool.supervisor.inputs import ChildExited
 from jobpool.supervisor.slot import Assigned
 

@@ -8,7 +8,7 @@ from jobpool.core.events import Event
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import hand_back
-from jobpool.sandbox.frames import RunJob
+from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.registry import Registry
 from jobpool.supervisor.slot import NEVER_S, Assigned, Slot

@@ -15,8 +15,8 @@ import msgspec
 from jobpool.core.application.handler_spec import AppReport
 from jobpool.core.config.settings import Settings
 from jobpool.core.rules.circuit_breaker import Saved
-from jobpool.sandbox.frames import Answer, FromChild
-from jobpool.sandbox.verdict import Exit
+from jobpool.sandbox.protocol.messages import Answer, FromChild
+from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.store.records import LeaseBatch
 
 

@@ -10,8 +10,8 @@ from jobpool.core.application.handler_spec import AppReport
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import refuse_other_store
 from jobpool.errors import AppError
-from jobpool.sandbox.frames import FrameError, Loaded, LoadFailed
-from jobpool.sandbox.spawner import Zygote
+from jobpool.sandbox.handles.zygote import Zygote
+from jobpool.sandbox.protocol.messages import FrameError, Loaded, LoadFailed
 from jobpool.supervisor.registry import Registry
 
 

@@ -14,11 +14,11 @@ from jobpool.core.config.settings import PoolSettings, SandboxLevel, Settings
 from jobpool.core.isolation.cgroups import Control, Controls
 from jobpool.core.isolation.measures import Enclosure, Feature, Gap, Lockdown, plan
 from jobpool.errors import ConfigError
-from jobpool.sandbox import rungroup
-from jobpool.sandbox.features import lacking
-from jobpool.sandbox.probing import closed_paths
-from jobpool.sandbox.process import ChildProcess
-from jobpool.sandbox.rundirectory import RunDirectory
+from jobpool.sandbox.cgroups import run_group
+from jobpool.sandbox.confinement.features import lacking
+from jobpool.sandbox.confinement.probing import closed_paths
+from jobpool.sandbox.handles.child import ChildProcess
+from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.supervisor import notices
 
 
@@ -45,15 +45,15 @@ class Isolation:
                 _refuse_closed(pool, lockdown, settings.app_directory)
 
     @contextmanager
-    def entered(self, run: RunDirectory) -> Iterator[rungroup.RunGroup | None]:
+    def entered(self, run: RunDirectory) -> Iterator[run_group.RunGroup | None]:
         """Have a cgroup for the run, if there can be one, for as long as this lasts."""
         group = None
         try:
-            origin, path = rungroup.path_for(run.run_id)
+            origin, path = run_group.path_for(run.run_id)
             run.record_cgroup(path)
-            group = rungroup.enter(origin, path, os.getpid())
+            group = run_group.enter(origin, path, os.getpid())
             self.controls = group.controls
-        except (rungroup.NoCgroupError, OSError) as exc:
+        except (run_group.NoCgroupError, OSError) as exc:
             self.controls = Controls(missing=dict.fromkeys(Control, str(exc)))
         try:
             yield group
@@ -91,7 +91,7 @@ class Isolation:
 def enclose(
     process: ChildProcess,
     pool: PoolSettings,
-    group: rungroup.RunGroup | None,
+    group: run_group.RunGroup | None,
     at_ms: int,
 ) -> Iterator[ev.Event]:
     """Make the child's cgroup; yield what is to be said when that fails.

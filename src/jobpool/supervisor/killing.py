@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from jobpool.core.events import MemorySoftPassed
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.frames import Done
-from jobpool.sandbox.verdict import Kill, KillReason
+from jobpool.sandbox.protocol.messages import Done
+from jobpool.sandbox.protocol.verdict import Kill, KillReason
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import deaths, notices
 from jobpool.supervisor import inputs as inp

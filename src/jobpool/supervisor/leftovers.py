@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from jobpool.core.rules.limits import Effective
 from jobpool.core.units import show_size
-from jobpool.sandbox.verdict import Kill, KillReason
+from jobpool.sandbox.protocol.verdict import Kill, KillReason
 from jobpool.supervisor.slot import Slot
 
 SHARE_MAX = 0.5

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobpool.core.config.settings import Settings
-from jobpool.sandbox.frames import (
+from jobpool.sandbox.protocol.messages import (
     Done,
     StartFailed,
 )

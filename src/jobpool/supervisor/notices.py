@@ -16,7 +16,7 @@ from jobpool.core.rules.limits import Effective
 from jobpool.core.safe_text import message_line
 from jobpool.core.units import show_duration
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.verdict import signal_name
+from jobpool.sandbox.protocol.verdict import signal_name
 from jobpool.store.records import Run
 from jobpool.supervisor.inputs import ChildExited
 from jobpool.supervisor.slot import Assigned

@@ -24,17 +24,10 @@ from pathlib import Path
 
 import msgspec
 
-from jobpool.sandbox.cgroup import Group, read_group
-from jobpool.sandbox.marks import read_marks
-from jobpool.sandbox.procfs import (
-    boot_id,
-    command_name,
-    is_alive,
-    pid_namespace,
-    process_start_time,
-    read,
-)
-from jobpool.sandbox.rundirectory import (
+from jobpool.sandbox.cgroups.cgroup import Group, read_group
+from jobpool.sandbox.handles.zygote import RUN_VARIABLE
+from jobpool.sandbox.runs.marks import read_marks
+from jobpool.sandbox.runs.run_directory import (
     Header,
     held_runs,
     occupied_marks,
@@ -42,8 +35,15 @@ from jobpool.sandbox.rundirectory import (
     read_header,
     read_slots,
 )
-from jobpool.sandbox.spawner import RUN_VARIABLE
-from jobpool.sandbox.tree import kill_tree
+from jobpool.sandbox.system.process_tree import kill_tree
+from jobpool.sandbox.system.procfs import (
+    boot_id,
+    command_name,
+    is_alive,
+    pid_namespace,
+    process_start_time,
+    read,
+)
 
 KILL_WAIT_S = 0.5
 """Survivors get so long to die in one call; a later call tries again."""

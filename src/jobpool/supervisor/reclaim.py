@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.sandbox.rundirectory import remove_run
+from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.protocol import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import inputs as inp

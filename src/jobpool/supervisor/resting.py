@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jobpool.sandbox.frames import Retire
+from jobpool.sandbox.protocol.messages import Retire
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import notices
 from jobpool.supervisor.desk import Desk

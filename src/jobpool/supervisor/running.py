@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from jobpool.core.jobs.job import Start
 from jobpool.errors import JobpoolBug, UsageError
-from jobpool.sandbox.frames import Answer, Ask, Done, RunJob
-from jobpool.sandbox.verdict import Kill, KillReason, verdict_of_done
+from jobpool.sandbox.protocol.messages import Answer, Ask, Done, RunJob
+from jobpool.sandbox.protocol.verdict import Kill, KillReason, verdict_of_done
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import deaths
 from jobpool.supervisor import inputs as inp

@@ -30,11 +30,11 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError
-from jobpool.sandbox.fence import Fence
-from jobpool.sandbox.procfs import boot_id, pid_namespace
-from jobpool.sandbox.rundirectory import RunDirectory
-from jobpool.sandbox.rungroup import RunGroup
-from jobpool.sandbox.tree import become_subreaper
+from jobpool.sandbox.cgroups.run_group import RunGroup
+from jobpool.sandbox.runs.fence import Fence
+from jobpool.sandbox.runs.run_directory import RunDirectory
+from jobpool.sandbox.system.process_tree import become_subreaper
+from jobpool.sandbox.system.procfs import boot_id, pid_namespace
 from jobpool.store.protocol import Store
 from jobpool.store.records import Run
 from jobpool.supervisor import commands as cmd

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from jobpool.core import events as ev
-from jobpool.sandbox.frames import Draining
+from jobpool.sandbox.protocol.messages import Draining
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor.desk import Desk
 from jobpool.supervisor.leasing import Leasing

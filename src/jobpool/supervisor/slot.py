@@ -23,8 +23,8 @@ import msgspec
 from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.limits import Effective
 from jobpool.core.rules.policy import Policy
-from jobpool.sandbox.frames import Ask, Beat, Done, Ready, StartFailed
-from jobpool.sandbox.verdict import Kill
+from jobpool.sandbox.protocol.messages import Ask, Beat, Done, Ready, StartFailed
+from jobpool.sandbox.protocol.verdict import Kill
 
 NEVER_S = float("inf")
 IGNORE = "ignore"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobpool.errors import JobpoolBug
-from jobpool.sandbox.frames import Draining, Ready
+from jobpool.sandbox.protocol.messages import Draining, Ready
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import notices

@@ -30,7 +30,7 @@ from jobpool.errors import (
     StoreRefused,
     UsageError,
 )
-from jobpool.sandbox.frames import Answer, FrameError, encode
+from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
 from jobpool.store.protocol import Store, is_shared
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.store.statements.parameters import newest_beats

@@ -17,8 +17,8 @@ from itertools import islice
 from jobpool.core.events import Event
 from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.lifecycle import success
-from jobpool.sandbox.frames import Done, FromChild
-from jobpool.sandbox.verdict import evidence_of_success, is_plain_success
+from jobpool.sandbox.protocol.messages import Done, FromChild
+from jobpool.sandbox.protocol.verdict import evidence_of_success, is_plain_success
 from jobpool.supervisor import notices
 from jobpool.supervisor.accounting import of_done
 from jobpool.supervisor.beats import Beats

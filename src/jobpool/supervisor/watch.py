@@ -25,15 +25,15 @@ from dataclasses import dataclass
 from jobpool.core.config.settings import PoolSettings
 from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.core.units import show_size
-from jobpool.sandbox import spare
-from jobpool.sandbox.confirming import Confirming
-from jobpool.sandbox.marks import trim_marks
-from jobpool.sandbox.meter import next_look_s
-from jobpool.sandbox.process import ChildProcess
-from jobpool.sandbox.procfs import EXHAUSTED
-from jobpool.sandbox.stillness import Stillness
-from jobpool.sandbox.treememory import TreeMemory
-from jobpool.sandbox.treesize import COUNT_AGAIN_S, TreeSize, host_tasks
+from jobpool.sandbox.handles.child import ChildProcess
+from jobpool.sandbox.metering.confirmation import Confirming
+from jobpool.sandbox.metering.idleness import Stillness
+from jobpool.sandbox.metering.sampling import next_look_s
+from jobpool.sandbox.metering.tree_memory import TreeMemory
+from jobpool.sandbox.metering.tree_size import COUNT_AGAIN_S, TreeSize, host_tasks
+from jobpool.sandbox.runs.marks import trim_marks
+from jobpool.sandbox.system import reserve_fds
+from jobpool.sandbox.system.procfs import EXHAUSTED
 from jobpool.supervisor import commands as cmd
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.moments import SOFT_AGAIN_S
@@ -128,7 +128,7 @@ class Watch:
 
     def adopt(self, number: int, process: ChildProcess, pool: PoolSettings) -> None:
         """A slot of a pool has a new child."""
-        spare.keep()
+        reserve_fds.keep()
         stillness, tree = Stillness(process.job_pid), TreeMemory(process.job_pid)
         self._watched[number] = Watched(
             process,

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.isolation.measures import Enclosure, variables
 from jobpool.core.units import show_size
-from jobpool.sandbox import spare
-from jobpool.sandbox.frames import Forked, ForkFailed, Loaded, LoadFailed
-from jobpool.sandbox.procfs import process_start_time
-from jobpool.sandbox.spawner import Zygote, helper_pids
+from jobpool.sandbox.handles.zygote import Zygote, helper_pids
+from jobpool.sandbox.protocol.messages import Forked, ForkFailed, Loaded, LoadFailed
+from jobpool.sandbox.system import reserve_fds
+from jobpool.sandbox.system.procfs import process_start_time
 from jobpool.supervisor import inputs as inp
 from jobpool.supervisor.reactor import Reactor
 
@@ -179,7 +179,7 @@ class Zygotes:
 
         No handler shall choose their cores: children have those of their zygote.
         """
-        own = map(int, spare.look(os.listdir, "/proc/self/task"))
+        own = map(int, reserve_fds.look(os.listdir, "/proc/self/task"))
         return [*own, *(kept.zygote.pid for kept in self._all())]
 
     def close(self, patience_s: float = CLOSE_S) -> None:

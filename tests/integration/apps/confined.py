@@ -22,7 +22,7 @@ from pathlib import Path
 
 from prying import app, errno_name
 
-from jobpool.sandbox import view
+from jobpool.sandbox.confinement import mounts
 
 OUTSIDE = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
 
@@ -110,7 +110,7 @@ def leave(kind):
     if kind in made:
         assert made[kind]() >= 0
         return
-    where = {"file": view.OWN + "/../left", "memory": "/dev/shm/left"}[kind]
+    where = {"file": mounts.OWN + "/../left", "memory": "/dev/shm/left"}[kind]
     Path(where).write_text("secret")
 
 

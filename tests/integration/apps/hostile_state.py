@@ -22,7 +22,7 @@ import threading
 import time
 from pathlib import Path
 
-from jobpool.sandbox import scratch
+from jobpool.sandbox.confinement import scratch
 
 SLEEP = ["sleep", "1000"]
 

@@ -12,7 +12,7 @@ import time
 from beasts import SUCCEEDED, TIMED_OUT, TIMEOUT, Verdict, beast, failed, succeeds
 
 from jobpool import GiveUp, RetryLater, current
-from jobpool.sandbox.frames import Ask, Beat, Done, Ready, encode
+from jobpool.sandbox.protocol.messages import Ask, Beat, Done, Ready, encode
 
 GARBAGE = "killed because it sent what no child of jobpool sends"
 LIAR = Verdict("crashed", GARBAGE, signal=9)

@@ -32,7 +32,7 @@ from jobpool.cli.resources import machine
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.load import configure, read_sources
 from jobpool.errors import UsageError
-from jobpool.sandbox.procfs import require_linux
+from jobpool.sandbox.system.procfs import require_linux
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 

@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import msgspec
 
-from jobpool.sandbox.procfs import process_start_time
+from jobpool.sandbox.system.procfs import process_start_time
 
 BOMB = "bomb.xz"
 _BOMB_STREAM_BYTES = 64 * 2**20

@@ -16,7 +16,7 @@ from jobpool.cli.demo.verdict import Hostile, Verdict, checksum
 from jobpool.cli.demo.view import STATE_COLOURS
 from jobpool.cli.demo.workspace import Workspace
 from jobpool.core.units import show_duration, show_size
-from jobpool.sandbox.verdict import signal_name
+from jobpool.sandbox.protocol.verdict import signal_name
 
 _NARROW = 100
 """Columns below which the table leaves out what its rows do."""

@@ -29,8 +29,8 @@ from jobpool.cli.demo.handlers import DAEMONS
 from jobpool.cli.demo.workspace import LOG, store_url
 from jobpool.core.clock import SystemClock
 from jobpool.errors import JobpoolError
-from jobpool.sandbox.libc import prctl
-from jobpool.sandbox.procfs import is_alive, kib_bytes, read
+from jobpool.sandbox.system.libc import prctl
+from jobpool.sandbox.system.procfs import is_alive, kib_bytes, read
 
 MARKER = "DEMO_OF_JOBPOOL"
 """Variable with the demo's directory, set for the supervisor and all that it starts."""

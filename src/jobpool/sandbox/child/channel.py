@@ -1,0 +1,312 @@
+"""What a handler can ask of its supervisor while it runs, as `core.running.Channel`.
+
+A channel belongs to one attempt: a thread that outlives its attempt cannot speak
+for the next one, and a process that the handler forked cannot speak at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool import errors
+from jobpool.core.application import current
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
+from jobpool.errors import (
+    ArgumentsRejected,
+    JobpoolError,
+    KeyConflict,
+    StoreUnavailable,
+    UsageError,
+)
+from jobpool.sandbox.child.link import Link, undisturbed
+from jobpool.sandbox.protocol.messages import Answer, Ask, Beat, FrameError, Go, RunJob
+
+PROGRESS_MAX_BYTES = 4 * 1024
+BEAT_EVERY_S = 0.5
+"""Beats without a checkpoint that keep coming faster are not sent at once."""
+BEATS_AT_ONCE = 8
+"""So many of them are: the steps of a handler that then says nothing for long."""
+BEAT_SHARE = 0.02
+"""If the heartbeat timeout times this is shorter, they are as late as that at most."""
+_asks = itertools.count(1)
+
+
+class AttemptChannel:
+    """The channel of one running attempt.
+
+    Args:
+        link: the child's way to its supervisor.
+        go: what the child was told at first.
+        job: the job of the attempt.
+        pid: the child, the only process that may speak.
+
+    Attributes:
+        completed: `complete` has written; the transaction may be open still.
+    """
+
+    __slots__ = (
+        "_completing",
+        "_go",
+        "_job",
+        "_link",
+        "_next_beat_s",
+        "_pid",
+        "_token",
+        "_unsent",
+        "completed",
+    )
+
+    def __init__(self, link: Link, go: Go, job: RunJob, pid: int) -> None:
+        self.completed = False
+        self._completing = False
+        self._link = link
+        self._go = go
+        self._job = job
+        self._token: int | None = job.token
+        self._pid = pid
+        self._next_beat_s = 0.0
+        """When the next one is in time; a few may be early."""
+        self._unsent: bytes | None = None
+        """Progress that came too fast."""
+
+    def close(self) -> Beat | None:
+        """The attempt has ended: refuse everything from now on.
+
+        Returns:
+            What it has reported and was not sent.
+        """
+        token, self._token = self._token, None
+        if self._unsent is None or token is None:
+            return None
+        return Beat(token, self._unsent, None)
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs; returns after the commit.
+
+        Raises:
+            JobpoolError: what `Store.enqueue` raises; nothing was stored.
+            StoreUnavailable: the supervisor ended before it answered.
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        return self._asked(list(jobs)).enqueued or []
+
+    def read(self, job_id: int) -> Job | None:
+        """Return a job as stored, or None if there is none; errors as of `enqueue`."""
+        return self._asked([], job_id).found
+
+    def _asked(self, jobs: list[NewJob], reads: int | None = None) -> Answer:
+        token = self._speaker()
+        ask = next(_asks)
+        with self._link.lock:
+            try:
+                with undisturbed():
+                    self._link.send(Ask(ask, token, jobs, reads))
+            except FrameError as exc:
+                raise UsageError(
+                    f"too much in one call: {exc}; enqueue in smaller batches"
+                ) from exc
+            except OSError as exc:
+                raise _supervisor_gone() from exc
+            answer = self._wait_for(ask)
+        if answer.enqueued is None:
+            raise _error_of(answer)
+        return answer
+
+    def beat(self, progress: Any, checkpoint: Any) -> None:
+        """Report that the handler is alive; None leaves a value as it was.
+
+        Raises:
+            ArgumentsRejected: a value is not JSON or too large; nothing was sent.
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        token = self._speaker()
+        now_s = time.monotonic()
+        silent_s, every_s = self._job.heartbeat_timeout_s, BEAT_EVERY_S
+        if silent_s is not None:
+            every_s = min(every_s, BEAT_SHARE * silent_s)
+        early = now_s + (BEATS_AT_ONCE - 1) * every_s < self._next_beat_s
+        said = _json("progress", progress, PROGRESS_MAX_BYTES)
+        kept = _json("checkpoint", checkpoint, self._go.checkpoint_max_bytes)
+        if self.completed:  # a sign of life; the job's row is the handler's now
+            said = kept = self._unsent = None
+        if said is not None:
+            self._unsent = said
+        if early and kept is None:
+            return
+        message, self._unsent = Beat(token, self._unsent, kept), None
+        self._next_beat_s = max(now_s, self._next_beat_s) + every_s
+        try:
+            with undisturbed(), self._link.lock:
+                self._link.send(message)
+        except OSError as exc:
+            raise _supervisor_gone() from exc
+
+    def complete(self, connection: Any, result: Any) -> None:
+        """Settle the attempt as succeeded in the connection's transaction.
+
+        Raises:
+            Superseded: the token is valid no longer; the transaction must fail.
+            UsageError: called twice, after the attempt's end, by a forked process, or
+                with a connection that cannot be used; nothing was written.
+            TypeError: the result cannot be said in JSON; nothing was written.
+            ResultTooLarge: the result is over ``result_max``; nothing was written.
+            StoreError: the statement failed; nothing was written.
+        """
+        claim = self.claim()
+        if self._completing:
+            raise UsageError(
+                "complete() was called before in this attempt; call it once, as the "
+                "last thing before the commit"
+            )
+        self._completing = True
+        try:
+            current.completer().complete(connection, claim, result)
+            self.completed = True
+        finally:
+            self._completing = self.completed
+
+    def claim(self) -> current.Claim:
+        """Name the attempt.
+
+        Raises:
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        self._speaker()
+        go, job = self._go, self._job
+        return current.Claim(
+            store_url=go.store_url,
+            job_id=job.id,
+            kind=job.kind,
+            token=job.token,
+            payload_max_bytes=go.payload_max_bytes,
+            result_max_bytes=go.result_max_bytes,
+            queue_depth_max=go.queue_depth_max,
+        )
+
+    def stopping(self) -> bool:
+        """Say whether the supervisor has begun to drain."""
+        link = self._link
+        if self._token is not None and os.getpid() == self._pid:
+            with undisturbed(), link.lock:
+                link.take_in()
+        return link.draining or link.retiring or link.ended
+
+    def _speaker(self) -> int:
+        """Return the token, if this caller may use it."""
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this process was forked by a handler and cannot speak for it; do it "
+                "in the handler's own process"
+            )
+        if self._token is None:
+            raise UsageError(
+                "the attempt has ended; a thread that outlives its handler can do "
+                "nothing for it any more"
+            )
+        return self._token
+
+    def _wait_for(self, ask: int) -> Answer:
+        link = self._link
+        while True:
+            with undisturbed():
+                link.take_in()
+                answer = link.answer(ask)
+            if answer is not None:
+                return answer
+            if link.ended:
+                raise _supervisor_gone()
+            link.wait_for_message()
+
+
+class ClosedChannel:
+    """The channel of a process that runs no attempt: it refuses and says why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Refuse.
+
+        Raises:
+            UsageError: always; nothing was enqueued.
+        """
+        raise UsageError(f"cannot enqueue {len(jobs)} jobs: {self._reason}")
+
+    def read(self, job_id: int) -> Job | None:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"job {job_id} cannot be read: {self._reason}")
+
+    def beat(self, progress: Any, checkpoint: Any) -> None:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        del progress, checkpoint
+        raise UsageError(f"no attempt is running: {self._reason}")
+
+    def complete(self, connection: Any, result: Any) -> None:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        del connection, result
+        raise UsageError(f"no attempt is running: {self._reason}")
+
+    def claim(self) -> current.Claim:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"no attempt is running: {self._reason}")
+
+    def stopping(self) -> bool:
+        """Say no: nothing runs that could be stopped."""
+        return False
+
+
+def _json(what: str, value: Any, max_bytes: int) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise ArgumentsRejected(f"{what} cannot be written as JSON: {exc}") from exc
+    if len(encoded) > max_bytes:
+        raise ArgumentsRejected(
+            f"{what} is {len(encoded)} bytes of JSON; at most {max_bytes} are kept: "
+            "store the data elsewhere and a reference to it here"
+        )
+    return encoded
+
+
+def _supervisor_gone() -> StoreUnavailable:
+    return StoreUnavailable(
+        "the supervisor is gone, and this process will be ended; what was asked last "
+        "may or may not have been stored"
+    )
+
+
+def _error_of(answer: Answer) -> JobpoolError:
+    """Make the error again that the supervisor met."""
+    cls = getattr(errors, answer.error_class, None)
+    if cls is KeyConflict:
+        return KeyConflict(answer.error, answer.job_id)
+    if isinstance(cls, type) and issubclass(cls, JobpoolError):
+        try:
+            return cls(answer.error)
+        except TypeError:
+            pass  # an error with more arguments than its text: named below
+    return JobpoolError(f"{answer.error_class}: {answer.error}")

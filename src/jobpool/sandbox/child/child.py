@@ -1,0 +1,383 @@
+"""The child: set up once, then one attempt after another until it is told to end.
+
+Theory of operation. The zygote's forked copy enters `child_main` and never leaves
+it. It waits for `Go`, sets itself up, runs the application's hooks, says `Ready`,
+and then takes jobs from its `Link`. For each: ticket, mark, handler, reset, `Done`,
+next job. The mark is the token of an attempt that has begun, in a file that outlives
+this process: it is what a later supervisor knows when everything was killed at once.
+
+The handler is the user's code and may do anything. It may leave by any exception,
+in any signal handler of its own, or in a forked copy of this process (which must
+end there and never reach our loop: the pid says who we are).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import sys
+import time
+import traceback
+from socket import socket
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from jobpool.core.application import current as running
+from jobpool.core.application.protocol import Application
+from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
+from jobpool.sandbox.app_loader import load_application
+from jobpool.sandbox.cgroups import cgroup
+from jobpool.sandbox.child.channel import AttemptChannel, ClosedChannel
+from jobpool.sandbox.child.exception_report import failed, raised
+from jobpool.sandbox.child.handler_forks import watch_forks
+from jobpool.sandbox.child.link import Link
+from jobpool.sandbox.child.soft_memory import SoftMemoryGuard
+from jobpool.sandbox.child.usage import Usage
+from jobpool.sandbox.confinement import lockdown, setup
+from jobpool.sandbox.confinement.readable_paths import needed_paths
+from jobpool.sandbox.protocol.messages import (
+    Beat,
+    Done,
+    Go,
+    Load,
+    Raised,
+    Ready,
+    RunJob,
+    StartFailed,
+)
+from jobpool.sandbox.reset.after_attempt import Parting, Restored
+from jobpool.sandbox.reset.baseline import Baseline
+from jobpool.sandbox.runs.marks import Marks
+from jobpool.sandbox.system.own_fds import out_of_reach
+from jobpool.sandbox.system.process_tree import become_subreaper
+
+EXIT_START_FAILED = 1
+EXIT_OWN_FAILURE = 70
+"""EX_SOFTWARE: jobpool's own code in the child failed."""
+_REPORT_S = 0.1
+"""Long enough for the end of an attempt to be heard of before its time limit."""
+_NO_ATTEMPT = ClosedChannel("no attempt is running in this child now")
+
+
+class ChildFds(NamedTuple):
+    """A child's own descriptors, in the order in which they travel."""
+
+    socket: int
+    ticket: int
+    mark: int
+    output: int
+    stack: int
+
+
+class Inheritance(NamedTuple):
+    """What a child finds in the copy of the zygote that it is."""
+
+    load: Load
+    application: Application | None
+    """None: it is to load the application itself."""
+    ours: tuple[int, ...]
+    """The zygote's own descriptors, which are to be closed."""
+    sockets: tuple[int, ...]
+    """Sockets that the application opened while it was imported."""
+    needed: tuple[str, ...] = ()
+    """Paths that the application cannot do without, as far as is known."""
+
+
+def child_main(fds: ChildFds, inherited: Inheritance) -> NoReturn:
+    """Live as a child. Ends the process and never returns."""
+    status = EXIT_OWN_FAILURE
+    try:
+        status = _live(fds, inherited)
+    except BaseException:  # noqa: BLE001 - nothing may reach the zygote's code
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _live(fds: ChildFds, inherited: Inheritance) -> int:
+    setup.close_fds(inherited.ours)
+    os.setsid()
+    fds = ChildFds(*map(out_of_reach, fds))
+    setup.redirect(fds.output)
+    link = Link(socket(fileno=fds.socket), fds.ticket)
+    go = link.wait_for_go()
+    if go is None:
+        return 0  # the supervisor died before it knew us
+    child = Child(fds, link, go)
+    try:
+        application = child.set_up(inherited)
+    except BaseException as exc:  # noqa: BLE001 - hooks and imports are the user's
+        link.send(_start_failure(exc))
+        return EXIT_START_FAILED
+    child.run(application)
+    return 0
+
+
+def _start_failure(exc: BaseException) -> StartFailed:
+    if isinstance(exc, AppError):
+        return StartFailed(str(exc), exc.traceback)
+    told = raised(exc)
+    return StartFailed(
+        f"a new child could not be set up: {told.classes[0]}: {told.message}",
+        told.traceback,
+    )
+
+
+class Child:
+    """This process, as the supervisor's child.
+
+    Args:
+        fds: its own descriptors.
+        link: its way to the supervisor.
+        go: who it is.
+    """
+
+    def __init__(self, fds: ChildFds, link: Link, go: Go) -> None:
+        self._fds = fds
+        self._link = link
+        self._go = go
+        self._lockdown = lockdown.absolute(go.lockdown)
+        self._pid = os.getpid()
+        self._soft_from_s: float | None = None
+        self._soft_memory = SoftMemoryGuard()
+        self._marks = Marks(fds.mark)
+        self._usage = Usage()
+        self._has_looked = True
+        """More than a glance was taken since the last `Done`."""
+        self._has_glanced = False
+        self._baseline: Baseline | Parting | None = None
+        self._deadline_s = float("inf")
+        """Of the last attempt."""
+        self._surprise = ""
+        """What a part of the present attempt has left behind."""
+
+    def set_up(self, inherited: Inheritance) -> Application:
+        """Confine this process, run the application's hooks, and say `Ready`.
+
+        Raises:
+            BaseException: whatever a hook or an import raised.
+        """
+        cgroup.join(self._go.cgroup)
+        become_subreaper()
+        setup.bury_sockets(inherited.sockets)
+        setup.write_stacks_to(self._fds.stack)
+        setup.set_signals(self._on_soft_timeout, self._soft_memory.on_signal)
+        setup.forget_multiprocess()
+        watch_forks(self._forsake)
+        running.enter(_NO_ATTEMPT, None)
+        running.offer_restorer(self._between)
+        setup.raise_oom_score()
+        scratch = lockdown.make_scratch(
+            self._go,
+            self._lockdown,
+            inherited.needed or needed_paths(inherited.load.directory),
+        )
+        path = scratch.path if scratch else None
+        lockdown.apply(self._lockdown, path, self._go.spared)
+        application = inherited.application or load_application(
+            inherited.load.app, inherited.load.directory
+        )
+        setup.set_limits(lockdown.data_bound_bytes(self._go))
+        application.start_child()
+        state = Parting if self._go.is_for_one else Baseline
+        self._baseline = state(self._fds.output, self._fds.stack, scratch)
+        self._baseline.restore()
+        self._usage.begin()
+        self._link.send(Ready(self._usage.rss_bytes()))
+        return application
+
+    def run(self, application: Application) -> None:
+        """Run jobs until the supervisor wants no more or is gone."""
+        link = self._link
+        while (job := link.next_job(self._rest)) is not None:
+            self._marks.begin(job.token)
+            done, reported = self._attempt(application, job)
+            try:
+                with link.lock:
+                    if reported is not None:
+                        link.send(reported)
+                    link.send(done)
+            except OSError:
+                return  # the supervisor is gone; the mark says that we had it
+            if done.surprise or self._go.is_for_one:
+                self._await_end()
+
+    def _await_end(self) -> None:
+        """Begin nothing more in this process: the supervisor replaces it."""
+        while not (self._link.ended or self._link.retiring):
+            self._link.take_in(wait=True)
+
+    def _attempt(
+        self, application: Application, job: RunJob
+    ) -> tuple[Done, Beat | None]:
+        channel = AttemptChannel(self._link, self._go, job, self._pid)
+        began_s = time.monotonic()
+        result, error = self._handle(application, job, channel)
+        duration_s = time.monotonic() - began_s
+        if os.getpid() != self._pid:
+            _end_copy(error)
+        reported = channel.close()
+        running.enter(_NO_ATTEMPT, None)
+        if error is not None and error.out_of_memory:
+            # Libraries may have been refused memory half-way, as if they were killed.
+            self._surprise = self._surprise or "it ran out of memory"
+        output, surprise = self._reset(may_glance=self._link.has_jobs)
+        used = self._usage.take(looking=self._has_looked)
+        self._has_looked = False
+        done = Done(
+            seq=job.seq,
+            token=job.token,
+            ok=error is None,
+            result=result,
+            duration_s=duration_s,
+            cpu_s=used.cpu_s,
+            rss_bytes=used.rss_bytes,
+            peak_rss_bytes=used.peak_rss_bytes,
+            output=output,
+            surprise=surprise,
+            error=error,
+            completed=channel.completed,
+            began_s=began_s,
+        )
+        return done, reported
+
+    def _handle(
+        self, application: Application, job: RunJob, channel: AttemptChannel
+    ) -> tuple[bytes, Raised | None]:
+        """Run the handler; whatever it does comes back as a result or an error."""
+        try:
+            try:
+                result = self._invoke(application, job, channel)
+            finally:
+                self._soft_from_s = None
+                self._soft_memory.disarm()
+        except BaseException as exc:  # noqa: BLE001 - every end of a handler is data
+            # One soft limit may have cut the lines above; the other may come only now.
+            try:
+                self._soft_from_s = None
+                self._soft_memory.disarm()
+            except (SoftTimeout, SoftMemory):
+                self._soft_memory.disarm()
+            return b"", raised(exc, job.memory_bytes)
+        return self._checked(result)
+
+    def _invoke(
+        self, application: Application, job: RunJob, channel: AttemptChannel
+    ) -> Any:
+        now_s = time.monotonic()
+        self._deadline_s = now_s + job.timeout_s
+        current = running.Current(
+            job_id=job.id,
+            kind=job.kind,
+            attempt=job.attempt,
+            token=job.token,
+            deadline_monotonic_s=self._deadline_s,
+            checkpoint=_decoded(job.checkpoint),
+            channel=channel,
+            limits=running.AttemptLimits(
+                job.timeout_s, job.memory_bytes, job.max_attempts, job.failures
+            ),
+            tenant=job.tenant,
+            key=job.key,
+            priority=job.priority,
+        )
+        running.enter(channel, current)
+        context = contextvars.copy_context()
+        if job.soft_timeout_s is not None:
+            # The supervisor's clock decides; this only keeps a signal that was meant
+            # for the attempt before from hitting this one.
+            self._soft_from_s = now_s + job.soft_timeout_s / 2
+        self._soft_memory.arm(job.memory_soft_bytes)
+        return context.run(
+            application.invoke, job.kind, job.payload, self._go.result_max_bytes
+        )
+
+    def _checked(self, result: Any) -> tuple[bytes, Raised | None]:
+        if not isinstance(result, bytes):
+            name = type(result).__name__
+            return b"", failed("TypeError", f"the result is {name}, not JSON bytes")
+        if len(result) > self._go.result_max_bytes:
+            most = self._go.result_max_bytes
+            told = (
+                f"the result is {len(result)} bytes of JSON; at most {most} are kept: "
+                "store the data elsewhere and return a reference to it"
+            )
+            return b"", raised(ResultTooLarge(told))
+        return result, None
+
+    def _rest(self) -> None:
+        """Look at what only a glance was taken at, before this process waits."""
+        if self._has_glanced:
+            _output, self._surprise = self._reset(may_glance=False)
+
+    def _reset(self, *, may_glance: bool) -> tuple[bytes, str]:
+        output, surprise, self._has_glanced = self._restore(may_glance=may_glance)
+        surprise, self._surprise = surprise or self._surprise, ""
+        if problem := self._marks.renew(at_a_glance=self._has_glanced):
+            unmarked = f"its mark file cannot be written: {problem}"
+            surprise = f"{surprise}; {unmarked}" if surprise else unmarked
+        return output, surprise
+
+    def _between(self) -> tuple[bytes, bool]:
+        output, surprise, self._has_glanced = self._restore(may_glance=True)
+        self._surprise = self._surprise or surprise
+        return output, not surprise
+
+    def _restore(self, *, may_glance: bool) -> Restored:
+        if self._baseline is None:
+            return Restored(b"", "")
+        for _ in range(2):  # a timer or thread of the handler's may raise in the first
+            try:
+                restored = self._baseline.restore(
+                    may_glance=may_glance, until_s=self._deadline_s - _REPORT_S
+                )
+            except BaseException as exc:  # noqa: BLE001 - told as a surprise
+                self._has_looked = True
+                problem = raised(exc)
+            else:
+                self._has_looked |= not restored.at_a_glance
+                return restored
+        return Restored(
+            b"",
+            "its process could not be put back into its first state: "
+            f"{problem.classes[0]}: {problem.message}",
+        )
+
+    def _on_soft_timeout(self, _signum: int, _frame: FrameType | None) -> None:
+        """Raise in the handler, once, and only in the attempt that is meant."""
+        from_s = self._soft_from_s
+        if from_s is None or time.monotonic() < from_s or os.getpid() != self._pid:
+            return
+        self._soft_from_s = None
+        raise SoftTimeout(
+            "the soft time limit has passed; save what matters and return, the hard "
+            "limit follows"
+        )
+
+    def _forsake(self) -> None:
+        """Runs in each process that a handler forks: it must not speak for us."""
+        self._soft_from_s = None
+        self._soft_memory.disarm()
+        self._link.abandon()
+        running.enter(ClosedChannel("this process was forked by a handler"), None)
+
+
+def _decoded(checkpoint: bytes | None) -> Any:
+    if checkpoint is None:
+        return None
+    try:
+        return msgspec.json.decode(checkpoint)
+    except msgspec.DecodeError as exc:
+        print(f"jobpool: the stored checkpoint is unreadable: {exc}", file=sys.stderr)  # noqa: T201 - into the attempt's output
+        return None
+
+
+def _end_copy(error: Raised | None) -> NoReturn:
+    """End a copy of this process that came back from the handler with it."""
+    if error is not None:
+        print(error.traceback or error.message, file=sys.stderr)  # noqa: T201 - into the attempt's output
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0 if error is None else 1)

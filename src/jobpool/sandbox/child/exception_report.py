@@ -1,0 +1,148 @@
+"""From an exception that left a handler to the `Raised` that the supervisor gets.
+
+Nothing about the exception is trusted: its ``__str__`` may raise, its text may be
+huge or not be Unicode. Everything is capped, and what was cut is marked.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from jobpool.core.rules.policy import SNOOZE_MAX_S
+from jobpool.core.safe_text import capped
+from jobpool.core.units import duration_s, show_duration
+from jobpool.errors import (
+    ArgumentsMisfit,
+    ConfigError,
+    GiveUp,
+    RetryLater,
+    Snooze,
+    SoftTimeout,
+)
+from jobpool.sandbox.child.memory_errors import want_of_memory
+from jobpool.sandbox.protocol.messages import Raised
+
+MESSAGE_MAX_CHARS = 8 * 1024
+TRACEBACK_MAX_CHARS = 32 * 1024
+CLASSES_MAX = 32
+FRAMES_MAX = 100
+"""Of each traceback, the innermost frames."""
+_PACKAGE = Path(__file__).parents[__name__.count(".") - 1]
+_OWN_FILES = (str(_PACKAGE / "sandbox"), str(_PACKAGE / "client"))
+"""What lies between the child's loop and the handler."""
+
+
+def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
+    """Describe an exception that ended an attempt. Never raises.
+
+    Args:
+        exc: the exception.
+        memory_bytes: the attempt's memory limit; 0: it is not known.
+    """
+    try:
+        return _describe(exc, memory_bytes)
+    except BaseException as failure:  # noqa: BLE001 - its text may do anything
+        return Raised(
+            classes=_classes(exc),
+            message=f"<it could not be described: {type(failure).__name__}>",
+            traceback="",
+        )
+
+
+def failed(class_name: str, message: str) -> Raised:
+    """Describe a failure that jobpool itself found, such as a bad result."""
+    return Raised(classes=[class_name], message=message, traceback="")
+
+
+def _describe(exc: BaseException, memory_bytes: int) -> Raised:
+    message = _message(exc)
+    retry_in_s = snooze_s = None
+    try:
+        if isinstance(exc, RetryLater) and exc.delay is not None:
+            retry_in_s = duration_s(exc.delay, "RetryLater")
+        elif isinstance(exc, Snooze):
+            snooze_s = _snooze_s(exc)
+    except ConfigError as error:
+        message += f" (its delay is not usable: {error})"
+    return Raised(
+        classes=_classes(exc),
+        message=_clean(capped(message, MESSAGE_MAX_CHARS)),
+        traceback=_clean(_traceback(exc)),
+        give_up=isinstance(exc, GiveUp),
+        soft_timeout=_is_soft_timeout(exc),
+        retry_in_s=retry_in_s,
+        out_of_memory=want_of_memory(exc, memory_bytes),
+        snooze_s=snooze_s,
+        misfit=isinstance(exc, ArgumentsMisfit),
+    )
+
+
+def _snooze_s(exc: Snooze) -> float:
+    """Return how long a snooze takes.
+
+    Raises:
+        ConfigError: it is no duration, or too long.
+    """
+    seconds = duration_s(exc.after, "Snooze")
+    if seconds > SNOOZE_MAX_S:
+        raise ConfigError(
+            f"Snooze: {show_duration(seconds)} is out of range; expected at most "
+            f"{show_duration(SNOOZE_MAX_S)}"
+        )
+    return seconds
+
+
+def _message(exc: BaseException) -> str:
+    if isinstance(exc, SystemExit):
+        return (
+            f"the handler called sys.exit({exc.code!r}); to end a job, return, or "
+            "raise an exception"
+        )
+    try:
+        return str(exc)
+    except BaseException as failure:  # noqa: BLE001 - anything can happen in a __str__
+        return f"<its __str__ raised {type(failure).__name__}>"
+
+
+def _is_soft_timeout(exc: BaseException) -> bool:
+    """Say whether the soft limit ended it, be it inside a group of tasks."""
+    if isinstance(exc, BaseExceptionGroup):
+        return exc.subgroup(SoftTimeout) is not None
+    return isinstance(exc, SoftTimeout)
+
+
+def _classes(exc: BaseException) -> list[str]:
+    """Name its class and bases as a traceback would: builtins without a module."""
+    names = []
+    of = type.__getattribute__  # a metaclass of the user's may do anything
+    for cls in of(type(exc), "__mro__")[:CLASSES_MAX]:
+        if cls is not object and cls is not BaseException:
+            module = str(of(cls, "__module__"))
+            prefix = "" if module in ("builtins", "") else f"{module}."
+            names.append(_clean(capped(f"{prefix}{of(cls, '__qualname__')}", 200)))
+    return names or ["BaseException"]
+
+
+def _traceback(exc: BaseException) -> str:
+    """Format its traceback without our own frames; the tail, when it is long."""
+    described = traceback.TracebackException(
+        type(exc), exc, _without_ours(exc.__traceback__), limit=-FRAMES_MAX
+    )
+    text = "".join(described.format())
+    cut = len(text) - TRACEBACK_MAX_CHARS
+    if cut <= 0:
+        return text
+    return f"[{cut} characters before this left out]\n{text[cut:]}"
+
+
+def _without_ours(tb: TracebackType | None) -> TracebackType | None:
+    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        tb = tb.tb_next
+    return tb
+
+
+def _clean(text: str) -> str:
+    """Return text that can be sent: lone surrogates become ``?``."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,121 @@
+"""Whether a MemoryError that ended an attempt was one of its memory limit.
+
+Theory of operation. An allocation far beyond the limit never becomes resident, and is
+never seen from outside: the bound of the data (`bounds`) has it refused, and Python
+makes a MemoryError of it. The kernel keeps no account of that. But such an error comes
+out of C: the innermost step of its traceback is a call or an operation, and not a
+``raise``. And what was refused was above the limit if what is left of the limit can be
+had at this moment: otherwise it was the machine, or a limit of the handler's own.
+
+A MemoryError that Python code has raised says nothing of the kind, unless the process
+was near its limit. Of one that came from another process (multiprocessing), the
+traceback has stayed there: it is taken for refused. So is the one that Python's parser
+makes of code that is nested too deeply.
+"""
+
+from __future__ import annotations
+
+import mmap
+import opcode
+import os
+import re
+import resource
+from collections.abc import Iterator
+from math import prod
+
+from jobpool.core.units import show_size
+from jobpool.sandbox.confinement.data_limit import is_signed
+from jobpool.sandbox.system.procfs import data_bytes, resident_bytes
+
+NEAR_SHARE = 0.9
+"""Who has had so much of its limit was near it."""
+_RAISES = {opcode.opmap["RAISE_VARARGS"], opcode.opmap["RERAISE"]}
+_REMOTE = ("RemoteTraceback", "_RemoteTraceback")
+"""What multiprocessing and concurrent.futures make the cause of what they bring."""
+_UNITS = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50, "EiB": 60}
+_SIZE = re.compile(r"(\d{1,20}\.?\d{0,9}) ?(bytes|[KMGTPE]iB)\b|\bsize (\d{1,20})\b")
+"""As numpy, torch and Arrow write what they could not have."""
+_TEXT_MAX_CHARS = 1000
+_KIB = 1024
+
+
+def want_of_memory(exc: BaseException, limit_bytes: int) -> str:
+    """Say in words how an exception comes from a memory limit; "": it does not.
+
+    Args:
+        exc: what has left the handler; its frames still hold what they held.
+        limit_bytes: the attempt's limit; 0: it is not known.
+    """
+    errors = list(_memory_errors(exc))
+    if not errors or not limit_bytes:
+        return ""
+    now_bytes = resident_bytes(os.getpid())
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+    peak_bytes = max(now_bytes, peak_bytes)
+    limit = f"memory limit of {show_size(limit_bytes)}"
+    if peak_bytes >= NEAR_SHARE * limit_bytes:
+        return f"raised MemoryError at {show_size(peak_bytes)}, near its {limit}"
+    refused = next(filter(_is_refused, errors), None)
+    left_bytes = _left_of_the_bound()
+    if refused is None or not _can_be_had(limit_bytes - now_bytes, left_bytes):
+        return ""
+    wanted_bytes = _wanted_bytes(refused)
+    wanted = show_size(wanted_bytes or max(left_bytes, limit_bytes))
+    had = f"{show_size(now_bytes)} in use"
+    if wanted_bytes and wanted_bytes + now_bytes <= limit_bytes:
+        had = f"{show_size(data_bytes())} reserved"  # and hardly any of it used
+    more = "" if wanted_bytes else "more than "
+    return f"asked for {more}{wanted} with {had}, over its {limit}"
+
+
+def _memory_errors(exc: BaseException) -> Iterator[MemoryError]:
+    """Find them, be they inside a group of tasks; not where they are only a cause."""
+    waiting = [exc]
+    for one in waiting:
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions
+        elif isinstance(one, MemoryError):
+            yield one
+
+
+def _is_refused(error: MemoryError) -> bool:
+    """Say whether it comes from C code, or from another process."""
+    if type(error.__cause__).__name__ in _REMOTE:
+        return True
+    step = error.__traceback__
+    if step is None:
+        return False
+    while step.tb_next is not None:
+        step = step.tb_next
+    code, at = step.tb_frame.f_code.co_code, step.tb_lasti
+    return not (0 <= at < len(code) and code[at] in _RAISES)
+
+
+def _left_of_the_bound() -> int:
+    """Return what the bound of the data still allows; 0: there is none of ours."""
+    bound, _hard = resource.getrlimit(resource.RLIMIT_DATA)
+    return max(0, bound - data_bytes()) if is_signed(bound) else 0
+
+
+def _can_be_had(size_bytes: int, left_bytes: int) -> bool:
+    """Say whether nobody but the bound of the data would refuse so much now."""
+    if 0 < left_bytes <= size_bytes:
+        return True
+    try:
+        mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _wanted_bytes(error: MemoryError) -> int:
+    """Return what it says to have asked for; 0: it does not say."""
+    shape = getattr(error, "shape", None)
+    item_bytes = getattr(getattr(error, "dtype", None), "itemsize", None)
+    if isinstance(shape, tuple) and isinstance(item_bytes, int):
+        return prod(shape) * item_bytes
+    found = _SIZE.search(str(error)[:_TEXT_MAX_CHARS])
+    if found is None:
+        return 0
+    number, unit, plain = found.groups()
+    return int(plain or float(number) * 2 ** _UNITS[unit])

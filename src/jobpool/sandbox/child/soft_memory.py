@@ -1,0 +1,50 @@
+"""The soft memory limit, in the child: raised once, and only where it is meant.
+
+Theory of operation. The supervisor measures and sends a signal, again and again while
+the attempt is over the limit: one can be lost just before a blocking call. A signal may
+also come late, when the attempt that it was meant for has ended. So what counts is what
+is seen here at that moment: the limit of the present attempt, if it has one that was
+not raised yet, and the memory of this process and all below it.
+"""
+
+from __future__ import annotations
+
+import os
+from types import FrameType
+
+from jobpool.core.units import show_size
+from jobpool.errors import SoftMemory
+from jobpool.sandbox.system.procfs import descendants_of, resident_bytes
+
+
+class SoftMemoryGuard:
+    """Raises `SoftMemory` in the handler that is running."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._limit_bytes: int | None = None
+
+    def arm(self, limit_bytes: int | None) -> None:
+        """An attempt begins; None: it has no such limit, or could not cope with it."""
+        self._limit_bytes = limit_bytes
+
+    def disarm(self) -> None:
+        """The attempt has ended, or this is a copy of its process."""
+        self._limit_bytes = None
+
+    def on_signal(self, _signum: int, _frame: FrameType | None) -> None:
+        """Raise, if this attempt is over its limit now."""
+        limit = self._limit_bytes
+        if limit is None or os.getpid() != self._pid:
+            return
+        seen = resident_bytes(self._pid)
+        if seen <= limit:
+            seen += sum(resident_bytes(pid) for pid in descendants_of(self._pid))
+        if seen <= limit or self._limit_bytes is None:
+            return
+        self._limit_bytes = None
+        raise SoftMemory(
+            f"{show_size(seen)} are in use, over the soft memory limit of "
+            f"{show_size(limit)}; let go of what you can, or save what matters and "
+            "return: at the hard limit the process is killed"
+        )

@@ -1,0 +1,349 @@
+"""The supervisor's handle of a zygote: start it, ask it for children, hear of its end.
+
+Theory of operation. `multiprocess` starts the zygote by exec (its "spawn" context),
+unless one was forked before there was a supervisor (`prefork`). Three things are
+arranged around that start and undone right after it:
+
+- ``__main__`` is masked, else the console script would be imported again there;
+- the environment is the one that children shall have, with the run's marker, by
+  which a later supervisor finds whatever is left of this run;
+- signals are blocked, so that a terminal's Ctrl-C does not hit the zygote before it
+  has a session of its own.
+
+The zygote's end is seen on its socket and on a pidfd, whichever is first: its socket
+does not end while a process that it has forked holds it, and that may be for ever (a
+daemon of the application's). Who waits for the zygote waits for both, with one
+descriptor. Only a limited number of requests are on their way at once: the
+descriptors beside them are counted against this process while they travel.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from types import ModuleType
+from typing import Any
+
+import multiprocess
+from multiprocess import resource_tracker
+
+from jobpool.core.isolation.measures import Enclosure
+from jobpool.sandbox.protocol.messages import (
+    Decoder,
+    Fork,
+    Forked,
+    ForkFailed,
+    FrameError,
+    FromZygote,
+    Guard,
+    Load,
+    encode,
+)
+from jobpool.sandbox.system.process_tree import become_subreaper, send_signal
+from jobpool.sandbox.system.procfs import (
+    process_start_time,
+    require_linux,
+    resident_bytes,
+)
+from jobpool.sandbox.zygote.prefork import Preforked, taken
+from jobpool.sandbox.zygote.zygote import zygote_main
+
+RUN_VARIABLE = "JOBPOOL_RUN"
+"""Names the run in the environment of all its processes."""
+IN_FLIGHT_MAX = 16
+ENDING_MS = 100
+_RECEIVE_BYTES = 256 * 1024
+
+
+def helper_pids() -> frozenset[int]:
+    """Return the children of this process that multiprocess keeps for itself."""
+    pid = resource_tracker._resource_tracker._pid  # noqa: SLF001 - no public way
+    return frozenset() if pid is None else frozenset({pid})
+
+
+class Zygote:
+    """A running zygote. Nothing here blocks.
+
+    Attributes:
+        pool: the pool that it forks for.
+        pid: its process id.
+        start_time: its start, in clock ticks since boot.
+        sentinel: a pidfd; readable when it has ended.
+    """
+
+    def __init__(self, pool: str, process: Any, control: socket.socket) -> None:
+        self.pool = pool
+        self.pid: int = process.pid
+        self._process = process
+        self._socket = control
+        self._either = select.epoll()
+        self._end = select.poll()
+        self.sentinel = os.pidfd_open(self.pid)
+        try:
+            for one in (control.fileno(), self.sentinel):
+                self._either.register(one, select.EPOLLIN)
+        except OSError:
+            os.close(self.sentinel)
+            raise
+        self._end.register(self.sentinel, select.POLLIN)
+        self.start_time = process_start_time(self.pid) or 0
+        self._decoder = Decoder(FromZygote)
+        self._waiting: deque[tuple[Fork, list[int]]] = deque()
+        self._in_flight = 0
+        self._is_ours_to_kill = False
+        # Before multiprocess's own exit handler, which would wait for the zygote.
+        atexit.register(self.close)
+
+    @classmethod
+    def start(
+        cls,
+        pool: str,
+        run_id: str,
+        *,
+        app: str,
+        directory: str,
+        preload: bool,
+        env: tuple[str, ...] | None = None,
+        fence: str = "",
+        cgroup: str = "",
+    ) -> Zygote:
+        """Start a zygote and tell it to load the application.
+
+        Its answer (`Loaded` or `LoadFailed`) comes through `receive`. This process
+        adopts orphans from now on.
+
+        Args:
+            pool: the pool that it forks for.
+            run_id: the supervisor's run.
+            app: the application, as `load_application` takes it.
+            directory: absolute; its working directory.
+            preload: False: each child loads the application itself.
+            env: names of the environment that it keeps, in which a * stands for any
+                text; None: all.
+            fence: file by which its children end; "": there is none.
+            cgroup: it enters this one; "": none.
+
+        Raises:
+            JobpoolError: the platform lacks something; nothing was started.
+            OSError: no process, memory or descriptor for it; nothing was started.
+        """
+        require_linux()
+        become_subreaper()
+        process, ours = _begun(run_id, env) or _spawned(pool, run_id, env)
+        try:
+            ours.setblocking(False)
+            zygote = cls(pool, process, ours)
+            zygote._socket.send(encode(Load(app, directory, preload, fence, cgroup)))
+        except BaseException:
+            ours.close()
+            raise
+        return zygote
+
+    def fileno(self) -> int:
+        """Return what to wait on for `receive`: its words, or its end."""
+        return self._either.fileno()
+
+    def fork(
+        self, slot: int, fds: Sequence[int], enclosure: Enclosure = Enclosure.NONE
+    ) -> None:
+        """Ask for a child; `Forked` or `ForkFailed` follows through `receive`.
+
+        Args:
+            slot: comes back with the answer.
+            fds: the child's descriptors, as `ChildProcess.fds_for_child` gives them;
+                the caller may close them afterwards.
+            enclosure: which namespaces the child is to get.
+
+        Raises:
+            OSError: no descriptor to keep them meanwhile; nothing was asked.
+        """
+        free = self._in_flight < IN_FLIGHT_MAX and not self._waiting
+        request = Fork(slot, enclosure)
+        if free and self._request(request, fds):
+            return
+        self._waiting.append((request, _duplicates(fds)))
+
+    def guard(self, members: Sequence[tuple[int, int]]) -> None:
+        """Ask it to end these as well if this process dies: pids and start times."""
+        with contextlib.suppress(OSError):  # it is gone: `receive` tells
+            self._socket.send(encode(Guard(list(members))))
+
+    def receive(self) -> list[FromZygote] | None:
+        """Return what the zygote has said; None: it is gone, or talks nonsense."""
+        has_ended = bool(self._end.poll(0))  # before: its last words are in there then
+        try:
+            data = self._socket.recv(_RECEIVE_BYTES)
+            messages = list(self._decoder.feed(data))
+        except BlockingIOError:
+            return None if has_ended else []
+        except OSError:
+            return None
+        except FrameError:
+            self._is_ours_to_kill = True
+            self.kill()
+            return None
+        if not data:
+            return None
+        for message in messages:
+            if isinstance(message, Forked | ForkFailed):
+                self._in_flight -= 1
+        self._ask_more()
+        return messages
+
+    def was_killed(self) -> bool:
+        """Say whether somebody else has killed it, once `receive` said that it is gone.
+
+        Its socket ends a moment before its process does: that is waited for.
+        """
+        self._end.poll(ENDING_MS)
+        return self.exit_status() == -signal.SIGKILL and not self._is_ours_to_kill
+
+    def exit_status(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+        status: int | None = self._process.exitcode
+        return status
+
+    def rss_bytes(self) -> int:
+        """Return its resident memory; 0 when it is gone."""
+        return resident_bytes(self.pid)
+
+    def kill(self) -> None:
+        """Kill it; its children are unharmed."""
+        send_signal(self.sentinel, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it even after `close`: not reaped yet, its pid is its own."""
+        if self.exit_status() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def abandon(self) -> None:
+        """Let multiprocess forget it too, which would wait for its end at ours."""
+        multiprocess.process._children.discard(self._process)  # noqa: SLF001 - no public way
+
+    def close(self) -> None:
+        """Let go of it: if it lives, it kills the trees of its children and ends."""
+        if self.sentinel < 0:
+            return
+        atexit.unregister(self.close)
+        self._either.close()
+        self._socket.close()
+        os.close(self.sentinel)
+        self.sentinel = -1
+        while self._waiting:
+            _close_all(self._waiting.popleft()[1])
+
+    def _ask_more(self) -> None:
+        while self._waiting and self._in_flight < IN_FLIGHT_MAX:
+            request, fds = self._waiting[0]
+            if not self._request(request, fds):
+                return
+            self._waiting.popleft()
+            _close_all(fds)
+
+    def _request(self, request: Fork, fds: Sequence[int]) -> bool:
+        """Send one request; False: not now, or the zygote is gone (`receive` tells)."""
+        try:
+            socket.send_fds(self._socket, [encode(request)], list(fds))
+        except OSError:
+            return False
+        self._in_flight += 1
+        return True
+
+
+def _begun(
+    run_id: str, env: tuple[str, ...] | None
+) -> tuple[Preforked, socket.socket] | None:
+    """Let the process that waits be a zygote; None: there is none."""
+    process = taken()
+    if process is None:
+        return None
+    try:
+        with _environment(run_id, env):
+            process.begin(dict(os.environb))
+    except OSError:
+        process.control.close()
+        return None  # somebody has killed it
+    return process, process.control
+
+
+def _spawned(
+    pool: str, run_id: str, env: tuple[str, ...] | None
+) -> tuple[Any, socket.socket]:
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs, _main_masked(), _environment(run_id, env), _signals_blocked():
+            process = multiprocess.get_context("spawn").Process(
+                target=zygote_main,
+                args=(theirs,),
+                name=f"jobpool-zygote-{pool}",
+                daemon=True,
+            )
+            process.start()
+    except BaseException:
+        ours.close()
+        raise
+    return process, ours
+
+
+@contextmanager
+def _main_masked() -> Iterator[None]:
+    real = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = real
+
+
+@contextmanager
+def _environment(run_id: str, names: tuple[str, ...] | None) -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        if names is not None:
+            for name in before:
+                if not any(fnmatchcase(name, one) for one in names):
+                    del os.environ[name]
+        os.environ[RUN_VARIABLE] = run_id
+        yield
+    finally:
+        os.environ.pop(RUN_VARIABLE, None)
+        os.environ.update(before)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _duplicates(fds: Sequence[int]) -> list[int]:
+    """Return a duplicate of each descriptor.
+
+    Raises:
+        OSError: no more may be open; there are none.
+    """
+    made: list[int] = []
+    with contextlib.ExitStack() as undo:
+        for fd in fds:
+            made.append(os.dup(fd))
+            undo.callback(os.close, made[-1])
+        undo.pop_all()
+    return made
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,97 @@
+"""Screens what a child says: it may be hostile, and so may every number of it.
+
+Our own child code keeps to all of this; whatever does not is treated as no message
+of ours. The supervisor must be able to compute with what passes, and to store it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
+from jobpool.sandbox.protocol.messages import Ask, Beat, Done, FromChild, Raised, Ready
+from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
+
+TEXT_MAX_CHARS = 128 * 1024
+CLASSES_MAX = 64
+PROGRESS_MAX_BYTES = 64 * 1024
+ASK_JOBS_MAX = 10_000
+_SLACK_BYTES = 1024
+"""What a mark of truncation may add to a capped text."""
+
+
+def screened(
+    frames: Sequence[FromChild], *, result_max_bytes: int, checkpoint_max_bytes: int
+) -> tuple[Sequence[FromChild], str | None]:
+    """Return the messages before the first bad one, and what is wrong with that.
+
+    Args:
+        frames: the messages, of the right types, in order.
+        result_max_bytes: cap of a result.
+        checkpoint_max_bytes: cap of a checkpoint.
+    """
+    for place, frame in enumerate(frames):
+        if type(frame) is Done:  # nearly all of them are
+            wrong = _done(frame, result_max_bytes)
+        else:
+            wrong = _problem(frame, checkpoint_max_bytes)
+        if wrong:
+            return frames[:place], wrong
+    return frames, None
+
+
+def _problem(frame: FromChild, checkpoint_max_bytes: int) -> str | None:
+    """Say what is wrong with a message that tells of no end; None: nothing."""
+    match frame:
+        case Beat():
+            if len(frame.progress or b"") > PROGRESS_MAX_BYTES:
+                return f"progress of {len(frame.progress or b'')} bytes"
+            if len(frame.checkpoint or b"") > checkpoint_max_bytes:
+                return f"a checkpoint of {len(frame.checkpoint or b'')} bytes"
+        case Ask():
+            if len(frame.jobs) > ASK_JOBS_MAX:
+                return f"a request to store {len(frame.jobs)} jobs at once"
+            if frame.reads is not None and frame.jobs:
+                return "a request that stores and reads"
+        case Ready():
+            if not _is_size(frame.rss_bytes):
+                return f"a resident memory of {frame.rss_bytes} bytes"
+        case _:
+            pass
+    return None
+
+
+def _done(done: Done, result_max_bytes: int) -> str | None:
+    most = SIZE_MAX_BYTES
+    if not (0 <= done.rss_bytes <= most and 0 <= done.peak_rss_bytes <= most):
+        return "the end of an attempt with an impossible memory figure"
+    longest = DURATION_MAX_S  # which NaN and infinity are not within
+    if not (0.0 <= done.duration_s <= longest and 0.0 <= done.cpu_s <= longest):
+        return "the end of an attempt with an impossible duration"
+    if len(done.result) > result_max_bytes:
+        return f"a result of {len(done.result)} bytes, over the cap"
+    if len(done.output) > OUTPUT_MAX_BYTES + _SLACK_BYTES:
+        return f"{len(done.output)} bytes of output, over the cap"
+    if len(done.surprise) > TEXT_MAX_CHARS:
+        return "a surprise of endless length"
+    return None if done.error is None else _raised(done.error)
+
+
+def _raised(error: Raised) -> str | None:
+    texts = (error.message, error.traceback, error.out_of_memory, *error.classes)
+    if len(error.classes) > CLASSES_MAX or any(
+        len(text) > TEXT_MAX_CHARS for text in texts
+    ):
+        return "an error of endless length"
+    for delay_s in (error.retry_in_s, error.snooze_s):
+        if delay_s is not None and not _is_duration(delay_s):
+            return "an error with an impossible delay"
+    return None
+
+
+def _is_size(size_bytes: int) -> bool:
+    return 0 <= size_bytes <= SIZE_MAX_BYTES
+
+
+def _is_duration(seconds: float) -> bool:
+    return 0.0 <= seconds <= DURATION_MAX_S  # which NaN and infinity are not

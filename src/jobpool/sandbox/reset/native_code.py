@@ -1,0 +1,165 @@
+"""Notices what only code that is not Python's own can have changed for good.
+
+A POSIX timer, a filter of system calls, lost rights, another namespace: no handler
+gets there without ctypes, cffi or an extension module. To look costs 10 µs (more as
+root), so it is done only where there is such code beyond what was there before the
+application: then after every attempt, for nobody knows what a C function does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
+from types import ModuleType
+from typing import Any
+
+from jobpool.sandbox.system.own_fds import open_own
+
+_SUFFIXES = tuple(EXTENSION_SUFFIXES)
+_OWN_EXTENSIONS = os.path.join(  # noqa: PTH118 - a str here
+    sys.base_exec_prefix,
+    sys.platlibdir,
+    f"python{sys.version_info.major}.{sys.version_info.minor}",
+    "lib-dynload",
+)
+_STATUS_BYTES = 16 * 1024
+_FROM, _UP_TO = b"\nCapInh:", b"\nCpus_allowed:"
+"""Of /proc/self/status: capabilities, no_new_privs, and how many filters there are."""
+_UNCHANGING = {"pid", "time"}
+"""Only the next process is in another one: `pid_for_children` shows it."""
+_Look = tuple[bytes, bytes, list[str]]
+_TIMERS_BYTES = 4096
+_namespace_of: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)[
+    "__dict__"
+].__get__
+"""A module's own dictionary, also where a lazy one would import itself when asked."""
+_HANDLE_AT = 2
+"""Of the arguments of a library: its name, its mode, a handle if it is open already."""
+_WITHOUT_NOTES = {"_interpreters", "_xxsubinterpreters"}
+"""Python's own modules that run code which meets none of our notes (`deeds`)."""
+_known_names: set[str] = set()
+_opened: list[object] = []
+"""A mark for each library that ctypes was told to open (it may be closed again), and
+for each function of the one that it opens itself."""
+
+
+def know() -> None:
+    """Take all code that is here now for known. Before the application is loaded."""
+    _known_names.update(sys.modules)
+    open_library = ctypes._dlopen  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
+
+    def noting(*args: Any) -> Any:
+        _opened.append(None)
+        return open_library(*args)
+
+    begin = ctypes.CDLL.__init__
+
+    def noting_handle(self: Any, *args: Any, **options: Any) -> None:
+        if len(args) > _HANDLE_AT or options.get("handle") is not None:
+            _opened.append(None)  # one that is open: the whole C library's, perhaps
+        begin(self, *args, **options)
+
+    ctypes._dlopen = noting  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    ctypes.CDLL.__init__ = noting_handle  # type: ignore[method-assign]
+    ctypes.pythonapi.__class__ = _NotingApi
+
+
+class _NotingApi(ctypes.PyDLL):
+    """Python's own C interface: through it, all of the C library can be called."""
+
+    def __getitem__(self, name: Any) -> Any:
+        _opened.append(None)
+        return super().__getitem__(name)
+
+
+class Foreign:
+    """What such code could change, as it is now, to be compared with later."""
+
+    def __init__(self) -> None:
+        self._status = open_own("/proc/self/status", os.O_RDONLY)
+        self._timers = _open_timers()
+        # An ordinary user only leaves one by getting rights, which are seen.
+        self._places = _places() if os.geteuid() == 0 else []
+        self._before = self._look()
+        self._names = set(_known_names)
+        self._hint = (0, 0)
+        self._is_here = False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether there is such code in this process."""
+        return self._is_here
+
+    def may_have_come(self) -> bool:
+        """Say whether there is such code, or may be since the last look."""
+        return self._is_here or self._hint != (len(sys.modules), len(_opened))
+
+    def changes(self) -> str:
+        """Name what was changed, if anybody can have."""
+        if not self._is_here and not self._has_come():
+            return ""
+        timers, rights, namespaces = self._look()
+        found = []
+        if timers != self._before[0]:
+            found.append("it left timers running")
+        if rights != self._before[1]:
+            found.append("it changed its rights, or filters its system calls")
+        if namespaces != self._before[2]:
+            found.append("it left a namespace")
+        return "; ".join(found)
+
+    def _has_come(self) -> bool:
+        hint = len(sys.modules), len(_opened)
+        if hint == self._hint:
+            return False
+        self._hint = hint
+        new = sys.modules.keys() - self._names
+        self._names |= new
+        self._is_here = (
+            bool(_opened) or not _WITHOUT_NOTES.isdisjoint(new) or _has_extension(new)
+        )
+        return self._is_here
+
+    def _look(self) -> _Look:
+        timers = b""
+        if self._timers >= 0:
+            timers = os.pread(self._timers, _TIMERS_BYTES, 0)
+        text = os.pread(self._status, _STATUS_BYTES, 0)
+        rights = text[text.find(_FROM) : text.find(_UP_TO)]
+        return timers, rights, [os.readlink(place) for place in self._places]  # noqa: PTH115 - a str here
+
+
+def _open_timers() -> int:
+    """Return a descriptor of the list of POSIX timers, -1 where there is none."""
+    try:
+        return open_own("/proc/self/timers", os.O_RDONLY)
+    except OSError:
+        return -1
+
+
+def _places() -> list[str]:
+    """Return the kinds of namespaces that there are."""
+    with contextlib.suppress(FileNotFoundError):  # a kernel without any
+        found = set(os.listdir("/proc/self/ns")) - _UNCHANGING  # noqa: PTH208 - names are what we want
+        return [f"/proc/self/ns/{name}" for name in sorted(found)]
+    return []
+
+
+def _has_extension(names: Iterable[str]) -> bool:
+    """Say whether one of these modules is of C, and not Python's own."""
+    for name in names:
+        module = sys.modules.get(name)
+        if module is None or not issubclass(type(module), ModuleType):
+            continue
+        file = _namespace_of(module).get("__file__")
+        if (
+            isinstance(file, str)
+            and file.endswith(_SUFFIXES)
+            and os.path.dirname(file) != _OWN_EXTENSIONS  # noqa: PTH120 - a str here
+        ):
+            return True
+    return False

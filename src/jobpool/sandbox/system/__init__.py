@@ -1,0 +1,4 @@
+"""Linux as it is: /proc, descriptors, process trees, directories.
+
+May import: core. Start with `procfs`.
+"""

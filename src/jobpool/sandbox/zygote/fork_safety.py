@@ -1,0 +1,77 @@
+"""Whether this process may be forked: looks at what importing has left running."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+import time
+
+from jobpool.errors import AppError
+from jobpool.sandbox.system.procfs import command_name
+
+_REMEDY = (
+    "start them in on_child_start, or set preload = false for the pool, so that each "
+    "child imports the application itself (see: jobpool manual deploying)"
+)
+
+SETTLE_S = 0.02
+"""A thread that was just started counts itself; it gets so long to do it."""
+
+
+def check_fork_safety() -> list[str]:
+    """Refuse what a fork would break, and name what it might.
+
+    Returns:
+        Warnings, for `jobpool check`.
+
+    Raises:
+        AppError: Python threads run, or a library is loaded and active that is known
+            not to survive a fork.
+    """
+    threads = [
+        t.name for t in threading.enumerate() if t is not threading.main_thread()
+    ]
+    native = _native_threads()
+    if native:
+        time.sleep(SETTLE_S)
+    unnamed = _thread._count() - len(threads)  # noqa: SLF001 - no public way
+    if unnamed > 0:
+        threads.append(f"{unnamed} without a name")
+    if threads:
+        raise AppError(
+            "the application leaves threads running when it is imported "
+            f"({', '.join(threads)}), and threads do not survive a fork: {_REMEDY}"
+        )
+    for library, is_active in (
+        ("gRPC", "grpc" in sys.modules and bool(native)),
+        ("CUDA", _cuda_is_active()),
+    ):
+        if is_active:
+            raise AppError(
+                f"the application starts {library} when it is imported, and {library} "
+                f"does not survive a fork: {_REMEDY}"
+            )
+    if not native:
+        return []
+    warning = (
+        f"{len(native)} threads of C libraries run after the import "
+        f"({', '.join(sorted(set(native)))}); most libraries start them anew after a "
+        "fork, but if children hang, set preload = false for the pool"
+    )
+    return [warning]
+
+
+def _native_threads() -> list[str]:
+    """Name the threads that Python does not know."""
+    own = {t.native_id for t in threading.enumerate()}
+    tasks = map(int, os.listdir("/proc/self/task"))  # noqa: PTH208 - names are what we want
+    return [command_name(task) for task in tasks if task not in own]
+
+
+def _cuda_is_active() -> bool:
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    is_initialized = getattr(cuda, "is_initialized", None)
+    return bool(is_initialized is not None and is_initialized())

@@ -1,0 +1,188 @@
+"""Forks a child of the supervisor's out of a zygote: twice, or thrice.
+
+Theory of operation. The zygote forks a middle process, which forks the child and ends.
+A child that is to be enclosed has an init between the two: the middle process makes the
+namespaces and forks the init, which forks the child and stays (`enclosure`). Each
+process that forks tells the zygote through one pipe: a pid, or an error's number. The
+zygote waits for all of them, and reaps the middle process, before it answers.
+
+What an application may have replaced (by gevent's, say) is not used, but for the fork
+of the child itself: what replaces that one puts its own state right in the copy.
+
+At a fork Python, and each library that asks for it, puts the copy's state right: locks,
+threads, random numbers. That touches, and so copies, some hundred pages, a millisecond
+in all, in each process. The two that fork, wait and end, and look at none of it, do
+without. What an application wants done before a fork, and after it in the parent (flush
+a file, close a pool), is meant for the zygote, and each copy would do it anew: it is
+done there as if there had been a fork, just before there is one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import posix
+import signal
+import struct
+import traceback
+from collections.abc import Callable
+from os import close, waitpid
+from typing import Any, NoReturn
+
+from jobpool.core.isolation.measures import Enclosure
+from jobpool.sandbox.confinement.namespaces import be_init, make_namespaces
+
+_WORD = struct.Struct("<i")
+_EXIT_FAILED = 1
+_fork_as_is = ctypes.PyDLL(None, use_errno=True).fork
+"""The C library's, called with the interpreter's lock: the copy goes on holding it. Got
+here, before an application can say anything to it."""
+_SIGNALS = signal.valid_signals()
+_before: list[Callable[[], object]] = []
+_after_in_parent: list[Callable[[], object]] = []
+"""What is to be done in the zygote, in the order in which it was registered."""
+Be = Callable[[tuple[int, int]], NoReturn]
+"""What a forked copy does; it takes the ends of the pipe, to close them."""
+
+
+def watch_hooks() -> None:
+    """Note from now on what is to be done at a fork in the process that forks."""
+    register = os.register_at_fork
+
+    def noting(**hooks: Any) -> None:
+        register(**hooks)  # first: it refuses what is no hook
+        for name, noted in (("before", _before), ("after_in_parent", _after_in_parent)):
+            if name in hooks:
+                noted.append(hooks[name])
+
+    for module in (os, posix):
+        vars(module)["register_at_fork"] = noting
+
+
+def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
+    """Fork a child that falls to the subreaper above this process.
+
+    Args:
+        be_child: what the child does, and never returns from.
+        enclosure: which namespaces it gets.
+        relay: where its init tells how it ended, if it has one.
+
+    Returns:
+        The pid of the child; of its init, if it has one. The child exists by then.
+
+    Raises:
+        OSError: there is no memory, process or descriptor for it, or it may not have
+            its namespaces.
+    """
+
+    def be_init_of_it(pipe: tuple[int, int]) -> NoReturn:
+        try:
+            job = _fork(os.fork, be_child, pipe)
+            os.write(pipe[1], _WORD.pack(min(job, 0)))
+            if job > 0:
+                be_init(job, relay)
+        finally:
+            os._exit(_EXIT_FAILED)
+
+    is_enclosed = enclosure is not Enclosure.NONE
+    read_end, write_end = pipe = os.pipe()
+    try:
+        try:
+            middle = _fork_told()
+            if middle == 0:
+                _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
+        finally:
+            close(write_end)
+        pid = _read_pid(read_end, words=1 + is_enclosed)
+        waitpid(middle, 0)  # before the supervisor hears of the child
+    finally:
+        close(read_end)
+    if pid < 0:
+        raise OSError(-pid, os.strerror(-pid))
+    return pid
+
+
+def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
+    try:
+        try:
+            if enclosure is not Enclosure.NONE:
+                make_namespaces(enclosure)
+            # What has an init to fork is that init: nothing of the user's runs in it.
+            pid = _fork(
+                os.fork if enclosure is Enclosure.NONE else _fork_bare, be, pipe
+            )
+        except OSError as exc:
+            pid = -(exc.errno or errno.EAGAIN)
+        os.write(pipe[1], _WORD.pack(pid))
+    finally:
+        os._exit(0)
+
+
+def _fork(fork: Callable[[], int], be: Be, pipe: tuple[int, int]) -> int:
+    """Fork; return the pid, or an error's number as a negative one."""
+    try:
+        pid = fork()
+    except OSError as exc:
+        return -(exc.errno or errno.EAGAIN)
+    if pid == 0:
+        be(pipe)
+    return pid
+
+
+def _fork_told() -> int:
+    """Fork out of the zygote, as `_fork_bare`; what is to be done there comes first."""
+    if _is_one_thread():
+        for hook in (*reversed(_before), *_after_in_parent):
+            try:
+                hook()
+            except Exception:  # noqa: BLE001 - as Python: it is told, and nothing ends
+                traceback.print_exc()
+    return _fork_bare()
+
+
+def _fork_bare() -> int:
+    """Fork a process that runs nothing of the user's, as the C library does it.
+
+    With other threads it takes Python's way: the copy's interpreter would wait for them
+    to take their turn.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    if not _is_one_thread():
+        return os.fork()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        # What a handler has to do by now is done here, and not in the copy as well.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        pid = int(_fork_as_is())
+        code = ctypes.get_errno() if pid < 0 else 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if code:
+        raise OSError(code, os.strerror(code))
+    return pid
+
+
+def _is_one_thread() -> bool:
+    """Say whether nothing runs beside; False where the kernel does not tell."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
+    except OSError:
+        return False
+
+
+def _read_pid(read_end: int, words: int) -> int:
+    """Return the pid that so many processes tell together, or an error's number, < 0.
+
+    An init's word is 0: its child is there.
+    """
+    pid = 0
+    for _ in range(words):
+        word = os.read(read_end, _WORD.size)
+        told = _WORD.unpack(word)[0] if len(word) == _WORD.size else -errno.EAGAIN
+        if told < 0:
+            return int(told)
+        pid = max(pid, told)
+    return pid

@@ -1,0 +1,117 @@
+"""A zygote's process before there is a supervisor: it starts beside it, not after it.
+
+Theory of operation. A program that only becomes a supervisor imports what a zygote
+needs, forks while nothing else is there, and goes on with its own imports. The process
+that was forked waits for its environment; then it is the first zygote. Every other one
+is started fresh, as `spawner` says. Nothing of the supervisor's is in this one either:
+there was none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+from collections.abc import Sequence
+from typing import NoReturn
+
+import msgspec
+
+from jobpool.sandbox.confinement import seccomp
+from jobpool.sandbox.zygote.zygote import zygote_main
+
+_FDS_MAX = 2**20
+_LENGTH_BYTES = 8
+_STDERR = 2
+_waiting: list[Preforked] = []
+
+
+class Preforked:
+    """The process; also what multiprocess's ``Process`` is to `spawner`.
+
+    Attributes:
+        pid: its process id.
+        control: the way to it.
+    """
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        self.pid = pid
+        self.control = control
+        self._status: int | None = None
+
+    @property
+    def exitcode(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                return None  # as multiprocess has it
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def begin(self, environment: dict[bytes, bytes]) -> None:
+        """Let it be a zygote, in this environment.
+
+        Raises:
+            OSError: it is gone.
+        """
+        data = msgspec.msgpack.encode(environment)
+        self.control.sendall(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+
+
+def prefork(modules: Sequence[str]) -> None:
+    """Fork the process of a zygote to come; `taken` gives it.
+
+    This process must have one thread, and nothing that its copy should not have; the
+    copy keeps none of its descriptors but the standard ones.
+
+    Args:
+        modules: what it imports meanwhile.
+
+    Raises:
+        OSError: no process, memory or descriptor for it.
+    """
+    parent = os.getpid()
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if not pid:
+        _wait(theirs, parent, modules)
+    theirs.close()
+    _waiting.append(Preforked(pid, ours))
+
+
+def taken() -> Preforked | None:
+    """Return the process that waits, once; None: there is none."""
+    return _waiting.pop() if _waiting else None
+
+
+def _wait(control: socket.socket, parent: int, modules: Sequence[str]) -> NoReturn:
+    """Wait for the environment, in the copy."""
+    try:
+        kept = control.fileno()
+        os.closerange(_STDERR + 1, kept)
+        os.closerange(kept + 1, _FDS_MAX)
+        for module in modules:
+            importlib.import_module(module)
+        seccomp.prepare()
+        size = int.from_bytes(_read(control, _LENGTH_BYTES), "little")
+        environment = msgspec.msgpack.decode(
+            _read(control, size), type=dict[bytes, bytes]
+        )
+    except BaseException:  # noqa: BLE001 - nothing may run after it
+        os._exit(1)
+    os.environb.clear()
+    os.environb.update(environment)
+    zygote_main(control, parent)
+
+
+def _read(control: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = control.recv(size - len(data))
+        if not part:
+            os._exit(0)  # nobody wants it any more
+        data += part
+    return data
