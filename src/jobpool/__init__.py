@@ -18,11 +18,11 @@ from jobpool.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from jobpool import errors as errors
-    from jobpool.client.handle import Job
+    from jobpool.client.declare.retry import Retry
     from jobpool.client.handler import Call, Handler
     from jobpool.client.hooks import DeadJob
+    from jobpool.client.job import Job
     from jobpool.client.jobpool import JobPool
-    from jobpool.client.retry import Retry
     from jobpool.core.application.current import current
     from jobpool.errors import (
         AppError,
@@ -97,10 +97,10 @@ _HOMES = {
     "DeadJob": "client.hooks",
     "Executor": "executor.executor",
     "Handler": "client.handler",
-    "Job": "client.handle",
+    "Job": "client.job",
     "JobPool": "client.jobpool",
-    "Retry": "client.retry",
-    "current": "core.running",
+    "Retry": "client.declare.retry",
+    "current": "core.application.current",
 }
 """Where these come from; all others are errors."""
 

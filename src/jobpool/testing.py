@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, ParamSpec
 
 from jobpool.client.gateway import find_settings
 from jobpool.client.handler import Handler
-from jobpool.client.invocation import call
-from jobpool.client.results import encode_result
-from jobpool.client.strict_json import NotJson, encode
+from jobpool.client.invoke.invocation import call
+from jobpool.client.payload.results import encode_result
+from jobpool.client.payload.strict_json import NotJson, encode
 from jobpool.core.application.current import (
     AttemptLimits,
     Current,

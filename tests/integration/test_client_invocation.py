@@ -238,7 +238,7 @@ def test_an_async_handler_may_run_in_another_thread():
 LATE = """
 import os, signal, sys, threading
 from jobpool import JobPool
-from jobpool.client.invocation import call
+from jobpool.client.invoke.invocation import call
 from jobpool.errors import SoftTimeout
 
 jobs = JobPool()

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.client.arguments import Arguments
+from jobpool.client.payload.arguments import Arguments
 from jobpool.errors import ArgumentsRejected, GiveUp
 
 MIB = 2**20

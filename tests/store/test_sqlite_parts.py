@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from jobpool.client.results import decode_plain
+from jobpool.client.payload.results import decode_plain
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.lifecycle import hand_back

@@ -11,7 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from jobpool.client.arguments import Arguments
+from jobpool.client.payload.arguments import Arguments
 from jobpool.errors import ArgumentsRejected, ConfigError, GiveUp
 
 MIB = 2**20

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from jobpool import ConfigError, GiveUp, JobPool, Retry, UsageError
-from jobpool.client.options import read_options
+from jobpool.client.declare.options import read_options
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy, Rerun, RetryRule
 

@@ -10,7 +10,8 @@ from jobpool import (
     UsageError,
     WaitTimeout,
 )
-from jobpool.client import gateway, handle
+from jobpool.client import gateway
+from jobpool.client import job as job_module
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.testing import FakeClock
@@ -109,7 +110,7 @@ def test_waiting_ends_with_the_job_or_the_timeout(store, add):
 
     job = add.enqueue(1)
     with pytest.raises(WaitTimeout, match=r"job 1 \(add\) is still runnable after 5s"):
-        handle.wait_finished(read, job.id, 5.0, clock=clock, sleep=sleep)
+        job_module.wait_finished(read, job.id, 5.0, clock=clock, sleep=sleep)
     assert clock.monotonic_s() == pytest.approx(5.0)
     assert (pauses[0], max(pauses)) == (0.001, 0.1)
     assert store.get_calls == len(pauses) + 1
@@ -117,7 +118,7 @@ def test_waiting_ends_with_the_job_or_the_timeout(store, add):
     def finish(seconds):
         store.put(job.id, JobState.SUCCEEDED, result=b"2")
 
-    found = handle.wait_finished(read, job.id, None, clock=clock, sleep=finish)
+    found = job_module.wait_finished(read, job.id, None, clock=clock, sleep=finish)
     assert found.state is JobState.SUCCEEDED
 
 

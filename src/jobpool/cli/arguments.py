@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from jobpool.client.strict_json import NotJson, encode
+from jobpool.client.payload.strict_json import NotJson, encode
 from jobpool.core.units import show_size
 from jobpool.errors import ArgumentsRejected
 

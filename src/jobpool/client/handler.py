@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
 
-from jobpool.client.arguments import Arguments
+from jobpool.client.declare.options import DEFAULT, Options, read_options
 from jobpool.client.gateway import Gateway
-from jobpool.client.handle import Job
-from jobpool.client.options import DEFAULT, Options, read_options
-from jobpool.client.results import Results
+from jobpool.client.job import Job
+from jobpool.client.payload.arguments import Arguments
+from jobpool.client.payload.results import Results
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.core.units import DurationLike, SizeLike

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobpool.client.annotations import signature_of
-from jobpool.client.arguments import Arguments
-from jobpool.client.declaration import check_function
-from jobpool.client.invocation import call, prepare
+from jobpool.client.declare.declaration import check_function
+from jobpool.client.invoke.invocation import call, prepare
+from jobpool.client.payload.annotations import signature_of
+from jobpool.client.payload.arguments import Arguments
 from jobpool.core.application.handler_spec import (
     HOOK_DEAD,
     HOOK_QUARANTINED,

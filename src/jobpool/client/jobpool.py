@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, overload
 
-from jobpool.client.completing import Completing
+from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.gateway import Gateway
-from jobpool.client.handle import Job, cancel
 from jobpool.client.handler import BoundHandler, Call, Handler
-from jobpool.client.options import DEFAULT, Options
+from jobpool.client.invoke.completion import Completing
+from jobpool.client.job import Job, cancel
 from jobpool.client.registration import Registration
 from jobpool.core.application.current import offer
 from jobpool.core.config.options import TOP

@@ -6,19 +6,19 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-from jobpool.client.declaration import (
+from jobpool.client.declare.declaration import (
     check_function,
     checked_kind,
     kind_of,
     read_limits,
     read_policy,
 )
+from jobpool.client.declare.retry import RetryRules
 from jobpool.client.gateway import Gateway, find_settings
 from jobpool.client.handler import Handler
 from jobpool.client.hooks import DeadJob, Hooks
-from jobpool.client.invocation import call, prepare
-from jobpool.client.results import decode_plain
-from jobpool.client.retry import RetryRules
+from jobpool.client.invoke.invocation import call, prepare
+from jobpool.client.payload.results import decode_plain
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import ConfigError, UnknownKind

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from jobpool.client.annotations import annotations_of
-from jobpool.client.strict_json import NotJson, encode, from_plain
+from jobpool.client.payload.annotations import annotations_of
+from jobpool.client.payload.strict_json import NotJson, encode, from_plain
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError, ResultTooLarge, StoreError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from jobpool.client.results import encode_result
+from jobpool.client.payload.results import encode_result
 from jobpool.core.application.current import Claim
 from jobpool.store import handler_transactions
 

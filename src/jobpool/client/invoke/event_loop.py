@@ -23,7 +23,7 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
-from jobpool.client.softlimits import OnSignal, handled_by
+from jobpool.client.invoke.soft_limits import OnSignal, handled_by
 from jobpool.errors import SoftMemory, SoftTimeout
 
 

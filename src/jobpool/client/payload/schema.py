@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from jobpool.client.annotations import is_open
-from jobpool.client.strict_json import from_plain, schema_of
+from jobpool.client.payload.annotations import is_open
+from jobpool.client.payload.strict_json import from_plain, schema_of
 from jobpool.errors import ConfigError
 
 _REST = "rest"

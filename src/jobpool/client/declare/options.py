@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from jobpool.client.declaration import positive_s
-from jobpool.client.retry import checked_count
+from jobpool.client.declare.declaration import positive_s
+from jobpool.client.declare.retry import checked_count
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
 from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from jobpool.client.softlimits import held_back
+from jobpool.client.invoke.soft_limits import held_back
 
 
 def call(
@@ -33,18 +33,18 @@ def call(
     if inspect.iscoroutine(outcome):
         try:
             with held_back():
-                from jobpool.client import eventloop  # noqa: PLC0415 - see above
+                from jobpool.client.invoke import event_loop  # noqa: PLC0415 - see above
         except BaseException:
             outcome.close()  # it was never begun; Python would warn about it
             raise
-        return eventloop.run(outcome)
+        return event_loop.run(outcome)
     return outcome
 
 
 def prepare(function: Callable[..., Any]) -> None:
     """Import what calls of a function take, if it is async, decorated or an object."""
     if _looks_async(function):
-        from jobpool.client import eventloop  # noqa: F401, PLC0415 - see above
+        from jobpool.client.invoke import event_loop  # noqa: F401, PLC0415 - see above
 
 
 def _looks_async(function: Callable[..., Any]) -> bool:

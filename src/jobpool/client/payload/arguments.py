@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from jobpool.client.annotations import annotations_of, signature_of
-from jobpool.client.argument_shape import ArgumentShape
-from jobpool.client.strict_json import (
+from jobpool.client.payload.annotations import annotations_of, signature_of
+from jobpool.client.payload.schema import ArgumentShape
+from jobpool.client.payload.strict_json import (
     NotJson,
     NotPlainJson,
     check_objects,

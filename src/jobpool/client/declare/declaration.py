@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jobpool.client.retry import RetryRules, checked_count, read_rules
+from jobpool.client.declare.retry import RetryRules, checked_count, read_rules
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX, check_kind
 from jobpool.core.config.options import growth_factor, soft_size
 from jobpool.core.rules.limits import Limits
