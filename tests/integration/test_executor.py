@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import jobpool
-from jobpool.executor.outcomes import ExecutorBroken
+from jobpool.executor.wire.outcomes import ExecutorBroken
 from waiting import wait_until
 
 PATIENCE_S = 40.0

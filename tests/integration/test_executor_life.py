@@ -21,7 +21,7 @@ from executing import (
     script,
     wait_nobody,
 )
-from jobpool.executor import exchange
+from jobpool.executor.wire import spill_files
 from supervising import children_of
 from waiting import wait_until
 
@@ -131,28 +131,28 @@ def test_a_killed_caller_leaves_nothing(tmp_path, marker):
 
 def make_private(place, *, kept=False, old=True):
     """Make a directory as an executor does; return it and its lock."""
-    path = Path(tempfile.mkdtemp(prefix=exchange.PREFIX, dir=place))
+    path = Path(tempfile.mkdtemp(prefix=spill_files.PREFIX, dir=place))
     (path / "result").touch()
-    locks = exchange.keep([str(path)]) if kept else []
+    locks = spill_files.keep([str(path)]) if kept else []
     if old:
-        past_s = time.time() - 2 * exchange.STALE_S
+        past_s = time.time() - 2 * spill_files.STALE_S
         os.utime(path, (past_s, past_s))
     return path, locks
 
 
 def test_only_what_nobody_keeps_is_removed(tmp_path, monkeypatch):
     """Old directories without a living host go; the young and the kept ones stay."""
-    monkeypatch.setattr(exchange, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(spill_files, "SHARED_MEMORY", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left, _ = make_private(tmp_path)
     young, _ = make_private(tmp_path, old=False)
     kept, locks = make_private(tmp_path, kept=True)
     other = tmp_path / "somebody-elses"
     other.mkdir()
-    exchange.remove_stale()
+    spill_files.remove_stale()
     assert {*tmp_path.iterdir()} == {young, kept, other}
     os.close(locks[0])
-    exchange.remove_stale()
+    spill_files.remove_stale()
     assert {*tmp_path.iterdir()} == {young, other}
     assert not left.exists()
 
@@ -177,9 +177,9 @@ def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, mar
     )
     assert done.returncode == -signal.SIGKILL
     wait_nobody(marker)
-    assert list(tmp_path.glob(f"{exchange.PREFIX}*"))
+    assert list(tmp_path.glob(f"{spill_files.PREFIX}*"))
     script(places, tmp_path, 0, env=environment)
-    assert not list(tmp_path.glob(f"{exchange.PREFIX}*"))
+    assert not list(tmp_path.glob(f"{spill_files.PREFIX}*"))
 
 
 def test_a_fork_of_a_killed_caller_keeps_nothing_alive(tmp_path, marker):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import jobpool
-from jobpool.executor import pickling
+from jobpool.executor.pickling import pickling
 from waiting import wait_until
 
 PATIENCE_S = 40.0

@@ -15,8 +15,8 @@ import pytest
 
 import jobpool
 from executing import marked
-from jobpool.executor.borrowing import Request
-from jobpool.executor.lending import _Holder
+from jobpool.executor.pickling.borrowing import Request
+from jobpool.executor.pickling.lending import _Holder
 from waiting import wait_until
 
 PATIENCE_S = 40.0

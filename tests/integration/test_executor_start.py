@@ -104,7 +104,7 @@ def test_a_program_that_only_declares_handlers_imports_neither_store_nor_setting
 def test_a_host_imports_no_database():
     """Its store is in memory."""
     done = script(
-        "import jobpool.executor.host\n"
+        "import jobpool.executor.host.host\n"
         "sys.stdout.write(repr([m for m in sys.modules if 'sqlite' in m]))\n"
     )
     assert done.stdout == "[]"

@@ -10,13 +10,13 @@ import pytest
 from jobpool.core.application import current
 from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.executor import bundle, speeds
-from jobpool.executor.application import BUNDLE_KIND, KIND
-from jobpool.executor.bundle import Bundle, make_calls
-from jobpool.executor.frames import Setup, Task
-from jobpool.executor.ledger import Ends, Ledger
-from jobpool.executor.speeds import SAMPLES_MIN
-from jobpool.executor.tray import CallEnd, child_tray
+from jobpool.executor.bundles import bundle, durations
+from jobpool.executor.bundles.bundle import Bundle, make_calls
+from jobpool.executor.bundles.bundle_file import CallEnd, child_tray
+from jobpool.executor.bundles.durations import SAMPLES_MIN
+from jobpool.executor.child import BUNDLE_KIND, KIND
+from jobpool.executor.host.ledger import Ends, Ledger
+from jobpool.executor.wire.messages import Setup, Task
 from jobpool.sandbox.protocol.messages import encode
 
 FUNCTION = 7
@@ -243,7 +243,7 @@ def test_what_a_call_waited_for_a_core_is_not_its_own_time(rig, monkeypatch, wai
     monkeypatch.setattr(current._State, "restorer", lambda: (b"", True))
 
     def call(_data):
-        time.sleep(2 * speeds.QUICK_S)
+        time.sleep(2 * durations.QUICK_S)
         return b"done"
 
     assert make_calls(msgspec.msgpack.encode(told), call) == b""

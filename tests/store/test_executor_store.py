@@ -6,7 +6,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.executor.hoststore import HostStore
+from jobpool.executor.host.store import HostStore
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.records import Run
 

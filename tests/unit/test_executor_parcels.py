@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from jobpool.executor.parcels import BYTES_MAX, FUNCTIONS_MAX, Parcels
-from jobpool.executor.pickling import dumps, loads
+from jobpool.executor.pickling.function_cache import BYTES_MAX, FUNCTIONS_MAX, Parcels
+from jobpool.executor.pickling.pickling import dumps, loads
 
 TEXT = """
 import logging, re

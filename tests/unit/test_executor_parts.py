@@ -12,11 +12,8 @@ import pytest
 
 from jobpool.core.jobs.job import Evidence
 from jobpool.errors import JobCrashed, JobOutOfMemory, JobTimedOut
-from jobpool.executor import exchange
-from jobpool.executor.ends import death_error
-from jobpool.executor.frames import Died
-from jobpool.executor.outcomes import ExecutorBroken, settle, unusable_bytes
-from jobpool.executor.pickling import (
+from jobpool.executor.caller.death_errors import death_error
+from jobpool.executor.pickling.pickling import (
     dump_error,
     dump_parts,
     dumps,
@@ -24,6 +21,9 @@ from jobpool.executor.pickling import (
     loads,
     packed,
 )
+from jobpool.executor.wire import spill_files
+from jobpool.executor.wire.messages import Died
+from jobpool.executor.wire.outcomes import ExecutorBroken, settle, unusable_bytes
 
 
 @pytest.fixture
@@ -128,10 +128,10 @@ def test_an_exception_without_a_text_is_sent_all_the_same():
 
 def test_small_data_stays_in_the_frame(tmp_path):
     """No file is written."""
-    data = b"x" * exchange.INLINE_MAX_BYTES
-    wrapped = exchange.wrap([data], [str(tmp_path)])
-    assert exchange.unwrap(wrapped) == data
-    assert exchange.path_of(wrapped) is None
+    data = b"x" * spill_files.INLINE_MAX_BYTES
+    wrapped = spill_files.wrap([data], [str(tmp_path)])
+    assert spill_files.unwrap(wrapped) == data
+    assert spill_files.path_of(wrapped) is None
     assert not list(tmp_path.iterdir())
 
 
@@ -140,23 +140,23 @@ def test_large_data_goes_to_the_first_place_with_room(tmp_path, monkeypatch):
     first, last = tmp_path / "first", tmp_path / "last"
     first.mkdir()
     last.mkdir()
-    data = b"x" * (exchange.INLINE_MAX_BYTES + 1)
+    data = b"x" * (spill_files.INLINE_MAX_BYTES + 1)
     places = [str(first), str(last)]
-    wrapped = exchange.wrap([data], places)
-    assert exchange.path_of(wrapped).startswith(str(first))
-    assert exchange.unwrap(wrapped) == data
-    exchange.discard(wrapped)
-    exchange.discard(wrapped)
+    wrapped = spill_files.wrap([data], places)
+    assert spill_files.path_of(wrapped).startswith(str(first))
+    assert spill_files.unwrap(wrapped) == data
+    spill_files.discard(wrapped)
+    spill_files.discard(wrapped)
     assert not list(first.iterdir())
-    monkeypatch.setattr(exchange, "_room_bytes", lambda _directory: 0)
-    assert exchange.path_of(exchange.wrap([data], places)).startswith(str(last))
+    monkeypatch.setattr(spill_files, "_room_bytes", lambda _directory: 0)
+    assert spill_files.path_of(spill_files.wrap([data], places)).startswith(str(last))
 
 
 def test_without_room_it_is_an_error_and_nothing_stays(tmp_path):
     """The last place must take it."""
-    data = b"x" * (exchange.INLINE_MAX_BYTES + 1)
+    data = b"x" * (spill_files.INLINE_MAX_BYTES + 1)
     with pytest.raises(FileNotFoundError):
-        exchange.wrap([data], [str(tmp_path / "missing")])
+        spill_files.wrap([data], [str(tmp_path / "missing")])
 
 
 def test_a_result_that_is_not_ours_fails_its_future():
@@ -218,8 +218,8 @@ def test_large_bytes_are_not_copied_before_they_are_written(tmp_path, inside):
     sent = {"data": [data]} if inside else data
     parts = dump_parts(sent)
     assert any(part is data for part in parts)
-    wrapped = exchange.wrap(parts, [str(tmp_path)])
-    for read in (exchange.unwrap, exchange.map_in):
+    wrapped = spill_files.wrap(parts, [str(tmp_path)])
+    for read in (spill_files.unwrap, spill_files.map_in):
         assert loads(read(wrapped)) == sent
 
 
@@ -243,9 +243,9 @@ class Table:
 def test_arrays_travel_whole(tmp_path, cells):
     """Their memory is counted in bytes, not in cells, and alone or in other objects."""
     table = Table(range(cells))
-    wrapped = exchange.wrap(dump_parts([table, "end"]), [str(tmp_path)])
-    assert (exchange.path_of(wrapped) is not None) == (cells * 8 > 2**20)
-    back, end = loads(exchange.map_in(wrapped))
+    wrapped = spill_files.wrap(dump_parts([table, "end"]), [str(tmp_path)])
+    assert (spill_files.path_of(wrapped) is not None) == (cells * 8 > 2**20)
+    back, end = loads(spill_files.map_in(wrapped))
     assert (back.cells, end) == (table.cells, "end")
     back, end = loads(dumps([table, "end"]))
     assert (back.cells, end) == (table.cells, "end")
@@ -260,7 +260,7 @@ def test_ctrl_c_while_a_call_is_pickled_is_the_callers():
 
     with pytest.raises(pickle.PicklingError, match="KeyboardInterrupt"):
         dumps(Pressed())
-    frames = {"__name__": "jobpool.executor.pickling"}
+    frames = {"__name__": "jobpool.executor.pickling.pickling"}
     exec("def press(_self): raise KeyboardInterrupt", frames)  # noqa: S102 - as if there
     Pressed.__reduce__ = frames["press"]
     with pytest.raises(KeyboardInterrupt):

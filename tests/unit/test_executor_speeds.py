@@ -1,9 +1,9 @@
 """Which calls travel together, and how many."""
 
-from jobpool.executor.frames import Task
-from jobpool.executor.grouping import BUNDLE_BYTES_MAX, grouped
-from jobpool.executor.speeds import FUNCTIONS_MAX, SAMPLES_MIN, Speeds
-from jobpool.executor.tray import CALLS_MAX
+from jobpool.executor.bundles.bundle_file import CALLS_MAX
+from jobpool.executor.bundles.durations import FUNCTIONS_MAX, SAMPLES_MIN, Speeds
+from jobpool.executor.bundles.grouping import BUNDLE_BYTES_MAX, grouped
+from jobpool.executor.wire.messages import Task
 
 QUICK_S, SLOW_S = 0.00002, 0.01
 

@@ -1,6 +1,6 @@
 """How many calls the host gets: few while they are slow, many while they are fast."""
 
-from jobpool.executor.window import (
+from jobpool.executor.caller.window import (
     CALLS_MAX,
     NEVER_S,
     RECALL_AFTER_S,

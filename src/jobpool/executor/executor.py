@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from jobpool.core.config.settings import SLOTS_MAX
 from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError
-from jobpool.executor.engine import Engine
-from jobpool.executor.future import Limits
-from jobpool.executor.pickling import packed
+from jobpool.executor.caller.engine import Engine
+from jobpool.executor.caller.future import Limits
+from jobpool.executor.pickling.pickling import packed
 from jobpool.sandbox.system.procfs import require_linux
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from operator import attrgetter, is_
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from jobpool.executor.byvalue import Parcel, global_names, has_name, is_found
+from jobpool.executor.pickling.by_value import Parcel, global_names, has_name, is_found
 
 FUNCTIONS_MAX = 256
 """With more, all are forgotten."""

@@ -29,13 +29,13 @@ import msgspec
 from jobpool.core.jobs.job import JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.units import show_duration
-from jobpool.executor.application import BUNDLE_KIND, KIND, POOL
-from jobpool.executor.bundle import Bundle, budget_s
-from jobpool.executor.frames import Died, Setup, Task
-from jobpool.executor.grouping import grouped
-from jobpool.executor.hoststore import HostStore
-from jobpool.executor.speeds import Speeds
-from jobpool.executor.tray import CallEnd, HostTray
+from jobpool.executor.bundles.bundle import Bundle, budget_s
+from jobpool.executor.bundles.bundle_file import CallEnd, HostTray
+from jobpool.executor.bundles.durations import Speeds
+from jobpool.executor.bundles.grouping import grouped
+from jobpool.executor.child import BUNDLE_KIND, KIND, POOL
+from jobpool.executor.host.store import HostStore
+from jobpool.executor.wire.messages import Died, Setup, Task
 from jobpool.sandbox.protocol.messages import Decoder, FrameError
 from jobpool.store.records import Filter
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobpool.executor import launcher
+from jobpool.executor.host import launcher
 
 _FIRST_FD = 3
 _ROOT = str(Path(__file__).parents[__name__.count(".")])

@@ -6,8 +6,8 @@ import copyreg
 import sys
 from typing import Any
 
-from jobpool.executor.borrowing import borrowed_lock, borrowed_queue
-from jobpool.executor.lending import FAMILIES, Loan
+from jobpool.executor.pickling.borrowing import borrowed_lock, borrowed_queue
+from jobpool.executor.pickling.lending import FAMILIES, Loan
 
 _MODULES = {
     f"{family}.{module}": module

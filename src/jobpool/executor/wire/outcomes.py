@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any
 
-from jobpool.executor import exchange
-from jobpool.executor.pickling import dump_error, dump_parts, load_error, loads
+from jobpool.executor.pickling.pickling import dump_error, dump_parts, load_error, loads
+from jobpool.executor.wire import spill_files
 
 VALUE, RAISED, UNUSABLE = b"v", b"r", b"u"
 
@@ -33,20 +33,22 @@ def value_bytes(value: Any, directories: Sequence[str]) -> bytes:
         raise pickle.PicklingError(
             f"the result, of type {type(value).__name__}, cannot be sent: {exc}"
         ) from exc
-    return exchange.wrap((VALUE, *parts), directories)
+    return spill_files.wrap((VALUE, *parts), directories)
 
 
 def error_bytes(
     exc: BaseException, directories: Sequence[str], own_files: tuple[str, ...]
 ) -> bytes:
     """Return what stands for an exception that left a call."""
-    return exchange.wrap((RAISED, dump_error(exc, own_files)), directories)
+    return spill_files.wrap((RAISED, dump_error(exc, own_files)), directories)
 
 
 def unusable_bytes(exc: BaseException) -> bytes:
     """Return what stands for any call in a child whose initializer raised."""
-    text = "".join(traceback.format_exception(exc))[-exchange.INLINE_MAX_BYTES // 4 :]
-    return exchange.wrap((UNUSABLE, text.encode("utf-8", "replace")), ())
+    text = "".join(traceback.format_exception(exc))[
+        -spill_files.INLINE_MAX_BYTES // 4 :
+    ]
+    return spill_files.wrap((UNUSABLE, text.encode("utf-8", "replace")), ())
 
 
 def settle(future: Future[Any], wrapped: bytes) -> str | None:
@@ -56,7 +58,7 @@ def settle(future: Future[Any], wrapped: bytes) -> str | None:
         Why the executor cannot go on; None: it can.
     """
     try:
-        data = exchange.unwrap(wrapped)
+        data = spill_files.unwrap(wrapped)
         tag, rest = bytes(data[:1]), data[1:]
         if tag == UNUSABLE:
             why = f"its initializer failed:\n{str(rest, 'utf-8', 'replace')}"
@@ -75,5 +77,5 @@ def settle(future: Future[Any], wrapped: bytes) -> str | None:
         else:
             future.set_result(found)
     finally:
-        exchange.discard(wrapped)
+        spill_files.discard(wrapped)
     return None

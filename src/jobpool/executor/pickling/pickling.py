@@ -20,10 +20,10 @@ from functools import reduce
 from types import FunctionType, TracebackType
 from typing import Any
 
-from jobpool.executor.byvalue import PROTOCOL, ByValuePickler, Parcel
-from jobpool.executor.lending import Loan
-from jobpool.executor.sharing import CONNECTIONS
-from jobpool.executor.strays import import_file, stray_file
+from jobpool.executor.pickling.by_value import PROTOCOL, ByValuePickler, Parcel
+from jobpool.executor.pickling.lending import Loan
+from jobpool.executor.pickling.multiprocessing_objects import CONNECTIONS
+from jobpool.executor.pickling.off_path_modules import import_file, stray_file
 
 _QUICK, _SLOW, _STRAYS = b"q", b"s", b"m"
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))

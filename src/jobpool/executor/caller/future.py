@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from concurrent.futures._base import LOGGER, PENDING, RUNNING
 from typing import Any, NamedTuple
 
-from jobpool.executor import exchange
-from jobpool.executor.lending import Loan
+from jobpool.executor.pickling.lending import Loan
+from jobpool.executor.wire import spill_files
 
 
 class JobFuture(Future[Any]):
@@ -87,6 +87,6 @@ class Call:
 
     def discard(self) -> None:
         """Its end is known: remove what it has needed."""
-        exchange.discard(self.data)
+        spill_files.discard(self.data)
         if self.loan is not None:
             self.loan.end()

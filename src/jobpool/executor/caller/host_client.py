@@ -19,9 +19,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from jobpool.executor import exchange
-from jobpool.executor.ends import death_error
-from jobpool.executor.frames import (
+from jobpool.executor.caller.death_errors import death_error
+from jobpool.executor.caller.future import Call
+from jobpool.executor.caller.window import BYTES_MAX, Window
+from jobpool.executor.pickling.lending import Lender
+from jobpool.executor.wire import spill_files
+from jobpool.executor.wire.endpoint import Wire
+from jobpool.executor.wire.messages import (
     FRAME_BYTES,
     Broken,
     Died,
@@ -35,11 +39,7 @@ from jobpool.executor.frames import (
     Submit,
     Task,
 )
-from jobpool.executor.future import Call
-from jobpool.executor.lending import Lender
-from jobpool.executor.outcomes import ExecutorBroken, settle
-from jobpool.executor.window import BYTES_MAX, Window
-from jobpool.executor.wire import Wire
+from jobpool.executor.wire.outcomes import ExecutorBroken, settle
 from jobpool.sandbox.protocol.messages import FrameError
 from jobpool.sandbox.system.procfs import process_stat
 from jobpool.sandbox.system.remove_tree import remove_tree
@@ -245,7 +245,7 @@ class Courier:
         for number, wrapped in message.results:
             call = self._take(number)
             if call is None:
-                exchange.discard(wrapped)
+                spill_files.discard(wrapped)
                 continue
             call.discard()
             if why := settle(call.future, wrapped):

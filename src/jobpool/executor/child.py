@@ -15,11 +15,11 @@ import msgspec
 
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.rules.policy import Policy, RetryRule
-from jobpool.executor import exchange
-from jobpool.executor.bundle import make_calls
-from jobpool.executor.frames import Setup
-from jobpool.executor.outcomes import error_bytes, unusable_bytes, value_bytes
-from jobpool.executor.pickling import loads
+from jobpool.executor.bundles.bundle import make_calls
+from jobpool.executor.pickling.pickling import loads
+from jobpool.executor.wire import spill_files
+from jobpool.executor.wire.messages import Setup
+from jobpool.executor.wire.outcomes import error_bytes, unusable_bytes, value_bytes
 
 KIND, BUNDLE_KIND, POOL = "jobpool:call", "jobpool:calls", "cpu"
 SETUP_VARIABLE = "JOBPOOL_EXECUTOR_SETUP"
@@ -69,7 +69,7 @@ class CallApplication:
         if self._setup is None or self._setup.initializer is None:
             return
         try:
-            initializer, arguments = loads(exchange.unwrap(self._setup.initializer))
+            initializer, arguments = loads(spill_files.unwrap(self._setup.initializer))
             initializer(*arguments)
         except BaseException as exc:  # noqa: BLE001 - the initializer is the user's
             self._unusable = unusable_bytes(exc)
@@ -84,7 +84,7 @@ class CallApplication:
         if self._unusable is not None:
             return self._unusable
         try:
-            function, arguments, keywords = loads(exchange.map_in(payload))
+            function, arguments, keywords = loads(spill_files.map_in(payload))
             value = function(*arguments, **keywords)
             return value_bytes(value, self._directories)
         except BaseException as exc:  # noqa: BLE001 - every end of a call is data

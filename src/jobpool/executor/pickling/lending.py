@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jobpool.executor.borrowing import (
+from jobpool.executor.pickling.borrowing import (
     DESCRIPTOR,
     METHODS,
     NOTHING,

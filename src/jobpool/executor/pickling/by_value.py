@@ -22,9 +22,12 @@ from typing import Any, NoReturn
 import dill
 from dill import _dill
 
-from jobpool.executor.lending import Loan
-from jobpool.executor.sharing import dispatch_table, reduction_of
-from jobpool.executor.strays import stray_file
+from jobpool.executor.pickling.lending import Loan
+from jobpool.executor.pickling.multiprocessing_objects import (
+    dispatch_table,
+    reduction_of,
+)
+from jobpool.executor.pickling.off_path_modules import stray_file
 
 PROTOCOL = 5
 _LOCAL = "<locals>"

@@ -29,9 +29,12 @@ from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.limits import PoolLimits
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.errors import AppError, JobpoolError
-from jobpool.executor import exchange
-from jobpool.executor.application import POOL, SETUP_VARIABLE
-from jobpool.executor.frames import (
+from jobpool.executor.child import POOL, SETUP_VARIABLE
+from jobpool.executor.host.ledger import Ends, Ledger
+from jobpool.executor.host.store import HostStore
+from jobpool.executor.wire import spill_files
+from jobpool.executor.wire.endpoint import Wire
+from jobpool.executor.wire.messages import (
     FRAME_BYTES,
     Broken,
     Hello,
@@ -43,9 +46,6 @@ from jobpool.executor.frames import (
     Submit,
     ToHost,
 )
-from jobpool.executor.hoststore import HostStore
-from jobpool.executor.ledger import Ends, Ledger
-from jobpool.executor.wire import Wire
 from jobpool.sandbox.protocol.messages import FrameError
 from jobpool.sandbox.system.procfs import is_alive, process_start_time
 from jobpool.sandbox.system.remove_tree import remove_tree
@@ -103,7 +103,7 @@ class Host:
         if setup is None:
             return 0
         self._setup = setup
-        self._kept = exchange.keep(setup.directories)
+        self._kept = spill_files.keep(setup.directories)
         home = Path(setup.directories[-1])
         self._database = MemoryDatabase("executor")
         self._store = HostStore(self._database, home / "runs", self._ended)
@@ -275,10 +275,10 @@ def _settings(setup: Setup) -> Settings:
         pool = msgspec.structs.replace(pool, recycle_jobs=setup.jobs_per_child)
     return Settings(
         store="memory:executor",
-        app="jobpool.executor.application:application",
+        app="jobpool.executor.child:application",
         # Nothing of the caller's is in the way of our own imports; the application
         # goes to the caller's directory itself.
         app_directory=setup.directories[-1],
         pools=(pool,),
-        result_max_bytes=exchange.INLINE_MAX_BYTES + 1,
+        result_max_bytes=spill_files.INLINE_MAX_BYTES + 1,
     )

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from jobpool.core.application import current
-from jobpool.executor.speeds import QUICK_S
-from jobpool.executor.tray import CallEnd, ChildTray, child_tray
+from jobpool.executor.bundles.bundle_file import CallEnd, ChildTray, child_tray
+from jobpool.executor.bundles.durations import QUICK_S
 from jobpool.sandbox.protocol.messages import encode
 
 NEVER_S = float("inf")

@@ -12,15 +12,15 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jobpool.executor import exchange
-from jobpool.executor.byvalue import Parcel
-from jobpool.executor.courier import Courier
-from jobpool.executor.frames import Setup
-from jobpool.executor.future import Call, Limits
-from jobpool.executor.lending import FAMILIES, Lender, Loan
-from jobpool.executor.parcels import Parcels
-from jobpool.executor.pickling import dump_parts, dumps, loads
-from jobpool.executor.start import start_host
+from jobpool.executor.caller.future import Call, Limits
+from jobpool.executor.caller.host_client import Courier
+from jobpool.executor.caller.start_host import start_host
+from jobpool.executor.pickling.by_value import Parcel
+from jobpool.executor.pickling.function_cache import Parcels
+from jobpool.executor.pickling.lending import FAMILIES, Lender, Loan
+from jobpool.executor.pickling.pickling import dump_parts, dumps, loads
+from jobpool.executor.wire import spill_files
+from jobpool.executor.wire.messages import Setup
 from jobpool.sandbox.system.procfs import process_start_time
 from jobpool.sandbox.system.remove_tree import remove_tree
 
@@ -73,7 +73,7 @@ class Engine:
             try:
                 sent = self._parcels.of(function)
                 parts = dump_parts((sent, arguments, keywords), loan=loan)
-                call.data = exchange.wrap(parts, self._directories)
+                call.data = spill_files.wrap(parts, self._directories)
             except BaseException:
                 loan.end()
                 raise
@@ -113,8 +113,8 @@ class Engine:
                 return self._courier
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            exchange.remove_stale()
-            self._directories = exchange.make_directories()
+            spill_files.remove_stale()
+            self._directories = spill_files.make_directories()
             self._lender = Lender(self._directories[0])
             try:
                 setup = self._setup()
@@ -130,7 +130,7 @@ class Engine:
         initializer = None
         if self._start is not None:
             parts = dump_parts(self._start, loan=Loan(self._lender))  # lent to the end
-            initializer = exchange.wrap(parts, self._directories)
+            initializer = spill_files.wrap(parts, self._directories)
         return Setup(
             caller_pid=self._pid,
             caller_start_time=process_start_time(self._pid) or 0,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jobpool.executor.bundle import budget_s
-from jobpool.executor.frames import Task
-from jobpool.executor.speeds import Speeds
-from jobpool.executor.tray import CALLS_MAX
+from jobpool.executor.bundles.bundle import budget_s
+from jobpool.executor.bundles.bundle_file import CALLS_MAX
+from jobpool.executor.bundles.durations import Speeds
+from jobpool.executor.wire.messages import Task
 
 BUNDLE_S = 0.015
 """A bundle is made to take so long: what each costs the host is little beside it."""

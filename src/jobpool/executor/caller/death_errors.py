@@ -17,7 +17,7 @@ from jobpool.errors import (
     JobOutOfMemory,
     JobTimedOut,
 )
-from jobpool.executor.frames import Died
+from jobpool.executor.wire.messages import Died
 
 _ERRORS: dict[str, type[JobDied]] = {
     Outcome.TIMED_OUT: JobTimedOut,

@@ -15,7 +15,7 @@ import sys
 from types import ModuleType
 
 _STDERR = 2
-_APPLICATION_NEEDS = ("jobpool.executor.frames", "multiprocessing.process")
+_APPLICATION_NEEDS = ("jobpool.executor.wire.messages", "multiprocessing.process")
 
 
 def launch(fd: int, module_path: list[str]) -> None:
@@ -29,12 +29,12 @@ def launch(fd: int, module_path: list[str]) -> None:
     sys.path += [entry for entry in module_path if entry not in sys.path]
     # The zygote's own ``__main__``, as where it is started by itself.
     sys.modules["__main__"] = ModuleType("__main__")
-    from jobpool.executor import bundle, outcomes  # noqa: F401, PLC0415 - after the fork
+    from jobpool.executor.bundles import bundle  # noqa: F401, PLC0415 - after the fork
     from jobpool.sandbox.zygote.prefork import prefork  # noqa: PLC0415 - the same
 
     with contextlib.suppress(OSError):  # the supervisor starts one, or says why not
         prefork(_APPLICATION_NEEDS)
-    from jobpool.executor.host import run  # noqa: PLC0415 - after both forks
+    from jobpool.executor.host.host import run  # noqa: PLC0415 - after both forks
 
     run(fd)
 
