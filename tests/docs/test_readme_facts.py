@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import jobpool
 from jobpool.cli.exits import MEANING
-from jobpool.cli.launch import run
+from jobpool.cli.launch.launch import run
 from jobpool.cli.root import cli
 from jobpool.core import events
 from jobpool.core.config.options import ENVIRONMENT

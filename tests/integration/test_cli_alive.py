@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.cli.lifesign import FILE, LifeSign, Stage, read_sign
+from jobpool.cli.launch.heartbeat_file import FILE, LifeSign, Stage, read_sign
 from jobpool.core.events import SupervisorDraining, SupervisorReady
 from jobpool.errors import ConfigError
 from jobpool.sandbox.runs import run_directory

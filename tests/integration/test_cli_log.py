@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from jobpool.cli.log import LogWriter, renderer
+from jobpool.cli.launch.log import LogWriter, renderer
 from jobpool.core.event_lines import json_line
 from jobpool.core.events import Alarm, ChildStarted, JobSucceeded, Level
 from waiting import wait_until

@@ -18,9 +18,9 @@ from cli_store import (
     stored,
     succeeded,
 )
-from jobpool.cli.opening import now_ms
-from jobpool.cli.records import running_s
-from jobpool.cli.statewords import WORDS
+from jobpool.cli.context import now_ms
+from jobpool.cli.jobs.records import running_s
+from jobpool.cli.jobs.state_names import WORDS
 from jobpool.core.jobs.job import Evidence, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from storing import ended, snoozed, started

@@ -12,9 +12,10 @@ import pytest
 
 from cli_store import run, stored
 from jobpool import errors
-from jobpool.cli import launch, resources, root
+from jobpool.cli import resources, root
 from jobpool.cli.exits import Exit, exit_of
 from jobpool.cli.flags import LaunchFlags
+from jobpool.cli.launch import launch
 
 JOBPOOL = [sys.executable, "-m", "jobpool"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from configuring import BIG
 from jobpool import ArgumentsRejected, JobPool, QueueFull, StoreRefused
-from jobpool.cli.opening import read_file
+from jobpool.cli.context import read_file
 from jobpool.core.config.load import configure, read_sources
 from jobpool.core.config.options import CLIENT, TOP
 from jobpool.core.config.settings import ClientSettings

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from configuring import build, toml
-from jobpool.cli import launch
-from jobpool.cli.arguments import Checker
 from jobpool.cli.exits import Exit
+from jobpool.cli.jobs.arguments import Checker
+from jobpool.cli.launch import launch
 from jobpool.cli.root import cli
 from jobpool.core import event_lines
 from jobpool.core import events as ev

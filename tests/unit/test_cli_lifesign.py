@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.cli.lifesign import LifeSign, Stage
+from jobpool.cli.launch.heartbeat_file import LifeSign, Stage
 from jobpool.core import events as ev
 
 READY = ev.SupervisorReady(

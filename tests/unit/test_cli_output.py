@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from jobpool.cli import output
-from jobpool.cli.burst import BurstBar
+from jobpool.cli.jobs.records import decoded
+from jobpool.cli.launch.progress_bar import BurstBar
 from jobpool.cli.output import ago
-from jobpool.cli.records import decoded
 from jobpool.core.events import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome

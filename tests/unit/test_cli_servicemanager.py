@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from jobpool.cli.servicemanager import ServiceManager
+from jobpool.cli.launch.systemd import ServiceManager
 from jobpool.core.events import (
     Alarm,
     JobSucceeded,

@@ -3,7 +3,7 @@
 import pytest
 
 from cli_store import KIND
-from jobpool.cli.showing import attempt_lines, counts, evidence
+from jobpool.cli.jobs.show import attempt_lines, counts, evidence
 from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.jobs.outcome import Outcome
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.cli.times import moment_ms, rate_per_s, since_ms
+from jobpool.cli.jobs.times import moment_ms, rate_per_s, since_ms
 from jobpool.errors import ConfigError
 
 NOW = 1_700_000_000_000

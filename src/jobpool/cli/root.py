@@ -34,23 +34,29 @@ class _Command(NamedTuple):
 
 
 _COMMANDS = {
-    "run": _Command("launch:run", "Start with the pools of the configuration."),
-    "enqueue": _Command("enqueue:enqueue", "Enqueue jobs of KIND."),
-    "list": _Command("listing:list_jobs", "List jobs, newest first."),
-    "show": _Command("showing:show", "Show one job: why, figures, stack, output."),
-    "status": _Command("status:status", "Show supervisors, pools and what waits."),
-    "cancel": _Command("operate:cancel", "Cancel jobs."),
-    "retry": _Command("operate:retry", "Run dead or waiting jobs now."),
-    "release": _Command("operate:release", "Put quarantined jobs back."),
-    "pause": _Command("pausing:pause", "Stop starting jobs of a pool or a kind."),
-    "resume": _Command("pausing:resume", "Go on with a pool or a kind."),
-    "reclaim": _Command("reclaiming:reclaim", "Take back the jobs of a dead run."),
-    "prune": _Command("pruning:prune", "Delete old finished jobs."),
-    "migrate": _Command("migrate:migrate", "Make the store, or bring it up to date."),
-    "move": _Command("move:move", "Move a SQLite queue to PostgreSQL."),
-    "alive": _Command("alive:alive", "Say whether a supervisor runs here, for probes."),
-    "check": _Command("check:check", "Check everything, start nothing."),
-    "doctor": _Command("doctor:doctor", "Examine platform, limits and store."),
+    "run": _Command("launch.launch:run", "Start with the pools of the configuration."),
+    "enqueue": _Command("jobs.enqueue:enqueue", "Enqueue jobs of KIND."),
+    "list": _Command("jobs.list_jobs:list_jobs", "List jobs, newest first."),
+    "show": _Command("jobs.show:show", "Show one job: why, figures, stack, output."),
+    "status": _Command(
+        "diagnose.status:status", "Show supervisors, pools and what waits."
+    ),
+    "cancel": _Command("jobs.operate:cancel", "Cancel jobs."),
+    "retry": _Command("jobs.operate:retry", "Run dead or waiting jobs now."),
+    "release": _Command("jobs.operate:release", "Put quarantined jobs back."),
+    "pause": _Command("admin.pause:pause", "Stop starting jobs of a pool or a kind."),
+    "resume": _Command("admin.pause:resume", "Go on with a pool or a kind."),
+    "reclaim": _Command("admin.reclaim:reclaim", "Take back the jobs of a dead run."),
+    "prune": _Command("admin.prune:prune", "Delete old finished jobs."),
+    "migrate": _Command(
+        "admin.migrate:migrate", "Make the store, or bring it up to date."
+    ),
+    "move": _Command("admin.move:move", "Move a SQLite queue to PostgreSQL."),
+    "alive": _Command(
+        "launch.alive:alive", "Say whether a supervisor runs here, for probes."
+    ),
+    "check": _Command("diagnose.check:check", "Check everything, start nothing."),
+    "doctor": _Command("diagnose.doctor:doctor", "Examine platform, limits and store."),
     "manual": _Command("manual:manual", "Read the manual, or search it."),
     "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
 }
@@ -213,6 +219,6 @@ def cli(ctx: click.Context, /, **flags: Any) -> None:
             "what to run? say --pools cpu=4,io=16, or `jobpool run` for the pools of "
             "the configuration"
         )
-    from jobpool.cli.launch import launch  # noqa: PLC0415 - only when it starts
+    from jobpool.cli.launch.launch import launch  # noqa: PLC0415 - only when it starts
 
     launch(given)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.output import print_json, print_line
-from jobpool.cli.statewords import StateChoice
 from jobpool.core.config.load import retention_of
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, JobState

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from jobpool.cli.flags import LOG_FORMATS, LOG_LEVELS, LaunchFlags, launch_flags
-from jobpool.cli.lifesign import LifeSign
-from jobpool.cli.log import Both, LogWriter, renderer
-from jobpool.cli.opening import (
+from jobpool.cli.context import (
     configuration_of,
     opened,
     own_sources,
 )
-from jobpool.cli.servicemanager import ServiceManager
+from jobpool.cli.flags import LOG_FORMATS, LOG_LEVELS, LaunchFlags, launch_flags
+from jobpool.cli.launch.heartbeat_file import LifeSign
+from jobpool.cli.launch.log import Both, LogWriter, renderer
+from jobpool.cli.launch.systemd import ServiceManager
 from jobpool.core.config.settings import Settings
 from jobpool.core.events import Level, Observer
 from jobpool.errors import ConfigError, StoreRefused
@@ -80,7 +80,7 @@ def _with_bar(
     flags: LaunchFlags, settings: Settings, *, level: Level, colour: bool
 ) -> int:
     """Run a burst with a progress bar below the log."""
-    from jobpool.cli.burst import BurstBar  # noqa: PLC0415 - only on a terminal
+    from jobpool.cli.launch.progress_bar import BurstBar  # noqa: PLC0415 - only on a terminal
 
     with BurstBar(_due_now(flags)) as bar:
         log = LogWriter(bar.stream, renderer("human", colour=colour), level=level)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from jobpool.cli.arguments import Checker, encoded
+from jobpool.cli.context import configured, has_app, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.opening import configured, has_app, opened, own_sources
+from jobpool.cli.jobs.arguments import Checker, encoded
+from jobpool.cli.jobs.times import moment_ms
 from jobpool.cli.output import print_json, print_line
-from jobpool.cli.times import moment_ms
 from jobpool.core.application.handler_spec import (
     INTERNAL_PREFIX,
     check_kind,

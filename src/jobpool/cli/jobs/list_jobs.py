@@ -9,9 +9,12 @@ from typing import Any
 import click
 import msgspec
 
+from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, selection_flags, store_flags
-from jobpool.cli.known import note_slips
-from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.jobs.known_names import note_slips
+from jobpool.cli.jobs.records import decoded, job_object, running_s
+from jobpool.cli.jobs.selection import chosen, matching
+from jobpool.cli.jobs.state_names import STATES, StateChoice
 from jobpool.cli.output import (
     ago,
     encodable,
@@ -21,9 +24,6 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
-from jobpool.cli.records import decoded, job_object, running_s
-from jobpool.cli.selecting import chosen, matching
-from jobpool.cli.statewords import STATES, StateChoice
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.safe_text import one_line
 from jobpool.store.protocol import Store

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from jobpool.cli.context import opened, own_sources
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import JobNumber, json_flag, selection_flags, store_flags
-from jobpool.cli.known import note_slips
-from jobpool.cli.opening import opened, own_sources
+from jobpool.cli.jobs.known_names import note_slips
+from jobpool.cli.jobs.selection import chosen, matching
+from jobpool.cli.jobs.state_names import StateChoice
+from jobpool.cli.jobs.times import rate_per_s
 from jobpool.cli.output import print_json, print_line
-from jobpool.cli.selecting import chosen, matching
-from jobpool.cli.statewords import StateChoice
-from jobpool.cli.times import rate_per_s
 from jobpool.core.jobs.job import JobState
 from jobpool.store.protocol import Store
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.opening import now_ms, opened, own_sources
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.event_lines import human_line, json_line
 from jobpool.store.protocol import Store

@@ -7,10 +7,10 @@ import sys
 
 import click
 
+from jobpool.cli.context import opened, own_sources
+from jobpool.cli.diagnose.kernel_features import Fact, Verdict, kernel_facts
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.kernel import Fact, Verdict, kernel_facts
-from jobpool.cli.opening import opened, own_sources
 from jobpool.cli.output import cell, encodable, print_json, print_line, print_table
 from jobpool.cli.resources import (
     affinity_cores,

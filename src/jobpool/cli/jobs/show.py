@@ -14,8 +14,9 @@ from typing import Any
 import click
 import msgspec
 
+from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobNumber, json_flag, store_flags
-from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.jobs.records import decoded, job_object, running_s
 from jobpool.cli.output import (
     ago,
     encodable,
@@ -25,7 +26,6 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
-from jobpool.cli.records import decoded, job_object, running_s
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.budget import RESET, attempt_words, budget_words
 from jobpool.core.jobs.job import Attempt, Job, JobState

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from jobpool.cli.context import opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.known import nobodys
-from jobpool.cli.opening import opened, own_sources
+from jobpool.cli.jobs.known_names import nobodys
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.errors import ConfigError

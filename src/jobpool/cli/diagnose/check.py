@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from jobpool.cli.exits import Exit
-from jobpool.cli.flags import LaunchFlags, launch_flags
-from jobpool.cli.opening import (
+from jobpool.cli.context import (
     configuration_of,
     opened,
     published_kinds,
     sources_of,
 )
+from jobpool.cli.exits import Exit
+from jobpool.cli.flags import LaunchFlags, launch_flags
 from jobpool.cli.output import (
     encodable,
     heading,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobpool.cli.opening import now_ms
-from jobpool.cli.statewords import RETRYABLE
-from jobpool.cli.times import since_ms
+from jobpool.cli.context import now_ms
+from jobpool.cli.jobs.state_names import RETRYABLE
+from jobpool.cli.jobs.times import since_ms
 from jobpool.core.jobs.job import Job, JobState
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter

@@ -9,8 +9,10 @@ from typing import Any
 import click
 import msgspec
 
+from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.opening import now_ms, opened, own_sources
+from jobpool.cli.jobs.state_names import RETRYABLE
+from jobpool.cli.launch.presence import has_died
 from jobpool.cli.output import (
     ago,
     encodable,
@@ -21,8 +23,6 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
-from jobpool.cli.presence import has_died
-from jobpool.cli.statewords import RETRYABLE
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.store.protocol import Store
