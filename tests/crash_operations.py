@@ -39,7 +39,7 @@ from jobpool.store.move import source as move_source
 from jobpool.store.sqlite.connection.database import BULK_BYTES
 from jobpool.store.sqlite.result_parts import PART_BYTES
 from jobpool.store.statements.named_sql import load_migrations
-from jobpool.supervisor.losses import reclaim
+from jobpool.supervisor.maintenance.lost_jobs import reclaim
 from storing import (
     ManualClock,
     begin_run,

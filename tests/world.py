@@ -18,11 +18,11 @@ from jobpool.core.rules.policy import Policy
 from jobpool.sandbox.protocol.messages import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.bulk import is_large
-from jobpool.supervisor.machine import Machine
-from jobpool.supervisor.slot import Assigned
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.machine.state.backpressure import is_large
+from jobpool.supervisor.machine.state.slot import Assigned
 
 MIB = 2**20
 EVERYBODY = frozenset(range(10_000))

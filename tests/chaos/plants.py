@@ -28,7 +28,7 @@ PLANTS = (
         frozenset(("I6", "I7")),
         (
             Edit(
-                "supervisor/proof.py",
+                "supervisor/maintenance/death_proof.py",
                 "        os.close(lock)\n        return Alive()",
                 "        os.close(lock)\n        return DeadRun()",
             ),
@@ -42,17 +42,17 @@ PLANTS = (
             Edit("sandbox/zygote/zygote.py", "            kill_tree(pid, pidfd)\n\n\ndef",
                  "            os.stat(0)\n\n\ndef"),
             Edit(
-                "supervisor/proof.py",
+                "supervisor/maintenance/death_proof.py",
                 "    for pid, start_time in read_slots(path):\n        if is_alive",
                 "    for pid, start_time in ():\n        if is_alive",
             ),
             Edit(
-                "supervisor/proof.py",
+                "supervisor/maintenance/death_proof.py",
                 '    for name in os.listdir("/proc"):',
                 "    for name in ():",
             ),
             Edit(
-                "supervisor/proof.py",
+                "supervisor/maintenance/death_proof.py",
                 "    group = read_group(read_cgroup(path), header.run_id)\n",
                 "    group = None\n",
             ),
@@ -64,7 +64,7 @@ PLANTS = (
         frozenset(("I7",)),
         (
             Edit(
-                "supervisor/losses.py",
+                "supervisor/maintenance/lost_jobs.py",
                 "        if one.token in running\n        else hand_back(one)",
                 "        if one.token in running and not registry\n"
                 "        else hand_back(one)",
@@ -160,7 +160,7 @@ PLANTS = (
         frozenset(("I9",)),
         (
             Edit(
-                "supervisor/storethread.py",
+                "supervisor/storage/thread.py",
                 "        if isinstance(error, OutcomeUnknown):\n"
                 "            self._outbox.doubt(due)",
                 "        self._outbox._forget(due)",
@@ -223,7 +223,7 @@ PLANTS = (
         frozenset(("I7",)),
         (
             Edit(
-                "supervisor/watch.py",
+                "supervisor/processes/memory_watch.py",
                 "            if confirmed > limit_bytes:\n                watched.told",
                 "            if confirmed > 100 * limit_bytes:\n"
                 "                watched.told",

@@ -18,7 +18,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter
-from jobpool.supervisor.running import ASKS_MAX
+from jobpool.supervisor.machine.attempts.running import ASKS_MAX
 from supervising import Site
 
 APP = """

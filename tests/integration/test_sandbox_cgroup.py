@@ -20,7 +20,7 @@ from jobpool.sandbox.cgroups.location import NoCgroupError, here
 from jobpool.sandbox.cgroups.run_group import enter, path_for
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.system.procfs import process_stat
-from jobpool.supervisor.proof import DeadRun, Unproven, prove_dead
+from jobpool.supervisor.maintenance.death_proof import DeadRun, Unproven, prove_dead
 from sandbox_rig import PATIENCE_S, Rig
 from waiting import wait_until
 

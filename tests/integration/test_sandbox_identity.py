@@ -23,7 +23,12 @@ from jobpool.sandbox.runs.run_directory import (
     remove_run,
 )
 from jobpool.sandbox.system.procfs import process_start_time, process_stat
-from jobpool.supervisor.proof import Alive, DeadRun, Unproven, prove_dead
+from jobpool.supervisor.maintenance.death_proof import (
+    Alive,
+    DeadRun,
+    Unproven,
+    prove_dead,
+)
 from nesting import cleared, nest
 from sandbox_rig import PATIENCE_S
 
@@ -179,7 +184,8 @@ def test_own_run_is_alive_and_keeps_its_lock(tmp_path, supervise):
     with RunDirectory.create(tmp_path / "own", "abc"):
         assert prove_dead(tmp_path / "own", "abc") == Alive()
         script = (
-            "import sys; from jobpool.supervisor.proof import prove_dead; "
+            "import sys; "
+            "from jobpool.supervisor.maintenance.death_proof import prove_dead; "
             "print(prove_dead(sys.argv[1], 'abc'))"
         )
         answer = subprocess.run(
@@ -306,7 +312,8 @@ def test_a_prover_that_a_job_has_started_does_not_kill_itself(tmp_path, supervis
     """A process that carries the marker itself says so, and lives on."""
     supervise().kill()
     script = (
-        "import sys; from jobpool.supervisor.proof import prove_dead; "
+        "import sys; "
+        "from jobpool.supervisor.maintenance.death_proof import prove_dead; "
         "print(prove_dead(sys.argv[1], 'abc').reason)"
     )
     answer = subprocess.run(

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from jobpool.core.jobs.job import NewJob
-from jobpool.supervisor.watch import REST_LOOK_S
+from jobpool.supervisor.processes.memory_watch import REST_LOOK_S
 from supervising import PATIENCE_S, Site
 from waiting import wait_until
 

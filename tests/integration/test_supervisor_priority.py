@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobpool.sandbox.handles.child import HURRY_NICE, ChildProcess
-from jobpool.supervisor.priority import FIRST_NICE, going_first
+from jobpool.supervisor.os_priority import FIRST_NICE, going_first
 from sandbox_rig import PATIENCE_S, Rig
 from supervising import Site
 from waiting import wait_until

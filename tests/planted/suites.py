@@ -104,7 +104,7 @@ SUITE_BUGS = (
         "tests/docs/test_layers.py",
         (
             Edit(
-                "supervisor/registry.py",
+                "supervisor/machine/registry.py",
                 "from jobpool.core.config.store_url import refuse_other_store\n",
                 "from jobpool.core.config.store_url import refuse_other_store\n"
                 "from jobpool.sandbox.app_loader import load_application\n",
@@ -117,7 +117,7 @@ SUITE_BUGS = (
         "tests/unit/test_supervisor_resting.py",
         (
             Edit(
-                "supervisor/moments.py",
+                "supervisor/machine/attempts/deadlines.py",
                 "    if job.begun or job.started_s is None:\n",
                 "    if job.seq:\n",
             ),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import Settlement
 from jobpool.sandbox.protocol.messages import Beat, Done, Raised
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.slot import Assigned, Slot
-from jobpool.supervisor.tempo import Tempo
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.durations import Tempo
+from jobpool.supervisor.machine.state.slot import Assigned, Slot
 from world import MIB, World, done_of, pool
 
 FAILURE = Raised(["ValueError"], "no", "")

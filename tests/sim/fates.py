@@ -20,7 +20,10 @@ from jobpool.sandbox.protocol.messages import (
     RunJob,
     StartFailed,
 )
-from jobpool.supervisor.bulk import SMALL_BYTES, UNWRITTEN_MAX_BYTES
+from jobpool.supervisor.machine.state.backpressure import (
+    SMALL_BYTES,
+    UNWRITTEN_MAX_BYTES,
+)
 from sim.host import Orphan, Tree
 from sim.plan import Fate
 

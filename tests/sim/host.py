@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from history import Ended, Gone, Started
 from jobpool.sandbox.protocol.messages import FromChild, RunJob
-from jobpool.supervisor.proof import Alive, DeadRun, Proof, Unproven
+from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun, Proof, Unproven
 from sim.kernel import Kernel, Process
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from history import Disturbed
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import inputs as inp
 from sim.kernel import Process
 from sim.plan import Fault
 from sim.supervisor import SimSupervisor

@@ -12,20 +12,22 @@ from jobpool.core.rules import lifecycle
 from jobpool.core.rules.policy import Rerun
 from jobpool.core.rules.suspects import LOSSES
 from jobpool.sandbox.protocol import verdict
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor import losses, probation, reclaim, running
-from jobpool.supervisor.fencing import Fencing
-from jobpool.supervisor.killing import Killing
-from jobpool.supervisor.leasing import Leasing
-from jobpool.supervisor.loading import Loading
-from jobpool.supervisor.machine import Machine
-from jobpool.supervisor.outbox import Outbox
-from jobpool.supervisor.proof import Alive, DeadRun
-from jobpool.supervisor.pulse import Pulse
-from jobpool.supervisor.reclaim import Reclaimer
-from jobpool.supervisor.registry import Registry
-from jobpool.supervisor.running import Running
-from jobpool.supervisor.storethread import StoreThread
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.admission import probation
+from jobpool.supervisor.machine.attempts import running
+from jobpool.supervisor.machine.attempts.killing import Killing
+from jobpool.supervisor.machine.attempts.running import Running
+from jobpool.supervisor.machine.dispatch.dispatcher import Leasing
+from jobpool.supervisor.machine.dispatch.fencing import Fencing
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.machine.pools.application import Loading
+from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.maintenance import lost_jobs, reclaimer
+from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
+from jobpool.supervisor.maintenance.lease_renewal import Pulse
+from jobpool.supervisor.maintenance.reclaimer import Reclaimer
+from jobpool.supervisor.storage.outbox import Outbox
+from jobpool.supervisor.storage.thread import StoreThread
 from planted.bug import Promise
 from sim.host import Host, RunDir
 from sim.planting import Change, breaks, nothing
@@ -36,7 +38,7 @@ replace = msgspec.structs.replace
 
 @breaks(Promise.NO_OVERLAP)
 def reclaim_the_living() -> list[Change]:
-    right = reclaim.Reclaimer._consider
+    right = reclaimer.Reclaimer._consider
 
     def wrong(self: Any, run: Any, proof: Any) -> None:
         found = self._root.host.runs.get(run.id)
@@ -229,12 +231,12 @@ def marks_are_not_read() -> list[Change]:
 
 @breaks(Promise.INNOCENCE)
 def everything_was_running() -> list[Change]:
-    right = losses.settle_all
+    right = lost_jobs.settle_all
 
     def wrong(*args: Any, **named: Any) -> Any:
         return right(*args, **{**named, "running": None})
 
-    return [(losses, "settle_all", wrong)]
+    return [(lost_jobs, "settle_all", wrong)]
 
 
 @breaks(Promise.BOUNDED_PATHS)
@@ -247,13 +249,13 @@ def a_probation_never_grows() -> list[Change]:
 
 @breaks(Promise.INNOCENCE)
 def who_was_not_alone_pays() -> list[Change]:
-    right = losses.standing_of
+    right = lost_jobs.standing_of
 
     def wrong(lease: Any, *, alone: bool) -> Any:
         del alone
         return right(lease, alone=True)
 
-    return [(losses, "standing_of", wrong)]
+    return [(lost_jobs, "standing_of", wrong)]
 
 
 @breaks(Promise.LATE_OVERLAP)
@@ -310,7 +312,7 @@ def lost_is_not_counted() -> list[Change]:
         }
         for death, row in LOSSES.items()
     }
-    return [(losses, "LOSSES", free)]
+    return [(lost_jobs, "LOSSES", free)]
 
 
 @breaks(Promise.BOUNDED_PATHS)

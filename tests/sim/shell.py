@@ -14,9 +14,9 @@ from typing import Any
 from jobpool.core import events as ev
 from jobpool.sandbox.protocol.messages import Done, FromChild, Retire, RunJob
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.slot import Slot
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.slot import Slot
 from sim import fates
 from sim.host import Host, HostClock, RunDir, Tree
 from sim.kernel import Kernel, Process, Waiters

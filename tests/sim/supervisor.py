@@ -20,14 +20,16 @@ from jobpool.core.isolation.cgroups import Controls
 from jobpool.errors import JobpoolError, StoreError
 from jobpool.sandbox.runs.fence import LATELY_S
 from jobpool.store.protocol import Store
-from jobpool.supervisor import housekeeping, pace, pulse, reclaim, storethread
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.entry import Entry
-from jobpool.supervisor.housekeeping import Housekeeping
-from jobpool.supervisor.machine import Machine
-from jobpool.supervisor.pulse import Pulse
-from jobpool.supervisor.reclaim import Reclaimer
-from jobpool.supervisor.storethread import StoreThread
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.machine.state import polling
+from jobpool.supervisor.maintenance import housekeeping, lease_renewal, reclaimer
+from jobpool.supervisor.maintenance.housekeeping import Housekeeping
+from jobpool.supervisor.maintenance.lease_renewal import Pulse
+from jobpool.supervisor.maintenance.reclaimer import Reclaimer
+from jobpool.supervisor.maintenance.run_entry import Entry
+from jobpool.supervisor.storage import thread
+from jobpool.supervisor.storage.thread import StoreThread
 from sim.host import Host, RunDir, RunPath, prove_dead, remove_run
 from sim.kernel import Kernel, Process, SimCondition, SimEvent, Task
 from sim.shell import SimChildren, SimReactor
@@ -325,18 +327,18 @@ def _zygotes(reactor: SimReactor, settings: Any, run_id: str) -> SimZygotes:
 _FINE: Mapping[tuple[Any, str], float] = {
     (place, name): getattr(place, name)
     for place, name in (
-        (pace, "LAST_S"),
-        (pace, "FACTOR"),
+        (polling, "LAST_S"),
+        (polling, "FACTOR"),
         (housekeeping, "CANCELS_EVERY_S"),
         (housekeeping, "HOST_EVERY_S"),
         (housekeeping, "UNKNOWN_EVERY_S"),
         (housekeeping, "CONCERNS_EVERY_S"),
         (housekeeping, "PRUNE_EVERY_S"),
         (housekeeping, "SCRUB_EVERY_S"),
-        (reclaim, "EVERY_S"),
-        (reclaim, "EXPIRED_EVERY_S"),
+        (reclaimer, "EVERY_S"),
+        (reclaimer, "EXPIRED_EVERY_S"),
         (housekeeping, "BREAKERS_EVERY_S"),
-        (pulse, "RENEW_EVERY_S"),
+        (lease_renewal, "RENEW_EVERY_S"),
     )
 }
 """How often supervisors look at things, really."""
@@ -374,12 +376,12 @@ def in_virtual_time(kernel: Kernel) -> Iterator[None]:
         (serve, "Zygotes"): _zygotes,
         (serve, "Children"): SimChildren,
         (serve, "going_first"): contextlib.nullcontext,
-        (storethread, "going_first"): contextlib.nullcontext,
+        (thread, "going_first"): contextlib.nullcontext,
         (serve, "Fence"): _Fence,
-        (reclaim, "prove_dead"): prove_dead,
-        (reclaim, "remove_run"): remove_run,
-        (reclaim, "Path"): RunPath,
-        (reclaim, "threading"): SimpleNamespace(Event=lambda: SimEvent(kernel)),
+        (reclaimer, "prove_dead"): prove_dead,
+        (reclaimer, "remove_run"): remove_run,
+        (reclaimer, "Path"): RunPath,
+        (reclaimer, "threading"): SimpleNamespace(Event=lambda: SimEvent(kernel)),
         (housekeeping, "psutil"): SimpleNamespace(
             cpu_percent=lambda: 30.0,
             virtual_memory=lambda: SimpleNamespace(available=2**36),

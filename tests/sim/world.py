@@ -21,7 +21,7 @@ from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.store.memory.tables import Row
 from jobpool.store.records import Run
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import inputs as inp
 from sim.application import call_of, report_of, settings_of
 from sim.completing import Completions
 from sim.concluding import conclude

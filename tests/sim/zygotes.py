@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jobpool.core.config.settings import Settings
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import inputs as inp
 from sim.host import RunDir, Tree
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.errors import StoreRefused, StoreUnavailable
-from jobpool.supervisor import awaiting
+from jobpool.supervisor.storage import open_patiently
 
 
 class Moments:
@@ -47,7 +47,7 @@ def open_after(failures, clock, said):
             raise failures.pop(0)
         return "the store"
 
-    return awaiting.open_patiently(opener, said, clock, wait=clock.wait)
+    return open_patiently.open_patiently(opener, said, clock, wait=clock.wait)
 
 
 def test_a_store_that_is_there_is_opened_in_silence(clock, said):
@@ -70,7 +70,11 @@ def test_patience_ends(clock, said):
     with pytest.raises(StoreUnavailable):
         open_after([StoreUnavailable("away")] * 1000, clock, said)
     waited_s = clock.now_s - 100.0
-    assert awaiting.AWAIT_S <= waited_s <= awaiting.AWAIT_S + awaiting.LAST_S
+    assert (
+        open_patiently.AWAIT_S
+        <= waited_s
+        <= open_patiently.AWAIT_S + open_patiently.LAST_S
+    )
 
 
 def test_a_refusal_is_not_waited_out(clock, said):

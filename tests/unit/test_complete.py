@@ -13,7 +13,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.protocol.verdict import NOT_COMMITTED
 from jobpool.store import handler_transactions
 from jobpool.store.opening import open_store
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import inputs as inp
 from jobpool.testing import running
 from storing import begin_run, lease_one, new_job
 from world import World

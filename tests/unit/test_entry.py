@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jobpool.errors import JobpoolBug, StoreRefused, StoreUnavailable, UsageError
-from jobpool.supervisor.entry import NO_THREAD, until_taken
-from jobpool.supervisor.inbox import Chore
+from jobpool.supervisor.maintenance.run_entry import NO_THREAD, until_taken
+from jobpool.supervisor.storage.inbox import Chore
 
 STORE: Any = None
 

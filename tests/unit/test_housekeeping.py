@@ -10,7 +10,7 @@ import pytest
 
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
-from jobpool.supervisor.housekeeping import Housekeeping
+from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from waiting import wait_until
 
 PATIENCE_S = 10.0

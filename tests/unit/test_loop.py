@@ -11,10 +11,10 @@ import pytest
 from jobpool.core.clock import SystemClock
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.errors import JobpoolBug
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
 from jobpool.supervisor import loop
 from jobpool.supervisor.loop import Loop
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 
 FINISH = cmd.Finish(exit_code=0, handed_back=0, leases_held=0)
 

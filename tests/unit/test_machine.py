@@ -11,10 +11,10 @@ from jobpool.core import events as ev
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.protocol.messages import Ready, StartFailed
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.moments import RECALL_AFTER_S
-from jobpool.supervisor.slot import ACTIONS, IGNORE, SlotEvent, SlotState
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.deadlines import RECALL_AFTER_S
+from jobpool.supervisor.machine.state.slot import ACTIONS, IGNORE, SlotEvent, SlotState
 from world import MIB, World, done_of, pool
 
 

@@ -12,11 +12,11 @@ from jobpool.core.rules.limits import PoolLimits
 from jobpool.core.rules.policy import Policy
 from jobpool.sandbox.protocol.messages import Answer, Ask, Beat, Raised
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.moments import RECALL_AFTER_S
-from jobpool.supervisor.resting import RETIRE_LATE_S
-from jobpool.supervisor.slot import SlotState
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.deadlines import RECALL_AFTER_S
+from jobpool.supervisor.machine.attempts.idle import RETIRE_LATE_S
+from jobpool.supervisor.machine.state.slot import SlotState
 from world import MIB, World, pool
 
 

@@ -13,9 +13,13 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import PoolLimits
 from jobpool.errors import AppError, ConfigError
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.loading import KILLED_MAX, RETRY_LAST_S, reload_problem
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.pools.application import (
+    KILLED_MAX,
+    RETRY_LAST_S,
+    reload_problem,
+)
 from world import MIB, World, pool
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.supervisor.pace import FIRST_S, LAST_S, Pace
-from jobpool.supervisor.pool import HELD_MAX, HELD_MAX_BYTES, Pool
-from jobpool.supervisor.sizing import PoolView, wanted_size
-from jobpool.supervisor.slot import SlotState
-from jobpool.supervisor.tempo import AHEAD_MAX, BRISK_S, Tempo
+from jobpool.supervisor.machine.pools.scaling import PoolView, wanted_size
+from jobpool.supervisor.machine.state.durations import AHEAD_MAX, BRISK_S, Tempo
+from jobpool.supervisor.machine.state.polling import FIRST_S, LAST_S, Pace
+from jobpool.supervisor.machine.state.pool import HELD_MAX, HELD_MAX_BYTES, Pool
+from jobpool.supervisor.machine.state.slot import SlotState
 from world import pool as pool_settings
 
 GIB = 2**30

@@ -9,8 +9,8 @@ from jobpool.core.event_lines import parts
 from jobpool.core.events import PoolsLeft, PoolUnused
 from jobpool.core.pool_coverage import pool_events, refuse_without_kinds
 from jobpool.errors import ConfigError
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.registry import Registry
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.registry import Registry
 from world import World, pool
 
 

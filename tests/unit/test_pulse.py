@@ -12,9 +12,9 @@ from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.records import Renewal
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.fencing import LEASE_EXTRA_S, margin_s
-from jobpool.supervisor.pulse import Pulse
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.dispatch.fencing import LEASE_EXTRA_S, margin_s
+from jobpool.supervisor.maintenance.lease_renewal import Pulse
 from waiting import wait_until
 
 PATIENCE_S = 10.0

@@ -11,10 +11,10 @@ from jobpool.core.config.settings import MIB
 from jobpool.core.events import MemorySoftPassed
 from jobpool.core.rules.limits import Limits, PoolLimits, resolve
 from jobpool.errors import ConfigError
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor import watch as watching
-from jobpool.supervisor.watch import Watch
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.processes import memory_watch as watching
+from jobpool.supervisor.processes.memory_watch import Watch
 from sandbox_rig import pool_of
 from world import World
 

@@ -18,14 +18,19 @@ from jobpool.sandbox.protocol.messages import FRAME_MAX_BYTES
 from jobpool.sandbox.runs.marks import MARK, MARK_BYTES
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.store.statements.parameters import newest_beats
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor import storethread
-from jobpool.supervisor.bulk import SMALL_BYTES
-from jobpool.supervisor.inbox import FULL_BATCH, Inbox
-from jobpool.supervisor.outbox import HURRIED_TURN_BYTES, LARGE_MAX, QUIET_S, TURN_BYTES
-from jobpool.supervisor.pool import HELD_MAX
-from jobpool.supervisor.storethread import RUSH_S, StoreThread
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.backpressure import SMALL_BYTES
+from jobpool.supervisor.machine.state.pool import HELD_MAX
+from jobpool.supervisor.storage import thread
+from jobpool.supervisor.storage.inbox import FULL_BATCH, Inbox
+from jobpool.supervisor.storage.outbox import (
+    HURRIED_TURN_BYTES,
+    LARGE_MAX,
+    QUIET_S,
+    TURN_BYTES,
+)
+from jobpool.supervisor.storage.thread import RUSH_S, StoreThread
 from storing import ManualClock
 from waiting import wait_until
 
@@ -228,7 +233,7 @@ def test_ends_that_follow_each_other_soon_are_written_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A commit costs as much for one; who comes alone, or waits, is served at once."""
-    monkeypatch.setattr(storethread, "LINGER_S", 1000 * PATIENCE_S)
+    monkeypatch.setattr(thread, "LINGER_S", 1000 * PATIENCE_S)
     clock = ManualClock()
     rig = Rig(clock)
     rig.settle(1)
@@ -248,7 +253,7 @@ def test_a_full_batch_waits_for_no_company(
     monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     """However its ends came: what can wait wakes nobody, the last one does."""
-    monkeypatch.setattr(storethread, "LINGER_S", 1000 * PATIENCE_S)
+    monkeypatch.setattr(thread, "LINGER_S", 1000 * PATIENCE_S)
     rig = Rig(ManualClock())
     rig.settle(1)
     rig.wait_settled(1)

@@ -7,7 +7,7 @@ import msgspec
 from jobpool.core import events as ev
 from jobpool.core.config.settings import PoolSettings
 from jobpool.core.jobs.job import JobState
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import inputs as inp
 from world import MIB, World, pool
 
 BUDGET = 1000 * MIB

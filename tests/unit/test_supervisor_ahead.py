@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from jobpool.sandbox.protocol.messages import Ask
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.ahead import (
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.deadlines import RECALL_AFTER_S
+from jobpool.supervisor.machine.dispatch.prefetch import (
     ATTEMPT_LEAST_S,
     ENOUGH,
     HEAVY_MAX,
     LIGHT_BYTES,
     patience_s,
 )
-from jobpool.supervisor.moments import RECALL_AFTER_S
-from jobpool.supervisor.tempo import AHEAD_MAX
+from jobpool.supervisor.machine.state.durations import AHEAD_MAX
 from world import World, done_of, pool
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from jobpool.sandbox.protocol.messages import Beat
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 from world import World
 
 SEEN_WITHIN_S = 0.5

@@ -6,15 +6,15 @@ import pytest
 
 from jobpool.core.jobs.job import Evidence, JobState, Settlement
 from jobpool.sandbox.protocol.messages import Raised
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.bulk import (
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.backpressure import (
     SMALL_BYTES,
     UNWRITTEN_MAX_BYTES,
     Unwritten,
     is_large,
 )
-from jobpool.supervisor.tempo import AHEAD_BYTES, AHEAD_MAX, Tempo
+from jobpool.supervisor.machine.state.durations import AHEAD_BYTES, AHEAD_MAX, Tempo
 from world import World, pool
 
 HALF_BYTES = UNWRITTEN_MAX_BYTES // 2

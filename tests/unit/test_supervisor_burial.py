@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.supervisor import children as module
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.children import SWEEP_AGAIN_S, Children
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.processes import children as module
+from jobpool.supervisor.processes.children import SWEEP_AGAIN_S, Children
 from world import World, pool
 
 KILLED = Exit(signal=signal.SIGKILL)

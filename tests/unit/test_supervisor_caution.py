@@ -11,8 +11,8 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.policy import Policy
 from jobpool.core.rules.suspects import PROBATION_S
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 from world import World, pool
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
-from jobpool.supervisor.entry import Entry
+from jobpool.supervisor.maintenance.run_entry import Entry
 
 
 class Store:

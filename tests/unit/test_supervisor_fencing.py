@@ -11,10 +11,10 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.fencing import published_ttl_s
-from jobpool.supervisor.slot import SlotState
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.dispatch.fencing import published_ttl_s
+from jobpool.supervisor.machine.state.slot import SlotState
 from world import World, pool
 
 TTL_S = 10.0

@@ -7,15 +7,15 @@ import msgspec
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.suspects import PROBATION_S
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.admission import REASON as MEMORY
-from jobpool.supervisor.admission import Admission
-from jobpool.supervisor.breaking import Breaking
-from jobpool.supervisor.desk import Desk
-from jobpool.supervisor.gate import Gate
-from jobpool.supervisor.probation import ALONE, ITS_TURN, Probation
-from jobpool.supervisor.slot import Assigned
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.admission.circuit_breakers import Breaking
+from jobpool.supervisor.machine.admission.gate import Gate
+from jobpool.supervisor.machine.admission.memory import REASON as MEMORY
+from jobpool.supervisor.machine.admission.memory import Admission
+from jobpool.supervisor.machine.admission.probation import ALONE, ITS_TURN, Probation
+from jobpool.supervisor.machine.state.slot import Assigned
+from jobpool.supervisor.machine.state.step import Desk
 from world import MIB, World, pool
 
 

@@ -7,8 +7,8 @@ import signal
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import Limits
 from jobpool.sandbox.protocol.messages import Retire
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 from world import MIB, World, pool
 
 SOFT = Limits(memory_soft=150 * MIB)

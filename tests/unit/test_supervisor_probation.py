@@ -9,8 +9,8 @@ from jobpool.core.jobs.job import PastAttempt
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S
 from jobpool.store.records import LeaseBatch
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 from world import World, pool
 
 

@@ -17,11 +17,11 @@ from jobpool.core.jobs.job import JobState, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import Receipt, Run
-from jobpool.supervisor import reclaim as rc
-from jobpool.supervisor.housekeeping import Housekeeping
-from jobpool.supervisor.losses import reclaim
-from jobpool.supervisor.proof import Alive, DeadRun
-from jobpool.supervisor.storethread import StoreThread
+from jobpool.supervisor.maintenance import reclaimer as rc
+from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
+from jobpool.supervisor.maintenance.housekeeping import Housekeeping
+from jobpool.supervisor.maintenance.lost_jobs import reclaim
+from jobpool.supervisor.storage.thread import StoreThread
 
 
 def run_of(run_id: str = "theirs", **fields: object) -> Run:

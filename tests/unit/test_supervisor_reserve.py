@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.policy import Policy
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.pool import Pool
-from jobpool.supervisor.tempo import BRISK_S
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.durations import BRISK_S
+from jobpool.supervisor.machine.state.pool import Pool
 from world import World, pool
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.slot import Assigned, SlotState
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.slot import Assigned, SlotState
 from world import MIB, World, done_of, pool
 
 

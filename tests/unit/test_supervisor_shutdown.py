@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.fencing import published_ttl_s
-from jobpool.supervisor.machine import Machine
-from jobpool.supervisor.shutdown import (
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.starting import FORK_LATE_AT_END_S
+from jobpool.supervisor.machine.dispatch.fencing import published_ttl_s
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.machine.shutdown import (
     ENDING,
     GIVE_UP_S,
     REQUESTS,
@@ -25,8 +26,7 @@ from jobpool.supervisor.shutdown import (
     Mode,
     Request,
 )
-from jobpool.supervisor.slot import IGNORE, SlotState
-from jobpool.supervisor.starts import FORK_LATE_AT_END_S
+from jobpool.supervisor.machine.state.slot import IGNORE, SlotState
 from world import World, pool
 
 DRAIN_S = 2.0

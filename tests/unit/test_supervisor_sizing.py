@@ -3,8 +3,8 @@
 import signal
 
 from jobpool.core.rules.limits import PoolLimits
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor.sizing import GIVE_WAY_S, GIVE_WAY_S_MAX
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine.pools.scaling import GIVE_WAY_S, GIVE_WAY_S_MAX
 from world import MIB, World, pool
 
 LIMIT_S = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobpool.core.rules.suspects import PROBATION_S
-from jobpool.supervisor import commands as cmd
+from jobpool.supervisor.machine import commands as cmd
 from world import MIB, World, pool
 
 

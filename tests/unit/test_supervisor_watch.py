@@ -4,10 +4,10 @@ import pytest
 
 from jobpool.core.config.settings import MIB
 from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor import watch as watching
-from jobpool.supervisor.watch import (
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.processes import memory_watch as watching
+from jobpool.supervisor.processes.memory_watch import (
     GROWTH_BYTES,
     OUTPUT_SHOWN_BYTES,
     REST_LOOK_S,

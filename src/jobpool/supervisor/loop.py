@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobpool.core.events import Observer
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor.ahead import patience_s
-from jobpool.supervisor.children import Children
-from jobpool.supervisor.machine import Machine
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.dispatch.prefetch import patience_s
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.processes.children import Children
+from jobpool.supervisor.processes.zygotes import Zygotes
 from jobpool.supervisor.reactor import Reactor
-from jobpool.supervisor.storethread import StoreThread
-from jobpool.supervisor.zygotes import Zygotes
+from jobpool.supervisor.storage.thread import StoreThread
 
 _FOR_STORE = frozenset(
     (

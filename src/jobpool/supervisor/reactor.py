@@ -22,7 +22,7 @@ from typing import Any
 
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.supervisor.inputs import SupervisorEvent
+from jobpool.supervisor.machine.inputs import SupervisorEvent
 
 FINE_S = 0.1
 """Moments nearer than this are kept to more finely than the selector does."""

@@ -37,26 +37,26 @@ from jobpool.sandbox.system.process_tree import become_subreaper
 from jobpool.sandbox.system.procfs import boot_id, pid_namespace
 from jobpool.store.protocol import Store
 from jobpool.store.records import Run
-from jobpool.supervisor import commands as cmd
-from jobpool.supervisor import inputs as inp
-from jobpool.supervisor import notices
-from jobpool.supervisor.awaiting import await_opened, open_patiently
-from jobpool.supervisor.children import Children
-from jobpool.supervisor.entry import Entry, until_taken
-from jobpool.supervisor.fencing import published_ttl_s
-from jobpool.supervisor.housekeeping import Housekeeping
-from jobpool.supervisor.isolating import Isolation
-from jobpool.supervisor.loading import settings_to_reload
+from jobpool.supervisor.isolation import Isolation
 from jobpool.supervisor.loop import Alive, Loop
-from jobpool.supervisor.machine import Machine
-from jobpool.supervisor.priority import going_first
-from jobpool.supervisor.pulse import Pulse
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.dispatch.fencing import published_ttl_s
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.machine.pools.application import settings_to_reload
+from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.machine.shutdown import Mode
+from jobpool.supervisor.machine.state import notices
+from jobpool.supervisor.maintenance.housekeeping import Housekeeping
+from jobpool.supervisor.maintenance.lease_renewal import Pulse
+from jobpool.supervisor.maintenance.reclaimer import Reclaimer
+from jobpool.supervisor.maintenance.run_entry import Entry, until_taken
+from jobpool.supervisor.os_priority import going_first
+from jobpool.supervisor.processes.children import Children
+from jobpool.supervisor.processes.zygotes import Zygotes
 from jobpool.supervisor.reactor import Reactor
-from jobpool.supervisor.reclaim import Reclaimer
-from jobpool.supervisor.registry import Registry
-from jobpool.supervisor.shutdown import Mode
-from jobpool.supervisor.storethread import StoreThread
-from jobpool.supervisor.zygotes import Zygotes
+from jobpool.supervisor.storage.open_patiently import await_opened, open_patiently
+from jobpool.supervisor.storage.thread import StoreThread
 
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop may keep the store thread from the interpreter's lock."""

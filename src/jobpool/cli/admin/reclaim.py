@@ -58,7 +58,7 @@ def _list(store: Store, runs: list[Run], *, as_json: bool) -> None:
 
 
 def _reclaim(store: Store, run: Run, *, as_json: bool) -> None:
-    from jobpool.supervisor.losses import (  # noqa: PLC0415 - brings the sandbox
+    from jobpool.supervisor.maintenance.lost_jobs import (  # noqa: PLC0415 - brings the sandbox
         reclaim as take_back,
     )
 

@@ -89,8 +89,8 @@ def _kinds(report: AppReport) -> int:
 
 def _problems(settings: Settings, report: AppReport) -> Iterator[str]:
     """Yield what would stop a start, or is certainly a slip."""
-    from jobpool.supervisor.isolating import Isolation  # noqa: PLC0415 - as above
-    from jobpool.supervisor.registry import Registry  # noqa: PLC0415
+    from jobpool.supervisor.isolation import Isolation  # noqa: PLC0415 - as above
+    from jobpool.supervisor.machine.registry import Registry  # noqa: PLC0415
 
     try:
         Isolation().check(settings)

@@ -200,7 +200,7 @@ def _declared(sources: Sources, kind: str, why: JobpoolError) -> _Known:
     """
     if not has_app(sources):
         raise why
-    from jobpool.supervisor.inspect import load_app  # noqa: PLC0415 - starts a process
+    from jobpool.supervisor.processes.inspect_app import load_app  # noqa: PLC0415 - starts a process
 
     settings = configured(sources).settings
     specs = {

@@ -1,0 +1,4 @@
+"""The supervisor's decisions: events in, commands out, no I/O and no clock.
+
+May import: core, and records of store and sandbox. Start with `machine`.
+"""

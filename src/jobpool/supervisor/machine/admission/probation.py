@@ -1,0 +1,213 @@
+"""Probation: a job that may have killed its host begins alone.
+
+Theory of operation. The store grants at most one suspect at a time, and none to a
+supervisor that is younger than a probation itself; while one waits, such a supervisor
+gets nothing else either, so that it is empty when the turn comes, and to an empty one a
+suspect is granted alone. From then on nothing begins here, nor in the supervisors
+beside this one on its host (`Store.lease`). Once the suspect has run for as long as its
+losses ask for (`suspicion.probation_s`) it is cleared, in the store as well; it may as
+well end before. Then everything goes on. While none is in hand, which is nearly always,
+this costs nothing.
+
+Where other attempts run already, a suspect begins once they have ended; or once each
+has run for as long as the first probation, for what was going to kill the host at its
+start has had its time then. It is not alone beside them. So one that was lost more
+often waits longer for their ends, by as much as its probation is longer than the
+first.
+
+A suspect that waits for memory waits like any other job (`admission`), for what has it
+may run for hours: its turn, and with it the silence, begins when there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from jobpool.core.events import JobCleared
+from jobpool.core.jobs.job import Lease, Settlement
+from jobpool.core.rules.suspects import is_past_clearing, probation_s
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine.admission.gate import Gate
+from jobpool.supervisor.machine.admission.memory import Admission
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
+from jobpool.supervisor.machine.state.step import Desk
+
+PATIENCE = 3
+"""So many first probations a suspect may wait here for others that do not even begin;
+then it is handed back."""
+ALONE = "a suspect runs alone"
+ITS_TURN = "it is a suspect, and waits until it can run alone"
+
+
+class Probation(Gate):
+    """The gate that lets a suspect, and nothing beside it, begin.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        admission: says whether there is memory for a suspect.
+        first_s: the shortest probation.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: Mapping[str, Pool],
+        admission: Admission,
+        first_s: float,
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._admission = admission
+        self._first_s = first_s
+        self._suspect: Assigned | None = None
+        self._is_over = False
+        """It has run for long enough, although it is not cleared by that."""
+        self._asks_s = NEVER_S
+        """When suspects may be asked for that wait."""
+        self._turn_s: float | None = None
+        """When there was room for it first."""
+        self._since_s: float | None = None
+        """When the supervisor began to take jobs."""
+        desk.on_settle.append(self._settled)
+
+    @property
+    def takes_suspects(self) -> bool:
+        """Whether the store may grant one: we have lived for long enough ourselves."""
+        return self._desk.now_s >= self._grown_s()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a suspect that is granted now finds nothing else here."""
+        waits = any(pool.backlog for pool in self._pools.values())
+        return not waits and next(self._began_s(), None) is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no suspect is in hand."""
+        return self._suspect is None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing but the suspect may begin."""
+        suspect = self._suspect
+        if suspect is None or self._is_over:
+            return False
+        return not self._admission.waits(suspect)
+
+    def suspects_wait(self) -> None:
+        """The store has some; ask for them as soon as it may grant one."""
+        if not self.takes_suspects:
+            self._asks_s = self._grown_s()
+            self._desk.wake_at(self._asks_s)
+
+    def take(self, job: Assigned) -> None:
+        """The store has granted a suspect."""
+        self._suspect, self._turn_s, self._is_over = job, None, False
+        self._desk.wake_at(self._desk.now_s)
+
+    def admit(self, job: Assigned) -> str | None:
+        """Let a job begin; a suspect whose turn has come, and others beside none.
+
+        Memory is asked first for a suspect: its turn begins when there is room.
+        """
+        if job is not self._suspect:
+            return ALONE if self.is_closed else None
+        if refusal := self._admission.admit(job):
+            return refusal
+        if self._turn_s is None:
+            self._turn_s = self._desk.now_s
+        return None if self._begins_s() <= self._desk.now_s else ITS_TURN
+
+    def admits_behind(self, job: Assigned, slot: Slot) -> bool:
+        """Say whether anything may begin: nothing is sent ahead of its time."""
+        del job, slot
+        return not self.is_closed
+
+    def begun(self) -> None:
+        """Perhaps it was the suspect: its probation runs from now on."""
+        self.keep_time()
+
+    def shuts(self, pool: Pool) -> bool:
+        """Say whether nothing but the suspect may begin, in any pool."""
+        del pool
+        return self.is_closed
+
+    def keeps(self, job: Assigned) -> bool:
+        """Say whether it is its turn that a suspect waits for, not for too long."""
+        if job is not self._suspect or not self.is_closed:
+            return False
+        since_s = job.leased_s if self._turn_s is None else self._turn_s
+        patience_s = self._longer_s(job) + PATIENCE * self._first_s
+        return self._desk.now_s < since_s + patience_s
+
+    def pools_to_try(self) -> list[str]:
+        """Return the pool whose suspect may be able to begin."""
+        suspect = self._suspect
+        if suspect is None or suspect.started_s is not None:
+            return []
+        return [suspect.lease.pool]
+
+    def keep_time(self) -> None:
+        """End the probation when its time has come, or see to it that it is woken."""
+        suspect, desk = self._suspect, self._desk
+        if desk.now_s >= self._asks_s:
+            self._asks_s, desk.look_again = NEVER_S, True
+        desk.wake_at(self._asks_s)
+        if suspect is None or self._is_over:
+            return
+        if suspect.started_s is None:
+            begins_s = self._begins_s()
+            if desk.now_s < begins_s < NEVER_S:
+                desk.wake_at(begins_s)
+            return
+        lease = suspect.lease
+        ran_s = probation_s(lease, self._first_s)
+        if (over_s := suspect.started_s + ran_s) > desk.now_s:
+            desk.wake_at(over_s)
+            return
+        desk.look_again = True
+        if is_past_clearing(lease, self._first_s):
+            self._is_over = True
+            return
+        self._suspect = None
+        desk.out.append(cmd.Clear(lease.id, lease.token))
+        desk.say(
+            JobCleared(at_ms=desk.now_ms, id=lease.id, kind=lease.kind, ran_s=ran_s)
+        )
+
+    def _settled(self, lease: Lease, settlement: Settlement) -> None:
+        """The suspect has ended, or was handed back."""
+        suspect = self._suspect
+        if suspect is None or suspect.lease.token != lease.token:
+            return
+        self._suspect, self._desk.look_again = None, True
+        if settlement.suspect is False:
+            self._desk.say(
+                JobCleared(at_ms=self._desk.now_ms, id=lease.id, kind=lease.kind)
+            )
+
+    def _grown_s(self) -> float:
+        """Return when the supervisor has lived for as long as the first probation."""
+        if self._since_s is None:
+            self._since_s = self._desk.now_s
+        return self._since_s + self._first_s
+
+    def _longer_s(self, suspect: Assigned) -> float:
+        """Return by how much a suspect's probation is longer than the first."""
+        return probation_s(suspect.lease, self._first_s) - self._first_s
+
+    def _begins_s(self) -> float:
+        """Return when the suspect begins if no other attempt ends before."""
+        old_s = max((began_s + self._first_s for began_s in self._began_s()), default=0)
+        if self._suspect is None or self._turn_s is None or not old_s:
+            return old_s
+        return max(old_s, self._turn_s + self._longer_s(self._suspect))
+
+    def _began_s(self) -> Iterator[float]:
+        for pool in self._pools.values():
+            for slot in pool.slots:
+                for job in slot.queue:
+                    if job is not self._suspect:
+                        yield NEVER_S if job.started_s is None else job.started_s

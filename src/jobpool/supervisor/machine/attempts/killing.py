@@ -1,0 +1,217 @@
+"""The end of a child that has jobs: killed or dead, and who of them pays.
+
+Theory of operation. A slot's queue holds what its child was sent. Only the first
+can be running: a child begins a job by taking its ticket, in order, and reports
+its end before it takes the next. So when a child dies, the first of its queue
+pays, unless its ticket was never taken; the others go back uncounted. A handler can
+take tickets as well: any other whose ticket is gone had begun only if it has left its
+mark, and is interrupted then, never charged (`deaths.never_began`); and so is the
+first, if it has left none and was not the first in its child (`deaths.of_the_blamed`).
+A kill is decided once (`Slot.killed`) and judged only when the whole tree is gone, so
+that no attempt is settled while a process of it may live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from jobpool.core.events import MemorySoftPassed
+from jobpool.errors import JobpoolBug
+from jobpool.sandbox.protocol.messages import Done
+from jobpool.sandbox.protocol.verdict import Kill, KillReason
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts import blame
+from jobpool.supervisor.machine.attempts.accounting import Accounting
+from jobpool.supervisor.machine.attempts.deadlines import DUMP_S, MEMORY_DUMP_S
+from jobpool.supervisor.machine.attempts.idle import STUCK_AGAIN_S, STUCK_S, Resting
+from jobpool.supervisor.machine.attempts.residual_memory import (
+    kill_for_memory,
+    kill_for_soft_memory,
+)
+from jobpool.supervisor.machine.state import notices
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import Assigned, Slot, SlotState, empty
+from jobpool.supervisor.machine.state.step import Desk
+
+T = TypeVar("T")
+
+
+class Killing:
+    """The actions of the slot table by which a child with jobs comes to its end.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        accounting: accounts for the attempts.
+        resting: kills trees.
+        freed: called with a slot that needs another child.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: Mapping[str, Pool],
+        *,
+        accounting: Accounting,
+        resting: Resting,
+        freed: Callable[[Slot], None],
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._accounting = accounting
+        self._resting = resting
+        self._freed = freed
+
+    # -- why -----------------------------------------------------------------------
+
+    def over_memory(self, slot: Slot, detail: object) -> None:
+        """The tree is over its memory limit."""
+        over = expect_frame(detail, inp.OverMemory)
+        if over.seq == slot.queue[0].seq:  # else that had not begun
+            kill = kill_for_memory(slot, over.rss_bytes)
+            self.kill(slot, kill, dump_s=MEMORY_DUMP_S)
+
+    def soft_memory(self, slot: Slot, detail: object) -> None:
+        """The tree is over its soft limit: say so once, to the child until it hears."""
+        over, job = expect_frame(detail, inp.OverMemory), slot.queue[0]
+        if over.seq != job.seq:
+            return  # it was looked at before the present attempt began
+        if kill := kill_for_soft_memory(slot):
+            self.kill(slot, kill)
+            return
+        raises = job.limits.memory_soft_raises
+        if not job.soft_memory_said:
+            job.soft_memory_said = True
+            self._desk.say(
+                MemorySoftPassed(
+                    at_ms=self._desk.now_ms,
+                    id=job.lease.id,
+                    kind=job.lease.kind,
+                    slot=slot.name,
+                    attempt=job.lease.attempt,
+                    rss_bytes=over.rss_bytes,
+                    soft_bytes=job.limits.memory_soft_bytes or 0,
+                    memory_bytes=job.limits.memory_bytes,
+                    raised=raises,
+                )
+            )
+        if raises:
+            self._desk.out.append(cmd.SoftMemory(slot.number))
+
+    def over_processes(self, slot: Slot, detail: object) -> None:
+        """The tree has too many processes; each that is looked at costs time."""
+        over = expect_frame(detail, inp.OverProcesses)
+        kill = Kill(KillReason.PROCESSES, limit=over.most, seen=over.count)
+        if over.seq == slot.queue[0].seq:
+            self.kill(slot, kill, dump=False)
+
+    def cancel(self, slot: Slot, _detail: object) -> None:
+        """Somebody wants the running job canceled."""
+        self.kill(slot, Kill(KillReason.CANCELED))
+
+    def interrupt(self, slot: Slot, reason: object) -> None:
+        """We end now, or the drain window is over."""
+        self.kill(slot, Kill(KillReason.STOPPED, str(reason or "")))
+
+    def garbage(
+        self, slot: Slot, said: object, why: KillReason = KillReason.PROTOCOL
+    ) -> None:
+        """The child sent what no child of ours sends: it cannot be trusted any more."""
+        self._desk.say(notices.protocol_broken(self._desk.now_ms, slot.name, str(said)))
+        self.kill(slot, Kill(why, str(said)), dump=False)
+
+    # -- how -----------------------------------------------------------------------
+
+    def kill(
+        self, slot: Slot, kill: Kill, *, dump: bool = True, dump_s: float = DUMP_S
+    ) -> None:
+        """Decide that a child is killed, once; it is judged when its tree is gone.
+
+        Args:
+            slot: the child's.
+            kill: why.
+            dump: its stacks are written first.
+            dump_s: for so long it may write them.
+        """
+        slot.killed = kill
+        slot.killed_seq = slot.queue[0].seq if slot.queue else 0
+        if len(slot.queue) > 1:
+            self._desk.out.append(cmd.Recall(slot.number, slot.seq))
+        if not dump:
+            self._resting.kill_now(slot)
+            return
+        slot.state = SlotState.DUMPING
+        self._desk.wake_slot_at(slot, self._desk.now_s + dump_s)
+        self._desk.out.append(cmd.Dump(slot.number))
+
+    def stuck(self, slot: Slot, _detail: object) -> None:
+        """The kernel does not let it die (disk sleep): its lease stays ours."""
+        desk = self._desk
+        desk.say(notices.child_stuck(desk.now_ms, slot.name, STUCK_S))
+        desk.out.append(cmd.Kill(slot.number))
+        desk.wake_slot_at(slot, desk.now_s + STUCK_AGAIN_S)
+
+    def late_done(self, slot: Slot, frame: object) -> None:
+        """A last word after the kill was decided still counts if it is valid."""
+        done = expect_frame(frame, Done)
+        runs = next((job for job in slot.queue if job.seq not in slot.dones), None)
+        if runs and (done.seq, done.token) == (runs.seq, runs.lease.token):
+            slot.dones[done.seq] = done
+
+    def died(self, slot: Slot, exited: object) -> None:
+        """A child that had jobs is gone, and its tree with it."""
+        death = expect_frame(exited, inp.ChildExited)
+        jobs, dones = list(slot.queue), dict(slot.dones)
+        killed, killed_seq, now_s = slot.killed, slot.killed_seq, self._desk.now_s
+        if killed is None and death.fenced and jobs:
+            killed = Kill(KillReason.STOPPED, "its lease had run out")
+            killed_seq = jobs[0].seq
+        cpu_before_s, before = slot.cpu_s, slot.ended_token
+        self._desk.out.append(cmd.Unwatch(slot.number, slot.allowed_bytes))
+        empty(slot)
+        back = blame.never_began(death, jobs, frozenset(dones))
+        first = next((job.seq for job in jobs if job.seq not in dones), 0)
+        blamed = first if killed is None else killed_seq
+        for job in jobs:
+            if job.seq in back:
+                continue
+            kill, done = killed, dones.get(job.seq)
+            if job.seq != blamed and (killed is not None or done is None):
+                # It had begun before its ticket could be recalled: not its fault.
+                kill = Kill(KillReason.BESIDE)
+            elif done is None:
+                token = job.lease.token
+                kill = blame.of_the_blamed(killed, token, death.marked, before)
+            ending = blame.judge(
+                death,
+                done,
+                kill,
+                slot=slot.name,
+                ran_s=0.0 if job.started_s is None else now_s - job.started_s,
+                cpu_before_s=cpu_before_s,
+                stopping=self._desk.ending,
+            )
+            self._accounting.end(slot, job, ending, done)
+        self._return(slot, [job for job in jobs if job.seq in back])
+        self._freed(slot)
+
+    def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
+        """Put jobs that never began back in line, in their order."""
+        wanted = self._desk.wanted(jobs)
+        self._pools[slot.pool].backlog.extendleft(reversed(wanted))
+        self._desk.wake_at(self._desk.now_s)
+
+
+def expect_frame(value: object, expected: type[T]) -> T:
+    """Return *value*, which the table has brought here, by its type.
+
+    Raises:
+        JobpoolBug: it is of another one.
+    """
+    if not isinstance(value, expected):
+        raise JobpoolBug(
+            f"expected {expected.__name__}, got {type(value).__name__}; please report"
+        )
+    return value

@@ -1,0 +1,94 @@
+"""What is known of attempts while they run: that they live, how far they are.
+
+Handlers report their progress; what they have written, and their memory, is seen from
+outside. All of it waits for the next of the moments at which that of all jobs is
+written; what is the same as before is not written. The last progress goes with the end.
+"""
+
+from __future__ import annotations
+
+from jobpool.core.jobs.job import Progress
+from jobpool.errors import JobpoolBug
+from jobpool.sandbox.protocol.messages import Beat
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.deadlines import next_moment, next_write_s
+from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
+from jobpool.supervisor.machine.state.step import Desk
+
+
+class Beats:
+    """Takes what is new of running attempts, and gives it to the store.
+
+    Args:
+        desk: shared with the rest of the core.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def beat(self, slot: Slot, frame: object) -> None:
+        """The handler says that it is alive."""
+        if not isinstance(frame, Beat):
+            raise JobpoolBug(f"expected Beat, got {frame!r}; please report this")
+        job, now_s = slot.queue[0], self._desk.now_s
+        if frame.token != job.lease.token:
+            return
+        job.beat_s = now_s
+        if frame.progress is not None:
+            is_new = frame.progress != job.written
+            job.progress = frame.progress if is_new else None
+        if frame.checkpoint is not None:
+            job.checkpoint = frame.checkpoint
+        self._set_moments(slot, job)
+
+    def seen(self, slot: Slot, detail: object) -> None:
+        """The watch has seen something new of it."""
+        if not isinstance(detail, inp.Seen):
+            raise JobpoolBug(f"expected Seen, got {detail!r}; please report this")
+        job = slot.queue[0]
+        if detail.seq != job.seq:
+            return  # it was looked at before the present attempt began
+        job.rss_bytes = detail.rss_bytes
+        if detail.output is not None:
+            job.output = detail.output
+        self._set_moments(slot, job)
+
+    def _set_moments(self, slot: Slot, job: Assigned) -> None:
+        now_s = self._desk.now_s
+        waits = job.progress is not None or job.rss_bytes is not None
+        if not waits:
+            job.report_s = NEVER_S
+        elif job.report_s == NEVER_S:
+            job.report_s = next_write_s(now_s)
+        self._desk.wake_slot_at(slot, next_moment(slot, now_s))
+
+    def write(self, job: Assigned) -> None:
+        """Write what is new of a running attempt, if anything is."""
+        progress, checkpoint = job.progress, job.checkpoint
+        rss_bytes, output = job.rss_bytes, job.output
+        job.progress = job.checkpoint = job.rss_bytes = job.output = None
+        job.report_s = NEVER_S
+        if progress is None and checkpoint is None and rss_bytes is None:
+            return
+        if progress is not None:
+            job.written = progress
+        job.written_s = self._desk.now_s
+        lease = job.lease
+        self._desk.out.append(
+            cmd.Record(
+                Progress(lease.id, lease.token, progress, checkpoint, rss_bytes, output)
+            )
+        )
+
+    def write_last(self, job: Assigned, *, succeeded: bool) -> None:
+        """Write what is to be kept beyond an attempt's end, if anything waits.
+
+        Args:
+            job: its job.
+            succeeded: it has; no other attempt will need the checkpoint.
+        """
+        job.rss_bytes = job.output = None
+        if succeeded:
+            job.checkpoint = None
+        self.write(job)

@@ -1,0 +1,149 @@
+"""How a slot comes to a child: forked, started, ready, or failed on the way.
+
+No job is in the slot meanwhile, so none is ever to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobpool.errors import JobpoolBug
+from jobpool.sandbox.protocol.messages import Draining, Ready
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state import notices
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import Slot, SlotState, empty
+from jobpool.supervisor.machine.state.step import Desk
+
+FORK_LATE_S = 5.0
+START_LATE_S = 60.0
+"""A child's on_child_start hooks, and its import without preload, fit in here."""
+FORK_LATE_AT_END_S = 0.5
+"""The same once the supervisor stops: nobody waits for a child then."""
+RETRY_FIRST_S = 0.1
+RETRY_LAST_S = 30.0
+
+
+class Starts:
+    """The actions of the slot table while there is no ready child.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        rest: called with a slot whose child waits for a job.
+        freed: called with a slot that can take work, or needs another child.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: dict[str, Pool],
+        *,
+        rest: Callable[[Slot], None],
+        freed: Callable[[Slot], None],
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._rest = rest
+        self._freed = freed
+
+    def fork(self, slot: Slot) -> None:
+        """Ask for a child."""
+        slot.state = SlotState.FORKING
+        slot.child += 1
+        slot.jobs = 0
+        slot.idled_s = 0.0
+        slot.worn = False
+        slot.start_error = ""
+        self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
+        self._desk.out.append(cmd.Fork(slot.number))
+
+    def forked(self, slot: Slot, _detail: object) -> None:
+        """The child exists."""
+        slot.state = SlotState.STARTING
+        slot.born_s = self._desk.now_s
+        self._desk.wake_slot_at(slot, self._desk.now_s + START_LATE_S)
+        if self._desk.ending:
+            self.stop_starting(slot, None)
+
+    def fork_failed(self, slot: Slot, message: object) -> None:
+        """No child was made."""
+        empty(slot)
+        self._failed(slot, str(message))
+
+    def stop_forking(self, slot: Slot, _detail: object) -> None:
+        """A zygote that answers does so soon; one that is frozen is not waited for."""
+        late_s = self._desk.now_s + FORK_LATE_AT_END_S
+        self._desk.wake_slot_at(slot, min(slot.deadline_s, late_s))
+
+    def fork_late(self, slot: Slot, _detail: object) -> None:
+        """The zygote does not answer: another one shall."""
+        message = f"made no child within {FORK_LATE_S:g} s"
+        self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
+        self._desk.out.append(cmd.KillZygote(slot.number, message))
+
+    def ready(self, slot: Slot, frame: object) -> None:
+        """The child can take a job."""
+        if not isinstance(frame, Ready):
+            raise JobpoolBug(f"READY came with {type(frame).__name__}; please report")
+        slot.base_rss_bytes = frame.rss_bytes
+        slot.seq = slot.ended_token = slot.left_bytes = slot.allowed_bytes = 0
+        slot.cpu_s = 0.0
+        self._pools[slot.pool].fork_failures = 0
+        if self._desk.ending:
+            self._desk.out.append(cmd.Send(slot.number, Draining()))
+        self._rest(slot)
+
+    def start_failed(self, slot: Slot, message: object) -> None:
+        """The child says why it could not set itself up; its exit follows."""
+        slot.start_error = str(message)
+
+    def start_late(self, slot: Slot, _detail: object) -> None:
+        """The child does not become ready: its exit follows."""
+        slot.start_error = f"it was not ready within {START_LATE_S:g} s"
+        self.stop_starting(slot, None)
+
+    def stop_starting(self, slot: Slot, _detail: object) -> None:
+        """Kill a child that is not ready yet."""
+        self._desk.out.append(cmd.Kill(slot.number))
+
+    def died_starting(self, slot: Slot, exited: object) -> None:
+        """The child ended before it was ready."""
+        message = slot.start_error or f"it ended ({notices.exit_words(exited)})"
+        empty(slot)
+        if _is_fenced(exited):
+            self._freed(slot)
+        else:
+            self._failed(slot, message)
+
+    def died_idle(self, slot: Slot, exited: object) -> None:
+        """A child without a job ended by itself; nobody is to blame."""
+        how = notices.exit_words(exited)
+        empty(slot)
+        if not _is_fenced(exited):
+            if slot.jobs == 0 and not self._desk.ending:
+                self._failed(slot, f"it ended before its first job ({how})")
+                return
+            event = notices.idle_child_ended(self._desk.now_ms, slot.name, how)
+            self._desk.say(event)
+        self._freed(slot)
+
+    def _failed(self, slot: Slot, message: str) -> None:
+        """Try again later, ever more rarely; never once the end has begun."""
+        pool, desk = self._pools[slot.pool], self._desk
+        if desk.ending:
+            self._freed(slot)
+            return
+        pool.fork_failures += 1
+        pause_s = RETRY_FIRST_S * 2 ** min(pool.fork_failures - 1, 10)
+        pause_s = min(pause_s, RETRY_LAST_S)
+        pool.fork_retry_s, pool.gives_way_s = desk.now_s + pause_s, None
+        desk.wake_at(pool.fork_retry_s)
+        desk.say(notices.child_not_started(desk.now_ms, slot.name, message, pause_s))
+        self._freed(slot)
+
+
+def _is_fenced(exited: object) -> bool:
+    """Say whether a zygote may have ended the child because leases had run out."""
+    return isinstance(exited, inp.ChildExited) and exited.fenced

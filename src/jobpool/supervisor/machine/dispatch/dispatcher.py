@@ -1,0 +1,391 @@
+"""What the pools ask the store for, and where the granted jobs go.
+
+A pool asks for no more than it can use: one job for each slot that is free, or will be
+within a tenth of a second, and, while its jobs end within 2 ms, enough to keep its
+children from waiting. What was leased and is not begun soon, because every slot turns
+out to be busy for longer, or none takes it within a second, is handed back, so that
+another supervisor may run it; and so is what expires meanwhile: the store cancels it.
+What was asked for before a fence (`fencing`) is handed back wherever it turns up.
+
+Whether a job may begin is for the gates to say (`gate`): they are asked in one pass
+over a pool's line, in one order, and what they refuse for good goes back at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobpool.core.jobs.job import Evidence, Lease
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import Ending, account
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.admission.gate import Gate
+from jobpool.supervisor.machine.admission.probation import Probation
+from jobpool.supervisor.machine.attempts.idle import Resting
+from jobpool.supervisor.machine.attempts.residual_memory import first_with_room
+from jobpool.supervisor.machine.attempts.running import Running
+from jobpool.supervisor.machine.dispatch.prefetch import Ahead
+from jobpool.supervisor.machine.state.durations import BRISK_S
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
+from jobpool.supervisor.machine.state.step import Desk
+
+SENDABLE_MAX_BYTES = 12 * 2**20
+"""Well below the longest frame."""
+HOLD_S = 1.0
+"""A leased job that no slot takes for so long is handed back."""
+_ON_THE_WAY = (SlotState.RETIRING, SlotState.FORKING, SlotState.STARTING)
+
+
+class Leasing:
+    """Leases in, jobs out to the slots.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        running: takes the jobs.
+        resting: replaces a child in which a job has no room.
+        gates: say which may begin, asked in this order; probation is one of them.
+        probation: says which suspects the store may grant.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: dict[str, Pool],
+        *,
+        running: Running,
+        resting: Resting,
+        gates: Sequence[Gate],
+        probation: Probation,
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._running = running
+        self._resting = resting
+        self._gates = gates
+        self._probation = probation
+        self._ahead = Ahead(desk, gates, running.assign)
+        self.waiting = False
+        """A request is with the store."""
+        self._is_open = False
+        self._asked_epoch = 0
+        """The desk's epoch at the last request."""
+        self._asked_s = 0.0
+        """When that was, by the clock that goes on while the host sleeps."""
+        self._dry: set[str] = set()
+        """Idle pools whose last request came back empty, with no hint since."""
+
+    @property
+    def nothing_due(self) -> bool:
+        """Whether no pool has, or can get, anything to do."""
+        return len(self._dry) == len(self._pools)
+
+    def open(self) -> None:
+        """The run is in the store: from now on jobs may be leased."""
+        self._is_open = True
+
+    def hint(self) -> None:
+        """There may be due jobs."""
+        self._dry.clear()
+        for pool in self._pools.values():
+            pool.pace.hint()
+
+    def ask(self) -> None:
+        """Ask for as many jobs as the pools can use, one request at a time."""
+        desk = self._desk
+        if desk.look_again:
+            desk.look_again = False
+            for pool in self._pools.values():
+                self.dispatch(pool)
+            self.hint()
+        if self._must_not_ask():
+            return
+        wanted = {
+            pool.name: room
+            for pool in self._pools.values()
+            if pool.pace.next_s <= desk.now_s and (room := self._room(pool))
+        }
+        if not wanted:
+            return
+        for name, room in wanted.items():
+            self._pools[name].asked = room
+        self.waiting = True
+        self._asked_epoch, self._asked_s = desk.epoch, desk.now_s + desk.slept_s
+        probation = self._probation
+        desk.out.append(
+            cmd.Lease(
+                wanted,
+                suspects=probation.takes_suspects,
+                alone=probation.is_empty,
+                held=frozenset[str]().union(*(gate.held() for gate in self._gates)),
+            )
+        )
+
+    def _must_not_ask(self) -> bool:
+        desk = self._desk
+        is_shut = desk.ending or desk.fenced or not self._is_open
+        return is_shut or self.waiting
+
+    def _room(self, pool: Pool) -> int:
+        """Return how many more leases a pool can use; none while it has to wait."""
+        if pool.unwritten.is_much or any(gate.shuts(pool) for gate in self._gates):
+            return 0
+        return pool.capacity(self._desk.now_s)
+
+    def next_s(self) -> float:
+        """Return when a pool should ask."""
+        if self._must_not_ask():
+            return NEVER_S
+        moments = [p.pace.next_s for p in self._pools.values() if self._room(p)]
+        return min(moments, default=NEVER_S)
+
+    def granted(self, event: inp.Granted) -> None:
+        """The store answered."""
+        if event.batch.lapsed:
+            self.failed()
+            return
+        self.waiting = False
+        if event.batch.suspects_wait:
+            self._probation.suspects_wait()
+        has_more = event.batch.suspects_wait or event.batch.next_due_in_s == 0.0
+        got = dict.fromkeys(event.wanted, 0)
+        for lease in event.batch.leases:
+            got[lease.pool] += 1
+            if not lease.suspect:
+                self._accept(lease)
+        if event.batch.leases:
+            self._desk.wake_at(self._desk.now_s + BRISK_S)
+        for name, asked in event.wanted.items():
+            pool = self._pools[name]
+            pool.asked = 0
+            pool.pace.answered(
+                now_s=self._desk.now_s,
+                more_likely=got[name] >= asked,
+                next_due_in_s=event.batch.next_due_in_s,
+            )
+            if has_more or got[name] or pool.backlog or pool.busy:
+                self._dry.discard(name)
+            else:
+                self._dry.add(name)
+            self.dispatch(pool)
+        # Last, because nothing begins after it: what came with it shall not wait.
+        for lease in event.batch.leases:
+            if lease.suspect:
+                self._accept(lease)
+                self.dispatch(self._pools[lease.pool])
+
+    def failed(self) -> None:
+        """The store could not answer."""
+        self.waiting = False
+        for pool in self._pools.values():
+            if pool.asked:
+                pool.asked = 0
+                pool.pace.failed(now_s=self._desk.now_s)
+
+    def dispatch(self, pool: Pool) -> None:
+        """Give waiting jobs to idle slots, then ahead to busy ones.
+
+        One pass over the pool's line: each gate that need be is asked once about a
+        job, and what may not begin here goes back once, at the end.
+        """
+        back = self._sorted_out(pool)
+        if pool.backlog:
+            self._begin(pool, back)
+        else:
+            for gate in self._gates:
+                gate.emptied(pool)
+        self._desk.hand_back(back)
+
+    def _begin(self, pool: Pool, back: list[Lease]) -> None:
+        """Give jobs to slots; what has expired joins what goes back."""
+        if pool.unwritten.is_much and not pool.backlog[0].lease.suspect:
+            return  # a suspect keeps all pools waiting until it has had its turn
+        room = max(pool.size - pool.busy, 0)
+        idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
+        are_all_used = len(idle) <= room
+        while room > 0 and idle:
+            self._drop_expired(pool, back)
+            if not pool.backlog or self._has_to_wait(pool.backlog[0]):
+                return
+            slot = first_with_room(idle, pool.backlog[0].limits)
+            if slot is None:
+                self._make_room(pool, idle[0])
+                return
+            idle.remove(slot)
+            room -= 1
+            self._running.assign(slot, [pool.backlog.popleft()])
+            for gate in self._gates:
+                gate.begun()
+        if are_all_used:
+            self._ahead.send(pool)
+
+    def _has_to_wait(self, job: Assigned) -> bool:
+        """Ask the gates that let the first in line wait."""
+        return any(
+            gate.admit(job) is not None for gate in self._gates if not gate.sorts_out
+        )
+
+    def _sorted_out(self, pool: Pool) -> list[Lease]:
+        """Take out of line what may not begin here, wherever it stands.
+
+        This costs nothing while all is well: gates that are open are not asked.
+        """
+        back = self._distrusted(pool)
+        asked = [gate for gate in self._gates if gate.sorts_out and not gate.is_open]
+        if not asked:
+            return back
+        refused = [
+            job
+            for job in pool.backlog
+            if any(gate.admit(job) is not None for gate in asked)
+        ]
+        for job in refused:
+            pool.backlog.remove(job)
+        return back + [job.lease for job in refused]
+
+    def try_again(self, but: str = "") -> None:
+        """Let those begin that a gate may admit by now.
+
+        What waits for the last gate has passed the others, and goes first.
+        """
+        names = [n for gate in reversed(self._gates) for n in gate.pools_to_try()]
+        for name in names:
+            if name != but:
+                self.dispatch(self._pools[name])
+
+    def keep_time(self) -> None:
+        """See what has changed for the gates by the time alone."""
+        for gate in self._gates:
+            gate.keep_time()
+        self.try_again()
+
+    def written(self, tokens: Sequence[int]) -> None:
+        """The store has answered for large ends: their pools may go on."""
+        for pool in self._pools.values():
+            if pool.unwritten.written(tokens):
+                self.dispatch(pool)
+
+    def top_up(self, slot: Slot) -> None:
+        """Send more ahead to a busy slot before it has nothing left."""
+        pool = self._pools[slot.pool]
+        if pool.backlog and self._ahead.is_low(pool, slot):
+            self.dispatch(pool)
+
+    def _make_room(self, pool: Pool, slot: Slot) -> None:
+        """Replace a child for a job that fits into none; one at a time."""
+        if all(one.state not in _ON_THE_WAY for one in pool.slots):
+            self._resting.retire(slot)
+
+    def held_too_long(self, pool: Pool) -> None:
+        """Hand back what no slot took in time."""
+        desk, lasts_from_s = self._desk, pool.lasts_from_s()
+        back: list[Lease] = []
+        while pool.backlog and _held_until_s(pool, lasts_from_s) <= desk.now_s:
+            if any(gate.keeps(pool.backlog[0]) for gate in self._gates):
+                back += self._behind_the_first(pool)
+                desk.wake_at(desk.now_s + HOLD_S)
+                break
+            back.append(pool.backlog.popleft().lease)
+            if not pool.unwritten.is_much:
+                pool.tempo.took([HOLD_S])  # it is not as fast as its jobs were
+        else:
+            if pool.backlog:
+                desk.wake_at(_held_until_s(pool, lasts_from_s))
+        desk.hand_back(back)
+
+    def _behind_the_first(self, pool: Pool) -> list[Lease]:
+        """Take out of line what has waited too long behind a first that may wait on."""
+        back, now_s = [], self._desk.now_s
+        while len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= now_s:
+            back.append(pool.backlog.pop().lease)
+        return back
+
+    def give_up(self, pool: Pool) -> None:
+        """Hand back everything that waits."""
+        self._desk.hand_back(job.lease for job in pool.backlog)
+        pool.backlog.clear()
+
+    def withdraw(self, tokens: frozenset[int]) -> None:
+        """Hand back what waits under these tokens."""
+        for pool in self._pools.values():
+            held = [job for job in pool.backlog if job.lease.token in tokens]
+            for job in held:
+                pool.backlog.remove(job)
+            self._desk.hand_back(job.lease for job in held)
+
+    def put_back(self, pool: Pool, jobs: list[Assigned]) -> None:
+        """Put jobs that their child never began first in line again."""
+        pool.backlog.extendleft(reversed(self._desk.wanted(jobs)))
+        self._desk.wake_at(self._desk.now_s)
+        self.dispatch(pool)
+
+    def _accept(self, lease: Lease) -> None:
+        """Put a granted job in line; once the end has begun, hand it back."""
+        desk = self._desk
+        unwanted = desk.ending or desk.fenced or self._asked_epoch != desk.epoch
+        if unwanted or desk.registry is None or not desk.registry.knows(lease.kind):
+            desk.hand_back([lease])
+            return
+        size = len(lease.payload) + len(lease.checkpoint or b"")
+        if size > SENDABLE_MAX_BYTES:
+            reason = f"its arguments and checkpoint are {size} bytes, too long to send"
+            ending = Ending(
+                outcome=Outcome.FAILED, evidence=Evidence(reason=reason), give_up=True
+            )
+            policy = desk.registry.policy(lease.kind)
+            desk.settle(
+                lease, account(lease, policy, ending, now_ms=lease.leased_at_ms)
+            )
+            return
+        job = Assigned(
+            lease=lease,
+            expires_s=NEVER_S
+            if lease.expires_at_ms is None
+            else self._expires_s(lease, lease.expires_at_ms),
+            policy=desk.registry.policy(lease.kind),
+            limits=desk.registry.limits(lease),
+            leased_s=desk.now_s,
+            slept_s=desk.slept_s,
+            epoch=desk.epoch,
+        )
+        pool = self._pools[lease.pool]
+        pool.weigh(size)
+        if lease.suspect:
+            pool.backlog.appendleft(job)
+            self._probation.take(job)
+        else:
+            pool.backlog.append(job)
+
+    def _expires_s(self, lease: Lease, expires_at_ms: int) -> float:
+        """Return when a job that never began is canceled, by the clock that goes on.
+
+        Counted from when we asked: the grant came later, its answer later still.
+        """
+        if lease.attempt > 1:
+            return NEVER_S
+        left_s = (expires_at_ms - lease.leased_at_ms) / 1000
+        return self._asked_s + left_s
+
+    def _drop_expired(self, pool: Pool, back: list[Lease]) -> None:
+        """Take out of line what is first and has expired meanwhile."""
+        backlog, now_s = pool.backlog, self._desk.now_s + self._desk.slept_s
+        while backlog and backlog[0].expires_s <= now_s:
+            back.append(backlog.popleft().lease)
+
+    def _distrusted(self, pool: Pool) -> list[Lease]:
+        """Take out of line what came back from a child after a fence.
+
+        Such jobs are always first in line, and so are found before any other.
+        """
+        backlog, epoch = pool.backlog, self._desk.epoch
+        back = []
+        while backlog and backlog[0].epoch != epoch:
+            back.append(backlog.popleft().lease)
+        return back
+
+
+def _held_until_s(pool: Pool, lasts_from_s: float) -> float:
+    """Return until when the first in line waits."""
+    return min(pool.backlog[0].leased_s + HOLD_S, lasts_from_s)

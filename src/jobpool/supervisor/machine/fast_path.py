@@ -1,0 +1,115 @@
+"""Plain successes, many at once: nearly all that a busy child has to say.
+
+Theory of operation. The table of the slots handles one end after another, whatever it
+is (`Running.done`). A job that returns and leaves nothing behind needs none of the
+choices that are made there; so what one read has brought of such ends is accounted
+for here in one pass, and what is one figure of the child's, or of its pool's, is noted
+once for all of them. Anything else ends the pass, and is the table's: an error, output,
+a child that is to be replaced, an end out of turn; and so is any end of which others
+have to know, that of a suspect or of a kind that has crashed lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from jobpool.core.events import Event
+from jobpool.core.jobs.job import Settlement
+from jobpool.core.rules.lifecycle import success
+from jobpool.sandbox.protocol.messages import Done, FromChild
+from jobpool.sandbox.protocol.verdict import evidence_of_success, is_plain_success
+from jobpool.supervisor.machine.admission.gate import Gate
+from jobpool.supervisor.machine.attempts.accounting import of_done
+from jobpool.supervisor.machine.attempts.progress import Beats
+from jobpool.supervisor.machine.attempts.running import Running
+from jobpool.supervisor.machine.state import notices
+from jobpool.supervisor.machine.state.backpressure import SMALL_BYTES
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import Slot, SlotState
+from jobpool.supervisor.machine.state.step import Desk
+
+
+class Successes:
+    """Accounts for the plain successes of busy slots.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        beats: has what is still to be written of an attempt.
+        running: goes on with the slot's next job, or without one.
+        gates: may have to know of every end, as of a kind that has crashed lately.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: Mapping[str, Pool],
+        beats: Beats,
+        running: Running,
+        gates: Sequence[Gate],
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._beats = beats
+        self._running = running
+        self._gates = gates
+
+    def take(self, slot: Slot, frames: Sequence[FromChild], first: int) -> int:
+        """Account for the plain successes that a slot's messages begin with.
+
+        Args:
+            slot: the slot.
+            frames: all messages that have come.
+            first: the place of the first one that is not handled yet.
+
+        Returns:
+            How many messages are handled now; 0: the next one is not a plain success.
+        """
+        if slot.state is not SlotState.BUSY or self._must_tell():
+            return 0
+        ended: list[Settlement] = []
+        told: list[Event] | None = [] if self._desk.tells_successes else None
+        desk, queue, name = self._desk, slot.queue, slot.name
+        took_s: dict[str, list[float]] = {}
+        rss_bytes, done = 0, None
+        for frame in islice(frames, first, None):
+            if type(frame) is not Done or not is_plain_success(frame) or not queue:
+                break
+            job = queue[0]
+            lease = job.lease
+            is_its_turn = frame.token == lease.token and frame.seq == job.seq
+            if not is_its_turn or lease.suspect:
+                break
+            queue.popleft()
+            if job.progress is not None:
+                self._beats.write_last(job, succeeded=True)
+            done = frame
+            evidence = evidence_of_success(done, name)
+            began_s, ended_s = of_done(job, done, desk)
+            ended.append(
+                success(lease, evidence, done.result, began_s=began_s, ended_s=ended_s)
+            )
+            if done.result and len(done.result) > SMALL_BYTES:
+                self._pools[slot.pool].owe(lease.kind, ended[-1])
+            took_s.setdefault(lease.kind, []).append(done.duration_s)
+            slot.cpu_s += done.cpu_s
+            rss_bytes = max(rss_bytes, done.rss_bytes)
+            slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
+            if told is not None:
+                told.append(notices.attempt_succeeded(desk.now_ms, job, name, evidence))
+        if done is None:
+            return 0
+        slot.jobs += len(ended)
+        slot.idled_s, slot.ended_token = 0.0, done.token
+        slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
+        for kind, durations_s in took_s.items():
+            self._pools[slot.pool].took(kind, durations_s)
+        desk.settle_plain(ended)
+        desk.say(told or ())
+        self._running.go_on(slot, rss_bytes)
+        return len(ended)
+
+    def _must_tell(self) -> bool:
+        """Say whether a gate has to know of every end, one by one."""
+        return any(gate.needs_ends for gate in self._gates)

@@ -1,0 +1,372 @@
+"""The supervisor's decisions: a pure state machine over all pools.
+
+Theory of operation. The shell calls `step` with an event and the time, and
+executes the commands that come back; nothing here reads a clock, draws a random
+number, touches a process or the store. Jobs flow one way: leased into a pool's
+backlog (`leasing`), assigned to a slot (`running`), settled (`accounting`). `loading`
+and `sizing` see to it that there are children; here everything is put together and
+ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jobpool.core.config.settings import Settings
+from jobpool.sandbox.protocol.messages import (
+    Done,
+    StartFailed,
+)
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.admission.circuit_breakers import Breaking
+from jobpool.supervisor.machine.admission.memory import Admission
+from jobpool.supervisor.machine.admission.probation import Probation
+from jobpool.supervisor.machine.attempts.accounting import Accounting
+from jobpool.supervisor.machine.attempts.idle import Resting
+from jobpool.supervisor.machine.attempts.killing import Killing
+from jobpool.supervisor.machine.attempts.progress import Beats
+from jobpool.supervisor.machine.attempts.running import Running
+from jobpool.supervisor.machine.attempts.starting import Starts
+from jobpool.supervisor.machine.dispatch.dispatcher import Leasing
+from jobpool.supervisor.machine.dispatch.fencing import LAPSED, UNRENEWED, Fencing
+from jobpool.supervisor.machine.fast_path import Successes
+from jobpool.supervisor.machine.pools.application import Loading
+from jobpool.supervisor.machine.pools.scaling import Sizing
+from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.machine.shutdown import REQUESTS, Mode, Request, Shutdown
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import (
+    ACTIONS,
+    FRAME_EVENTS,
+    IGNORE,
+    NEVER_S,
+    Slot,
+    SlotEvent,
+    SlotState,
+)
+from jobpool.supervisor.machine.state.step import Desk
+
+
+class Machine:
+    """The supervisor's core.
+
+    Args:
+        settings: the operator's settings.
+        pid: the supervisor's, for what people read.
+        on_registry: as for `Loading`.
+        burst: end once nothing is due any more.
+        tells_successes: as for `Desk`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        pid: int,
+        on_registry: Callable[[Registry], None],
+        burst: bool = False,
+        tells_successes: bool = True,
+    ) -> None:
+        self._burst = burst
+        self._on_registry = on_registry
+        self.pools: dict[str, Pool] = {}
+        self.slots: list[Slot] = []
+        for pool_settings in settings.pools:
+            pool = Pool(pool_settings, len(self.slots))
+            self.pools[pool.name] = pool
+            self.slots += pool.slots
+        self._desk = desk = Desk(tells_successes=tells_successes)
+        self._resting = resting = Resting(desk, self.pools, self._freed)
+        self._starts = Starts(desk, self.pools, rest=resting.rest, freed=self._freed)
+        beats = Beats(desk)
+        accounting = Accounting(desk, self.pools, beats)
+        self._claims = accounting.claims
+        killing = Killing(
+            desk,
+            self.pools,
+            accounting=accounting,
+            resting=resting,
+            freed=self._freed,
+        )
+        self._running = running = Running(
+            desk,
+            beats=beats,
+            accounting=accounting,
+            killing=killing,
+            resting=resting,
+            freed=self._freed,
+        )
+        self._admission = Admission(desk, self.pools, settings.memory_budget_bytes)
+        probation = Probation(desk, self.pools, self._admission, settings.probation_s)
+        breaking = Breaking(desk)
+        gates = (breaking, probation, self._admission)
+        self._leasing = Leasing(
+            desk,
+            self.pools,
+            running=running,
+            resting=resting,
+            gates=gates,
+            probation=probation,
+        )
+        self._successes = Successes(desk, self.pools, beats, running, gates)
+        self._sizing = Sizing(desk, self.pools, self._starts, resting)
+        self._fencing = Fencing(desk, self.pools, self._leasing, fill=self._sizing.fill)
+        self._loading = Loading(
+            desk,
+            self.pools,
+            settings,
+            sizing=self._sizing,
+            resting=resting,
+            on_registry=self._known,
+        )
+        actors = (self._starts, running, beats, killing, resting)
+        self._actions = {
+            name: next(getattr(has, name) for has in actors if hasattr(has, name))
+            for cells in ACTIONS.values()
+            for name in cells.values()
+            if name != IGNORE
+        }
+        self._shutdown = Shutdown(
+            desk,
+            self.pools,
+            pid=pid,
+            leasing=self._leasing,
+            resting=resting,
+            handle=self._handle,
+        )
+        self._handlers: Mapping[type, Callable[[Any], None]] = {
+            inp.ZygoteLoaded: self._loading.loaded,
+            inp.ZygoteLost: self._loading.lost,
+            inp.KindsPublished: self._loading.published,
+            inp.ChildForked: lambda e: self._slot(e.slot, SlotEvent.FORKED),
+            inp.ForkRefused: lambda e: self._slot(
+                e.slot, SlotEvent.FORK_FAILED, e.message
+            ),
+            inp.FramesArrived: self._frames_arrived,
+            inp.FrameBroken: lambda e: self._slot(e.slot, SlotEvent.GARBAGE, e.message),
+            inp.ChildExited: lambda e: self._slot(e.slot, SlotEvent.EXITED, e),
+            inp.OverMemory: lambda e: self._slot(
+                e.slot, SlotEvent.SOFT_MEMORY if e.soft else SlotEvent.OVER_MEMORY, e
+            ),
+            inp.OverProcesses: lambda e: self._slot(
+                e.slot, SlotEvent.OVER_PROCESSES, e
+            ),
+            inp.Seen: lambda e: self._slot(e.slot, SlotEvent.SEEN, e),
+            inp.Restless: lambda e: self._slot(e.slot, SlotEvent.RESTLESS, e.said),
+            inp.Overfull: lambda e: self._slot(e.slot, SlotEvent.OVERFULL),
+            inp.Recalled: self._recalled,
+            inp.Granted: self._granted,
+            inp.GrantFailed: lambda _e: self._leasing.failed(),
+            inp.Entered: lambda _e: self._leasing.open(),
+            inp.Renewed: self._fencing.renewed,
+            inp.Lapsed: lambda _e: self._fence(self._fencing.lapse(), LAPSED),
+            inp.Settled: self._settled,
+            inp.Stored: self._stored,
+            inp.CancelAsked: self._cancel_asked,
+            inp.Rung: lambda _e: self._leasing.hint(),
+            inp.HostSeen: self._sizing.host_seen,
+            inp.HostKilled: breaking.host_killed,
+            inp.BreakersSeen: breaking.seen,
+            inp.Reload: self._reload,
+            inp.Drain: lambda e: self._shutdown.ask(Request.DRAIN, e.reason),
+            inp.Stop: lambda e: self._shutdown.ask(Request.STOP, e.reason),
+            inp.Tick: lambda _e: None,
+        }
+
+    # -- doors ---------------------------------------------------------------------
+
+    @property
+    def registry(self) -> Registry | None:
+        """The kinds, once a zygote has reported them."""
+        return self._desk.registry
+
+    @property
+    def mode(self) -> Mode:
+        """What the supervisor is about."""
+        return self._shutdown.mode
+
+    @property
+    def takes_reloads(self) -> bool:
+        """Whether a `Reload` does anything now."""
+        return REQUESTS[self.mode][Request.RELOAD] != IGNORE
+
+    @property
+    def end_by_s(self) -> float:
+        """When it ends at the latest, whatever is missing; infinity: nobody asked."""
+        return self._shutdown.end_by_s
+
+    def start(self, now_s: float, now_ms: int) -> list[cmd.Command]:
+        """Begin, now that the store is open: ask for every pool's zygote."""
+        self._desk.set_time(now_s, now_ms, slept_s=0.0)
+        self._shutdown.opened()
+        self._desk.out.extend(cmd.StartZygote(name) for name in self.pools)
+        return self._desk.take()
+
+    def step(
+        self,
+        event: inp.SupervisorEvent,
+        now_s: float,
+        now_ms: int,
+        slept_s: float = 0.0,
+    ) -> list[cmd.Command]:
+        """Take one event.
+
+        Args:
+            event: what happened.
+            now_s: monotonic time; never before that of an earlier step.
+            now_ms: wall clock; only for what people read.
+            slept_s: how long this host has slept, which `now_s` leaves out.
+
+        Returns:
+            What is to be done, in order.
+        """
+        self._desk.set_time(now_s, now_ms, slept_s)
+        if self._fencing.is_due and not isinstance(event, inp.Renewed):
+            self._fence(self._fencing.close(), UNRENEWED)
+        self._handlers[type(event)](event)
+        if self._fencing.is_due:
+            self._fence(self._fencing.close(), UNRENEWED)
+        if now_s >= self._desk.earliest_s:
+            self._deadlines()
+        self._leasing.ask()
+        self._shutdown.maybe_finish()
+        return self._desk.take()
+
+    def next_deadline_s(self) -> float:
+        """Return the monotonic time at which a `Tick` is due."""
+        return min(self._desk.earliest_s, self._leasing.next_s())
+
+    def _known(self, registry: Registry) -> None:
+        """Every zygote is up."""
+        self._shutdown.loaded()
+        self._on_registry(registry)
+
+    def _reload(self, event: inp.Reload) -> None:
+        if not self.takes_reloads:
+            return
+        self._admission.budget_bytes = event.settings.memory_budget_bytes
+        self._leasing.try_again()
+        self._loading.reload(event)
+
+    # -- slots ---------------------------------------------------------------------
+
+    def _slot(self, number: int, event: SlotEvent, detail: object = None) -> None:
+        self._handle(self.slots[number], event, detail)
+
+    def _handle(self, slot: Slot, event: SlotEvent, detail: object = None) -> None:
+        """Do what the table says about *event* in the slot's state."""
+        action = ACTIONS[slot.state][event]
+        if action != IGNORE:
+            self._actions[action](slot, detail)
+
+    def _frames_arrived(self, event: inp.FramesArrived) -> None:
+        slot, frames = self.slots[event.slot], event.frames
+        for frame in frames:
+            if isinstance(frame, Done):
+                frame.peak_rss_bytes = max(frame.peak_rss_bytes, event.peak_rss_bytes)
+        handled = 0
+        while handled < len(frames):
+            if plain := self._successes.take(slot, frames, handled):
+                handled += plain
+                continue
+            frame = frames[handled]
+            said = frame.message if isinstance(frame, StartFailed) else frame
+            self._handle(slot, FRAME_EVENTS[type(frame)], said)
+            handled += 1
+        self._running.attend()
+        self._leasing.top_up(slot)
+
+    def _freed(self, slot: Slot) -> None:
+        """A slot can take a job, or needs a child."""
+        pool = self.pools[slot.pool]
+        if slot.state is SlotState.IDLE:
+            unwanted = slot.worn or self._sizing.has_surplus(pool)
+            if self._desk.ending or unwanted:
+                self._resting.retire(slot)
+                return
+        else:
+            self._sizing.fill(pool)
+        self._leasing.dispatch(pool)
+        self._leasing.try_again(but=pool.name)  # memory may have become free
+        if self._burst and not pool.busy:
+            pool.pace.hint()
+
+    def _recalled(self, event: inp.Recalled) -> None:
+        slot = self.slots[event.slot]
+        back = self._running.recalled(slot, event)
+        self._leasing.put_back(self.pools[slot.pool], back)
+
+    def _stored(self, event: inp.Stored) -> None:
+        slot = self.slots[event.slot]
+        if slot.child == event.child and slot.state is SlotState.BUSY:
+            slot.asking -= 1
+            slot.queue[0].beat_s = self._desk.now_s
+            self._desk.out.append(cmd.Send(slot.number, event.answer))
+        self._leasing.hint()
+
+    def _cancel_asked(self, event: inp.CancelAsked) -> None:
+        tokens = frozenset(event.tokens)
+        self._leasing.withdraw(tokens)
+        busy = [slot for slot in self.slots if slot.queue]
+        behind = {
+            slot.number: tokens.intersection(job.lease.token for job in queue[1:])
+            for slot in busy
+            if (queue := list(slot.queue))
+        }
+        self._desk.canceled.update(*behind.values())  # whatever becomes of the running
+        for slot in busy:
+            if slot.queue and slot.queue[0].lease.token in tokens:
+                self._handle(slot, SlotEvent.CANCEL)
+            elif behind[slot.number]:
+                self._desk.out.append(cmd.Recall(slot.number, slot.seq))
+
+    # -- the store's answers -------------------------------------------------------
+
+    def _granted(self, event: inp.Granted) -> None:
+        self._leasing.granted(event)
+        if self._burst and self._leasing.nothing_due:
+            self._shutdown.ask(Request.DRAIN, "nothing is due")
+
+    def _settled(self, event: inp.Settled) -> None:
+        self._desk.unsettled -= event.count
+        if event.large:
+            self._leasing.written(event.large)
+        if event.stale or event.completed or event.unfinished or event.handed_on:
+            self._claims.settled(
+                event.completed, event.unfinished, event.stale, event.handed_on
+            )
+
+    def _fence(self, slots: list[Slot], reason: str) -> None:
+        """End what runs under leases that may be somebody else's."""
+        for slot in slots:
+            self._handle(slot, SlotEvent.STOP, reason)
+
+    # -- deadlines -----------------------------------------------------------------
+
+    def _deadlines(self) -> None:
+        """Do everything whose moment has come, and find the next moment."""
+        desk, now_s = self._desk, self._desk.now_s
+        desk.earliest_s = NEVER_S
+        for slot in self.slots:
+            if slot.deadline_s <= now_s:
+                slot.deadline_s = NEVER_S
+                self._handle(slot, SlotEvent.DEADLINE)
+            desk.wake_at(slot.deadline_s)
+        for pool in self.pools.values():
+            self._pool_deadlines(pool, now_s)
+        self._leasing.keep_time()
+        if not desk.fenced:
+            desk.wake_at(self._fencing.at_s)
+        self._shutdown.keep_time()
+
+    def _pool_deadlines(self, pool: Pool, now_s: float) -> None:
+        self._loading.retry(pool)
+        if pool.fork_retry_s:
+            if pool.fork_retry_s <= now_s:
+                pool.fork_retry_s = 0.0
+                self._sizing.fill(pool)
+            else:
+                self._desk.wake_at(pool.fork_retry_s)
+        self._leasing.held_too_long(pool)

@@ -1,0 +1,221 @@
+"""The application in the zygotes: loaded, lost, loaded anew.
+
+Theory of operation. Before anything ran, an application that does not load ends the
+start, but not somebody's SIGKILL. Later, a lost zygote is started again, ever more
+rarely, while its children work on. A reload starts a second zygote beside each pool's
+first; when it has loaded, the pool's children are replaced one by one as they fall
+idle, and when it cannot load, everything stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from jobpool.core import events as ev
+from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.config.kinds import refuse_unknown_kinds
+from jobpool.core.config.settings import Settings
+from jobpool.core.config.store_url import without_password
+from jobpool.core.pool_coverage import pool_events
+from jobpool.errors import AppError, ConfigError, JobpoolError
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.idle import Resting
+from jobpool.supervisor.machine.pools.scaling import Sizing
+from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import SlotState
+from jobpool.supervisor.machine.state.step import Desk
+
+RETRY_FIRST_S = 0.1
+RETRY_LAST_S = 30.0
+KILLED_MAX = 5
+"""A start whose zygotes are killed more often, in a row, is given up as well."""
+
+
+class Loading:
+    """The zygotes, as the core sees them.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        settings: the operator's.
+        sizing: fills a pool once its zygote is up.
+        resting: lets idle children go.
+        on_registry: called when the kinds are known, once all zygotes are up, and
+            again whenever one has loaded the application anew.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: dict[str, Pool],
+        settings: Settings,
+        *,
+        sizing: Sizing,
+        resting: Resting,
+        on_registry: Callable[[Registry], None],
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._settings = settings
+        self._sizing = sizing
+        self._resting = resting
+        self._on_registry = on_registry
+        self._complete = False
+        """All zygotes were up at once: the start is behind us."""
+        self._said: list[ev.Event] = []
+        """Of the pools, the last time, without its time."""
+        self._published: tuple[str, ...] = ()
+
+    def published(self, event: inp.KindsPublished) -> None:
+        """These kinds are other supervisors', if not ours."""
+        self._published = event.kinds
+
+    def loaded(self, event: inp.ZygoteLoaded) -> None:
+        """A zygote has loaded the application."""
+        pool = self._pools[event.pool]
+        before = self._desk.registry.names if self._desk.registry else ()
+        try:
+            refuse_unknown_kinds(
+                self._settings, event.report, {*before, *self._published}
+            )
+            registry = Registry(self._settings, event.report)
+        except ConfigError as exc:
+            if event.reloading:
+                self._desk.out.append(cmd.DropZygote(pool.name))
+                self._not_reloaded(pool, exc)
+            else:
+                self._refused(pool, exc)
+            return
+        self._desk.registry = registry
+        if event.reloading:
+            self._desk.out.append(cmd.TakeOver(pool.name))
+            self._renew(pool)
+        pool.zygote_up = True
+        pool.zygote_failures = 0
+        pool.zygote_retry_s = None
+        self._sizing.fill(pool)
+        if self._complete or all(p.zygote_up for p in self._pools.values()):
+            if event.reloading or not self._complete:
+                self._say_pools(event.report)
+            self._complete = True
+            self._on_registry(registry)
+
+    def _say_pools(self, report: AppReport) -> None:
+        """Say once which pools of the application are not served, and the like."""
+        desk = self._desk
+        said = list(pool_events(self._settings, report, desk.now_ms))
+        news = [msgspec.structs.replace(event, at_ms=0) for event in said]
+        if news != self._said:
+            self._said = news
+            desk.say(said)
+
+    def lost(self, event: inp.ZygoteLost) -> None:
+        """A zygote is gone, or could not load the application."""
+        pool = self._pools[event.pool]
+        error = AppError(event.message, event.traceback)
+        if event.reloading:
+            self._not_reloaded(pool, error)
+            return
+        pool.zygote_up = False
+        self._refused(pool, error, killed=event.killed)
+
+    def reload(self, event: inp.Reload) -> None:
+        """Load the application anew, under new settings."""
+        if self._desk.ending or not self._complete:
+            return
+        self._settings = event.settings
+        for name in self._pools:
+            self._desk.out.append(cmd.StartZygote(name))
+
+    def retry(self, pool: Pool) -> None:
+        """Start a lost zygote again when its time has come."""
+        if pool.zygote_retry_s is None:
+            return
+        if pool.zygote_retry_s > self._desk.now_s:
+            self._desk.wake_at(pool.zygote_retry_s)
+            return
+        pool.zygote_retry_s = None
+        self._desk.out.append(cmd.StartZygote(pool.name))
+
+    def _not_reloaded(self, pool: Pool, error: JobpoolError) -> None:
+        text = f"pool {pool.name} was not reloaded and goes on as it was: {error}"
+        self._desk.say(ev.Alarm(at_ms=self._desk.now_ms, text=text))
+
+    def _renew(self, pool: Pool) -> None:
+        """A second zygote took over: replace the first one's children."""
+        for settings in self._settings.pools:
+            if settings.name == pool.name:
+                pool.settings = settings
+        self._desk.say(ev.PoolReloaded(at_ms=self._desk.now_ms, pool=pool.name))
+        size = max(pool.settings.size_min, min(pool.size, pool.settings.size_max))
+        for slot in pool.slots:
+            slot.worn = slot.state is not SlotState.EMPTY
+            if slot.state is SlotState.IDLE:
+                self._resting.retire(slot)
+        if size != pool.size:
+            self._sizing.resize(pool, size, "the settings were reloaded")
+
+    def _refused(
+        self, pool: Pool, error: JobpoolError, *, killed: bool = False
+    ) -> None:
+        """End before anything ran, if it is the application's fault; else try again."""
+        desk = self._desk
+        if desk.ending:
+            return
+        is_bad_luck = killed and pool.zygote_failures < KILLED_MAX
+        if not self._complete and not is_bad_luck:
+            desk.ending = True
+            desk.out.append(cmd.Finish(error=error))
+            return
+        pool.zygote_failures += 1
+        pause_s = RETRY_FIRST_S * 2 ** min(pool.zygote_failures - 1, 10)
+        pause_s = min(pause_s, RETRY_LAST_S)
+        pool.zygote_retry_s = desk.now_s + pause_s
+        desk.wake_at(pool.zygote_retry_s)
+        desk.say(
+            ev.ZygoteFailed(
+                at_ms=desk.now_ms,
+                pool=pool.name,
+                reason=str(error),
+                again_in_s=pause_s,
+            )
+        )
+
+
+def settings_to_reload(old: Settings, reread: Callable[[], Settings]) -> Settings:
+    """Read the settings anew.
+
+    Raises:
+        ConfigError: they are wrong, or need a restart.
+    """
+    new = reread()
+    if problem := reload_problem(old, new):
+        raise ConfigError(f"{problem}; fix it, or restart")
+    return new
+
+
+def reload_problem(old: Settings, new: Settings) -> str | None:
+    """Say why new settings cannot be taken over without a restart; None: they can."""
+    if old.store != new.store:
+        return (
+            f"the store changed from {without_password(old.store)} to "
+            f"{without_password(new.store)}"
+        )
+    before = {pool.name: pool for pool in old.pools}
+    after = {pool.name: pool for pool in new.pools}
+    if before.keys() != after.keys():
+        names, others = ", ".join(before), ", ".join(after)
+        return f"the pools changed from {names} to {others}"
+    for name, pool in after.items():
+        if pool.size_max > before[name].size_max:
+            return (
+                f"pool {name} would grow to {pool.size_max}, beyond the "
+                f"{before[name].size_max} slots that it was started with"
+            )
+        if (pool.recycle_jobs == 1) != (before[name].recycle_jobs == 1):
+            return f"pool {name} would change between fresh and reused children"
+    return None

@@ -1,0 +1,208 @@
+"""How a supervisor ends: what each request does in each mode, and by when it is over.
+
+Theory of operation. A drain lets what runs finish within its pool's drain window; a
+stop ends it now. Both wait for children to be gone and for their ends to be stored,
+but neither for ever: the first request sets a moment by which the supervisor ends,
+whatever is still missing then: a store that does not answer, a zygote that does not
+fork, a child that the kernel does not let die. No condition can put that moment off,
+and a second request only brings the end nearer. What is still leased then stays leased
+and the run stays open in the store: the next start proves this process dead and takes
+it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from jobpool.core import events as ev
+from jobpool.sandbox.protocol.messages import Draining
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine.attempts.idle import Resting
+from jobpool.supervisor.machine.dispatch.dispatcher import Leasing
+from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.slot import (
+    IGNORE,
+    NEVER_S,
+    Slot,
+    SlotEvent,
+    SlotState,
+)
+from jobpool.supervisor.machine.state.step import Desk
+
+STORE_PATIENCE_S = 10.0
+"""A stop waits no longer for the store, even if the drain window would allow it."""
+GIVE_UP_S = 1.5
+"""So long after the drain window whatever is missing is given up."""
+
+
+class Mode(StrEnum):
+    """What the supervisor is about."""
+
+    OPENING = "opening"
+    """The store is being opened; nothing was started yet."""
+    LOADING = "loading"
+    """The zygotes load the application; nothing is leased yet."""
+    RUNNING = "running"
+    DRAINING = "draining"
+    """Nothing new begins; what runs gets the drain window."""
+    STOPPING = "stopping"
+    """What runs is ended now and handed back."""
+    ENDED = "ended"
+    """The end has been commanded; nothing more is."""
+
+
+class Request(StrEnum):
+    """What a signal, or a part of the supervisor, may ask for."""
+
+    DRAIN = "drain"
+    """TERM, Ctrl-C, the end of a burst."""
+    STOP = "stop"
+    """QUIT, or the store is of no use any more."""
+    RELOAD = "reload"
+    """HUP."""
+
+
+_M, _R = Mode, Request
+_STARTING = {_R.DRAIN: _M.DRAINING, _R.STOP: _M.STOPPING, _R.RELOAD: IGNORE}
+_OVER = dict.fromkeys(Request, IGNORE)
+REQUESTS: Mapping[Mode, Mapping[Request, str]] = {
+    _M.OPENING: _STARTING,
+    _M.LOADING: _STARTING,
+    _M.RUNNING: {**_STARTING, _R.RELOAD: _M.RUNNING},
+    _M.DRAINING: {**_OVER, _R.DRAIN: _M.STOPPING, _R.STOP: _M.STOPPING},
+    _M.STOPPING: _OVER,
+    _M.ENDED: _OVER,
+}
+"""What a request turns each mode into; the second one to drain stops."""
+ENDING = frozenset((_M.DRAINING, _M.STOPPING))
+
+
+class Shutdown:
+    """The mode, and the way from a request to the end.
+
+    Args:
+        desk: shared with the rest of the core.
+        pools: by name.
+        pid: the supervisor's, for what people read.
+        leasing: gives back what waits.
+        resting: lets idle children go.
+        handle: tells a slot what happened.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        pools: Mapping[str, Pool],
+        *,
+        pid: int,
+        leasing: Leasing,
+        resting: Resting,
+        handle: Callable[[Slot, SlotEvent, object], None],
+    ) -> None:
+        self._desk = desk
+        self._pools = pools
+        self._pid = pid
+        self._leasing = leasing
+        self._resting = resting
+        self._handle = handle
+        self.mode = Mode.OPENING
+        self.end_by_s = NEVER_S
+        """When whatever is missing is given up."""
+        self._store_until_s = NEVER_S
+        """When the store is, if nothing else is missing."""
+
+    def opened(self) -> None:
+        """The store is open."""
+        if self.mode is Mode.OPENING:
+            self.mode = Mode.LOADING
+
+    def loaded(self) -> None:
+        """Every zygote has loaded the application."""
+        if self.mode is Mode.LOADING:
+            self.mode = Mode.RUNNING
+
+    def ask(self, request: Request, reason: str) -> None:
+        """Do what the table says about a request to end."""
+        after = REQUESTS[self.mode][request]
+        if after == IGNORE:
+            return
+        is_first, self.mode = self.mode not in ENDING, Mode(after)
+        desk, pools = self._desk, self._pools.values()
+        desk.ending = True
+        desk.out.append(cmd.Leaving())
+        longest_s = max(pool.settings.drain_s for pool in pools)
+        if is_first:
+            self.end_by_s = self._store_until_s = desk.now_s + longest_s + GIVE_UP_S
+            self._say(reason, longest_s)
+        if self.mode is Mode.STOPPING:
+            patience_s = desk.now_s + STORE_PATIENCE_S
+            self._store_until_s = min(self._store_until_s, patience_s)
+        for pool in pools:
+            self._leasing.give_up(pool)
+            pool.drain_until_s = desk.now_s + pool.settings.drain_s
+            for slot in pool.slots:
+                self._wind_down(slot, reason)
+        self._wake()
+
+    def _say(self, reason: str, longest_s: float) -> None:
+        self._desk.say(
+            ev.SupervisorDraining(
+                at_ms=self._desk.now_ms,
+                pid=self._pid,
+                reason=reason,
+                running=sum(pool.busy for pool in self._pools.values()),
+                drain_s=longest_s if self.mode is Mode.DRAINING else 0.0,
+            )
+        )
+
+    def _wind_down(self, slot: Slot, reason: str) -> None:
+        """Do to one slot what the present mode asks."""
+        if self.mode is Mode.STOPPING:
+            self._handle(slot, SlotEvent.STOP, reason)
+        elif slot.state is SlotState.IDLE:
+            self._resting.retire(slot)
+        elif slot.state is SlotState.BUSY:
+            self._desk.out.append(cmd.Send(slot.number, Draining()))
+            if len(slot.queue) > 1:
+                self._desk.out.append(cmd.Recall(slot.number, slot.seq))
+
+    def keep_time(self) -> None:
+        """End what a drain window has run out for, and find the next moment."""
+        if self.mode is Mode.DRAINING:
+            for pool in self._pools.values():
+                if (pool.drain_until_s or NEVER_S) <= self._desk.now_s:
+                    for slot in pool.slots:
+                        self._handle(slot, SlotEvent.STOP, "drain window over")
+        self._wake()
+
+    def _wake(self) -> None:
+        now_s = self._desk.now_s
+        windows_s = [pool.drain_until_s or NEVER_S for pool in self._pools.values()]
+        for moment_s in (*windows_s, self._store_until_s, self.end_by_s):
+            if moment_s > now_s:
+                self._desk.wake_at(moment_s)
+
+    def maybe_finish(self) -> None:
+        """End once every child is gone and every end is stored, or time is up."""
+        if self.mode not in ENDING:
+            return
+        desk = self._desk
+        slots = [slot for pool in self._pools.values() for slot in pool.slots]
+        owed = desk.unsettled + self._leasing.waiting
+        if desk.now_s < self.end_by_s:
+            if any(slot.state is not SlotState.EMPTY for slot in slots):
+                return
+            if owed and desk.now_s < self._store_until_s:
+                return
+        how = "stopped" if self.mode is Mode.STOPPING else "drained"
+        self.mode = Mode.ENDED
+        held = owed + sum(len(slot.queue) for slot in slots)
+        desk.out.append(
+            cmd.Finish(
+                how=how,
+                exit_code=1 if held else 0,
+                handed_back=desk.interrupted,
+                leases_held=held,
+            )
+        )

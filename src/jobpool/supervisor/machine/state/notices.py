@@ -1,0 +1,249 @@
+"""What the core tells people, as events; the words are the log's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jobpool.core import events as ev
+from jobpool.core.config.settings import Settings
+from jobpool.core.config.store_url import without_password
+from jobpool.core.isolation.cgroups import Controls
+from jobpool.core.jobs.application_frame import own_frame
+from jobpool.core.jobs.job import Evidence, JobState, Lease, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.limits import Effective
+from jobpool.core.safe_text import message_line
+from jobpool.core.units import show_duration
+from jobpool.errors import JobpoolBug
+from jobpool.sandbox.protocol.verdict import signal_name
+from jobpool.store.records import Run
+from jobpool.supervisor.machine.inputs import ChildExited
+from jobpool.supervisor.machine.state.slot import Assigned
+
+OUTPUT_LINES_MAX = 200
+"""Of one attempt's output, so many lines are logged; the rest is counted."""
+
+
+def supervisor_ready(
+    at_ms: int, run: Run, settings: Settings, controls: Controls
+) -> ev.Event:
+    """Every zygote is up."""
+    return ev.SupervisorReady(
+        at_ms=at_ms,
+        pid=run.pid,
+        run_id=run.id,
+        pools=run.pools,
+        store=without_password(settings.store),
+        app=settings.app,
+        version=run.version,
+        cgroup=controls.in_force,
+        cgroup_missing=dict(controls.missing),
+    )
+
+
+def attempt_succeeded(
+    at_ms: int, job: Assigned, slot_name: str, evidence: Evidence
+) -> ev.Event:
+    """A handler has returned."""
+    lease = job.lease
+    return ev.JobSucceeded(
+        at_ms=at_ms,
+        id=lease.id,
+        kind=lease.kind,
+        slot=slot_name,
+        attempt=lease.attempt,
+        max_attempts=lease.max_attempts or job.policy.max_attempts,
+        duration_s=evidence.duration_s,
+        peak_rss_bytes=evidence.peak_rss_bytes,
+    )
+
+
+def attempt_ended(
+    at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
+) -> Iterator[ev.Event]:
+    """Yield what is to be said of an attempt's end."""
+    lease, evidence = job.lease, settlement.evidence
+    budget = lease.max_attempts or job.policy.max_attempts
+    if settlement.outcome is Outcome.SUCCEEDED:
+        yield attempt_succeeded(at_ms, job, slot_name, evidence)
+        return
+    if settlement.snoozed:
+        yield ev.JobSnoozed(
+            at_ms=at_ms,
+            id=lease.id,
+            kind=lease.kind,
+            slot=slot_name,
+            attempt=lease.attempt,
+            snoozes=lease.snoozes + 1,
+            delay_s=settlement.delay_ms / 1000,
+            reason=evidence.reason,
+        )
+    if settlement.outcome is None:
+        return
+    said = _about_failure(lease, settlement, job.limits)
+    yield _ended(at_ms, lease, settlement, said, slot=slot_name, budget=budget)
+    yield from _set_aside(at_ms, settlement, said)
+
+
+def job_unfit(
+    at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
+) -> ev.Event:
+    """A job's arguments did not fit: it is left to others."""
+    lease = job.lease
+    return ev.JobUnfit(
+        at_ms=at_ms,
+        id=lease.id,
+        kind=lease.kind,
+        slot=slot_name,
+        unknown_for_s=(settlement.unknown_for_ms or 0) / 1000,
+        reason=settlement.evidence.reason,
+    )
+
+
+def attempt_lost(
+    at_ms: int, lease: Lease, settlement: Settlement
+) -> Iterator[ev.Event]:
+    """Yield what is to be said of an attempt whose end nobody saw."""
+    said = _about_failure(lease, settlement, None)
+    yield _ended(at_ms, lease, settlement, said)
+    yield from _set_aside(at_ms, settlement, said)
+
+
+def _ended(
+    at_ms: int,
+    lease: Lease,
+    settlement: Settlement,
+    said: Mapping[str, Any],
+    *,
+    slot: str | None = None,
+    budget: int | None = None,
+) -> ev.JobEnded:
+    again = settlement.state is JobState.PENDING
+    return ev.JobEnded(
+        at_ms=at_ms,
+        **said,
+        slot=slot,
+        state=settlement.state,
+        max_attempts=budget or lease.max_attempts,
+        spent=settlement.spent,
+        counters_reset=lease.was_revived,
+        delay_s=settlement.delay_ms / 1000 if again else None,
+        duration_s=settlement.evidence.duration_s,
+        peak_rss_bytes=settlement.evidence.peak_rss_bytes,
+    )
+
+
+def _set_aside(
+    at_ms: int, settlement: Settlement, said: Mapping[str, Any]
+) -> Iterator[ev.Event]:
+    if settlement.state is JobState.QUARANTINED:
+        yield ev.JobQuarantined(at_ms=at_ms, **said)
+    elif settlement.state is JobState.DEAD:
+        yield ev.JobDead(at_ms=at_ms, **said)
+
+
+def _about_failure(
+    lease: Lease, settlement: Settlement, limits: Effective | None
+) -> dict[str, Any]:
+    """Return the fields of a `JobFailure`; *limits* are those that were in force."""
+    evidence = settlement.evidence
+    error = evidence.error
+    return {
+        "id": lease.id,
+        "kind": lease.kind,
+        "attempt": lease.attempt,
+        "outcome": settlement.outcome,
+        "reason": evidence.reason,
+        "error_class": evidence.error_class,
+        "error": None if error is None else message_line(error),
+        "frame": own_frame(evidence.traceback, evidence.stack),
+        "key": lease.key,
+        "tenant": lease.tenant,
+        "timeout_s": limits.timeout_s if limits else lease.timeout_s,
+        "memory_bytes": limits.memory_bytes if limits else lease.memory_bytes,
+    }
+
+
+def job_output(
+    at_ms: int, lease: Lease, slot_name: str, output: str
+) -> Iterator[ev.Event]:
+    """Yield a handler's output, line by line."""
+    lines = output.splitlines()
+    shown = lines[-OUTPUT_LINES_MAX:]
+    if len(lines) > len(shown):
+        shown.insert(0, f"[… {len(lines) - len(shown)} lines before]")
+    for line in shown:
+        yield ev.JobOutput(
+            at_ms=at_ms, id=lease.id, kind=lease.kind, slot=slot_name, line=line
+        )
+
+
+def child_not_started(
+    at_ms: int, slot_name: str, message: str, pause_s: float
+) -> ev.Event:
+    """A child could not be started; no job is to blame."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"{slot_name}: no child could be started: {message}; "
+        f"trying again in {show_duration(pause_s)}",
+    )
+
+
+def not_enclosed(at_ms: int, pool: str, error: OSError) -> ev.Event:
+    """A child has no cgroup of its own, although others have."""
+    return ev.IsolationReduced(
+        at_ms=at_ms,
+        pools=(pool,),
+        measure="cgroup",
+        stops="using memory and processes beyond the bounds of a cgroup",
+        why=f"a cgroup for the child cannot be made: {error.strerror}",
+    )
+
+
+def child_stuck(at_ms: int, slot_name: str, late_s: float) -> ev.Event:
+    """SIGKILL did not end a child."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"{slot_name}: its child is still there {show_duration(late_s)} after "
+        "SIGKILL; it is probably waiting for a disk or a network file system. Its "
+        "job stays leased and its slot out of use until the kernel lets it go",
+    )
+
+
+def protocol_broken(at_ms: int, slot_name: str, message: str) -> ev.Event:
+    """A child sent something that no child of ours sends."""
+    return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its child sent {message}")
+
+
+def child_restless(at_ms: int, slot_name: str, said: str) -> ev.Event:
+    """A child without a job does not rest; no job pays for that."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"{slot_name}: its child, which should wait for a job, {said}; it is "
+        "replaced. It was stopped, or works in a thread of native code, or a handler "
+        "has declared its own end and goes on",
+    )
+
+
+def oom_score_raised(at_ms: int, pid: int) -> ev.Event:
+    """The kernel would have ended it first, had memory been short."""
+    return ev.Alarm(
+        at_ms=at_ms,
+        text=f"something, most likely a handler, has raised the oom_score_adj of pid "
+        f"{pid}, which is this supervisor or one of its zygotes; it is put back",
+    )
+
+
+def idle_child_ended(at_ms: int, slot_name: str, how: str) -> ev.Event:
+    """A child died between jobs; nobody is to blame."""
+    return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its idle child ended ({how})")
+
+
+def exit_words(exited: object) -> str:
+    """Say in words how a child's process ended."""
+    if not isinstance(exited, ChildExited):
+        raise JobpoolBug(f"an exit came with {type(exited).__name__}; please report")
+    if exited.exit.signal is not None:
+        return signal_name(exited.exit.signal)
+    return f"exit code {exited.exit.exit_code}"

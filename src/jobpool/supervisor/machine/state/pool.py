@@ -1,0 +1,175 @@
+"""A pool: its slots, the leased jobs that wait for one, and what it may ask for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from jobpool.core.config.settings import PoolSettings
+from jobpool.core.jobs.job import Settlement
+from jobpool.supervisor.machine.state.backpressure import (
+    Unwritten,
+    is_large,
+    size_bytes,
+)
+from jobpool.supervisor.machine.state.durations import (
+    BRIEFEST_S,
+    BRISK_S,
+    FAST_S,
+    Tempo,
+)
+from jobpool.supervisor.machine.state.polling import Pace
+from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
+
+HELD_MAX = 896
+"""Leased jobs beyond the running ones, at most. While the store stands still one slot
+may begin them all; its ring of marks must remember each until it is settled."""
+HELD_MAX_BYTES = 2**25
+"""Their arguments take about so much of our memory, at most."""
+BACKLOG_S = 0.064
+"""Leased jobs of fast kinds may wait in the supervisor for about so long: 32 a slot at
+2 ms, more of what is faster, so that a commit leases many of them at once."""
+RESERVE_S = 0.016
+"""What is leased for slots that are free soon makes up so much work, or is one job:
+a few times what a lease takes, for which they would stand still."""
+
+_READY = (SlotState.IDLE,)
+_ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
+_DYING = (SlotState.DUMPING, SlotState.KILLED)
+
+
+class Pool:
+    """The state of one pool.
+
+    Args:
+        settings: the operator's.
+        first_number: number of its first slot; slots are numbered over all pools.
+    """
+
+    def __init__(self, settings: PoolSettings, first_number: int) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self.size = settings.size_min
+        spare = 1 if settings.recycle_jobs == 1 else 0
+        self.slots = [
+            Slot(number=first_number + i, name=f"{self.name}/{i}", pool=self.name)
+            for i in range(settings.size_max + spare)
+        ]
+        self.spare = spare
+        """Children kept ready beyond the size, so that a fresh one is at hand."""
+        self.backlog: deque[Assigned] = deque()
+        self.heaviest_bytes = 1
+        """About the most that the arguments of a leased job took lately."""
+        self.unwritten = Unwritten()
+        self.pace = Pace()
+        self.asked = 0
+        """Leases asked for and not yet answered."""
+        self.zygote_up = False
+        self.zygote_failures = 0
+        self.zygote_retry_s: float | None = None
+        self.fork_retry_s = 0.0
+        """No child is made before then; 0: nothing is to be waited out."""
+        self.gives_way_s: float | None = None
+        """Since when its next child waits for deaths at hand."""
+        self.fork_failures = 0
+        self.drain_until_s: float | None = None
+        self.idle_since_s: float | None = None
+        self.tempo = Tempo()
+        """Of all its kinds together."""
+        self._tempos: dict[str, Tempo] = {}
+
+    @property
+    def busy(self) -> int:
+        """Slots whose child runs an attempt, or is being killed for one."""
+        return sum(1 for slot in self.slots if slot.queue)
+
+    @property
+    def children(self) -> int:
+        """Slots that have, or will soon have, a child."""
+        return sum(1 for slot in self.slots if slot.state is not SlotState.EMPTY)
+
+    def capacity(self, now_s: float) -> int:
+        """Return how many more leases the pool can use now, or will soon."""
+        if not self.zygote_up:
+            return 0
+        # While children do not start, another supervisor shall have the jobs.
+        ready = _READY if self.fork_failures else _ABLE
+        able = busy = dying = 0
+        for slot in self.slots:  # asked once a turn: one pass
+            state = slot.state
+            if state in ready:
+                able += 1
+            elif state is SlotState.BUSY:
+                busy += 1
+            elif state in _DYING and slot.queue:
+                dying += 1
+        free = max(0, min(able, self.size - busy - dying))
+        room = free - len(self.backlog) - self.asked
+        if self.tempo.fast:
+            backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
+            most = busy * self.tempo.ahead + backlog
+            share = 4  # the children work on, while a commit gets so much of it
+        else:
+            each = max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
+            most = self._free_soon(now_s) * (1 + each)  # one may wait in its child
+            share = 2
+        most = min(most, HELD_MAX, HELD_MAX_BYTES // self.heaviest_bytes)
+        enough = most // share
+        if most:
+            room += most - sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
+        # Rather one large request than many small ones, unless a slot is waiting.
+        return room if room >= max(1, enough) or (free and room > 0) else 0
+
+    def _free_soon(self, now_s: float) -> int:
+        """Return how many slots run an attempt that is about to end."""
+        return sum(
+            slot.state is SlotState.BUSY
+            and (head := slot.queue[0]).started_s is not None
+            and now_s < head.started_s + BRISK_S
+            and self.tempo_of(head.lease.kind).brisk
+            for slot in self.slots
+        )
+
+    def lasts_from_s(self) -> float:
+        """Return from when every slot runs an attempt that lasts; `NEVER_S`: none may.
+
+        What waits then is not begun soon, and somebody else shall have it.
+        """
+        begun = [
+            slot.queue[0].started_s or 0.0
+            for slot in self.slots
+            if slot.state is SlotState.BUSY
+        ]
+        return max(begun) + BRISK_S if len(begun) >= max(self.size, 1) else NEVER_S
+
+    def idle_for_s(self, now_s: float) -> float:
+        """Return for how long a slot has been idle at every look."""
+        if self.busy >= self.size or self.backlog or self.unwritten.is_much:
+            self.idle_since_s = None
+            return 0.0
+        if self.idle_since_s is None:
+            self.idle_since_s = now_s
+        return now_s - self.idle_since_s
+
+    def tempo_of(self, kind: str) -> Tempo:
+        """Return a kind's tempo."""
+        found = self._tempos.get(kind)
+        if found is None:
+            found = self._tempos[kind] = Tempo()
+        return found
+
+    def weigh(self, size_bytes: int) -> None:
+        """Note what the arguments of a leased job take; what was long ago fades."""
+        before_bytes = self.heaviest_bytes
+        self.heaviest_bytes = max(size_bytes, before_bytes - before_bytes // 64, 1)
+
+    def owe(self, kind: str, settlement: Settlement) -> None:
+        """Note the end of a job, if it is large: the store has yet to write it."""
+        if is_large(settlement):
+            self.unwritten.add(settlement)
+            self.tempo_of(kind).returned(size_bytes(settlement))
+
+    def took(self, kind: str, durations_s: Sequence[float]) -> None:
+        """Note how long attempts took, one after another."""
+        self.tempo.took(durations_s)
+        self.tempo_of(kind).took(durations_s)

@@ -1,0 +1,193 @@
+"""The store's regular chores: renewing, canceling, pruning, looking at the host.
+
+They are left with the store thread and run between its commits; a thread of their
+own only watches the clock.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import psutil
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.core.config.settings import Settings
+from jobpool.store.protocol import Store
+from jobpool.store.records import Renewal
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.storage.inbox import Chore, Said
+from jobpool.supervisor.storage.thread import StoreThread
+
+RENEW_SHARE = 3
+"""A lease is renewed so many times within its TTL, where no pulse does it."""
+CANCELS_EVERY_S = 0.5
+AFTER_RING_S = 0.01
+"""Nearly always it is for a new job, which is leased meanwhile."""
+HOST_EVERY_S = 1.0
+PRUNE_EVERY_S = 30.0
+PRUNE_BATCH = 1000
+PRUNE_BATCHES_MAX = 20
+PRUNE_AGAIN_S = 1.0
+"""With more to delete than that, it goes on after so long: settlements come between."""
+UNKNOWN_EVERY_S = 60.0
+DUE_MAX = 1000
+CONCERNS_EVERY_S = 60.0
+BREAKERS_EVERY_S = 5.0
+SCRUB_EVERY_S = 10.0
+"""A few hundred rows each time: 500 take 5 ms."""
+CONCERN_AGAIN_S = 600.0
+"""The same concern is not said more often."""
+_FIGURES = re.compile(r"\d+")
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A chore and when it is next due."""
+
+    chore: Chore
+    every_s: float
+    next_s: float
+
+
+class Housekeeping(threading.Thread):
+    """Leaves each chore with the store thread when its time has come.
+
+    Args:
+        settings: retention and lease time.
+        run_id: this supervisor's run.
+        store: does the chores; must have been opened.
+        clock: for durations and the times of events.
+    """
+
+    def __init__(
+        self, settings: Settings, run_id: str, *, store: StoreThread, clock: Clock
+    ) -> None:
+        super().__init__(name="jobpool-housekeeping", daemon=True)
+        self.settings = settings
+        self._run_id = run_id
+        self._store = store
+        self._clock = clock
+        self._closing = threading.Event()
+        self._woken = threading.Event()
+        """Somebody has rung, or this is the end."""
+        self._concern_said_s: dict[str, float] = {}
+        self._scrubbed_to: int | None = None
+        self._seen = inp.BreakersSeen((), 0)
+        """What the store said last of kinds that crash in a row."""
+        self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
+        self._canceling = self._turn(self._cancels, CANCELS_EVERY_S)
+        self._turns = [
+            self._canceling,
+            self._pruning,
+            self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
+            self._turn(self._breakers, BREAKERS_EVERY_S),
+            self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
+            self._turn(self._scrub, SCRUB_EVERY_S, first_s=SCRUB_EVERY_S / 10),
+        ]
+        if not store.shared:
+            every_s = settings.lease_ttl_s / RENEW_SHARE
+            self._turns.insert(0, self._turn(self._renew, every_s))
+        if any(pool.size_min != pool.size_max for pool in settings.pools):
+            psutil.cpu_percent()  # the first call only sets its starting point
+            self._turns.append(self._turn(self._host, HOST_EVERY_S))
+
+    def run(self) -> None:
+        """Leave chores until closed."""
+        while True:
+            now_s = self._clock.monotonic_s()
+            for turn in self._turns:
+                if turn.next_s <= now_s:
+                    turn.next_s = now_s + turn.every_s
+                    self._store.chore(turn.chore)
+            wait_s = min(turn.next_s for turn in self._turns) - now_s
+            if self._woken.wait(max(wait_s, 0.0)):
+                self._woken.clear()
+                if self._closing.wait(AFTER_RING_S):
+                    return
+                self._canceling.next_s = 0.0
+
+    def look_for_cancels(self) -> None:
+        """Somebody rang: it may have been for a cancellation. For any thread."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Leave no more chores."""
+        self._closing.set()
+        self._woken.set()
+
+    def _turn(
+        self, chore: Callable[[Store], Said], every_s: float, first_s: float = 0.0
+    ) -> _Turn:
+        return _Turn(chore, every_s, self._clock.monotonic_s() + first_s)
+
+    def _renew(self, store: Store) -> Said:
+        ttl_s = self.settings.lease_ttl_s
+        if store.renew(self._run_id, ttl_s, anew=True) is not Renewal.ENDED:
+            return ()
+        return (
+            inp.Stop("its run was ended by somebody else"),
+            ev.Alarm(
+                at_ms=self._clock.utc_ms(),
+                text="the store says that this run has ended: another supervisor took "
+                "it for dead, or the database was restored; stopping",
+            ),
+        )
+
+    def _cancels(self, store: Store) -> Said:
+        tokens = store.cancel_requests(self._run_id)
+        said: Said = (inp.CancelAsked(tuple(tokens)),) if tokens else ()
+        if self._seen.rows or self._seen.saves != self._store.saves:
+            # While a kind is held, an operator may let it go on: that is a ring, too.
+            said = (*said, *self._breakers(store))
+        return said
+
+    def _prune(self, store: Store) -> Said:
+        for _ in range(PRUNE_BATCHES_MAX):
+            if store.prune(self.settings.retention, PRUNE_BATCH) < PRUNE_BATCH:
+                return ()
+        self._pruning.next_s = self._clock.monotonic_s() + PRUNE_AGAIN_S
+        return ()
+
+    def _unknown(self, store: Store) -> Said:
+        known: Mapping[str, Sequence[str]] = self._store.kinds
+        unknown = tuple(
+            ev.UnknownKind(row.kind, row.jobs, row.oldest_age_s)
+            for row in store.waiting()
+            if row.pool in known and row.kind not in known[row.pool]
+        )
+        if not unknown:
+            return ()
+        return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
+
+    def _breakers(self, store: Store) -> Said:
+        self._seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
+        return (self._seen,)
+
+    def _scrub(self, store: Store) -> Said:
+        self._scrubbed_to = store.scrub(self._scrubbed_to)
+        return ()
+
+    def _concerns(self, store: Store) -> Said:
+        now_s = self._clock.monotonic_s()
+        said = []
+        for text in store.concerns():
+            # Its figures change from look to look: it is the same concern.
+            about = _FIGURES.sub("#", text)
+            if now_s - self._concern_said_s.get(about, -inf) >= CONCERN_AGAIN_S:
+                self._concern_said_s[about] = now_s
+                said.append(ev.StoreConcern(at_ms=self._clock.utc_ms(), text=text))
+        return said
+
+    def _host(self, store: Store) -> Said:
+        return (
+            inp.HostSeen(
+                due=store.due(self._store.kinds, DUE_MAX),
+                cpu_idle_share=1.0 - psutil.cpu_percent() / 100.0,
+                available_bytes=psutil.virtual_memory().available,
+            ),
+        )

@@ -1,0 +1,207 @@
+"""Settles what a dead run holds: what was lost, what goes back, and who pays for it.
+
+What was really running is lost, and what that costs is `core.suspicion`'s table; the
+rest is handed back uncharged. All of a run in one transaction, with the note of its
+death, so that who looks again later finds the same death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from jobpool.core import events as ev
+from jobpool.core.jobs.job import Evidence, Lease, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.lifecycle import Ending, account, hand_back
+from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.suspects import LOSSES, Death, Standing, death_of, standing_of
+from jobpool.store.protocol import Store
+from jobpool.store.records import Receipt, Run
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.machine.state import notices
+
+_DIED = "its supervisor or host died while it ran"
+_REASONS = {
+    Standing.UNSUSPECTED: _DIED,
+    Standing.LOST_BEFORE: f"{_DIED}, not for the first time",
+    Standing.ON_PROBATION: f"{_DIED} on probation, beside others",
+    Standing.ALONE: f"{_DIED} alone, on probation",
+}
+
+
+class Taken(NamedTuple):
+    """What became of a run's leases."""
+
+    lost: int
+    handed_back: int
+    later: int
+    """Held by somebody's open transaction: they are still the run's."""
+    about_jobs: list[ev.Event | inp.HostKilled]
+
+    def said(
+        self, run: Run, at_ms: int, *, killed: int = 0, presumed: bool = False
+    ) -> list[ev.Event | inp.HostKilled]:
+        """Return what is to be said of it; nothing of what waits for the next look."""
+        waits = self.later > 0 or presumed
+        if waits and self.lost + self.handed_back == 0:
+            return []
+        event = ev.RunReclaimed(
+            at_ms=at_ms,
+            run_id=run.id,
+            host=run.host,
+            pid=run.pid,
+            handed_back=self.handed_back,
+            lost=self.lost,
+            killed=killed,
+            presumed=presumed,
+        )
+        return [*self.about_jobs, event]
+
+
+def reclaim(
+    store: Store,
+    run: Run,
+    *,
+    running: frozenset[int] | None,
+    registry: Registry | None = None,
+    now_ms: int,
+) -> list[ev.Event]:
+    """Settle everything that a dead run holds, and end the run.
+
+    Args:
+        store: where its jobs are.
+        run: the run; nothing of it may be alive.
+        running: tokens of the attempts that were really running; None: all may be.
+        registry: the kinds' policies; None: the defaults.
+        now_ms: the store's clock.
+
+    Returns:
+        What is to be said about it.
+
+    Raises:
+        StoreUnavailable: nothing was changed.
+    """
+    taken = take_back(store, run, running=running, registry=registry, now_ms=now_ms)
+    said = [one for one in taken.said(run, now_ms) if isinstance(one, ev.Event)]
+    if taken.later:
+        text = (
+            f"{taken.later} jobs of run {run.id} are held by an open transaction and "
+            "stay leased; reclaim it again once that has ended"
+        )
+        said.append(ev.Alarm(at_ms=now_ms, text=text))
+    return said
+
+
+def take_back(
+    store: Store,
+    run: Run,
+    *,
+    running: frozenset[int] | None,
+    registry: Registry | None,
+    now_ms: int,
+    with_host: bool = False,
+    living: Collection[str] = (),
+) -> Taken:
+    """Settle what a dead run holds; end the run if that was all."""
+    with store.transaction():
+        taken = settle_all(
+            store,
+            run,
+            running=running,
+            registry=registry,
+            now_ms=now_ms,
+            with_host=with_host,
+            living=living,
+        )
+        if taken.later == 0:
+            store.end_run(run.id)
+    store.ring()
+    return taken
+
+
+def settle_all(
+    store: Store,
+    run: Run,
+    *,
+    running: frozenset[int] | None,
+    registry: Registry | None,
+    now_ms: int,
+    with_host: bool = False,
+    living: Collection[str] = (),
+) -> Taken:
+    """Settle what a dead run holds, within a transaction.
+
+    Args:
+        store: where its jobs are.
+        run: the run.
+        running: as for `reclaim`.
+        registry: as for `reclaim`.
+        now_ms: the store's clock.
+        with_host: its host has been started anew since.
+        living: runs that are known to be alive.
+    """
+    leases = store.leases_of(run.id)
+    if running is None:
+        running = frozenset(one.token for one in leases)
+    ran = [one for one in leases if one.token in running]
+    seen = store.note_death(run.id, len(ran), with_host=with_host, living=living)
+    death, alone = death_of(seen), len(ran) == 1 and not seen.beside
+    settlements = [
+        _verdict(one, death, registry, alone=alone, now_ms=now_ms)
+        if one.token in running
+        else hand_back(one)
+        for one in leases
+    ]
+    receipts = store.settle(settlements)
+    about_jobs: list[ev.Event | inp.HostKilled] = []
+    lost = handed_back = 0
+    for lease, settlement, receipt in zip(leases, settlements, receipts, strict=True):
+        if receipt is not Receipt.ACCEPTED:
+            continue
+        if settlement.outcome is None:
+            handed_back += 1
+        else:
+            lost += 1
+            about_jobs += _about(lease, settlement, now_ms)
+    return Taken(lost, handed_back, receipts.count(Receipt.LATER), about_jobs)
+
+
+def _about(
+    lease: Lease, settlement: Settlement, now_ms: int
+) -> Iterator[ev.Event | inp.HostKilled]:
+    """Yield what is to be said of a job that was lost."""
+    yield from notices.attempt_lost(now_ms, lease, settlement)
+    if settlement.suspect:
+        yield ev.JobSuspected(
+            at_ms=now_ms,
+            id=lease.id,
+            kind=lease.kind,
+            recoveries=lease.recoveries + settlement.charge.recovery,
+        )
+    if settlement.charge.recovery:
+        yield inp.HostKilled(lease.kind, lease.id)
+
+
+def _verdict(
+    lease: Lease,
+    death: Death,
+    registry: Registry | None,
+    *,
+    alone: bool,
+    now_ms: int,
+) -> Settlement:
+    """Settle a job that was running when its supervisor or host died."""
+    standing = standing_of(lease, alone=alone)
+    loss = LOSSES[death][standing]
+    ending = Ending(
+        outcome=Outcome.LOST,
+        evidence=Evidence(reason=_REASONS[standing]),
+        charge=loss.charge,
+        suspect=loss.suspect,
+    )
+    if registry is None:
+        return account(lease, Policy(), ending, now_ms=now_ms)
+    settlement = account(lease, registry.policy(lease.kind), ending, now_ms=now_ms)
+    return registry.with_followup(lease, settlement)

@@ -1,0 +1,252 @@
+"""Takes back the jobs of dead supervisors: once they are proven dead.
+
+Theory of operation. A thread of its own looks at the open runs in the store. On one
+host no lease expires by time: a run is dead when its lock is free, every process on
+its record is gone, and no process carries its marker; survivors are killed first
+(`proof`). Then the jobs whose marks say that they were really running are
+settled as lost, and the others handed back, under their old tokens: a late word of
+anybody else changes nothing. What cannot be proven stays leased, with an alarm. What a
+loss costs, and who is a suspect after it, is `core.suspicion`'s table. Before the first
+look is over, nothing is leased: a suspect that the last life has left shall find an
+empty supervisor.
+
+In a store that several hosts share, that is the rule for the runs whose directory is
+here, and the only one. A run of another host cannot be proven anything: it is presumed
+dead when its leases have run out by the store's clock, for a living one has ended its
+own jobs by then (`fencing`). Its jobs are taken, but it stays open: it may come back.
+Not so after an outage of the store, when the leases of the living ran out as well.
+
+Run directories that no open run owns (their supervisor died while it tidied up) are
+removed once they, too, are proven dead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.sandbox.runs.run_directory import remove_run
+from jobpool.store.protocol import Store
+from jobpool.store.records import Run
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.maintenance.death_proof import (
+    Alive,
+    DeadRun,
+    Proof,
+    Unproven,
+    prove_dead,
+)
+from jobpool.supervisor.maintenance.lost_jobs import settle_all, take_back
+from jobpool.supervisor.storage.thread import StoreThread
+
+T = TypeVar("T")
+EVERY_S = 1.0
+EXPIRED_EVERY_S = 0.25
+"""Between two looks for runs of other hosts whose leases have run out."""
+FORGOTTEN_MS = 86_400_000
+"""An open run that has been expired for so long, and holds nothing, is ended."""
+ALARM_EVERY_S = 60.0
+TIDY_EVERY = 60
+"""Looks between two searches for directories that nobody owns."""
+
+
+class Reclaimer(threading.Thread):
+    """Looks for dead runs now and then.
+
+    Args:
+        run: this supervisor's own.
+        store: does what is the store's; must have been opened.
+        may_take: whether runs that seem to have expired really have; asked in the
+            store thread.
+        registry: the kinds' policies.
+        post: takes events.
+        looked: called once, when the first look is over; in the store thread.
+        clock: for the times of events.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        store: StoreThread,
+        may_take: Callable[[], bool],
+        registry: Callable[[], Registry | None],
+        post: Callable[[inp.SupervisorEvent | ev.Event], None],
+        looked: Callable[[], Sequence[inp.SupervisorEvent | ev.Event]],
+        clock: Clock,
+    ) -> None:
+        super().__init__(name="jobpool-reclaim", daemon=True)
+        self._own = run
+        self._root = store.run_root
+        self._store = store
+        self._may_take = may_take
+        self._registry = registry
+        self._post = post
+        self._looked = looked
+        self._clock = clock
+        self._closing = threading.Event()
+        self._alarmed_s: dict[str, float] = {}
+        self._living = frozenset((run.id,))
+        """Runs that were alive at the last look."""
+
+    def run(self) -> None:
+        """Look, prove, reclaim, until closed."""
+        shared = self._store.shared
+        every_s = EXPIRED_EVERY_S if shared else EVERY_S
+        full_every = round(EVERY_S / every_s)
+        looks = 0
+        while not self._closing.is_set():
+            try:
+                if looks % full_every == 0:
+                    self._look_for_dead(tidy=looks % (full_every * TIDY_EVERY) == 0)
+                if shared:
+                    self._look_for_expired()
+            except (OSError, ValueError) as exc:
+                text = f"looking for dead runs failed: {exc!r}; trying again"
+                self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+            finally:
+                if looks == 0:
+                    # Behind what was found: chores are done in their order.
+                    self._store.chore(lambda _store: self._looked())
+            looks += 1
+            self._closing.wait(every_s)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closing.set()
+
+    def _ask(self, question: Callable[[Store], T]) -> T | None:
+        """Ask the store thread; None: no answer."""
+        answer: list[T] = []
+        answered = threading.Event()
+
+        def chore(store: Store) -> Sequence[ev.Event]:
+            try:
+                answer.append(question(store))
+            finally:
+                answered.set()
+            return ()
+
+        self._store.chore(chore)
+        while not answered.wait(EVERY_S):
+            if self._closing.is_set():
+                return None
+        return answer[0] if answer else None
+
+    # -- runs of this host ---------------------------------------------------------
+
+    def _look_for_dead(self, *, tidy: bool) -> None:
+        runs = self._ask(lambda store: store.open_runs())
+        if runs is None:
+            return
+        proofs: list[tuple[Run, Proof]] = []
+        for run in runs:
+            if run.id == self._own.id:
+                continue
+            if self._is_provable(run):
+                same_boot = run.boot_id == self._own.boot_id
+                proof = prove_dead(self._root, run.id, same_boot=same_boot)
+                proofs.append((run, proof))
+            elif run.lease_until_ms + FORGOTTEN_MS < self._clock.utc_ms():
+                self._store.chore(partial(_forget, run_id=run.id))
+        living = {run.id for run, proof in proofs if isinstance(proof, Alive)}
+        self._living = frozenset((*living, self._own.id))
+        for run, proof in proofs:
+            self._consider(run, proof)
+        if tidy:
+            self._tidy({run.id for run in runs})
+
+    def _is_provable(self, run: Run) -> bool:
+        """Say whether a run is dead when it is proven dead, and only then."""
+        if not self._store.shared:
+            # Host names change, with every container for one; here all are of one.
+            return True
+        return run.boot_id == self._own.boot_id and Path(self._root, run.id).is_dir()
+
+    def _consider(self, run: Run, proof: Proof) -> None:
+        if isinstance(proof, DeadRun):
+            self._store.chore(lambda store: self._reclaim(store, run, proof))
+        elif isinstance(proof, Unproven):
+            self._alarm(run, proof.reason)
+
+    def _tidy(self, owned: set[str]) -> None:
+        """Remove run directories whose run has ended, or never began."""
+        for path in self._root.iterdir():
+            if path.name in owned or path.name == self._own.id:
+                continue
+            if isinstance(prove_dead(self._root, path.name), DeadRun):
+                remove_run(self._root, path.name)
+
+    def _alarm(self, run: Run, reason: str) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._alarmed_s.get(run.id, -ALARM_EVERY_S) < ALARM_EVERY_S:
+            return
+        self._alarmed_s[run.id] = now_s
+        self._post(
+            ev.Alarm(
+                at_ms=self._clock.utc_ms(),
+                text=f"run {run.id} (pid {run.pid} on {run.host}) may or may not be "
+                f"alive, so its jobs stay leased: {reason}. Once you are sure that "
+                f"nothing of it lives: jobpool reclaim {run.id}",
+            )
+        )
+
+    def _reclaim(
+        self, store: Store, run: Run, proof: DeadRun
+    ) -> Sequence[ev.Event | inp.HostKilled]:
+        """Take a dead run's jobs back; runs in the store thread."""
+        taken = take_back(
+            store,
+            run,
+            running=proof.running_tokens,
+            registry=self._registry(),
+            now_ms=self._clock.utc_ms(),
+            with_host=run.boot_id != self._own.boot_id,
+            living=self._living,
+        )
+        if taken.later == 0:
+            remove_run(self._root, run.id)
+        return taken.said(run, self._clock.utc_ms(), killed=proof.killed)
+
+    # -- runs of other hosts -------------------------------------------------------
+
+    def _look_for_expired(self) -> None:
+        for run in self._ask(lambda store: store.expired_runs()) or ():
+            if run.id != self._own.id and not self._is_provable(run):
+                self._store.chore(partial(self._take_expired, run=run))
+
+    def _take_expired(
+        self, store: Store, run: Run
+    ) -> Sequence[ev.Event | inp.HostKilled]:
+        """Take the jobs of a run that is presumed dead; runs in the store thread."""
+        if not self._may_take():
+            return ()
+        now_ms = self._clock.utc_ms()
+        with store.transaction():
+            if not store.seize(run.id, by=self._own.id):
+                return ()
+            taken = settle_all(
+                store,
+                run,
+                running=None,
+                registry=self._registry(),
+                now_ms=now_ms,
+                living=self._living,
+            )
+        store.ring()
+        return taken.said(run, now_ms, presumed=True)
+
+
+def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
+    """End a run that nobody has heard of for a day; runs in the store thread."""
+    with store.transaction():
+        is_forgotten = store.seize(run_id, lapsed_s=FORGOTTEN_MS / 1000)
+        if is_forgotten and not store.leases_of(run_id):
+            store.end_run(run_id)
+    return ()

@@ -1,0 +1,94 @@
+"""The run's entry in the store, and whether there may be one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jobpool.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
+from jobpool.store.protocol import Store
+from jobpool.store.records import KindRecord, Run
+from jobpool.supervisor.storage.inbox import Chore, Said
+
+NO_THREAD = "can't start new thread"
+"""Text of the RuntimeError of `Thread.start`: Python has no error of its own for it."""
+
+
+class Entry:
+    """This supervisor's run in the store.
+
+    Written in the store thread, read in the loop's once that has ended or was given up.
+
+    Args:
+        run: this supervisor's own.
+
+    Attributes:
+        may_be_open: the store may say that the run is open: its directory, by which
+            others prove it dead, must outlive it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.may_be_open = False
+        self._run = run
+
+    def begin(self, store: Store, kinds: Sequence[KindRecord], lease_s: float) -> None:
+        """Enter the run, or what it says of itself anew.
+
+        Raises:
+            StoreError: as of `Store.begin_run`.
+        """
+        # While nobody has answered it may be open: the supervisor can end meanwhile.
+        before, self.may_be_open = self.may_be_open, True
+        try:
+            store.begin_run(self._run, kinds, lease_s)
+        except OutcomeUnknown:
+            raise
+        except StoreError:
+            self.may_be_open = before
+            raise
+
+    def end(self, store: Store) -> tuple[()]:
+        """End the run, and tell others."""
+        store.end_run(self._run.id)
+        self.may_be_open = False
+        store.ring()
+        return ()
+
+
+def until_taken(
+    chore: Chore, leave: Callable[[Chore], None], wanted: Callable[[], bool]
+) -> Chore:
+    """Return a chore that is left again until it succeeds.
+
+    A supervisor cannot work without it. What may pass is tried again: a store that is
+    away, a machine without a thread to spare. Any other error ends the supervisor: as
+    an alarm and no more, it would wait for ever and begin nothing.
+
+    Args:
+        chore: what is to be done.
+        leave: leaves a chore with the store thread.
+        wanted: whether it is still to be done; asked in the store thread.
+    """
+
+    def try_it(store: Store) -> Said:
+        try:
+            return chore(store)
+        except (StoreUnavailable, OutcomeUnknown):
+            if wanted():
+                leave(try_it)
+            raise
+        except StoreError:
+            raise
+        except Exception as exc:
+            if str(exc) == NO_THREAD and wanted():
+                leave(try_it)
+                raise StoreUnavailable(
+                    "the machine refuses this supervisor another thread; it tries "
+                    "again. Raise the limits of processes, or end something else"
+                ) from exc
+            raise StoreRefused(
+                f"this supervisor could not enter its run in the store: {exc!r}. If "
+                "somebody else has written there, put that right or restore a backup; "
+                "else please report this"
+            ) from exc
+
+    return try_it

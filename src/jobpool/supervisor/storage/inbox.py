@@ -1,0 +1,68 @@
+"""What the loop leaves for the store thread between two of its commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from jobpool.core import events as ev
+from jobpool.core.jobs.job import Progress, Settlement, Start
+from jobpool.store.protocol import Store
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+
+FULL_BATCH = 256
+"""So many settlements are not kept waiting for more."""
+Said = Sequence[inp.SupervisorEvent | ev.Event]
+Chore = Callable[[Store], Said]
+"""Something to be done with the store; returns what is to be posted."""
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What the loop has left for the store, in no particular order."""
+
+    settlements: list[Settlement] = field(default_factory=list)
+    beats: list[Progress] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    asks: list[cmd.Enqueue] = field(default_factory=list)
+    lease: cmd.Lease | None = None
+    cautions: list[cmd.Caution] = field(default_factory=list)
+    chores: list[Chore] = field(default_factory=list)
+
+    def take(self, command: cmd.Command) -> None:
+        """Put a command where it belongs."""
+        match command:
+            case cmd.Settle():
+                self.settlements += command.settlements
+            case cmd.Record():
+                self.beats.append(command.progress)
+            case cmd.NoteStart():
+                self.starts.append(command.start)
+            case cmd.Enqueue():
+                self.asks.append(command)
+            case cmd.Lease():
+                self.lease = command
+            case cmd.Clear() | cmd.SaveBreaker() | cmd.Leaving():
+                self.cautions.append(command)
+            case _:
+                raise TypeError(f"{type(command).__name__} is not the store's")
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether nobody waits for an answer, and more may well be added."""
+        return (
+            self.lease is None
+            and not self.asks
+            and not self.chores
+            and len(self.settlements) < FULL_BATCH
+        )
+
+    @property
+    def is_to_be_written(self) -> bool:
+        """Whether there is something for a transaction, other than settlements."""
+        is_asked = self.asks or self.lease is not None
+        return bool(is_asked or self.beats or self.starts or self.cautions)
+
+    def __bool__(self) -> bool:
+        return self.is_to_be_written or bool(self.settlements or self.chores)

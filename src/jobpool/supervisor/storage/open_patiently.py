@@ -1,0 +1,92 @@
+"""A store that cannot be reached at the start is waited for: both may just have booted.
+
+A host whose supervisor comes up before its database, or before the network, would else
+depend on whoever starts it again; and so would one whose disk is full for a while. What
+waiting cannot mend (a wrong password, a schema of tomorrow) ends the start at once; a
+minute without an answer ends it as well. The store thread waits, while the supervisor's
+own hears signals.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.errors import StoreUnavailable
+from jobpool.store.protocol import Store
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.reactor import Reactor
+
+AWAIT_S = 60.0
+FIRST_S, LAST_S = 0.5, 5.0
+NEVER_S = float("inf")
+
+
+def open_patiently(
+    opener: Callable[[], Store],
+    observer: ev.Observer,
+    clock: Clock,
+    *,
+    wait: Callable[[float], bool],
+) -> Store:
+    """Open the store; say once that it is away, and once that it is back.
+
+    Args:
+        opener: opens it.
+        observer: is told.
+        clock: for the times.
+        wait: lets so many seconds pass; True: nobody waits for the store any more.
+
+    Raises:
+        StoreUnavailable: it could not be reached for a minute, or in the time given.
+        JobpoolError: it refuses.
+    """
+    began_s, pause_s, away = clock.monotonic_s(), FIRST_S, False
+    while True:
+        try:
+            store = opener()
+        except StoreUnavailable as error:
+            if clock.monotonic_s() - began_s >= AWAIT_S:
+                raise
+            if not away:
+                observer.observe(
+                    ev.StoreTrouble(
+                        at_ms=clock.utc_ms(), error=str(error), again_in_s=pause_s
+                    )
+                )
+            away = True
+            if wait(pause_s):
+                raise
+            pause_s = min(2 * pause_s, LAST_S)
+            continue
+        if away:
+            away_s = clock.monotonic_s() - began_s
+            observer.observe(ev.StoreBack(at_ms=clock.utc_ms(), away_s=away_s))
+        return store
+
+
+def await_opened(
+    opened: threading.Event, machine: Machine, reactor: Reactor, observer: ev.Observer
+) -> cmd.Finish | None:
+    """Wait until a store is open, or known not to open; return why we end before.
+
+    Args:
+        opened: whether that is known; the reactor is woken when it is.
+        machine: decides what a signal means; it has nothing to do yet.
+        reactor: waits.
+        observer: is told.
+    """
+    clock = reactor.clock
+    while not opened.is_set():
+        reactor.wait(NEVER_S)
+        for _ in range(len(reactor)):
+            event, now_s = reactor.take(), clock.monotonic_s()
+            for command in machine.step(event, now_s, clock.utc_ms()):
+                if isinstance(command, cmd.Observe):
+                    observer.observe(command.event)
+                elif isinstance(command, cmd.Finish):
+                    return command
+    return None

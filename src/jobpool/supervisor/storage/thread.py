@@ -1,0 +1,413 @@
+"""The store thread: sole owner of the database connection, with group commit.
+
+Theory of operation. The loop never waits for the disk: it leaves what is to be
+written in an inbox and goes on. This thread takes whatever has piled up and
+commits it together, then posts what came of it back to the loop. A settlement
+stays in the outbox until its commit is known to have happened; everything else
+is answered with its failure. The thread touches no process, so a commit that
+takes seconds makes no kill late.
+
+A store in trouble is left alone for ever longer pauses; one that several hosts share
+never for long, and at random, so that they do not all come back at once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock
+from jobpool.core.jobs.job import Settlement
+from jobpool.errors import (
+    JobpoolError,
+    KeyConflict,
+    OutcomeUnknown,
+    StoreError,
+    StoreRefused,
+    UsageError,
+)
+from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
+from jobpool.store.protocol import Store, is_shared
+from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.statements.parameters import newest_beats
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.os_priority import going_first
+from jobpool.supervisor.storage.inbox import Chore, Inbox
+from jobpool.supervisor.storage.outbox import Outbox
+
+RETRY_FIRST_S = 0.1
+RETRY_LAST_S = 5.0
+RETRY_SHARED_S = 0.5
+RUSH_S = 0.004
+"""So soon after a commit of settlements, the next one waits for company."""
+LINGER_S = 0.002
+
+
+class StoreThread(threading.Thread):
+    """Writes for the loop.
+
+    Args:
+        opener: opens the store, in this thread.
+        run_id: the supervisor's run.
+        post: takes an event for the loop; callable from any thread.
+        clock: for the times of events.
+    """
+
+    def __init__(
+        self,
+        opener: Callable[[], Store],
+        run_id: str,
+        post: Callable[[inp.SupervisorEvent | ev.Event], None],
+        clock: Clock,
+    ) -> None:
+        super().__init__(name="jobpool-store", daemon=True)
+        self._opener = opener
+        self._run_id = run_id
+        self._post = post
+        self._clock = clock
+        self._inbox = Inbox()
+        self._outbox = Outbox(run_id, post, clock)
+        self._changed = threading.Condition()
+        self._closing = False
+        self._settled_s = float("-inf")
+        """When settlements were last written."""
+        self._lingers = False
+        """What can wait is waiting for company: more of it wakes nobody."""
+        self._tried_last = False
+        """The outbox had its last chance after the close."""
+        self._trouble_since_s: float | None = None
+        self._pause_s = RETRY_FIRST_S
+        self.shared = False
+        """Other hosts may use the store; known once it is opened."""
+        self.run_root = Path()
+        """Where this host's run directories are; known once it is opened."""
+        self.kinds: Mapping[str, Sequence[str]] = {}
+        """Kinds that may be leased, by pool; set before the first lease."""
+        self.saves = 0
+        """Breakers that were saved; read in this thread."""
+        self.opened = threading.Event()
+        self.error: BaseException | None = None
+        """Why the store could not be opened, or why the thread ended early."""
+        self.refusal: StoreRefused | None = None
+        """Why the store, once opened, is of no use any more."""
+
+    # -- the loop's side -----------------------------------------------------------
+
+    def leave(self, commands: Iterable[cmd.Command]) -> None:
+        """Leave commands that are the store's to execute, and wake the thread."""
+        with self._changed:
+            for command in commands:
+                self._inbox.take(command)
+            if not self._lingers or self._cannot_wait():
+                self._changed.notify()
+
+    def chore(self, chore: Chore) -> None:
+        """Leave something to be done with the store outside of the group commit."""
+        with self._changed:
+            if chore not in self._inbox.chores:
+                self._inbox.chores.append(chore)
+            self._changed.notify()
+
+    def close(self, timeout_s: float) -> None:
+        """Let the thread finish what it has, and end."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self.join(timeout_s)
+
+    # -- the thread's side ---------------------------------------------------------
+
+    def run(self) -> None:
+        """Open the store and serve the inbox until closed."""
+        try:
+            store = self._opener()
+        except BaseException as exc:  # noqa: BLE001 - handed to the waiting starter
+            self.error = exc
+            self._tell_opened()
+            return
+        self.shared = is_shared(store)
+        self.run_root = store.run_root
+        self._tell_opened()
+        try:
+            with going_first():
+                while (batch := self._next()) is not None:
+                    self._serve(store, batch)
+        except BaseException as exc:
+            self.error = exc
+            self._post(inp.Stop(f"the store thread failed: {exc!r}"))
+            raise
+        finally:
+            store.close()
+
+    def _tell_opened(self) -> None:
+        self.opened.set()
+        self._post(inp.Tick())  # whoever waits for it looks again
+
+    def rest(self, seconds: float) -> bool:
+        """Let time pass; True: no longer, because the thread is to end."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closing, seconds)
+
+    def _next(self) -> Inbox | None:
+        """Wait for something to do; None: closed, and everything is done."""
+        with self._changed:
+            while not self._inbox and not self._closing:
+                wait_s = self._outbox.wait_s()
+                self._changed.wait(wait_s)
+                if wait_s is not None:
+                    break
+            if self._closing and not self._inbox:
+                if not self._outbox or self._tried_last:
+                    return None
+                self._tried_last = True
+            rush_s = self._settled_s + RUSH_S
+            if self._clock.monotonic_s() < rush_s and not self._cannot_wait():
+                self._lingers = True
+                self._changed.wait_for(self._cannot_wait, LINGER_S)
+                self._lingers = False
+            batch, self._inbox = self._inbox, Inbox()
+            return batch
+
+    def _cannot_wait(self) -> bool:
+        return self._closing or self._outbox.is_due or not self._inbox.can_wait
+
+    def _serve(self, store: Store, batch: Inbox) -> None:
+        self._outbox.add(batch.settlements)
+        due = self._outbox.due(last=self._closing)
+        has_work = bool(due) or batch.is_to_be_written
+        is_well = not has_work or self._commit(store, batch, due)
+        if is_well and (apart := self._outbox.due_apart()):
+            self._write_apart(store, apart)
+        if self._outbox.in_doubt and self._trouble_since_s is None:
+            self._reconcile(store)
+        store.tidy(waited_for=bool(self._inbox))
+        for chore in batch.chores:
+            try:
+                said = chore(store)
+            except StoreRefused as exc:
+                self._refused(exc)
+                continue
+            except StoreError as exc:
+                self._trouble(exc)
+                self._pause()
+                continue
+            except Exception as exc:  # noqa: BLE001 - one chore must not end them all
+                text = f"the store thread could not do {chore!r}: {exc!r}"
+                said = (ev.Alarm(at_ms=self._clock.utc_ms(), text=text),)
+            for event in said:
+                self._post(event)
+        for text in store.spoilt_rows():
+            self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+
+    def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> bool:
+        """Write everything in one transaction, or nothing; then what may have to wait.
+
+        Where others write as well, a key or unique text may be held by somebody's open
+        transaction. Nobody's end waits for that.
+
+        Returns:
+            Whether it is written.
+        """
+        apart = [ask for ask in batch.asks if self.shared and _may_wait(ask)]
+        together = [ask for ask in batch.asks if ask not in apart]
+        # A lease alone is a transaction by itself: that saves a savepoint within one.
+        lease_only = not (due or batch.starts or batch.beats or together)
+        try:
+            with nullcontext() if lease_only else store.transaction():
+                receipts = self._write_ends(store, batch, due)
+                answers = [self._store_asked(store, ask) for ask in together]
+                grant = (
+                    None
+                    if batch.lease is None
+                    else _lease(store, self._run_id, batch.lease, self.kinds)
+                )
+        except StoreError as exc:
+            self._failed(batch, due, exc)
+            return False
+        self._well()
+        self.saves += _count_saves(batch.cautions)
+        self._outbox.answered(due, receipts)
+        if receipts:
+            self._settled_s = self._clock.monotonic_s()
+        for answer in answers:
+            self._post(answer)
+        if grant is not None and batch.lease is not None:
+            self._outbox.granted(grant.leases)
+            self._post(inp.Granted(batch.lease.wanted, grant))
+        for ask in apart:
+            self._store_apart(store, ask)
+        if any(ask.jobs for ask in batch.asks):
+            store.ring()
+        return True
+
+    def _write_apart(self, store: Store, apart: list[Settlement]) -> None:
+        """Write what nobody waits for; only a part, if others may come meanwhile."""
+        try:
+            if self._outbox.is_hurried and store.store_part(apart[0]):
+                self._well()
+                return
+        except StoreError as exc:
+            self._failed(Inbox(), [], exc)
+            return
+        self._commit(store, Inbox(), apart)
+
+    def _write_ends(
+        self, store: Store, batch: Inbox, due: list[Settlement]
+    ) -> list[Receipt]:
+        if batch.starts:
+            store.begin_attempts(batch.starts)
+        if batch.beats:
+            store.record(batch.beats)
+        if batch.cautions:
+            _write(store, self._run_id, batch.cautions)
+        return store.settle(due) if due else []
+
+    def _store_apart(self, store: Store, ask: cmd.Enqueue) -> None:
+        try:
+            answer = self._store_asked(store, ask)
+        except StoreError as exc:
+            answer = inp.Stored(ask.slot, ask.child, _refusal(ask.ask, exc))
+        self._post(answer)
+
+    def _reconcile(self, store: Store) -> None:
+        """Settle what a lost answer has left in doubt."""
+        try:
+            self._outbox.reconcile(store)
+        except StoreError as exc:
+            self._trouble(exc)
+            self._pause()
+
+    def _store_asked(self, store: Store, ask: cmd.Enqueue) -> inp.Stored:
+        """Store or read a handler's jobs; its own mistakes are its answer."""
+        try:
+            if ask.reads is None:
+                answer = Answer(ask.ask, store.enqueue(ask.jobs))
+            else:
+                answer = Answer(ask.ask, [], found=store.get(ask.reads))
+                _refuse_endless(answer, ask.reads)
+        except (UsageError, JobpoolError) as exc:
+            if isinstance(exc, StoreError):
+                raise
+            answer = _refusal(ask.ask, exc)
+        return inp.Stored(ask.slot, ask.child, answer)
+
+    def _failed(
+        self, batch: Inbox, due: Sequence[Settlement], error: StoreError
+    ) -> None:
+        """Nothing is known to be written: keep the settlements, answer the rest."""
+        if isinstance(error, OutcomeUnknown):
+            self._outbox.doubt(due)
+        for ask in batch.asks:
+            self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
+        if batch.lease is not None:
+            self._post(inp.GrantFailed())
+        with self._changed:
+            if not self._closing:
+                self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
+                self._inbox.cautions = batch.cautions + self._inbox.cautions
+        self._trouble(error)
+        self._pause()
+        if isinstance(error, StoreRefused):
+            self._refused(error)
+
+    def _refused(self, error: StoreRefused) -> None:
+        """Trying again does not help: end, and say what does."""
+        self.refusal = self.refusal or error
+        self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=str(error)))
+        self._post(inp.Stop("the store refuses"))
+
+    def _pause(self) -> None:
+        """Leave a store in trouble alone for a while, ever longer."""
+        pause_s, last_s = self._pause_s, RETRY_LAST_S
+        if self.shared:
+            pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - apart, not secret
+            last_s = RETRY_SHARED_S
+        self.rest(pause_s)
+        self._pause_s = min(self._pause_s * 2, last_s)
+
+    def _trouble(self, error: StoreError) -> None:
+        """Say it once, until the store is back."""
+        if self._trouble_since_s is not None:
+            return
+        self._trouble_since_s = self._clock.monotonic_s()
+        self._post(
+            ev.StoreTrouble(
+                at_ms=self._clock.utc_ms(), error=str(error), again_in_s=self._pause_s
+            )
+        )
+
+    def _well(self) -> None:
+        self._pause_s = RETRY_FIRST_S
+        if self._trouble_since_s is None:
+            return
+        away_s = self._clock.monotonic_s() - self._trouble_since_s
+        self._trouble_since_s = None
+        self._post(ev.StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))
+
+
+def _lease(
+    store: Store,
+    run_id: str,
+    asked: cmd.Lease,
+    kinds: Mapping[str, Sequence[str]],
+) -> LeaseBatch:
+    """Ask the store for jobs, of no kind that is held."""
+    if asked.held:
+        kinds = {
+            pool: [kind for kind in names if kind not in asked.held]
+            for pool, names in kinds.items()
+        }
+    return store.lease(
+        run_id, asked.wanted, kinds, suspects=asked.suspects, alone=asked.alone
+    )
+
+
+def _write(store: Store, run_id: str, cautions: Sequence[cmd.Caution]) -> None:
+    """Write what was left, within a transaction."""
+    if any(isinstance(one, cmd.Leaving) for one in cautions):
+        store.note_leaving(run_id)
+    cleared = [(one.id, one.token) for one in cautions if isinstance(one, cmd.Clear)]
+    if cleared:
+        store.clear(cleared)
+    saved = [one.saved for one in cautions if isinstance(one, cmd.SaveBreaker)]
+    if saved:
+        store.save_breakers(saved)
+
+
+def _count_saves(cautions: Sequence[cmd.Caution]) -> int:
+    """Count the breakers among what was written."""
+    return sum(isinstance(one, cmd.SaveBreaker) for one in cautions)
+
+
+def _may_wait(ask: cmd.Enqueue) -> bool:
+    return any(job.key is not None or job.unique is not None for job in ask.jobs)
+
+
+def _refuse_endless(answer: Answer, job_id: int) -> None:
+    """Refuse what could not be sent: only a hand can have made a job so large.
+
+    Raises:
+        UsageError: it is longer than a message may be.
+    """
+    try:
+        encode(answer)
+    except FrameError as exc:
+        raise UsageError(
+            f"job {job_id} cannot be read in a handler: {exc}. Somebody else has "
+            f"written in its row; see `jobpool show {job_id}`"
+        ) from exc
+
+
+def _refusal(ask: int, error: JobpoolError) -> Answer:
+    return Answer(
+        ask,
+        None,
+        error_class=type(error).__name__,
+        error=str(error),
+        job_id=error.job_id if isinstance(error, KeyConflict) else 0,
+    )
