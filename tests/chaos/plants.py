@@ -39,8 +39,11 @@ PLANTS = (
         Promise.NO_OVERLAP,
         frozenset(("I6",)),
         (
-            Edit("sandbox/zygote/zygote.py", "            kill_tree(pid, pidfd)\n\n\ndef",
-                 "            os.stat(0)\n\n\ndef"),
+            Edit(
+                "sandbox/zygote/zygote.py",
+                "            kill_tree(pid, pidfd)\n\n\ndef",
+                "            os.stat(0)\n\n\ndef",
+            ),
             Edit(
                 "supervisor/maintenance/death_proof.py",
                 "    for pid, start_time in read_slots(path):\n        if is_alive",
