@@ -8,7 +8,7 @@ import pytest
 
 from jobpool.errors import ConfigError, StoreRefused, StoreUnavailable
 from jobpool.store.postgres import health
-from jobpool.store.postgres.connection import connect
+from jobpool.store.postgres.connection import connect as connect_module
 from jobpool.store.postgres.connection.url import read_address
 
 URL = "postgresql://u:secret@h/d"
@@ -29,13 +29,13 @@ def asked(monkeypatch):
             raise asked["error"]
         return Opened()
 
-    monkeypatch.setattr(connect.BoundedConnection, "connect", connect)
+    monkeypatch.setattr(connect_module.BoundedConnection, "connect", connect)
     return asked
 
 
 def test_a_peer_that_vanished_is_noticed_in_ten_seconds(asked):
     """Where the URL says nothing: by keepalives, and by what is not acknowledged."""
-    opened = connect._open(read_address(URL), 30.0)
+    opened = connect_module._open(read_address(URL), 30.0)
     assert opened.patience_s == 30.0
     del asked["conninfo"]
     assert asked == {
@@ -56,14 +56,14 @@ def test_nobody_waits_longer_for_a_connection_than_for_an_answer(
     asked, patience_s, timeout_s
 ):
     """A second at the least: libpq counts no less."""
-    connect._open(read_address(URL), patience_s)
+    connect_module._open(read_address(URL), patience_s)
     assert asked["connect_timeout"] == timeout_s
 
 
 def test_what_the_url_says_is_left_to_it(asked):
     """An operator knows the network better."""
     url = f"{URL}?keepalives_idle=60&application_name=shop&connect_timeout=40"
-    connect._open(read_address(url), 30.0)
+    connect_module._open(read_address(url), 30.0)
     assert "application_name" not in asked
     assert "keepalives_idle" not in asked
     assert asked["connect_timeout"] == "40"
@@ -84,7 +84,7 @@ def test_a_login_that_is_refused_is_no_outage(asked, text):
     """Waiting would not help; the password is not shown."""
     asked["error"] = psycopg.OperationalError(f"connection failed: {text}")
     with pytest.raises(StoreRefused) as refused:
-        connect._open(read_address(URL), 30.0)
+        connect_module._open(read_address(URL), 30.0)
     assert "secret" not in str(refused.value)
 
 
@@ -103,27 +103,27 @@ def test_what_may_get_better_is_an_outage(asked, text):
     """The server has not refused this login for good, or it was not the server."""
     asked["error"] = psycopg.OperationalError(f"connection failed: {text}")
     with pytest.raises(StoreUnavailable):
-        connect._open(read_address(URL), 30.0)
+        connect_module._open(read_address(URL), 30.0)
 
 
 def test_a_machine_without_descriptors_is_named(asked):
     """It is not the server's fault."""
     asked["error"] = OSError(24, "Too many open files")
     with pytest.raises(StoreUnavailable, match=r"Too many open files.*this machine"):
-        connect._open(read_address(URL), 30.0)
+        connect_module._open(read_address(URL), 30.0)
 
 
 def test_which_servers_will_do():
     """PostgreSQL 14 or newer, UTF8, a schema that needs no quotes."""
     address = read_address(URL)
-    connect._check(address, 140_000, "UTF8", is_plain=True)
+    connect_module._check(address, 140_000, "UTF8", is_plain=True)
     for version, encoding, is_plain, said in (
         (139_999, "UTF8", True, "is PostgreSQL 13; jobpool needs 14"),
         (180_000, "LATIN1", True, "encoding LATIN1; jobpool needs UTF8"),
         (180_000, "UTF8", False, "one of SQL's own words"),
     ):
         with pytest.raises(StoreRefused, match=said):
-            connect._check(address, version, encoding, is_plain=is_plain)
+            connect_module._check(address, version, encoding, is_plain=is_plain)
 
 
 # -- addresses -------------------------------------------------------------------------
