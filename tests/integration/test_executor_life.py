@@ -160,9 +160,9 @@ def test_only_what_nobody_keeps_is_removed(tmp_path, monkeypatch):
 def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, marker):
     """Their directories stay; the next executor removes them."""
     places = (
-        "from jobpool.executor import exchange\n"
-        "exchange.SHARED_MEMORY = sys.argv[1]\n"
-        "exchange.STALE_S = float(sys.argv[2])\n"
+        "from jobpool.executor.wire import spill_files\n"
+        "spill_files.SHARED_MEMORY = sys.argv[1]\n"
+        "spill_files.STALE_S = float(sys.argv[2])\n"
         "executor = jobpool.Executor(1)\n"
         "executor.submit(abs, -1).result()\n"
     )

@@ -44,7 +44,7 @@ def test_the_first_zygote_is_there_before_the_supervisor():
 def test_a_waiting_zygote_that_is_gone_is_missed_by_nobody():
     """Its end shows when it is to begin; whoever waited for it has its exit code."""
     done = script(
-        "from jobpool.sandbox import prefork\n"
+        "from jobpool.sandbox.zygote import prefork\n"
         "prefork.prefork(())\n"
         "gone = prefork.taken()\n"
         "assert prefork.taken() is None\n"
@@ -64,7 +64,7 @@ def test_a_waiting_zygote_that_is_gone_is_missed_by_nobody():
 def test_a_waiting_zygote_ends_with_who_forked_it():
     """It has nothing to do without; whoever adopted it may not have reaped it yet."""
     done = script(
-        "from jobpool.sandbox import prefork\n"
+        "from jobpool.sandbox.zygote import prefork\n"
         "prefork.prefork(())\n"
         "waiting = prefork.taken()\n"
         "sys.stdout.write(str(waiting.pid))\n"

@@ -195,7 +195,8 @@ def test_what_hooks_leave_running_is_no_surprise(load):
 
 def test_enqueue_while_importing_is_refused(load):
     """A call at module level would enqueue itself for ever: it is refused."""
-    source = GOOD + "from jobpool.core import running\nrunning.channel().enqueue([])"
+    call = "from jobpool.core.application import current\ncurrent.channel().enqueue([])"
+    source = GOOD + call
     failed = load(source).loaded()
     assert "is being imported" in failed.message
 

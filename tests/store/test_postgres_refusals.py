@@ -247,8 +247,8 @@ def test_eight_who_migrate_at_once(store_url):
 def test_one_who_is_killed_while_migrating_leaves_nothing_half_made(store_url):
     """Whoever comes next makes it, and no lock is left."""
     program = (
-        "import sys; from jobpool.store.postgres import connecting; "
-        "connecting._run_script = lambda *_: (print(flush=True), sys.stdin.read()); "
+        "import sys; from jobpool.store.postgres.connection import connect; "
+        "connect._run_script = lambda *_: (print(flush=True), sys.stdin.read()); "
         "from jobpool.store.opening import open_store; open_store(sys.argv[1])"
     )
     with subprocess.Popen(
