@@ -175,7 +175,7 @@ def _wanted_state(  # noqa: PLR0911 - one line per promise, in their order
         if sum(ms >= since_ms for ms in spent.crashes_ms) >= budget.max_crashes:
             return "quarantined"
     if outcome == "lost":
-        # What a loss costs is `core.suspicion`'s: a recovery, an interruption, nothing.
+        # A loss costs a recovery, an interruption or nothing: `core.rules.suspects`.
         spent_most = spent.outcomes["lost"] + spent.outcomes["interrupted"]
         may_end = min(budget.max_lost, budget.max_interruptions) <= spent_most
         return "quarantined" if may_end and record.state == "quarantined" else "pending"

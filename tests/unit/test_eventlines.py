@@ -52,7 +52,7 @@ LINES = [
         [
             "pools cpu io: signals not in force",
             "old kernel",
-            "children are not kept from: all signals",
+            "not prevented: all signals",
         ],
     ),
     (ev.Alarm(at_ms=0, text="look"), ["alarm", "look"]),
@@ -61,7 +61,7 @@ LINES = [
             at_ms=0, run_id="r", host="h", pid=7, handed_back=1, lost=2, killed=3
         ),
         [
-            "supervisor 7 had died",
+            "supervisor 7 died",
             "1 jobs handed back, 2 lost",
             "3 processes killed",
             "host h",
@@ -79,7 +79,7 @@ LINES = [
             presumed=True,
         ),
         [
-            "supervisor 7 was not heard of for its lease",
+            "supervisor 7 presumed dead: its lease expired",
             "1 jobs handed back, 2 lost",
             "0 processes killed",
             "host h",
@@ -87,9 +87,9 @@ LINES = [
     ),
     (
         ev.StoreTrouble(at_ms=0, error="disk full", again_in_s=2.0),
-        ["store unavailable", "disk full", "again in 2s"],
+        ["store unavailable", "disk full", "next try in 2s"],
     ),
-    (ev.StoreBack(at_ms=0, away_s=61.0), ["store is back", "after 1m01s"]),
+    (ev.StoreBack(at_ms=0, away_s=61.0), ["store available again", "after 1m01s"]),
     (
         ev.StaleSettlement(at_ms=0, id=5, token=9, outcome=Outcome.FAILED),
         ["job 5 stale", "failed refused: its lease was superseded"],
@@ -109,14 +109,14 @@ LINES = [
     (
         ev.LeaseFenced(at_ms=0, silent_s=70.06, ended=2, handed_back=1, lapsed=True),
         [
-            "lease had run out",
+            "lease expired",
             "2 jobs ended, 1 handed back: other hosts may have taken them",
             "last renewed 1m10s ago",
         ],
     ),
     (
         ev.LeaseRegained(at_ms=0, away_s=9.96),
-        ["lease renewed again", "jobs are taken after 10s"],
+        ["lease renewed again", "jobs are leased again, after 10s"],
     ),
     (
         ev.StoreConcern(at_ms=0, text="a session is open"),
@@ -127,7 +127,7 @@ LINES = [
             at_ms=0, kinds=(ev.UnknownKind("a", 2, 60.0), ev.UnknownKind("b", 1, 0.5))
         ),
         [
-            "unknown kinds wait",
+            "jobs of unknown kinds are waiting",
             "a (2 jobs, oldest 1m00s), b (1 jobs, oldest 500ms)",
             "no handler here; deploy the application that has them",
         ],
@@ -138,7 +138,7 @@ LINES = [
     ),
     (
         ev.ZygoteFailed(at_ms=0, pool="cpu", reason="no memory", again_in_s=1.0),
-        ["pool cpu cannot start children", "no memory", "again in 1s"],
+        ["pool cpu cannot start children", "no memory", "next try in 1s"],
     ),
     (
         ev.PoolResized(at_ms=0, pool="cpu", size_from=2, size_to=4, reason="jobs wait"),
@@ -157,13 +157,13 @@ LINES = [
         [
             "pool cpu waits for memory",
             "job 5 may use 1KiB",
-            "2KiB of memory_budget 4KiB are taken",
+            "2KiB of memory_budget 4KiB is reserved",
             "a",
         ],
     ),
     (
         ev.PoolReloaded(at_ms=0, pool="cpu"),
-        ["pool cpu reloaded", "its children are replaced as they fall idle"],
+        ["pool cpu reloaded", "its children are replaced as they become idle"],
     ),
     (ev.ChildStarted(at_ms=0, slot="cpu/1", pid=8), ["child cpu/1 started", "pid 8"]),
     (
@@ -296,11 +296,11 @@ LINES = [
             reason="the stored arguments do not fit a: no field",
         ),
         [
-            "job 5 does not fit here",
+            "job 5 does not fit its handler here",
             "io/1",
             "a",
             "the stored arguments do not fit a: no field",
-            "handed back, dead unless it fits another supervisor within 10m00s",
+            "handed back; dead unless another supervisor can run it within 10m00s",
         ],
     ),
     (
@@ -325,14 +325,14 @@ LINES = [
     ),
     (
         ev.JobCompleted(at_ms=0, id=5, token=9),
-        ["job 5 succeeded", "its own transaction had completed it"],
+        ["job 5 succeeded", "completed by its own transaction"],
     ),
     (
         ev.JobCompleted(at_ms=0, id=5, token=9, outcome=Outcome.CRASHED),
         [
             "job 5 succeeded",
-            "its own transaction had completed it",
-            "its attempt crashed afterwards, charged to nobody",
+            "completed by its own transaction",
+            "the attempt then crashed; nothing is charged",
         ],
     ),
     (ev.JobDead(at_ms=0, id=5, kind="a"), ["job 5 dead", "a", "see: jobpool show 5"]),
@@ -377,8 +377,8 @@ LINES = [
             "job 5 over its soft memory limit",
             "cpu/1",
             "a",
-            "2KiB of 1KiB, to be killed at 4KiB",
-            "SoftMemory is raised",
+            "2KiB of 1KiB; it is killed at 4KiB",
+            "SoftMemory raised in the handler",
         ],
     ),
     (
@@ -397,7 +397,7 @@ LINES = [
             "job 5 over its soft memory limit",
             "cpu/1",
             "a",
-            "2KiB of 1KiB, to be killed at 4KiB",
+            "2KiB of 1KiB; it is killed at 4KiB",
         ],
     ),
     (
@@ -405,13 +405,13 @@ LINES = [
         [
             "job 5 suspected",
             "it was running when its supervisor or host died; it runs alone next",
-            "2 died with it while it was alone",
+            "deaths while it ran alone: 2",
             "a",
         ],
     ),
     (
         ev.JobCleared(at_ms=0, id=5, kind="a"),
-        ["job 5 cleared", "it came to its end", "a"],
+        ["job 5 cleared", "its attempt ended", "a"],
     ),
     (
         ev.JobCleared(at_ms=0, id=5, kind="a", ran_s=10.0),
@@ -425,7 +425,7 @@ LINES = [
             "kind a open",
             "20 different jobs crashed in a row",
             "next try in 5m00s",
-            "the others wait; go on with: jobpool resume --kind",
+            "its other jobs wait; to resume: jobpool resume --kind",
         ],
     ),
     (

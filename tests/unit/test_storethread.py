@@ -477,7 +477,7 @@ def test_a_completion_that_stands_is_said_of_a_bad_end(rig: Rig) -> None:
     assert rig.wait_settled(1) == [inp.Settled(1, completed=(1,))]
     event = rig.wait_for(ev.JobCompleted)
     assert (event.id, event.outcome) == (1, Outcome.CRASHED)
-    assert "its own transaction had completed it" in human_line(event)
+    assert "completed by its own transaction" in human_line(event)
 
 
 def test_a_claimed_completion_is_reported_to_the_loop(rig: Rig) -> None:

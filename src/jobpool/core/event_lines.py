@@ -1,7 +1,6 @@
-"""One event, one line: for people, or as a JSON object. Pure.
+"""Log lines: an event as one line, for people or as a JSON object. Pure.
 
-A line never holds a raw control character and is at most `LINE_MAX_BYTES` long;
-what was cut is marked.
+A line holds no raw control character and at most `LINE_MAX_BYTES`; cuts are marked.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from jobpool.core.units import show_duration, show_size
 LINE_MAX_BYTES = 8192
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT_CAPS = (4000, 1000, 200, 40)
-"""Tried in turn until the line is short enough."""
+"""Caps on each text, tried in turn until the line is short enough."""
 _CACHED = 128
-"""Moments whose texts are kept: of a busy supervisor's lines many have the same."""
+"""Formatted times to cache: many lines of a busy supervisor share one."""
 _ITEMS_MAX = 20
 """Kinds or pools named in one line."""
 
 
 @lru_cache(_CACHED)
 def iso_time(at_ms: int | None) -> str | None:
-    """Write a moment as ISO 8601, UTC, with milliseconds; None stays None.
+    """Format a time as ISO 8601, UTC, with milliseconds; None stays None.
 
-    A moment outside of the years 1 to 9999 is written as its number.
+    A time outside the years 1 to 9999 is written as a number.
     """
     if at_ms is None:
         return None
@@ -46,7 +45,7 @@ def iso_time(at_ms: int | None) -> str | None:
 
 
 def json_line(event: ev.Event) -> str:
-    """Write an event as one JSON object without a line break."""
+    """Format an event as one JSON object without a line break."""
     head = {
         "time": iso_time(event.at_ms),
         "level": event.level.name.lower(),
@@ -64,9 +63,9 @@ def json_line(event: ev.Event) -> str:
 
 
 def _flat_body(event: ev.Event) -> str | None:
-    """Return an event's JSON after its time; None: something may be to be shortened.
+    """Return an event's JSON after its time; None if something may need shortening.
 
-    Nearly all lines are of this kind, and a busy supervisor writes thousands a second.
+    The fast path: a busy supervisor writes thousands of such lines a second.
     """
     try:
         encoded = msgspec.json.encode(event)
@@ -79,7 +78,7 @@ def _flat_body(event: ev.Event) -> str | None:
 
 
 def human_line(event: ev.Event, zone: tzinfo | None = UTC) -> str:
-    """Write an event as one line for people.
+    """Format an event as one line for people.
 
     Args:
         event: what happened.
@@ -100,7 +99,7 @@ def _clock(at_s: int, zone: tzinfo | None) -> str:
 
 
 def _shortened(value: Any, cap: int) -> Any:
-    """Return builtins with every text capped and every container shortened."""
+    """Return built-in values with every text capped and every container shortened."""
     if isinstance(value, str):
         return whole(capped(value, cap))
     if isinstance(value, dict):
@@ -112,7 +111,7 @@ def _shortened(value: Any, cap: int) -> Any:
 
 
 def parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
-    """Yield the columns of an event's line; an empty one is left out."""
+    """Yield the columns of an event's line; empty ones are left out."""
     match event:
         case ev.JobSnoozed() | ev.JobUnfit():
             yield from _waiting_parts(event)
@@ -120,18 +119,18 @@ def parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
             yield from _attempt_parts(event)
         case ev.JobCompleted():
             yield f"job {event.id} succeeded"
-            yield "its own transaction had completed it"
+            yield "completed by its own transaction"
             if event.outcome is not None:
-                yield f"its attempt {event.outcome} afterwards, charged to nobody"
+                yield f"the attempt then {event.outcome}; nothing is charged"
         case ev.MemorySoftPassed():
             yield f"job {event.id} over its soft memory limit"
             yield event.slot
             yield event.kind
             yield (
-                f"{show_size(event.rss_bytes)} of {show_size(event.soft_bytes)}, to be "
-                f"killed at {show_size(event.memory_bytes)}"
+                f"{show_size(event.rss_bytes)} of {show_size(event.soft_bytes)}; it "
+                f"is killed at {show_size(event.memory_bytes)}"
             )
-            yield "SoftMemory is raised" if event.raised else ""
+            yield "SoftMemory raised in the handler" if event.raised else ""
         case ev.JobDead():
             yield f"job {event.id} dead"
             yield event.kind
@@ -159,12 +158,12 @@ def parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
 
 def _waiting_parts(event: ev.JobSnoozed | ev.JobUnfit) -> Iterator[str]:
     if isinstance(event, ev.JobUnfit):
-        yield f"job {event.id} does not fit here"
+        yield f"job {event.id} does not fit its handler here"
         yield event.slot
         yield event.kind
         yield event.reason or ""
         within = show_duration(event.unknown_for_s)
-        yield f"handed back, dead unless it fits another supervisor within {within}"
+        yield f"handed back; dead unless another supervisor can run it within {within}"
         return
     yield f"job {event.id} snoozed"
     yield event.slot
@@ -192,9 +191,9 @@ def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
 
 
 def _verdict(event: ev.JobEnded) -> str:
-    """Say why an attempt ended, what it has cost, and what comes next.
+    """Return why an attempt ended, what it cost, and what comes next.
 
-    Of a job that is not tried again, the reason names the budget that is used up.
+    If the job is not retried, the reason names the budget that is used up.
     """
     why = event.reason or event.error_class or ""
     match event.state:
@@ -227,7 +226,7 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
             yield "alarm"
             yield event.text
         case ev.RunReclaimed():
-            how = "was not heard of for its lease" if event.presumed else "had died"
+            how = "presumed dead: its lease expired" if event.presumed else "died"
             yield f"supervisor {event.pid} {how}"
             yield f"{event.handed_back} jobs handed back, {event.lost} lost"
             yield f"{event.killed} processes killed"
@@ -235,9 +234,9 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
         case ev.StoreTrouble():
             yield "store unavailable"
             yield event.error
-            yield f"again in {show_duration(event.again_in_s)}"
+            yield f"next try in {show_duration(event.again_in_s)}"
         case ev.StoreBack():
-            yield "store is back"
+            yield "store available again"
             yield f"after {show_duration(event.away_s)}"
         case ev.StaleSettlement():
             yield f"job {event.id} stale"
@@ -245,7 +244,7 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
         case ev.LeaseFenced() | ev.LeaseRegained() | ev.StoreConcern():
             yield from _lease_parts(event)
         case ev.UnknownKinds():
-            yield "unknown kinds wait"
+            yield "jobs of unknown kinds are waiting"
             yield _unknown(event.kinds)
             yield "no handler here; deploy the application that has them"
         case ev.LinesDropped():
@@ -262,7 +261,7 @@ def _lease_parts(
             silent = show_duration(round(event.silent_s, 1))
             ended = f"{event.ended} jobs ended, {event.handed_back} handed back"
             if event.lapsed:
-                yield "lease had run out"
+                yield "lease expired"
                 yield f"{ended}: other hosts may have taken them"
                 yield f"last renewed {silent} ago"
             else:
@@ -271,7 +270,8 @@ def _lease_parts(
                 yield f"{ended}, so that no other host runs them twice"
         case ev.LeaseRegained():
             yield "lease renewed again"
-            yield f"jobs are taken after {show_duration(round(event.away_s, 1))}"
+            away = show_duration(round(event.away_s, 1))
+            yield f"jobs are leased again, after {away}"
         case ev.StoreConcern():
             yield "store"
             yield event.text
@@ -283,7 +283,7 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
             yield f"pool {event.pool} cannot start children"
             yield event.reason
             if event.again_in_s is not None:
-                yield f"again in {show_duration(event.again_in_s)}"
+                yield f"next try in {show_duration(event.again_in_s)}"
         case ev.PoolResized():
             yield f"pool {event.pool} resized"
             yield f"{event.size_from} to {event.size_to} children"
@@ -291,20 +291,20 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
         case ev.IsolationReduced():
             yield f"pools {' '.join(event.pools)}: {event.measure} not in force"
             yield event.why
-            yield f"children are not kept from: {event.stops}"
+            yield f"not prevented: {event.stops}"
         case ev.MemoryAwaited():
             yield f"pool {event.pool} waits for memory"
             yield f"job {event.id} may use {show_size(event.memory_bytes)}"
             budget = show_size(event.budget_bytes)
-            yield f"{show_size(event.used_bytes)} of memory_budget {budget} are taken"
+            yield f"{show_size(event.used_bytes)} of memory_budget {budget} is reserved"
             yield event.kind
         case ev.PoolReloaded():
             yield f"pool {event.pool} reloaded"
-            yield "its children are replaced as they fall idle"
+            yield "its children are replaced as they become idle"
         case ev.PoolsLeft():
-            many = {1: "kind"}
             shown = (
-                f"{p} ({n} {many.get(n, 'kinds')})" for p, n in event.pools.items()
+                f"{pool} ({count} {'kind' if count == 1 else 'kinds'})"
+                for pool, count in event.pools.items()
             )
             yield f"pools left to other supervisors: {', '.join(shown)}"
         case ev.PoolUnused():
@@ -319,12 +319,12 @@ def _breaker_parts(event: ev.Event) -> Iterator[str]:
         case ev.JobSuspected():
             yield f"job {event.id} suspected"
             yield "it was running when its supervisor or host died; it runs alone next"
-            yield f"{event.recoveries} died with it while it was alone"
+            yield f"deaths while it ran alone: {event.recoveries}"
             yield event.kind
         case ev.JobCleared():
             yield f"job {event.id} cleared"
             if event.ran_s is None:
-                yield "it came to its end"
+                yield "its attempt ended"
             else:
                 yield f"it has run alone for {show_duration(event.ran_s)}"
             yield event.kind
@@ -332,7 +332,7 @@ def _breaker_parts(event: ev.Event) -> Iterator[str]:
             yield f"kind {event.kind} {event.state}"
             yield f"{event.crashes} different jobs crashed in a row"
             yield f"next try in {show_duration(event.again_in_s)}"
-            yield "the others wait; go on with: jobpool resume --kind"
+            yield "its other jobs wait; to resume: jobpool resume --kind"
         case ev.KindResumed():
             yield f"kind {event.kind} resumed"
             yield event.reason

@@ -1,9 +1,10 @@
-"""Where in the application's own code an attempt ended, from its traceback or stacks.
+"""The line of the application's code at which an attempt ended.
 
-A traceback ends with the innermost frame, a dump of stacks (faulthandler's) begins
-each thread with it. In both, what lies in the standard library, in installed packages
-or in jobpool is passed over; of an application that is itself an installed package,
-its handler's frame is taken. Pure, but for where Python and jobpool are installed.
+It is read from the traceback, which ends with the innermost frame, or from
+faulthandler's stack dump, where each thread begins with it. Frames in the standard
+library, in installed packages and in jobpool are skipped. If the application is an
+installed package itself, its handler's frame is used. Pure, except that it depends on
+where Python and jobpool are installed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _CURRENT_THREAD = "Current thread "
 _STDLIB = f"{Path(enum.__file__).parent}/"
 _OURS = (f"{Path(__file__).parents[__name__.count('.') - 1]}/", "<")
-"""How paths begin that are jobpool's, or no file's at all (``<frozen …>``)."""
+"""Prefixes of jobpool's own paths and of code without a file (``<frozen …>``)."""
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 _FRAME_MAX_CHARS = 500
 
@@ -26,8 +27,8 @@ def own_frame(traceback: str | None, stack: str | None) -> str | None:
     """Return the application's innermost frame: ``/srv/jobs.py:41 charge``.
 
     Args:
-        traceback: of the exception that ended the attempt, if one did.
-        stack: of all threads when it was killed; the interrupted one's counts.
+        traceback: of the exception that ended the attempt, if any.
+        stack: all threads' stacks at the kill; the interrupted thread's is used.
     """
     if traceback:
         inner_first = _FRAME.findall(traceback.rpartition(_TRACEBACK)[2])[::-1]
@@ -41,7 +42,7 @@ def own_frame(traceback: str | None, stack: str | None) -> str | None:
         frame = f"{path}:{line} {function}"[:_FRAME_MAX_CHARS]
         if path.startswith(_OURS):
             if installed:
-                break  # below are only jobpool and what it runs on
+                break  # the outer frames are only jobpool and the standard library
         elif _INSTALLED.search(path):
             installed = frame
         elif not path.startswith(_STDLIB):

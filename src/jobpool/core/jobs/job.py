@@ -124,7 +124,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     expires_at_ms: int | None = None
     """The store's clock: a first attempt must have begun by then."""
     suspect: bool = False
-    """It may have killed its host: it runs on probation (`core.suspicion`)."""
+    """It may have killed its host: it runs on probation (`core.rules.suspects`)."""
     snoozes: int = 0
     """Attempts in a row before this one that said "not yet"."""
     snoozed_since_ms: int | None = None

@@ -1,36 +1,37 @@
-"""Who pays when a supervisor or its host dies: the jobs that may have killed it.
+"""Suspects: the jobs that may have killed a supervisor or its host, and what they pay.
 
-Nobody saw the end of what was running then, so nobody can be blamed by name. A death
-that comes alone is charged to nobody. From the second within ten minutes on, the jobs
-that were really running are *suspects*, and so is a job that was lost before, however
-long ago that was. Suspects run again on *probation*, one at a time in the whole store,
-while nothing else begins on their host; who comes to an end that is seen, or runs well
-for long enough, is cleared.
+Nothing recorded how the attempts that ran at such a death ended, so none of them can
+be blamed for certain. A single death charges no job. From the second death within ten
+minutes on, the jobs that were really running become *suspects*. So does a job that was
+lost before, however long ago. Suspects run again on *probation*: one at a time in the
+whole store, while nothing else begins on their host. A suspect is cleared when its
+attempt's end is seen, or when it has run for long enough.
 
-**A recovery is charged only to who was alone**: no other attempt was running with the
-dead supervisor, or with another one of that host that died at the same time. Whatever
-a job was suspected of, a death with others beside it may be theirs, however long they
-had run by then: it costs each of them an interruption, and makes all of them suspects.
+**A recovery is charged only to a job that ran alone**: no other attempt was running
+under the dead supervisor, or under another one on that host that died at the same
+time. If other attempts were running, any of them may have caused the death, however
+long they had run: each is charged an interruption, and all become suspects.
 
-Why a killer is alone before long, whenever it strikes:
+Why a killer soon runs alone, whenever it strikes:
 
-- What is long enough grows with the job's own losses: 10 s after the first two, then
-  20 s, 40 s, … 10 min (`probation_s`). A killer that strikes after T seconds is cleared
-  in time, and free to take others along, no more than log2(T / 10 s) times.
-- From then on it strikes on probation, when nothing has begun after it. Suspects take
-  their turns by that: who began last before a death comes first. In a supervisor that
-  has just started nothing begins before the first of them: next time it is alone.
-- The same it is each time after that, and pays each time: ``max_lost`` recoveries. The
-  other suspects wait meanwhile, and lose nothing.
+- The probation grows with the job's own losses: 10 s after the first two, then 20 s,
+  40 s, … 10 min (`probation_s`). A killer that strikes after T seconds can be cleared
+  first, and then take other jobs with it, at most log2(T / 10 s) times.
+- From then on it strikes on probation, when nothing has begun after it. Suspects are
+  tried in that order: the one that began last before a death comes first. In a
+  supervisor that has just started nothing begins before it, so that next time the
+  killer runs alone.
+- From then on it runs alone each time, and is charged each time: ``max_lost``
+  recoveries. The other suspects wait meanwhile, and are charged nothing.
 
-Where others run for hours and there is no fresh supervisor, a suspect waits for their
-ends before its turn, the longer the more often it was lost, but never for ever. And a
-job that strikes later than the longest probation cannot be told by being alone, for no
-pool may stand still for hours. Who is lost again after the longest probation is not
-cleared by time any more: others begin beside it then, but no other suspect, so that it
-does not take the same ones along again and again. It ends by its interruptions.
+If other jobs run for hours and no supervisor starts afresh, a suspect waits until they
+have ended: the longer, the more often it was lost, but never for ever. A job that
+strikes later than the longest probation cannot be identified by running it alone, for
+no pool may stand still for hours. Once lost again after the longest probation, a job
+is no longer cleared by time. Other jobs then begin beside it, but no other suspect, so
+that it does not keep taking the same ones with it. Its interruptions end it.
 
-Supervisors that died with their host, in one boot of it, died one death.
+Supervisors that died with their host, in one boot of it, count as one death.
 
 `LOSSES` is the whole rule, as a table; nothing else decides what a loss costs:
 
@@ -41,8 +42,8 @@ Supervisors that died with their host, in one boot of it, died one death.
 | again | interruption, suspect | interruption, suspect | interruption | recovery |
 | unprovoked | interruption | interruption, suspect | interruption | interruption |
 
-Every path is bounded: ``max_lost`` recoveries are quarantine, and so is a loss that
-is the job's last interruption (`policy.INTERRUPTIONS_MAX`).
+Every path is bounded: a job is quarantined after ``max_lost`` recoveries, and also by
+a loss that is its last interruption (`policy.INTERRUPTIONS_MAX`).
 """
 
 from __future__ import annotations
@@ -55,39 +56,39 @@ from jobpool.core.jobs.job import Lease
 from jobpool.core.jobs.outcome import Charge, Outcome
 
 DEATHS_WITHIN_S = 600.0
-"""Deaths so close together are not taken for chance."""
+"""Deaths this close together are not considered chance."""
 PROBATION_S = 10.0
-"""A suspect that has run for so long is cleared, the first time."""
+"""How long a suspect must run to be cleared, the first time."""
 PROBATION_MAX_S = DEATHS_WITHIN_S
-"""No probation is longer, unless the first one is: nothing begins meanwhile."""
+"""The longest probation, unless the first is longer: nothing else begins meanwhile."""
 _LOSSES_FIRST = 2
-"""With so many losses the first probation is served: two make most suspects."""
+"""Losses up to which the first probation applies: most suspects were lost twice."""
 
 
 class Death(StrEnum):
-    """How a supervisor came to its end."""
+    """How a supervisor died."""
 
     EXPLAINED = "explained"
-    """It was draining or stopping: somebody wanted its end."""
+    """It was draining or stopping: its end was wanted."""
     FIRST = "first"
-    """No other death within ten minutes before it took running jobs along."""
+    """No other death in the ten minutes before it took running jobs with it."""
     AGAIN = "again"
-    """Another one within ten minutes before it did."""
+    """Another death in the ten minutes before it did."""
     UNPROVOKED = "unprovoked"
-    """Another one within ten minutes before it happened while nothing was running:
+    """Another death in the ten minutes before it happened while nothing was running:
     supervisors or hosts die here without any job's doing."""
 
 
 class Standing(StrEnum):
-    """Where a job stood that was really running at a death."""
+    """What was known of a job that was really running at a death."""
 
     UNSUSPECTED = "unsuspected"
     LOST_BEFORE = "lost_before"
-    """No suspect, but an earlier attempt since its last reset was lost as well."""
+    """Not a suspect, but an earlier attempt since its last reset was lost as well."""
     ON_PROBATION = "on_probation"
-    """A suspect that was not cleared yet, and others ran."""
+    """A suspect not cleared yet, while other attempts ran."""
     ALONE = "alone"
-    """A suspect that was not cleared yet, and nothing else ran."""
+    """A suspect not cleared yet, while nothing else ran."""
 
 
 class Deaths(NamedTuple):
@@ -96,20 +97,20 @@ class Deaths(NamedTuple):
     leaving: bool
     """The supervisor had begun to drain or stop."""
     with_jobs: int
-    """Other deaths within ten minutes before that took running jobs along."""
+    """Other deaths in the ten minutes before that took running jobs with them."""
     idle: int
-    """And those that happened while nothing was running."""
+    """Those that happened while nothing was running."""
     beside: int = 0
-    """Attempts that may have been running with supervisors of its host that died with
+    """Attempts that may have run under other supervisors of its host that died with
     it."""
 
 
 class Loss(NamedTuple):
-    """What becomes of a job that was lost."""
+    """What a loss does to its job."""
 
     charge: Charge
     suspect: bool | None
-    """From now on; None: as it was."""
+    """Whether it is a suspect from now on; None: unchanged."""
 
 
 _INNOCENT = Charge(interruption=True, end_unknown=True)
@@ -140,7 +141,7 @@ LOSSES: Mapping[Death, Mapping[Standing, Loss]] = {
 
 
 def death_of(seen: Deaths) -> Death:
-    """Say what kind of death it was."""
+    """Classify a death."""
     if seen.leaving:
         return Death.EXPLAINED
     if seen.idle:
@@ -149,11 +150,11 @@ def death_of(seen: Deaths) -> Death:
 
 
 def standing_of(lease: Lease, *, alone: bool) -> Standing:
-    """Say where a job stood.
+    """Return a lost job's standing.
 
     Args:
-        lease: the lease that it was lost under.
-        alone: nothing else can have been running where the death struck.
+        lease: the lease under which it was lost.
+        alone: nothing else can have been running where the death occurred.
     """
     if lease.suspect:
         return Standing.ALONE if alone else Standing.ON_PROBATION
@@ -161,19 +162,19 @@ def standing_of(lease: Lease, *, alone: bool) -> Standing:
 
 
 def probation_s(lease: Lease, first_s: float) -> float:
-    """Return for how long a suspect has to run before it is cleared.
+    """Return how long a suspect must run before it is cleared.
 
     Args:
-        lease: the suspect's, with its past.
+        lease: the suspect's, with its history.
         first_s: the shortest probation, as configured.
     """
     return min(first_s * 2.0 ** _doublings(lease), _longest_s(first_s))
 
 
 def is_past_clearing(lease: Lease, first_s: float) -> bool:
-    """Say whether a suspect was lost again after the longest probation.
+    """Return whether a suspect was lost again after the longest probation.
 
-    Then only an end that is seen clears it.
+    If so, only an end that is seen clears it.
     """
     before = _doublings(lease) - 1
     return before >= 0 and first_s * 2.0**before >= _longest_s(first_s)
@@ -188,13 +189,13 @@ def _longest_s(first_s: float) -> float:
 
 
 def _losses_of(lease: Lease) -> int:
-    """Count how often it was lost since its last reset."""
+    """Count the losses since its last reset."""
     return sum(past.outcome is Outcome.LOST for past in lease.history)
 
 
 def is_clearing(outcome: Outcome | None) -> bool:
-    """Say whether an attempt's end clears a suspect: it was seen, and its own.
+    """Return whether an attempt's end clears a suspect: seen, and its own doing.
 
-    An interruption came from outside, and what never began has shown nothing.
+    An interruption comes from outside, and an attempt that never began proves nothing.
     """
     return outcome not in {None, Outcome.LOST, Outcome.INTERRUPTED}

@@ -1,6 +1,6 @@
 """Settles what a dead run holds: what was lost, what goes back, and who pays for it.
 
-What was really running is lost, and what that costs is `core.suspicion`'s table; the
+What was really running is lost, at the cost that `core.rules.suspects` says; the
 rest is handed back uncharged. All of a run in one transaction, with the note of its
 death, so that who looks again later finds the same death.
 """

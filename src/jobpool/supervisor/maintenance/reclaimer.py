@@ -6,9 +6,9 @@ its record is gone, and no process carries its marker; survivors are killed firs
 (`proof`). Then the jobs whose marks say that they were really running are
 settled as lost, and the others handed back, under their old tokens: a late word of
 anybody else changes nothing. What cannot be proven stays leased, with an alarm. What a
-loss costs, and who is a suspect after it, is `core.suspicion`'s table. Before the first
-look is over, nothing is leased: a suspect that the last life has left shall find an
-empty supervisor.
+loss costs, and which jobs become suspects, is `core.rules.suspects`' table. Nothing is
+leased before the first pass is over: a suspect that the last run has left must find
+an empty supervisor.
 
 In a store that several hosts share, that is the rule for the runs whose directory is
 here, and the only one. A run of another host cannot be proven anything: it is presumed
