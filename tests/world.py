@@ -147,7 +147,7 @@ class World:
             self.job()
             self.ring()
             self.done(0)
-        assert self.machine.pools["cpu"].tempo.fast
+        assert self.machine.pools["cpu"].durations.fast
         return self
 
     def stream(self) -> World:

@@ -23,7 +23,7 @@ def family(gate):
 REFUSING = """
 import threading
 
-KEEPERS = {"jobpool-housekeeping", "jobpool-reclaim", "jobpool-pulse"}
+KEEPERS = {"jobpool-housekeeping", "jobpool-reclaim", "jobpool-renewal"}
 refused = []
 start = threading._start_new_thread
 

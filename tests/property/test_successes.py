@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobpool.core.jobs.job import Settlement
 from jobpool.sandbox.protocol.messages import Beat, Done, Raised
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.state.durations import Tempo
+from jobpool.supervisor.machine.state.durations import Durations
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
 from world import MIB, World, done_of, pool
 
@@ -57,7 +57,7 @@ def after(ends: list[str], *, together: bool, suspect: int) -> tuple[Any, ...]:
     """
     world = World(pool("cpu", 1)).up().fast()
     if not together:
-        world.machine._successes.take = lambda *_: 0
+        world.machine._fast_path.take = lambda *_: 0
     for number in range(len(ends)):
         world.job(suspect=number == suspect)
     world.ring()
@@ -67,13 +67,13 @@ def after(ends: list[str], *, together: bool, suspect: int) -> tuple[Any, ...]:
     world.said.clear()
     for part in [frames] if together else [[frame] for frame in frames]:
         world.step(inp.FramesArrived(0, part, peak_rss_bytes=30 * MIB))
-    tempo = world.machine.pools["cpu"].tempo_of("cpu.work")
+    durations = world.machine.pools["cpu"].durations_of("cpu.work")
     return (
         world.settled,
         world.said,
         [job.lease.token for job in slot.queue],
         figures(slot),
-        (tempo.fast, tempo.brisk, tempo.ahead, tempo.p95_s),
+        (durations.fast, durations.brisk, durations.ahead, durations.p95_s),
     )
 
 
@@ -103,7 +103,7 @@ def test_a_tempo_is_the_same_however_its_attempts_are_told(
     batches: list[list[float]],
 ) -> None:
     """Many durations at once say what they say one by one."""
-    at_once, one_by_one = Tempo(), Tempo()
+    at_once, one_by_one = Durations(), Durations()
     for batch in batches:
         at_once.took(batch)
         for duration_s in batch:

@@ -17,14 +17,14 @@ from jobpool.supervisor.machine.admission import probation
 from jobpool.supervisor.machine.attempts import running
 from jobpool.supervisor.machine.attempts.killing import Killing
 from jobpool.supervisor.machine.attempts.running import Running
-from jobpool.supervisor.machine.dispatch.dispatcher import Leasing
+from jobpool.supervisor.machine.dispatch.dispatcher import Dispatcher
 from jobpool.supervisor.machine.dispatch.fencing import Fencing
 from jobpool.supervisor.machine.machine import Machine
 from jobpool.supervisor.machine.pools.application import Loading
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.maintenance import lost_jobs, reclaimer
 from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
-from jobpool.supervisor.maintenance.lease_renewal import Pulse
+from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.storage.outbox import Outbox
 from jobpool.supervisor.storage.thread import StoreThread
@@ -67,7 +67,7 @@ def interruptions_are_crashes() -> list[Change]:
 
 @breaks(Promise.BOUNDED_PATHS)
 def drain_forgets_what_waits() -> list[Change]:
-    return [(Leasing, "give_up", lambda _self, pool: pool.backlog.clear())]
+    return [(Dispatcher, "give_up", lambda _self, pool: pool.backlog.clear())]
 
 
 @breaks(Promise.BOUNDED_PATHS)
@@ -134,13 +134,13 @@ def nobody_fences() -> list[Change]:
 
 @breaks(Promise.LATE_OVERLAP)
 def lease_believed_longer() -> list[Change]:
-    right = Pulse._tell
+    right = LeaseRenewal._tell
 
     def wrong(self: Any, ttl_s: float) -> None:
         self._until_s += 3 * ttl_s
         right(self, ttl_s)
 
-    return [(Pulse, "_tell", wrong)]
+    return [(LeaseRenewal, "_tell", wrong)]
 
 
 @breaks(Promise.FENCED)
@@ -190,7 +190,7 @@ def lost_zygote_stays_lost() -> list[Change]:
 
 @breaks(Promise.FENCED)
 def failed_grant_is_awaited() -> list[Change]:
-    return [(Leasing, "failed", nothing)]
+    return [(Dispatcher, "failed", nothing)]
 
 
 @breaks(Promise.FENCED)
@@ -260,15 +260,15 @@ def who_was_not_alone_pays() -> list[Change]:
 
 @breaks(Promise.LATE_OVERLAP)
 def a_fence_trusts_what_comes() -> list[Change]:
-    right = Leasing._accept
+    right = Dispatcher._accept
 
     def wrong(self: Any, lease: Any) -> None:
-        self._asked_epoch = self._desk.epoch
-        fenced, self._desk.fenced = self._desk.fenced, False
+        self._asked_epoch = self._step.epoch
+        fenced, self._step.fenced = self._step.fenced, False
         right(self, lease)
-        self._desk.fenced = fenced
+        self._step.fenced = fenced
 
-    return [(Leasing, "_accept", wrong)]
+    return [(Dispatcher, "_accept", wrong)]
 
 
 @breaks(Promise.BOUNDED_PATHS)

@@ -25,7 +25,7 @@ from jobpool.supervisor.machine.machine import Machine
 from jobpool.supervisor.machine.state import polling
 from jobpool.supervisor.maintenance import housekeeping, lease_renewal, reclaimer
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
-from jobpool.supervisor.maintenance.lease_renewal import Pulse
+from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.maintenance.run_entry import Entry
 from jobpool.supervisor.storage import thread
@@ -85,8 +85,8 @@ class SimStoreThread(_Green, StoreThread):
         super()._reconcile(store)
 
 
-class SimPulse(_Green, Pulse):
-    """`Pulse` as a task."""
+class SimLeaseRenewal(_Green, LeaseRenewal):
+    """`LeaseRenewal` as a task."""
 
 
 class SimHousekeeping(_Green, Housekeeping):
@@ -201,7 +201,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         )
         self._entry = Entry(self._own)
         self._is_kept = False
-        self._pulse = SimPulse(
+        self._renewal = SimLeaseRenewal(
             name,
             world.settings.lease_ttl_s,
             opener=self._open_for_pulse,
@@ -209,7 +209,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             rung=self._heard,
             clock=host.clock,
         )
-        for part in (self._store, self._pulse):
+        for part in (self._store, self._renewal):
             part.adopt(kernel, self.process)
         self._reactor.owner = self
         self.zygotes: SimZygotes | None = None
@@ -251,7 +251,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
     def hold_longer(self, settings: Settings) -> None:
         """Take over another TTL, as SIGHUP does, and look at things more rarely."""
         self._settings = settings
-        self._pulse.ttl_s = settings.lease_ttl_s
+        self._renewal.ttl_s = settings.lease_ttl_s
         if self._housekeeping is not None:
             self._housekeeping.look_rarely()
 
@@ -292,7 +292,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         self._reclaimer = SimReclaimer(
             *shared,
             store=self._store,
-            may_take=self._pulse.may_take,
+            may_take=self._renewal.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
             looked=lambda: (inp.Entered(),),

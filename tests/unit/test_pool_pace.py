@@ -1,12 +1,12 @@
-"""Pace, sizes and tempo: the small rules of leasing."""
+"""Pace, sizes and durations: the small rules of leasing."""
 
 from __future__ import annotations
 
 import pytest
 
 from jobpool.supervisor.machine.pools.scaling import PoolView, wanted_size
-from jobpool.supervisor.machine.state.durations import AHEAD_MAX, BRISK_S, Tempo
-from jobpool.supervisor.machine.state.polling import FIRST_S, LAST_S, Pace
+from jobpool.supervisor.machine.state.durations import AHEAD_MAX, BRISK_S, Durations
+from jobpool.supervisor.machine.state.polling import FIRST_S, LAST_S, Polling
 from jobpool.supervisor.machine.state.pool import HELD_MAX, HELD_MAX_BYTES, Pool
 from jobpool.supervisor.machine.state.slot import SlotState
 from world import pool as pool_settings
@@ -16,7 +16,7 @@ GIB = 2**30
 
 def test_polls_thin_out_until_a_hint() -> None:
     """Empty answers double the pause from 2 ms to 1 s; a hint begins anew."""
-    pace = Pace()
+    pace = Polling()
     pauses = []
     for _ in range(12):
         pace.answered(now_s=100.0, more_likely=False, next_due_in_s=None)
@@ -31,7 +31,7 @@ def test_polls_thin_out_until_a_hint() -> None:
 
 def test_a_due_moment_is_not_slept_over() -> None:
     """The next pending job, in the store or just settled, bounds the pause."""
-    pace = Pace()
+    pace = Polling()
     for _ in range(12):
         pace.answered(now_s=100.0, more_likely=False, next_due_in_s=0.3)
     assert pace.next_s == pytest.approx(100.3)
@@ -41,7 +41,7 @@ def test_a_due_moment_is_not_slept_over() -> None:
 
 def test_a_failing_store_is_left_alone_for_longer() -> None:
     """After a failure the next request waits at least a tenth of a second."""
-    pace = Pace()
+    pace = Polling()
     pace.failed(now_s=100.0)
     assert pace.next_s >= 100.1
 
@@ -88,14 +88,14 @@ def test_the_size_follows_need_and_host(fields: dict[str, object], size: int) ->
 
 def test_one_slow_attempt_ends_the_haste() -> None:
     """A kind is fast after a series of fast attempts, no longer after a slow one."""
-    tempo = Tempo()
+    durations = Durations()
     for _ in range(7):
-        tempo.took([0.0001])
-    assert not tempo.fast
-    tempo.took([0.0001])
-    assert tempo.fast
-    tempo.took([0.5])
-    assert not tempo.fast
+        durations.took([0.0001])
+    assert not durations.fast
+    durations.took([0.0001])
+    assert durations.fast
+    durations.took([0.5])
+    assert not durations.fast
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_faster_the_jobs_the_more_are_leased_at_once(
         slot.state = SlotState.IDLE
     assert pool.capacity(0.0) == 2
     for _ in range(16):
-        pool.tempo.took([duration_s])
+        pool.durations.took([duration_s])
     assert pool.capacity(0.0) == leased + 2
 
 
@@ -123,7 +123,7 @@ def test_heavy_arguments_are_not_leased_by_the_hundred() -> None:
     for slot in pool.slots:
         slot.state = SlotState.IDLE
     for _ in range(16):
-        pool.tempo.took([0.0])
+        pool.durations.took([0.0])
     pool.weigh(HELD_MAX_BYTES // 100)
     assert pool.capacity(0.0) == 2 + 100
     pool.weigh(2 * HELD_MAX_BYTES)
@@ -149,10 +149,10 @@ def test_the_faster_the_jobs_the_more_wait_in_a_child(
     duration_s: float, ahead: int
 ) -> None:
     """They make up about as much work; of what is not so fast it is one."""
-    tempo = Tempo()
-    assert tempo.ahead == 0
+    durations = Durations()
+    assert durations.ahead == 0
     for _ in range(8):
-        tempo.took([duration_s])
-    assert tempo.ahead == ahead
-    tempo.took([BRISK_S])
-    assert tempo.ahead == 0
+        durations.took([duration_s])
+    assert durations.ahead == ahead
+    durations.took([BRISK_S])
+    assert durations.ahead == 0

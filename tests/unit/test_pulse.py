@@ -14,7 +14,7 @@ from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.records import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.fencing import LEASE_EXTRA_S, margin_s
-from jobpool.supervisor.maintenance.lease_renewal import Pulse
+from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from waiting import wait_until
 
 PATIENCE_S = 10.0
@@ -83,7 +83,7 @@ class Rig:
         self.posted: list[object] = []
         self.rung = 0
         self.opens: list[Exception] = []
-        self.pulse = Pulse(
+        self.pulse = LeaseRenewal(
             "run",
             TTL_S,
             opener=self._open,
@@ -293,7 +293,7 @@ def test_a_short_trouble_is_no_outage(rig: Rig) -> None:
 
 def test_the_clocks_of_this_machine_agree() -> None:
     """A machine that is awake has not slept."""
-    pulse = Pulse(
+    pulse = LeaseRenewal(
         "run",
         TTL_S,
         opener=FakeStore,

@@ -17,7 +17,7 @@ def world_of(*pools: PoolSettings, budget_bytes: int | None = BUDGET) -> World:
     """Return a world that is up, with a memory budget; pools' jobs take 512 MiB."""
     world = World(*pools).up()
     settings = msgspec.structs.replace(world.settings, memory_budget_bytes=budget_bytes)
-    world.machine._admission.budget_bytes = settings.memory_budget_bytes
+    world.machine._memory.budget_bytes = settings.memory_budget_bytes
     return world
 
 

@@ -160,4 +160,4 @@ def test_what_is_canceled_does_not_begin_after_its_childs_death() -> None:
     world.died(0, signal=11, never_begun=tuple(job.seq for job in queue[1:]))
     assert sent_again(world, {canceled.id}) == []
     assert canceled.id in {one.id for one in world.settled}
-    assert world.machine._desk.canceled == set()
+    assert world.machine._step.canceled == set()

@@ -14,7 +14,7 @@ from jobpool.supervisor.machine.state.backpressure import (
     Unwritten,
     is_large,
 )
-from jobpool.supervisor.machine.state.durations import AHEAD_BYTES, AHEAD_MAX, Tempo
+from jobpool.supervisor.machine.state.durations import AHEAD_BYTES, AHEAD_MAX, Durations
 from world import World, pool
 
 HALF_BYTES = UNWRITTEN_MAX_BYTES // 2
@@ -127,18 +127,18 @@ def test_small_ends_keep_nobody_from_going_on() -> None:
 
 def test_of_jobs_with_large_results_fewer_wait_in_a_child() -> None:
     """All that was sent ahead may end before the first of them is written."""
-    tempo = Tempo()
-    tempo.took([0.0001] * 8)
-    assert tempo.ahead == AHEAD_MAX
-    tempo.returned(AHEAD_BYTES // 3)
-    assert tempo.ahead == 3
-    tempo.returned(SMALL_BYTES + 1)
-    assert tempo.ahead == 3
-    tempo.returned(2 * AHEAD_BYTES)
-    assert tempo.ahead == 0
+    durations = Durations()
+    durations.took([0.0001] * 8)
+    assert durations.ahead == AHEAD_MAX
+    durations.returned(AHEAD_BYTES // 3)
+    assert durations.ahead == 3
+    durations.returned(SMALL_BYTES + 1)
+    assert durations.ahead == 3
+    durations.returned(2 * AHEAD_BYTES)
+    assert durations.ahead == 0
     for _ in range(30):
-        tempo.took([0.0001] * 8)
-    assert tempo.ahead == AHEAD_MAX
+        durations.took([0.0001] * 8)
+    assert durations.ahead == AHEAD_MAX
 
 
 def owing_with_backlog() -> World:
@@ -173,10 +173,10 @@ def test_what_is_leased_waits_as_well_and_goes_on_at_once() -> None:
 def test_a_pool_that_waits_for_its_writes_is_not_slow() -> None:
     """What waits too long is handed back; its jobs are as fast as before."""
     world = owing_with_backlog()
-    before = world.machine.pools["cpu"].tempo.p95_s
+    before = world.machine.pools["cpu"].durations.p95_s
     world.wait(1.5)
     assert not world.machine.pools["cpu"].backlog
-    assert world.machine.pools["cpu"].tempo.p95_s == before
+    assert world.machine.pools["cpu"].durations.p95_s == before
 
 
 def test_after_a_large_end_fewer_are_sent_ahead() -> None:

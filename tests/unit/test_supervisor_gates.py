@@ -9,13 +9,13 @@ from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.suspects import PROBATION_S
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.admission.circuit_breakers import Breaking
+from jobpool.supervisor.machine.admission.circuit_breakers import CircuitBreakers
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.admission.memory import REASON as MEMORY
-from jobpool.supervisor.machine.admission.memory import Admission
+from jobpool.supervisor.machine.admission.memory import MemoryGate
 from jobpool.supervisor.machine.admission.probation import ALONE, ITS_TURN, Probation
 from jobpool.supervisor.machine.state.slot import Assigned
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 from world import MIB, World, pool
 
 
@@ -24,12 +24,12 @@ class OneAtATime(Gate):
 
     sorts_out = True
 
-    def __init__(self, desk: Desk, kind: str) -> None:
-        self._desk = desk
+    def __init__(self, step: Step, kind: str) -> None:
+        self._step = step
         self._kind = kind
         self._runs: int | None = None
         self._was_refused = False
-        desk.on_settle.append(self._settled)
+        step.on_settle.append(self._settled)
 
     def admit(self, job: Assigned) -> str | None:
         """Keep the one place for the first that asks."""
@@ -56,12 +56,12 @@ class OneAtATime(Gate):
     def _settled(self, lease: Lease, _settlement: Settlement) -> None:
         if lease.token == self._runs:
             self._runs = None
-            self._desk.look_again = self._desk.look_again or self._was_refused
+            self._step.recheck = self._step.recheck or self._was_refused
 
 
 def gates(world: World) -> tuple[Gate, ...]:
     """Return the gates of a world's supervisor."""
-    return tuple(world.machine._leasing._gates)
+    return tuple(world.machine._dispatcher._gates)
 
 
 def waiting(world: World, pool_name: str = "cpu") -> Assigned:
@@ -87,14 +87,18 @@ def refusals(world: World, job: Assigned) -> list[str | None]:
 def test_they_are_asked_in_one_order() -> None:
     """What goes back is sorted out first; memory has only what all others admit."""
     world = World().up()
-    assert [type(gate) for gate in gates(world)] == [Breaking, Probation, Admission]
+    assert [type(gate) for gate in gates(world)] == [
+        CircuitBreakers,
+        Probation,
+        MemoryGate,
+    ]
     assert [gate.sorts_out for gate in gates(world)] == [True, False, False]
 
 
 def test_who_waits_for_memory_is_told_so() -> None:
     """No other gate has anything against it."""
     world = World(pool("cpu", 2)).up()
-    world.machine._admission.budget_bytes = 600 * MIB
+    world.machine._memory.budget_bytes = 600 * MIB
     world.job()
     world.job()
     world.ring()
@@ -139,11 +143,11 @@ def test_another_gate_needs_no_other_words() -> None:
     """
     world = World(pool("cpu", 3), pool("io", 1)).up()
     world.takes_back = True
-    leasing = world.machine._leasing
-    cap = OneAtATime(world.machine._desk, "cpu.work")
-    successes = world.machine._successes
+    dispatcher = world.machine._dispatcher
+    cap = OneAtATime(world.machine._step, "cpu.work")
+    fast_path = world.machine._fast_path
     all_gates = (cap, *gates(world))
-    leasing._gates = leasing._ahead._gates = successes._gates = all_gates
+    dispatcher._gates = dispatcher._prefetch._gates = fast_path._gates = all_gates
     ids = [world.job().id for _ in range(3)]
     world.ring()
     assert len(running(world)) == 1

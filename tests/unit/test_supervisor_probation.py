@@ -119,9 +119,9 @@ def test_a_supervisor_that_grows_old_asks_for_suspects_at_once() -> None:
     world.wait(PROBATION_S - 0.5)
     world.took(cmd.Lease)
     accused = suspect(world, 2)
-    world.machine._leasing.waiting = False
+    world.machine._dispatcher.waiting = False
     for one in world.machine.pools.values():
-        one.pace.next_s = 1e9
+        one.polling.next_s = 1e9
         one.asked = 0
     world.hold_grants = False
     world.wait(1)

@@ -10,7 +10,7 @@ from world import MIB, World, pool
 def world_of(budget_bytes: int) -> World:
     """Two pools and a budget; a supervisor that is old enough for suspects."""
     world = World(pool("cpu", 1), pool("io", 3)).up()
-    world.machine._admission.budget_bytes = budget_bytes
+    world.machine._memory.budget_bytes = budget_bytes
     world.takes_back = True
     world.wait(PROBATION_S + 1)
     world.took(cmd.Lease)

@@ -48,7 +48,7 @@ from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.shutdown import Mode
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
-from jobpool.supervisor.maintenance.lease_renewal import Pulse
+from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.maintenance.run_entry import Entry, until_taken
 from jobpool.supervisor.os_priority import going_first
@@ -152,7 +152,7 @@ class _Supervisor:
             pid=os.getpid(),
             burst=burst,
             on_registry=self._enter,
-            tells_successes=observer.hears(ev.JobSucceeded),
+            reports_successes=observer.hears(ev.JobSucceeded),
         )
         self._store = StoreThread(
             lambda: open_patiently(
@@ -168,7 +168,7 @@ class _Supervisor:
         self._entry = Entry(self._own)
         self._is_kept = False
         """The threads that keep the run have been started."""
-        self._pulse = Pulse(
+        self._renewal = LeaseRenewal(
             self._own.id,
             settings.lease_ttl_s,
             opener=self._open_for_pulse,
@@ -223,7 +223,7 @@ class _Supervisor:
         self._reclaimer = Reclaimer(
             self._own,
             store=self._store,
-            may_take=self._pulse.may_take,
+            may_take=self._renewal.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
             looked=lambda: (self._ready(), inp.Entered()),
@@ -237,7 +237,7 @@ class _Supervisor:
         if self._store.shared:
             zygotes.fence = directory.fence_path()
             fence = Fence(zygotes.fence, make=True)
-            self._pulse.move_fence, zygotes.fenced = fence.move, fence.passed_lately
+            self._renewal.move_fence, zygotes.fenced = fence.move, fence.passed_lately
         children = Children(
             reactor,
             zygotes,
@@ -262,11 +262,11 @@ class _Supervisor:
         try:
             with going_first():
                 finish = loop.run()
-            self._pulse.close()
+            self._renewal.close()
             if finish.error is None:
                 self._leave(finish)
         finally:
-            self._pulse.close()
+            self._renewal.close()
             self._housekeeping.close()
             self._reclaimer.close()
             zygotes.close(self._left_to_close_s() / 2)
@@ -328,7 +328,7 @@ class _Supervisor:
             for keeper in (self._housekeeping, self._reclaimer):
                 if keeper.ident is None:
                     keeper.start()
-            renewed = (self._pulse.begin(sent_s),) if shared else ()
+            renewed = (self._renewal.begin(sent_s),) if shared else ()
             self._is_kept = True
             return (*renewed, seen)
 
@@ -389,7 +389,7 @@ class _Supervisor:
             return
         self._settings = self._zygotes.settings = settings
         self._housekeeping.settings = settings
-        self._pulse.ttl_s = settings.lease_ttl_s
+        self._renewal.ttl_s = settings.lease_ttl_s
         self._reactor.feed(inp.Reload(settings))
 
     def _signal_actions(self) -> dict[int, Callable[[], None]]:

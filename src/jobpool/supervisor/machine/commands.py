@@ -145,7 +145,7 @@ class Leaving(msgspec.Struct, frozen=True):
     """Note in the store that the supervisor drains or stops."""
 
 
-Caution = Clear | SaveBreaker | Leaving
+SafetyNote = Clear | SaveBreaker | Leaving
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -208,7 +208,7 @@ Command = (
     | Settle
     | Record
     | NoteStart
-    | Caution
+    | SafetyNote
     | Lease
     | Enqueue
     | Observe

@@ -21,37 +21,37 @@ from jobpool.sandbox.protocol.messages import Done, FromChild
 from jobpool.sandbox.protocol.verdict import evidence_of_success, is_plain_success
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.attempts.accounting import of_done
-from jobpool.supervisor.machine.attempts.progress import Beats
+from jobpool.supervisor.machine.attempts.progress import ProgressReports
 from jobpool.supervisor.machine.attempts.running import Running
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.backpressure import SMALL_BYTES
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Slot, SlotState
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 
-class Successes:
+class FastPath:
     """Accounts for the plain successes of busy slots.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
-        beats: has what is still to be written of an attempt.
+        progress: has what is still to be written of an attempt.
         running: goes on with the slot's next job, or without one.
         gates: may have to know of every end, as of a kind that has crashed lately.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: Mapping[str, Pool],
-        beats: Beats,
+        progress: ProgressReports,
         running: Running,
         gates: Sequence[Gate],
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
-        self._beats = beats
+        self._progress = progress
         self._running = running
         self._gates = gates
 
@@ -69,8 +69,8 @@ class Successes:
         if slot.state is not SlotState.BUSY or self._must_tell():
             return 0
         ended: list[Settlement] = []
-        told: list[Event] | None = [] if self._desk.tells_successes else None
-        desk, queue, name = self._desk, slot.queue, slot.name
+        told: list[Event] | None = [] if self._step.reports_successes else None
+        step, queue, name = self._step, slot.queue, slot.name
         took_s: dict[str, list[float]] = {}
         rss_bytes, done = 0, None
         for frame in islice(frames, first, None):
@@ -83,10 +83,10 @@ class Successes:
                 break
             queue.popleft()
             if job.progress is not None:
-                self._beats.write_last(job, succeeded=True)
+                self._progress.write_last(job, succeeded=True)
             done = frame
             evidence = evidence_of_success(done, name)
-            began_s, ended_s = of_done(job, done, desk)
+            began_s, ended_s = of_done(job, done, step)
             ended.append(
                 success(lease, evidence, done.result, began_s=began_s, ended_s=ended_s)
             )
@@ -97,7 +97,7 @@ class Successes:
             rss_bytes = max(rss_bytes, done.rss_bytes)
             slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
             if told is not None:
-                told.append(notices.attempt_succeeded(desk.now_ms, job, name, evidence))
+                told.append(notices.attempt_succeeded(step.now_ms, job, name, evidence))
         if done is None:
             return 0
         slot.jobs += len(ended)
@@ -105,8 +105,8 @@ class Successes:
         slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
         for kind, durations_s in took_s.items():
             self._pools[slot.pool].took(kind, durations_s)
-        desk.settle_plain(ended)
-        desk.say(told or ())
+        step.settle_plain(ended)
+        step.say(told or ())
         self._running.go_on(slot, rss_bytes)
         return len(ended)
 

@@ -20,20 +20,20 @@ from jobpool.sandbox.protocol.messages import (
 )
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.admission.circuit_breakers import Breaking
-from jobpool.supervisor.machine.admission.memory import Admission
+from jobpool.supervisor.machine.admission.circuit_breakers import CircuitBreakers
+from jobpool.supervisor.machine.admission.memory import MemoryGate
 from jobpool.supervisor.machine.admission.probation import Probation
 from jobpool.supervisor.machine.attempts.accounting import Accounting
-from jobpool.supervisor.machine.attempts.idle import Resting
+from jobpool.supervisor.machine.attempts.idle import IdleChildren
 from jobpool.supervisor.machine.attempts.killing import Killing
-from jobpool.supervisor.machine.attempts.progress import Beats
+from jobpool.supervisor.machine.attempts.progress import ProgressReports
 from jobpool.supervisor.machine.attempts.running import Running
-from jobpool.supervisor.machine.attempts.starting import Starts
-from jobpool.supervisor.machine.dispatch.dispatcher import Leasing
+from jobpool.supervisor.machine.attempts.starting import Starting
+from jobpool.supervisor.machine.dispatch.dispatcher import Dispatcher
 from jobpool.supervisor.machine.dispatch.fencing import LAPSED, UNRENEWED, Fencing
-from jobpool.supervisor.machine.fast_path import Successes
+from jobpool.supervisor.machine.fast_path import FastPath
 from jobpool.supervisor.machine.pools.application import Loading
-from jobpool.supervisor.machine.pools.scaling import Sizing
+from jobpool.supervisor.machine.pools.scaling import Scaling
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.shutdown import REQUESTS, Mode, Request, Shutdown
 from jobpool.supervisor.machine.state.pool import Pool
@@ -46,7 +46,7 @@ from jobpool.supervisor.machine.state.slot import (
     SlotEvent,
     SlotState,
 )
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 
 class Machine:
@@ -57,7 +57,7 @@ class Machine:
         pid: the supervisor's, for what people read.
         on_registry: as for `Loading`.
         burst: end once nothing is due any more.
-        tells_successes: as for `Desk`.
+        reports_successes: as for `Step`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Machine:
         pid: int,
         on_registry: Callable[[Registry], None],
         burst: bool = False,
-        tells_successes: bool = True,
+        reports_successes: bool = True,
     ) -> None:
         self._burst = burst
         self._on_registry = on_registry
@@ -77,51 +77,53 @@ class Machine:
             pool = Pool(pool_settings, len(self.slots))
             self.pools[pool.name] = pool
             self.slots += pool.slots
-        self._desk = desk = Desk(tells_successes=tells_successes)
-        self._resting = resting = Resting(desk, self.pools, self._freed)
-        self._starts = Starts(desk, self.pools, rest=resting.rest, freed=self._freed)
-        beats = Beats(desk)
-        accounting = Accounting(desk, self.pools, beats)
-        self._claims = accounting.claims
+        self._step = step = Step(reports_successes=reports_successes)
+        self._idle = idle = IdleChildren(step, self.pools, self._freed)
+        self._starting = Starting(step, self.pools, rest=idle.rest, freed=self._freed)
+        progress = ProgressReports(step)
+        accounting = Accounting(step, self.pools, progress)
+        self._completions = accounting.completions
         killing = Killing(
-            desk,
+            step,
             self.pools,
             accounting=accounting,
-            resting=resting,
+            idle=idle,
             freed=self._freed,
         )
         self._running = running = Running(
-            desk,
-            beats=beats,
+            step,
+            progress=progress,
             accounting=accounting,
             killing=killing,
-            resting=resting,
+            idle=idle,
             freed=self._freed,
         )
-        self._admission = Admission(desk, self.pools, settings.memory_budget_bytes)
-        probation = Probation(desk, self.pools, self._admission, settings.probation_s)
-        breaking = Breaking(desk)
-        gates = (breaking, probation, self._admission)
-        self._leasing = Leasing(
-            desk,
+        self._memory = MemoryGate(step, self.pools, settings.memory_budget_bytes)
+        probation = Probation(step, self.pools, self._memory, settings.probation_s)
+        breakers = CircuitBreakers(step)
+        gates = (breakers, probation, self._memory)
+        self._dispatcher = Dispatcher(
+            step,
             self.pools,
             running=running,
-            resting=resting,
+            idle=idle,
             gates=gates,
             probation=probation,
         )
-        self._successes = Successes(desk, self.pools, beats, running, gates)
-        self._sizing = Sizing(desk, self.pools, self._starts, resting)
-        self._fencing = Fencing(desk, self.pools, self._leasing, fill=self._sizing.fill)
+        self._fast_path = FastPath(step, self.pools, progress, running, gates)
+        self._scaling = Scaling(step, self.pools, self._starting, idle)
+        self._fencing = Fencing(
+            step, self.pools, self._dispatcher, fill=self._scaling.fill
+        )
         self._loading = Loading(
-            desk,
+            step,
             self.pools,
             settings,
-            sizing=self._sizing,
-            resting=resting,
+            scaling=self._scaling,
+            idle=idle,
             on_registry=self._known,
         )
-        actors = (self._starts, running, beats, killing, resting)
+        actors = (self._starting, running, progress, killing, idle)
         self._actions = {
             name: next(getattr(has, name) for has in actors if hasattr(has, name))
             for cells in ACTIONS.values()
@@ -129,11 +131,11 @@ class Machine:
             if name != IGNORE
         }
         self._shutdown = Shutdown(
-            desk,
+            step,
             self.pools,
             pid=pid,
-            leasing=self._leasing,
-            resting=resting,
+            dispatcher=self._dispatcher,
+            idle=idle,
             handle=self._handle,
         )
         self._handlers: Mapping[type, Callable[[Any], None]] = {
@@ -158,17 +160,17 @@ class Machine:
             inp.Overfull: lambda e: self._slot(e.slot, SlotEvent.OVERFULL),
             inp.Recalled: self._recalled,
             inp.Granted: self._granted,
-            inp.GrantFailed: lambda _e: self._leasing.failed(),
-            inp.Entered: lambda _e: self._leasing.open(),
+            inp.GrantFailed: lambda _e: self._dispatcher.failed(),
+            inp.Entered: lambda _e: self._dispatcher.open(),
             inp.Renewed: self._fencing.renewed,
             inp.Lapsed: lambda _e: self._fence(self._fencing.lapse(), LAPSED),
             inp.Settled: self._settled,
             inp.Stored: self._stored,
             inp.CancelAsked: self._cancel_asked,
-            inp.Rung: lambda _e: self._leasing.hint(),
-            inp.HostSeen: self._sizing.host_seen,
-            inp.HostKilled: breaking.host_killed,
-            inp.BreakersSeen: breaking.seen,
+            inp.Rung: lambda _e: self._dispatcher.hint(),
+            inp.HostSeen: self._scaling.host_seen,
+            inp.HostKilled: breakers.host_killed,
+            inp.BreakersSeen: breakers.seen,
             inp.Reload: self._reload,
             inp.Drain: lambda e: self._shutdown.ask(Request.DRAIN, e.reason),
             inp.Stop: lambda e: self._shutdown.ask(Request.STOP, e.reason),
@@ -180,7 +182,7 @@ class Machine:
     @property
     def registry(self) -> Registry | None:
         """The kinds, once a zygote has reported them."""
-        return self._desk.registry
+        return self._step.registry
 
     @property
     def mode(self) -> Mode:
@@ -199,10 +201,10 @@ class Machine:
 
     def start(self, now_s: float, now_ms: int) -> list[cmd.Command]:
         """Begin, now that the store is open: ask for every pool's zygote."""
-        self._desk.set_time(now_s, now_ms, slept_s=0.0)
+        self._step.set_time(now_s, now_ms, slept_s=0.0)
         self._shutdown.opened()
-        self._desk.out.extend(cmd.StartZygote(name) for name in self.pools)
-        return self._desk.take()
+        self._step.out.extend(cmd.StartZygote(name) for name in self.pools)
+        return self._step.take()
 
     def step(
         self,
@@ -222,21 +224,21 @@ class Machine:
         Returns:
             What is to be done, in order.
         """
-        self._desk.set_time(now_s, now_ms, slept_s)
+        self._step.set_time(now_s, now_ms, slept_s)
         if self._fencing.is_due and not isinstance(event, inp.Renewed):
             self._fence(self._fencing.close(), UNRENEWED)
         self._handlers[type(event)](event)
         if self._fencing.is_due:
             self._fence(self._fencing.close(), UNRENEWED)
-        if now_s >= self._desk.earliest_s:
+        if now_s >= self._step.earliest_s:
             self._deadlines()
-        self._leasing.ask()
+        self._dispatcher.ask()
         self._shutdown.maybe_finish()
-        return self._desk.take()
+        return self._step.take()
 
     def next_deadline_s(self) -> float:
         """Return the monotonic time at which a `Tick` is due."""
-        return min(self._desk.earliest_s, self._leasing.next_s())
+        return min(self._step.earliest_s, self._dispatcher.next_s())
 
     def _known(self, registry: Registry) -> None:
         """Every zygote is up."""
@@ -246,8 +248,8 @@ class Machine:
     def _reload(self, event: inp.Reload) -> None:
         if not self.takes_reloads:
             return
-        self._admission.budget_bytes = event.settings.memory_budget_bytes
-        self._leasing.try_again()
+        self._memory.budget_bytes = event.settings.memory_budget_bytes
+        self._dispatcher.try_again()
         self._loading.reload(event)
 
     # -- slots ---------------------------------------------------------------------
@@ -268,7 +270,7 @@ class Machine:
                 frame.peak_rss_bytes = max(frame.peak_rss_bytes, event.peak_rss_bytes)
         handled = 0
         while handled < len(frames):
-            if plain := self._successes.take(slot, frames, handled):
+            if plain := self._fast_path.take(slot, frames, handled):
                 handled += plain
                 continue
             frame = frames[handled]
@@ -276,65 +278,65 @@ class Machine:
             self._handle(slot, FRAME_EVENTS[type(frame)], said)
             handled += 1
         self._running.attend()
-        self._leasing.top_up(slot)
+        self._dispatcher.top_up(slot)
 
     def _freed(self, slot: Slot) -> None:
         """A slot can take a job, or needs a child."""
         pool = self.pools[slot.pool]
         if slot.state is SlotState.IDLE:
-            unwanted = slot.worn or self._sizing.has_surplus(pool)
-            if self._desk.ending or unwanted:
-                self._resting.retire(slot)
+            unwanted = slot.worn or self._scaling.has_surplus(pool)
+            if self._step.ending or unwanted:
+                self._idle.retire(slot)
                 return
         else:
-            self._sizing.fill(pool)
-        self._leasing.dispatch(pool)
-        self._leasing.try_again(but=pool.name)  # memory may have become free
+            self._scaling.fill(pool)
+        self._dispatcher.dispatch(pool)
+        self._dispatcher.try_again(but=pool.name)  # memory may have become free
         if self._burst and not pool.busy:
-            pool.pace.hint()
+            pool.polling.hint()
 
     def _recalled(self, event: inp.Recalled) -> None:
         slot = self.slots[event.slot]
         back = self._running.recalled(slot, event)
-        self._leasing.put_back(self.pools[slot.pool], back)
+        self._dispatcher.put_back(self.pools[slot.pool], back)
 
     def _stored(self, event: inp.Stored) -> None:
         slot = self.slots[event.slot]
         if slot.child == event.child and slot.state is SlotState.BUSY:
             slot.asking -= 1
-            slot.queue[0].beat_s = self._desk.now_s
-            self._desk.out.append(cmd.Send(slot.number, event.answer))
-        self._leasing.hint()
+            slot.queue[0].beat_s = self._step.now_s
+            self._step.out.append(cmd.Send(slot.number, event.answer))
+        self._dispatcher.hint()
 
     def _cancel_asked(self, event: inp.CancelAsked) -> None:
         tokens = frozenset(event.tokens)
-        self._leasing.withdraw(tokens)
+        self._dispatcher.withdraw(tokens)
         busy = [slot for slot in self.slots if slot.queue]
         behind = {
             slot.number: tokens.intersection(job.lease.token for job in queue[1:])
             for slot in busy
             if (queue := list(slot.queue))
         }
-        self._desk.canceled.update(*behind.values())  # whatever becomes of the running
+        self._step.canceled.update(*behind.values())  # whatever becomes of the running
         for slot in busy:
             if slot.queue and slot.queue[0].lease.token in tokens:
                 self._handle(slot, SlotEvent.CANCEL)
             elif behind[slot.number]:
-                self._desk.out.append(cmd.Recall(slot.number, slot.seq))
+                self._step.out.append(cmd.Recall(slot.number, slot.seq))
 
     # -- the store's answers -------------------------------------------------------
 
     def _granted(self, event: inp.Granted) -> None:
-        self._leasing.granted(event)
-        if self._burst and self._leasing.nothing_due:
+        self._dispatcher.granted(event)
+        if self._burst and self._dispatcher.nothing_due:
             self._shutdown.ask(Request.DRAIN, "nothing is due")
 
     def _settled(self, event: inp.Settled) -> None:
-        self._desk.unsettled -= event.count
+        self._step.unsettled -= event.count
         if event.large:
-            self._leasing.written(event.large)
+            self._dispatcher.written(event.large)
         if event.stale or event.completed or event.unfinished or event.handed_on:
-            self._claims.settled(
+            self._completions.settled(
                 event.completed, event.unfinished, event.stale, event.handed_on
             )
 
@@ -347,18 +349,18 @@ class Machine:
 
     def _deadlines(self) -> None:
         """Do everything whose moment has come, and find the next moment."""
-        desk, now_s = self._desk, self._desk.now_s
-        desk.earliest_s = NEVER_S
+        step, now_s = self._step, self._step.now_s
+        step.earliest_s = NEVER_S
         for slot in self.slots:
             if slot.deadline_s <= now_s:
                 slot.deadline_s = NEVER_S
                 self._handle(slot, SlotEvent.DEADLINE)
-            desk.wake_at(slot.deadline_s)
+            step.wake_at(slot.deadline_s)
         for pool in self.pools.values():
             self._pool_deadlines(pool, now_s)
-        self._leasing.keep_time()
-        if not desk.fenced:
-            desk.wake_at(self._fencing.at_s)
+        self._dispatcher.keep_time()
+        if not step.fenced:
+            step.wake_at(self._fencing.at_s)
         self._shutdown.keep_time()
 
     def _pool_deadlines(self, pool: Pool, now_s: float) -> None:
@@ -366,7 +368,7 @@ class Machine:
         if pool.fork_retry_s:
             if pool.fork_retry_s <= now_s:
                 pool.fork_retry_s = 0.0
-                self._sizing.fill(pool)
+                self._scaling.fill(pool)
             else:
-                self._desk.wake_at(pool.fork_retry_s)
-        self._leasing.held_too_long(pool)
+                self._step.wake_at(pool.fork_retry_s)
+        self._dispatcher.held_too_long(pool)

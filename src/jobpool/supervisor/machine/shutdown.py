@@ -18,8 +18,8 @@ from enum import StrEnum
 from jobpool.core import events as ev
 from jobpool.sandbox.protocol.messages import Draining
 from jobpool.supervisor.machine import commands as cmd
-from jobpool.supervisor.machine.attempts.idle import Resting
-from jobpool.supervisor.machine.dispatch.dispatcher import Leasing
+from jobpool.supervisor.machine.attempts.idle import IdleChildren
+from jobpool.supervisor.machine.dispatch.dispatcher import Dispatcher
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import (
     IGNORE,
@@ -28,7 +28,7 @@ from jobpool.supervisor.machine.state.slot import (
     SlotEvent,
     SlotState,
 )
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 STORE_PATIENCE_S = 10.0
 """A stop waits no longer for the store, even if the drain window would allow it."""
@@ -82,29 +82,29 @@ class Shutdown:
     """The mode, and the way from a request to the end.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
         pid: the supervisor's, for what people read.
-        leasing: gives back what waits.
-        resting: lets idle children go.
+        dispatcher: gives back what waits.
+        idle: lets idle children go.
         handle: tells a slot what happened.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: Mapping[str, Pool],
         *,
         pid: int,
-        leasing: Leasing,
-        resting: Resting,
+        dispatcher: Dispatcher,
+        idle: IdleChildren,
         handle: Callable[[Slot, SlotEvent, object], None],
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
         self._pid = pid
-        self._leasing = leasing
-        self._resting = resting
+        self._dispatcher = dispatcher
+        self._idle = idle
         self._handle = handle
         self.mode = Mode.OPENING
         self.end_by_s = NEVER_S
@@ -128,27 +128,27 @@ class Shutdown:
         if after == IGNORE:
             return
         is_first, self.mode = self.mode not in ENDING, Mode(after)
-        desk, pools = self._desk, self._pools.values()
-        desk.ending = True
-        desk.out.append(cmd.Leaving())
+        step, pools = self._step, self._pools.values()
+        step.ending = True
+        step.out.append(cmd.Leaving())
         longest_s = max(pool.settings.drain_s for pool in pools)
         if is_first:
-            self.end_by_s = self._store_until_s = desk.now_s + longest_s + GIVE_UP_S
+            self.end_by_s = self._store_until_s = step.now_s + longest_s + GIVE_UP_S
             self._say(reason, longest_s)
         if self.mode is Mode.STOPPING:
-            patience_s = desk.now_s + STORE_PATIENCE_S
+            patience_s = step.now_s + STORE_PATIENCE_S
             self._store_until_s = min(self._store_until_s, patience_s)
         for pool in pools:
-            self._leasing.give_up(pool)
-            pool.drain_until_s = desk.now_s + pool.settings.drain_s
+            self._dispatcher.give_up(pool)
+            pool.drain_until_s = step.now_s + pool.settings.drain_s
             for slot in pool.slots:
                 self._wind_down(slot, reason)
         self._wake()
 
     def _say(self, reason: str, longest_s: float) -> None:
-        self._desk.say(
+        self._step.say(
             ev.SupervisorDraining(
-                at_ms=self._desk.now_ms,
+                at_ms=self._step.now_ms,
                 pid=self._pid,
                 reason=reason,
                 running=sum(pool.busy for pool in self._pools.values()),
@@ -161,48 +161,48 @@ class Shutdown:
         if self.mode is Mode.STOPPING:
             self._handle(slot, SlotEvent.STOP, reason)
         elif slot.state is SlotState.IDLE:
-            self._resting.retire(slot)
+            self._idle.retire(slot)
         elif slot.state is SlotState.BUSY:
-            self._desk.out.append(cmd.Send(slot.number, Draining()))
+            self._step.out.append(cmd.Send(slot.number, Draining()))
             if len(slot.queue) > 1:
-                self._desk.out.append(cmd.Recall(slot.number, slot.seq))
+                self._step.out.append(cmd.Recall(slot.number, slot.seq))
 
     def keep_time(self) -> None:
         """End what a drain window has run out for, and find the next moment."""
         if self.mode is Mode.DRAINING:
             for pool in self._pools.values():
-                if (pool.drain_until_s or NEVER_S) <= self._desk.now_s:
+                if (pool.drain_until_s or NEVER_S) <= self._step.now_s:
                     for slot in pool.slots:
                         self._handle(slot, SlotEvent.STOP, "drain window over")
         self._wake()
 
     def _wake(self) -> None:
-        now_s = self._desk.now_s
+        now_s = self._step.now_s
         windows_s = [pool.drain_until_s or NEVER_S for pool in self._pools.values()]
         for moment_s in (*windows_s, self._store_until_s, self.end_by_s):
             if moment_s > now_s:
-                self._desk.wake_at(moment_s)
+                self._step.wake_at(moment_s)
 
     def maybe_finish(self) -> None:
         """End once every child is gone and every end is stored, or time is up."""
         if self.mode not in ENDING:
             return
-        desk = self._desk
+        step = self._step
         slots = [slot for pool in self._pools.values() for slot in pool.slots]
-        owed = desk.unsettled + self._leasing.waiting
-        if desk.now_s < self.end_by_s:
+        owed = step.unsettled + self._dispatcher.waiting
+        if step.now_s < self.end_by_s:
             if any(slot.state is not SlotState.EMPTY for slot in slots):
                 return
-            if owed and desk.now_s < self._store_until_s:
+            if owed and step.now_s < self._store_until_s:
                 return
         how = "stopped" if self.mode is Mode.STOPPING else "drained"
         self.mode = Mode.ENDED
         held = owed + sum(len(slot.queue) for slot in slots)
-        desk.out.append(
+        step.out.append(
             cmd.Finish(
                 how=how,
                 exit_code=1 if held else 0,
-                handed_back=desk.interrupted,
+                handed_back=step.interrupted,
                 leases_held=held,
             )
         )

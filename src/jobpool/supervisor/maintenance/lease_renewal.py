@@ -42,7 +42,7 @@ OUTAGE_SHARE = 0.5
 CLOSE_S = 2.0
 
 
-class Pulse(threading.Thread):
+class LeaseRenewal(threading.Thread):
     """Renews the leases, and listens.
 
     Args:
@@ -64,7 +64,7 @@ class Pulse(threading.Thread):
         rung: Callable[[], None],
         clock: Clock,
     ) -> None:
-        super().__init__(name="jobpool-pulse", daemon=True)
+        super().__init__(name="jobpool-renewal", daemon=True)
         self.ttl_s = ttl_s
         self._run_id = run_id
         self._opener = opener

@@ -23,11 +23,11 @@ class Inbox:
     """What the loop has left for the store, in no particular order."""
 
     settlements: list[Settlement] = field(default_factory=list)
-    beats: list[Progress] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     asks: list[cmd.Enqueue] = field(default_factory=list)
     lease: cmd.Lease | None = None
-    cautions: list[cmd.Caution] = field(default_factory=list)
+    safety_notes: list[cmd.SafetyNote] = field(default_factory=list)
     chores: list[Chore] = field(default_factory=list)
 
     def take(self, command: cmd.Command) -> None:
@@ -36,7 +36,7 @@ class Inbox:
             case cmd.Settle():
                 self.settlements += command.settlements
             case cmd.Record():
-                self.beats.append(command.progress)
+                self.progress.append(command.progress)
             case cmd.NoteStart():
                 self.starts.append(command.start)
             case cmd.Enqueue():
@@ -44,7 +44,7 @@ class Inbox:
             case cmd.Lease():
                 self.lease = command
             case cmd.Clear() | cmd.SaveBreaker() | cmd.Leaving():
-                self.cautions.append(command)
+                self.safety_notes.append(command)
             case _:
                 raise TypeError(f"{type(command).__name__} is not the store's")
 
@@ -62,7 +62,7 @@ class Inbox:
     def is_to_be_written(self) -> bool:
         """Whether there is something for a transaction, other than settlements."""
         is_asked = self.asks or self.lease is not None
-        return bool(is_asked or self.beats or self.starts or self.cautions)
+        return bool(is_asked or self.progress or self.starts or self.safety_notes)
 
     def __bool__(self) -> bool:
         return self.is_to_be_written or bool(self.settlements or self.chores)

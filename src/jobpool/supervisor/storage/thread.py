@@ -216,7 +216,7 @@ class StoreThread(threading.Thread):
         apart = [ask for ask in batch.asks if self.shared and _may_wait(ask)]
         together = [ask for ask in batch.asks if ask not in apart]
         # A lease alone is a transaction by itself: that saves a savepoint within one.
-        lease_only = not (due or batch.starts or batch.beats or together)
+        lease_only = not (due or batch.starts or batch.progress or together)
         try:
             with nullcontext() if lease_only else store.transaction():
                 receipts = self._write_ends(store, batch, due)
@@ -230,7 +230,7 @@ class StoreThread(threading.Thread):
             self._failed(batch, due, exc)
             return False
         self._well()
-        self.saves += _count_saves(batch.cautions)
+        self.saves += _count_saves(batch.safety_notes)
         self._outbox.answered(due, receipts)
         if receipts:
             self._settled_s = self._clock.monotonic_s()
@@ -261,10 +261,10 @@ class StoreThread(threading.Thread):
     ) -> list[Receipt]:
         if batch.starts:
             store.begin_attempts(batch.starts)
-        if batch.beats:
-            store.record(batch.beats)
-        if batch.cautions:
-            _write(store, self._run_id, batch.cautions)
+        if batch.progress:
+            store.record(batch.progress)
+        if batch.safety_notes:
+            _write(store, self._run_id, batch.safety_notes)
         return store.settle(due) if due else []
 
     def _store_apart(self, store: Store, ask: cmd.Enqueue) -> None:
@@ -308,8 +308,10 @@ class StoreThread(threading.Thread):
             self._post(inp.GrantFailed())
         with self._changed:
             if not self._closing:
-                self._inbox.beats = newest_beats(batch.beats + self._inbox.beats)
-                self._inbox.cautions = batch.cautions + self._inbox.cautions
+                self._inbox.progress = newest_beats(
+                    batch.progress + self._inbox.progress
+                )
+                self._inbox.safety_notes = batch.safety_notes + self._inbox.safety_notes
         self._trouble(error)
         self._pause()
         if isinstance(error, StoreRefused):
@@ -367,21 +369,23 @@ def _lease(
     )
 
 
-def _write(store: Store, run_id: str, cautions: Sequence[cmd.Caution]) -> None:
+def _write(store: Store, run_id: str, safety_notes: Sequence[cmd.SafetyNote]) -> None:
     """Write what was left, within a transaction."""
-    if any(isinstance(one, cmd.Leaving) for one in cautions):
+    if any(isinstance(one, cmd.Leaving) for one in safety_notes):
         store.note_leaving(run_id)
-    cleared = [(one.id, one.token) for one in cautions if isinstance(one, cmd.Clear)]
+    cleared = [
+        (one.id, one.token) for one in safety_notes if isinstance(one, cmd.Clear)
+    ]
     if cleared:
         store.clear(cleared)
-    saved = [one.saved for one in cautions if isinstance(one, cmd.SaveBreaker)]
+    saved = [one.saved for one in safety_notes if isinstance(one, cmd.SaveBreaker)]
     if saved:
         store.save_breakers(saved)
 
 
-def _count_saves(cautions: Sequence[cmd.Caution]) -> int:
+def _count_saves(safety_notes: Sequence[cmd.SafetyNote]) -> int:
     """Count the breakers among what was written."""
-    return sum(isinstance(one, cmd.SaveBreaker) for one in cautions)
+    return sum(isinstance(one, cmd.SaveBreaker) for one in safety_notes)
 
 
 def _may_wait(ask: cmd.Enqueue) -> bool:

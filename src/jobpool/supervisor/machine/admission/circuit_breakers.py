@@ -21,33 +21,33 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 _CLOSED = BreakerState.CLOSED
 
 
-class Breaking(Gate):
+class CircuitBreakers(Gate):
     """The gate that holds kinds which crash in a row.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
     """
 
     sorts_out = True
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, step: Step) -> None:
+        self._step = step
         self._breakers: dict[str, Breaker] = {}
         self._saves = 0
         self._passed_over: set[str] = set()
         """Kinds of which jobs may wait because they were held when we last looked."""
-        desk.on_settle.append(self._settled)
+        step.on_settle.append(self._settled)
 
     def held(self) -> frozenset[str]:
         """Return the kinds of which no job may begin now."""
         if not self._breakers:
             return frozenset()
-        now_s = self._desk.now_s
+        now_s = self._step.now_s
         held = frozenset(
             one.kind for one in self._breakers.values() if not one.may_begin(now_s)
         )
@@ -70,7 +70,7 @@ class Breaking(Gate):
         breaker = self._breakers.get(lease.kind)
         if breaker is None or breaker.is_tried(lease.token):
             return None
-        if breaker.may_begin(self._desk.now_s):
+        if breaker.may_begin(self._step.now_s):
             breaker.begin(lease.token)
             return None
         self._passed_over.add(lease.kind)
@@ -78,7 +78,7 @@ class Breaking(Gate):
 
     def next_s(self) -> float:
         """Return when the next kind may be tried."""
-        now_s = self._desk.now_s
+        now_s = self._step.now_s
         return min(
             (
                 one.next_s
@@ -94,16 +94,16 @@ class Breaking(Gate):
         Whoever was passed over is looked for once; then the pools' own pace is enough.
         """
         if self._breakers and (next_s := self.next_s()) < NEVER_S:
-            self._desk.wake_at(next_s)
+            self._step.wake_at(next_s)
         free = {
             kind
             for kind in self._passed_over
             if kind not in self._breakers
-            or self._breakers[kind].may_begin(self._desk.now_s)
+            or self._breakers[kind].may_begin(self._step.now_s)
         }
         if free:
             self._passed_over -= free
-            self._desk.look_again = True
+            self._step.recheck = True
 
     def host_killed(self, event: inp.HostKilled) -> None:
         """A suspect took another supervisor along while it was alone."""
@@ -130,10 +130,10 @@ class Breaking(Gate):
         if breaker is None:
             breaker = self._breakers[kind] = Breaker(kind, after)
         breaker.slow_after = after
-        breaker.adopt(saved, self._desk.now_s)
+        breaker.adopt(saved, self._step.now_s)
 
     def _after(self, kind: str) -> int:
-        registry = self._desk.registry
+        registry = self._step.registry
         return registry.breaker_after(kind) if registry else 0
 
     def _settled(self, lease: Lease, settlement: Settlement) -> None:
@@ -149,23 +149,23 @@ class Breaking(Gate):
             self._save(Breaker(lease.kind, breaker.slow_after))
         else:
             began = outcome is not None or settlement.snoozed
-            breaker.end(lease.token, self._desk.now_s, began=began)
+            breaker.end(lease.token, self._step.now_s, began=began)
             self._wake(breaker)
 
     def _crashed(self, kind: str, job_id: int, token: int | None) -> None:
-        desk = self._desk
+        step = self._step
         breaker = self._breakers.get(kind)
         if breaker is None:
             after = self._after(kind)
             if not after:
                 return
             breaker = self._breakers[kind] = Breaker(kind, after)
-        breaker.crash(job_id, token, desk.now_s)
+        breaker.crash(job_id, token, step.now_s)
         self._save(breaker)
         if breaker.state is not _CLOSED:
-            desk.say(
+            step.say(
                 KindSlowed(
-                    at_ms=desk.now_ms,
+                    at_ms=step.now_ms,
                     kind=kind,
                     state=breaker.state,
                     crashes=breaker.crashes,
@@ -176,18 +176,18 @@ class Breaking(Gate):
 
     def _wake(self, breaker: Breaker) -> None:
         if breaker.state is not _CLOSED:
-            self._desk.wake_at(max(breaker.next_s, self._desk.now_s))
+            self._step.wake_at(max(breaker.next_s, self._step.now_s))
 
     def _close(self, kind: str, event: BreakerEvent, reason: str) -> None:
         breaker = self._breakers.pop(kind)
         was_closed = breaker.state is _CLOSED
         breaker.close(event)
         if not was_closed:
-            self._desk.say(
-                KindResumed(at_ms=self._desk.now_ms, kind=kind, reason=reason)
+            self._step.say(
+                KindResumed(at_ms=self._step.now_ms, kind=kind, reason=reason)
             )
-            self._desk.look_again = True
+            self._step.recheck = True
 
     def _save(self, breaker: Breaker) -> None:
         self._saves += 1
-        self._desk.out.append(cmd.SaveBreaker(breaker.saved(self._desk.now_s)))
+        self._step.out.append(cmd.SaveBreaker(breaker.saved(self._step.now_s)))

@@ -13,13 +13,13 @@ waited for too long (`keeps`).
 
 `admit` may be asked again about the same job, and answers the same unless something has
 changed. A gate that has only so many places keeps one for the job it admits, by the
-job's token, until the job is settled (`Desk.on_settle`): each end is, and so is each
+job's token, until the job is settled (`Step.on_settle`): each end is, and so is each
 job that is handed back. Plain successes tell nobody (`successes`), unless a gate says
 that it needs them (`needs_ends`).
 
 Nothing polls: a gate that may change its answer sees to it that a step is taken then
 (`keep_time`), and names the pools to try (`pools_to_try`), or has all of them tried and
-the store asked (`Desk.look_again`).
+the store asked (`Step.recheck`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Gate(Protocol):
 
     @property
     def needs_ends(self) -> bool:
-        """Whether `Desk.on_settle` must tell of plain successes, too, for now."""
+        """Whether `Step.on_settle` must tell of plain successes, too, for now."""
         return False
 
     def admit(self, job: Assigned) -> str | None:

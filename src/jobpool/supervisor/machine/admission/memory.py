@@ -15,7 +15,7 @@ from jobpool.core import events as ev
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 RESERVE_AFTER_S = 10.0
 SAY_AFTER_S = 1.0
@@ -25,19 +25,19 @@ HOLD_S = 30.0
 REASON = "waits for memory"
 
 
-class Admission(Gate):
+class MemoryGate(Gate):
     """The gate of host memory.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
         budget_bytes: for all attempts together; None: no bound.
     """
 
     def __init__(
-        self, desk: Desk, pools: Mapping[str, Pool], budget_bytes: int | None
+        self, step: Step, pools: Mapping[str, Pool], budget_bytes: int | None
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
         self.budget_bytes = budget_bytes
         self._waiting: dict[str, tuple[Assigned, float]] = {}
@@ -61,9 +61,9 @@ class Admission(Gate):
             return None
         before = self._waiting.get(pool)
         if before is None or before[0].lease.id != job.lease.id:
-            before = self._waiting[pool] = (job, self._desk.now_s)
-            self._desk.wake_at(self._desk.now_s + SAY_AFTER_S)
-        self._say(job, used, self._desk.now_s - before[1])
+            before = self._waiting[pool] = (job, self._step.now_s)
+            self._step.wake_at(self._step.now_s + SAY_AFTER_S)
+        self._say(job, used, self._step.now_s - before[1])
         return REASON
 
     def waits(self, job: Assigned) -> bool:
@@ -73,7 +73,7 @@ class Admission(Gate):
 
     def keeps(self, job: Assigned) -> bool:
         """Say whether a job waits for memory, and has not for too long."""
-        is_patient = job.leased_s + HOLD_S > self._desk.now_s
+        is_patient = job.leased_s + HOLD_S > self._step.now_s
         if not is_patient or not self.waits(job):
             return False
         self.admit(job)  # it has waited for long enough to say so, perhaps
@@ -110,17 +110,17 @@ class Admission(Gate):
         return sum(
             job.limits.memory_bytes
             for pool, (job, since_s) in self._waiting.items()
-            if pool != but and self._desk.now_s - since_s >= RESERVE_AFTER_S
+            if pool != but and self._step.now_s - since_s >= RESERVE_AFTER_S
         )
 
     def _say(self, job: Assigned, used: int, waited_s: float) -> None:
-        desk = self._desk
-        if waited_s < SAY_AFTER_S or desk.now_s - self._said_s < SAY_AGAIN_S:
+        step = self._step
+        if waited_s < SAY_AFTER_S or step.now_s - self._said_s < SAY_AGAIN_S:
             return
-        self._said_s = desk.now_s
-        desk.say(
+        self._said_s = step.now_s
+        step.say(
             ev.MemoryAwaited(
-                at_ms=desk.now_ms,
+                at_ms=step.now_ms,
                 pool=job.lease.pool,
                 id=job.lease.id,
                 kind=job.lease.kind,

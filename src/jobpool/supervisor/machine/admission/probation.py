@@ -28,10 +28,10 @@ from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.suspects import is_past_clearing, probation_s
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine.admission.gate import Gate
-from jobpool.supervisor.machine.admission.memory import Admission
+from jobpool.supervisor.machine.admission.memory import MemoryGate
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 PATIENCE = 3
 """So many first probations a suspect may wait here for others that do not even begin;
@@ -44,22 +44,22 @@ class Probation(Gate):
     """The gate that lets a suspect, and nothing beside it, begin.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
-        admission: says whether there is memory for a suspect.
+        memory: says whether there is memory for a suspect.
         first_s: the shortest probation.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: Mapping[str, Pool],
-        admission: Admission,
+        memory: MemoryGate,
         first_s: float,
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
-        self._admission = admission
+        self._memory = memory
         self._first_s = first_s
         self._suspect: Assigned | None = None
         self._is_over = False
@@ -70,12 +70,12 @@ class Probation(Gate):
         """When there was room for it first."""
         self._since_s: float | None = None
         """When the supervisor began to take jobs."""
-        desk.on_settle.append(self._settled)
+        step.on_settle.append(self._settled)
 
     @property
     def takes_suspects(self) -> bool:
         """Whether the store may grant one: we have lived for long enough ourselves."""
-        return self._desk.now_s >= self._grown_s()
+        return self._step.now_s >= self._grown_s()
 
     @property
     def is_empty(self) -> bool:
@@ -94,18 +94,18 @@ class Probation(Gate):
         suspect = self._suspect
         if suspect is None or self._is_over:
             return False
-        return not self._admission.waits(suspect)
+        return not self._memory.waits(suspect)
 
     def suspects_wait(self) -> None:
         """The store has some; ask for them as soon as it may grant one."""
         if not self.takes_suspects:
             self._asks_s = self._grown_s()
-            self._desk.wake_at(self._asks_s)
+            self._step.wake_at(self._asks_s)
 
     def take(self, job: Assigned) -> None:
         """The store has granted a suspect."""
         self._suspect, self._turn_s, self._is_over = job, None, False
-        self._desk.wake_at(self._desk.now_s)
+        self._step.wake_at(self._step.now_s)
 
     def admit(self, job: Assigned) -> str | None:
         """Let a job begin; a suspect whose turn has come, and others beside none.
@@ -114,11 +114,11 @@ class Probation(Gate):
         """
         if job is not self._suspect:
             return ALONE if self.is_closed else None
-        if refusal := self._admission.admit(job):
+        if refusal := self._memory.admit(job):
             return refusal
         if self._turn_s is None:
-            self._turn_s = self._desk.now_s
-        return None if self._begins_s() <= self._desk.now_s else ITS_TURN
+            self._turn_s = self._step.now_s
+        return None if self._begins_s() <= self._step.now_s else ITS_TURN
 
     def admits_behind(self, job: Assigned, slot: Slot) -> bool:
         """Say whether anything may begin: nothing is sent ahead of its time."""
@@ -140,7 +140,7 @@ class Probation(Gate):
             return False
         since_s = job.leased_s if self._turn_s is None else self._turn_s
         patience_s = self._longer_s(job) + PATIENCE * self._first_s
-        return self._desk.now_s < since_s + patience_s
+        return self._step.now_s < since_s + patience_s
 
     def pools_to_try(self) -> list[str]:
         """Return the pool whose suspect may be able to begin."""
@@ -151,30 +151,30 @@ class Probation(Gate):
 
     def keep_time(self) -> None:
         """End the probation when its time has come, or see to it that it is woken."""
-        suspect, desk = self._suspect, self._desk
-        if desk.now_s >= self._asks_s:
-            self._asks_s, desk.look_again = NEVER_S, True
-        desk.wake_at(self._asks_s)
+        suspect, step = self._suspect, self._step
+        if step.now_s >= self._asks_s:
+            self._asks_s, step.recheck = NEVER_S, True
+        step.wake_at(self._asks_s)
         if suspect is None or self._is_over:
             return
         if suspect.started_s is None:
             begins_s = self._begins_s()
-            if desk.now_s < begins_s < NEVER_S:
-                desk.wake_at(begins_s)
+            if step.now_s < begins_s < NEVER_S:
+                step.wake_at(begins_s)
             return
         lease = suspect.lease
         ran_s = probation_s(lease, self._first_s)
-        if (over_s := suspect.started_s + ran_s) > desk.now_s:
-            desk.wake_at(over_s)
+        if (over_s := suspect.started_s + ran_s) > step.now_s:
+            step.wake_at(over_s)
             return
-        desk.look_again = True
+        step.recheck = True
         if is_past_clearing(lease, self._first_s):
             self._is_over = True
             return
         self._suspect = None
-        desk.out.append(cmd.Clear(lease.id, lease.token))
-        desk.say(
-            JobCleared(at_ms=desk.now_ms, id=lease.id, kind=lease.kind, ran_s=ran_s)
+        step.out.append(cmd.Clear(lease.id, lease.token))
+        step.say(
+            JobCleared(at_ms=step.now_ms, id=lease.id, kind=lease.kind, ran_s=ran_s)
         )
 
     def _settled(self, lease: Lease, settlement: Settlement) -> None:
@@ -182,16 +182,16 @@ class Probation(Gate):
         suspect = self._suspect
         if suspect is None or suspect.lease.token != lease.token:
             return
-        self._suspect, self._desk.look_again = None, True
+        self._suspect, self._step.recheck = None, True
         if settlement.suspect is False:
-            self._desk.say(
-                JobCleared(at_ms=self._desk.now_ms, id=lease.id, kind=lease.kind)
+            self._step.say(
+                JobCleared(at_ms=self._step.now_ms, id=lease.id, kind=lease.kind)
             )
 
     def _grown_s(self) -> float:
         """Return when the supervisor has lived for as long as the first probation."""
         if self._since_s is None:
-            self._since_s = self._desk.now_s
+            self._since_s = self._step.now_s
         return self._since_s + self._first_s
 
     def _longer_s(self, suspect: Assigned) -> float:

@@ -16,65 +16,67 @@ from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account
 from jobpool.sandbox.protocol.messages import Done
-from jobpool.supervisor.machine.attempts.completions import Claims
-from jobpool.supervisor.machine.attempts.progress import Beats
+from jobpool.supervisor.machine.attempts.completions import Completions
+from jobpool.supervisor.machine.attempts.progress import ProgressReports
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 
 class Accounting:
     """Accounts for every end of an attempt that is no plain success (`successes`).
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
-        beats: has what is still to be written of a running attempt.
+        progress: has what is still to be written of a running attempt.
     """
 
-    def __init__(self, desk: Desk, pools: Mapping[str, Pool], beats: Beats) -> None:
-        self._desk = desk
+    def __init__(
+        self, step: Step, pools: Mapping[str, Pool], progress: ProgressReports
+    ) -> None:
+        self._step = step
         self._pools = pools
-        self._beats = beats
-        self.claims = Claims(desk)
+        self._progress = progress
+        self.completions = Completions(step)
 
     def end(self, slot: Slot, job: Assigned, ending: Ending, done: Done | None) -> None:
         """Account for an attempt and give its settlement out."""
-        desk, lease = self._desk, job.lease
-        self._beats.write_last(job, succeeded=ending.outcome is Outcome.SUCCEEDED)
-        held_s = desk.now_s - job.leased_s + desk.slept_s - job.slept_s
+        step, lease = self._step, job.lease
+        self._progress.write_last(job, succeeded=ending.outcome is Outcome.SUCCEEDED)
+        held_s = step.now_s - job.leased_s + step.slept_s - job.slept_s
         now_ms = lease.leased_at_ms + round(held_s * 1000)
         accounted = account(lease, job.policy, ending, now_ms=now_ms)
-        settlement = _timed(accounted, job, done, desk)
+        settlement = _timed(accounted, job, done, step)
         waits = claimed = done is not None and done.completed
         if claimed:
-            settlement = self.claims.hold(job, slot.name, settlement)
+            settlement = self.completions.hold(job, slot.name, settlement)
         elif settlement.unknown_for_ms is not None:
             waits = True
-            self.claims.keep(job, slot.name, settlement)
+            self.completions.keep(job, slot.name, settlement)
         pool = self._pools[slot.pool]
         pool.took(lease.kind, [ending.evidence.duration_s or 0.0])
         pool.owe(lease.kind, settlement)
-        desk.settle(lease, settlement)
+        step.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
-            pool.pace.expect(desk.now_s + settlement.delay_ms / 1000)
+            pool.polling.expect(step.now_s + settlement.delay_ms / 1000)
         if output := ending.evidence.output:
-            desk.say(notices.job_output(desk.now_ms, lease, slot.name, output))
+            step.say(notices.job_output(step.now_ms, lease, slot.name, output))
         if not waits:
-            desk.say(notices.attempt_ended(desk.now_ms, job, slot.name, settlement))
+            step.say(notices.attempt_ended(step.now_ms, job, slot.name, settlement))
 
 
-def of_done(job: Assigned, done: Done, desk: Desk) -> tuple[float, float]:
+def of_done(job: Assigned, done: Done, step: Step) -> tuple[float, float]:
     """Return when an attempt began and ended, of which its child has told the end."""
-    now_s = desk.now_s
+    now_s = step.now_s
     began_s = min(max(job.sent_s, done.began_s), now_s)
     ended_s = min(began_s + done.duration_s, now_s)
-    return began_s + job.slept_s, ended_s + desk.slept_s
+    return began_s + job.slept_s, ended_s + step.slept_s
 
 
 def _timed(
-    settlement: Settlement, job: Assigned, done: Done | None, desk: Desk
+    settlement: Settlement, job: Assigned, done: Done | None, step: Step
 ) -> Settlement:
     """Return a settlement with the times of its attempt.
 
@@ -82,13 +84,13 @@ def _timed(
         settlement: what came of the attempt.
         job: its job.
         done: what its child said of the end; None: it is dead as of now.
-        desk: knows the time.
+        step: knows the time.
     """
     if done is None:
-        ended_s = desk.now_s + desk.slept_s
+        ended_s = step.now_s + step.slept_s
         began_s = ended_s - (settlement.evidence.duration_s or 0.0)
     else:
-        began_s, ended_s = of_done(job, done, desk)
+        began_s, ended_s = of_done(job, done, step)
     timed: Settlement = msgspec.structs.replace(
         settlement, began_s=began_s, ended_s=ended_s
     )

@@ -19,18 +19,18 @@ from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.slot import Assigned
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 
-class Claims:
+class Completions:
     """The claimed ends that wait for the store's answer.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, step: Step) -> None:
+        self._step = step
         self._held: dict[int, tuple[Assigned, str, Settlement]] = {}
 
     def hold(self, job: Assigned, slot_name: str, settlement: Settlement) -> Settlement:
@@ -72,8 +72,8 @@ class Claims:
         held = self._held.pop(token, None)
         if held is not None:
             job, slot_name, settlement = held
-            self._desk.say(
-                notices.job_unfit(self._desk.now_ms, job, slot_name, settlement)
+            self._step.say(
+                notices.job_unfit(self._step.now_ms, job, slot_name, settlement)
             )
 
     def _say(self, token: int, *, stands: bool) -> None:
@@ -85,5 +85,5 @@ class Claims:
             settlement = msgspec.structs.replace(
                 settlement, state=JobState.SUCCEEDED, outcome=Outcome.SUCCEEDED
             )
-        desk = self._desk
-        desk.say(notices.attempt_ended(desk.now_ms, job, slot_name, settlement))
+        step = self._step
+        step.say(notices.attempt_ended(step.now_ms, job, slot_name, settlement))

@@ -18,7 +18,7 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Slot, SlotState, empty
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 RETIRE_LATE_S = 10.0
 STUCK_S = 5.0
@@ -27,26 +27,26 @@ IDLED_MAX_S = 1.0
 """A child that has been sent jobs for so long, in a row, and began none is replaced."""
 
 
-class Resting:
+class IdleChildren:
     """The actions of the slot table for a child that has no job.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
         freed: called with a slot that can take work, or needs another child.
     """
 
     def __init__(
-        self, desk: Desk, pools: dict[str, Pool], freed: Callable[[Slot], None]
+        self, step: Step, pools: dict[str, Pool], freed: Callable[[Slot], None]
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
         self._freed = freed
 
     def rest(self, slot: Slot) -> None:
         """The slot's child waits for a job."""
         slot.state = SlotState.IDLE
-        self._desk.wake_slot_at(slot, self.old_at(slot))
+        self._step.wake_slot_at(slot, self.old_at(slot))
         self._freed(slot)
 
     def aged(self, slot: Slot, _detail: object) -> None:
@@ -54,18 +54,18 @@ class Resting:
         if self.is_worn(slot, slot.base_rss_bytes):
             self.retire(slot)
         else:
-            self._desk.wake_slot_at(slot, self.old_at(slot))
+            self._step.wake_slot_at(slot, self.old_at(slot))
 
     def restless(self, slot: Slot, said: object) -> None:
         """It does what no child without a job does: another one shall."""
-        self._desk.say(notices.child_restless(self._desk.now_ms, slot.name, str(said)))
+        self._step.say(notices.child_restless(self._step.now_ms, slot.name, str(said)))
         self.kill_now(slot)
 
     def retire(self, slot: Slot, _detail: object = None) -> None:
         """Ask a child without a job to end."""
         slot.state = SlotState.RETIRING
-        self._desk.out.append(cmd.Send(slot.number, Retire()))
-        self._desk.wake_slot_at(slot, self._desk.now_s + RETIRE_LATE_S)
+        self._step.out.append(cmd.Send(slot.number, Retire()))
+        self._step.wake_slot_at(slot, self._step.now_s + RETIRE_LATE_S)
 
     def retire_late(self, slot: Slot, _detail: object) -> None:
         """It does not end by itself."""
@@ -79,8 +79,8 @@ class Resting:
     def kill_now(self, slot: Slot, _detail: object = None) -> None:
         """Kill the tree."""
         slot.state = SlotState.KILLED
-        self._desk.wake_slot_at(slot, self._desk.now_s + STUCK_S)
-        self._desk.out.append(cmd.Kill(slot.number))
+        self._step.wake_slot_at(slot, self._step.now_s + STUCK_S)
+        self._step.out.append(cmd.Kill(slot.number))
 
     def old_at(self, slot: Slot) -> float:
         """Return when a child has had its time."""
@@ -91,6 +91,6 @@ class Resting:
         settings = self._pools[slot.pool].settings
         return (
             slot.jobs >= settings.recycle_jobs
-            or self._desk.now_s >= self.old_at(slot)
+            or self._step.now_s >= self.old_at(slot)
             or rss_bytes - slot.base_rss_bytes >= settings.recycle_growth_bytes
         )

@@ -25,7 +25,11 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts import blame
 from jobpool.supervisor.machine.attempts.accounting import Accounting
 from jobpool.supervisor.machine.attempts.deadlines import DUMP_S, MEMORY_DUMP_S
-from jobpool.supervisor.machine.attempts.idle import STUCK_AGAIN_S, STUCK_S, Resting
+from jobpool.supervisor.machine.attempts.idle import (
+    STUCK_AGAIN_S,
+    STUCK_S,
+    IdleChildren,
+)
 from jobpool.supervisor.machine.attempts.residual_memory import (
     kill_for_memory,
     kill_for_soft_memory,
@@ -33,7 +37,7 @@ from jobpool.supervisor.machine.attempts.residual_memory import (
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Assigned, Slot, SlotState, empty
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 T = TypeVar("T")
 
@@ -42,26 +46,26 @@ class Killing:
     """The actions of the slot table by which a child with jobs comes to its end.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
         accounting: accounts for the attempts.
-        resting: kills trees.
+        idle: kills trees.
         freed: called with a slot that needs another child.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: Mapping[str, Pool],
         *,
         accounting: Accounting,
-        resting: Resting,
+        idle: IdleChildren,
         freed: Callable[[Slot], None],
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
         self._accounting = accounting
-        self._resting = resting
+        self._idle = idle
         self._freed = freed
 
     # -- why -----------------------------------------------------------------------
@@ -84,9 +88,9 @@ class Killing:
         raises = job.limits.memory_soft_raises
         if not job.soft_memory_said:
             job.soft_memory_said = True
-            self._desk.say(
+            self._step.say(
                 MemorySoftPassed(
-                    at_ms=self._desk.now_ms,
+                    at_ms=self._step.now_ms,
                     id=job.lease.id,
                     kind=job.lease.kind,
                     slot=slot.name,
@@ -98,7 +102,7 @@ class Killing:
                 )
             )
         if raises:
-            self._desk.out.append(cmd.SoftMemory(slot.number))
+            self._step.out.append(cmd.SoftMemory(slot.number))
 
     def over_processes(self, slot: Slot, detail: object) -> None:
         """The tree has too many processes; each that is looked at costs time."""
@@ -119,7 +123,7 @@ class Killing:
         self, slot: Slot, said: object, why: KillReason = KillReason.PROTOCOL
     ) -> None:
         """The child sent what no child of ours sends: it cannot be trusted any more."""
-        self._desk.say(notices.protocol_broken(self._desk.now_ms, slot.name, str(said)))
+        self._step.say(notices.protocol_broken(self._step.now_ms, slot.name, str(said)))
         self.kill(slot, Kill(why, str(said)), dump=False)
 
     # -- how -----------------------------------------------------------------------
@@ -138,20 +142,20 @@ class Killing:
         slot.killed = kill
         slot.killed_seq = slot.queue[0].seq if slot.queue else 0
         if len(slot.queue) > 1:
-            self._desk.out.append(cmd.Recall(slot.number, slot.seq))
+            self._step.out.append(cmd.Recall(slot.number, slot.seq))
         if not dump:
-            self._resting.kill_now(slot)
+            self._idle.kill_now(slot)
             return
         slot.state = SlotState.DUMPING
-        self._desk.wake_slot_at(slot, self._desk.now_s + dump_s)
-        self._desk.out.append(cmd.Dump(slot.number))
+        self._step.wake_slot_at(slot, self._step.now_s + dump_s)
+        self._step.out.append(cmd.Dump(slot.number))
 
     def stuck(self, slot: Slot, _detail: object) -> None:
         """The kernel does not let it die (disk sleep): its lease stays ours."""
-        desk = self._desk
-        desk.say(notices.child_stuck(desk.now_ms, slot.name, STUCK_S))
-        desk.out.append(cmd.Kill(slot.number))
-        desk.wake_slot_at(slot, desk.now_s + STUCK_AGAIN_S)
+        step = self._step
+        step.say(notices.child_stuck(step.now_ms, slot.name, STUCK_S))
+        step.out.append(cmd.Kill(slot.number))
+        step.wake_slot_at(slot, step.now_s + STUCK_AGAIN_S)
 
     def late_done(self, slot: Slot, frame: object) -> None:
         """A last word after the kill was decided still counts if it is valid."""
@@ -164,12 +168,12 @@ class Killing:
         """A child that had jobs is gone, and its tree with it."""
         death = expect_frame(exited, inp.ChildExited)
         jobs, dones = list(slot.queue), dict(slot.dones)
-        killed, killed_seq, now_s = slot.killed, slot.killed_seq, self._desk.now_s
+        killed, killed_seq, now_s = slot.killed, slot.killed_seq, self._step.now_s
         if killed is None and death.fenced and jobs:
             killed = Kill(KillReason.STOPPED, "its lease had run out")
             killed_seq = jobs[0].seq
         cpu_before_s, before = slot.cpu_s, slot.ended_token
-        self._desk.out.append(cmd.Unwatch(slot.number, slot.allowed_bytes))
+        self._step.out.append(cmd.Unwatch(slot.number, slot.allowed_bytes))
         empty(slot)
         back = blame.never_began(death, jobs, frozenset(dones))
         first = next((job.seq for job in jobs if job.seq not in dones), 0)
@@ -191,7 +195,7 @@ class Killing:
                 slot=slot.name,
                 ran_s=0.0 if job.started_s is None else now_s - job.started_s,
                 cpu_before_s=cpu_before_s,
-                stopping=self._desk.ending,
+                stopping=self._step.ending,
             )
             self._accounting.end(slot, job, ending, done)
         self._return(slot, [job for job in jobs if job.seq in back])
@@ -199,9 +203,9 @@ class Killing:
 
     def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
         """Put jobs that never began back in line, in their order."""
-        wanted = self._desk.wanted(jobs)
+        wanted = self._step.wanted(jobs)
         self._pools[slot.pool].backlog.extendleft(reversed(wanted))
-        self._desk.wake_at(self._desk.now_s)
+        self._step.wake_at(self._step.now_s)
 
 
 def expect_frame(value: object, expected: type[T]) -> T:

@@ -14,24 +14,24 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts.deadlines import next_moment, next_write_s
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 
-class Beats:
+class ProgressReports:
     """Takes what is new of running attempts, and gives it to the store.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, step: Step) -> None:
+        self._step = step
 
     def beat(self, slot: Slot, frame: object) -> None:
         """The handler says that it is alive."""
         if not isinstance(frame, Beat):
             raise JobpoolBug(f"expected Beat, got {frame!r}; please report this")
-        job, now_s = slot.queue[0], self._desk.now_s
+        job, now_s = slot.queue[0], self._step.now_s
         if frame.token != job.lease.token:
             return
         job.beat_s = now_s
@@ -55,13 +55,13 @@ class Beats:
         self._set_moments(slot, job)
 
     def _set_moments(self, slot: Slot, job: Assigned) -> None:
-        now_s = self._desk.now_s
+        now_s = self._step.now_s
         waits = job.progress is not None or job.rss_bytes is not None
         if not waits:
             job.report_s = NEVER_S
         elif job.report_s == NEVER_S:
             job.report_s = next_write_s(now_s)
-        self._desk.wake_slot_at(slot, next_moment(slot, now_s))
+        self._step.wake_slot_at(slot, next_moment(slot, now_s))
 
     def write(self, job: Assigned) -> None:
         """Write what is new of a running attempt, if anything is."""
@@ -73,9 +73,9 @@ class Beats:
             return
         if progress is not None:
             job.written = progress
-        job.written_s = self._desk.now_s
+        job.written_s = self._step.now_s
         lease = job.lease
-        self._desk.out.append(
+        self._step.out.append(
             cmd.Record(
                 Progress(lease.id, lease.token, progress, checkpoint, rss_bytes, output)
             )

@@ -27,12 +27,12 @@ from jobpool.supervisor.machine.attempts.deadlines import (
     recall_at,
     write_at,
 )
-from jobpool.supervisor.machine.attempts.idle import IDLED_MAX_S, Resting
+from jobpool.supervisor.machine.attempts.idle import IDLED_MAX_S, IdleChildren
 from jobpool.supervisor.machine.attempts.killing import Killing, expect_frame
-from jobpool.supervisor.machine.attempts.progress import Beats
+from jobpool.supervisor.machine.attempts.progress import ProgressReports
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.state.slot import Assigned, Slot, SlotState
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 ASKS_MAX = 8
 """A child asks one thing at a time; an exception may make it leave a few behind."""
@@ -42,36 +42,36 @@ class Running:
     """The actions of the slot table for a child that works, and what leads to them.
 
     Args:
-        desk: shared with the rest of the core.
-        beats: has what is known of attempts while they run.
+        step: shared by all parts of the machine.
+        progress: has what is known of attempts while they run.
         accounting: accounts for their ends.
         killing: ends a child before its attempt does.
-        resting: has the children without a job.
+        idle: has the children without a job.
         freed: called with a slot that needs another child.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         *,
-        beats: Beats,
+        progress: ProgressReports,
         accounting: Accounting,
         killing: Killing,
-        resting: Resting,
+        idle: IdleChildren,
         freed: Callable[[Slot], None],
     ) -> None:
-        self._desk = desk
-        self._beats = beats
+        self._step = step
+        self._progress = progress
         self._accounting = accounting
         self._killing = killing
-        self._resting = resting
+        self._idle = idle
         self._freed = freed
         self._begun: dict[int, Slot] = {}
         """Slots in which an attempt has begun that is not attended yet."""
 
     def assign(self, slot: Slot, jobs: Sequence[Assigned]) -> None:
         """Send jobs to an idle slot, or ahead to a busy one."""
-        had, now_s = len(slot.queue), self._desk.now_s
+        had, now_s = len(slot.queue), self._step.now_s
         for seq, job in enumerate(jobs, slot.seq + 1):
             job.seq, job.sent_s = seq, now_s
         slot.seq += len(jobs)
@@ -81,7 +81,7 @@ class Running:
             self.attend()  # its bounds are set before it can begin
         elif had == 1:  # now there is one to be recalled
             self._set_deadline(slot)
-        self._desk.assign(slot, map(_run_job, jobs))
+        self._step.assign(slot, map(_run_job, jobs))
 
     def recalled(self, slot: Slot, event: inp.Recalled) -> list[Assigned]:
         """Take jobs out of a slot's queue that its child can never begin."""
@@ -97,9 +97,9 @@ class Running:
                 return back
             # It did not begin what it was sent: somebody has stopped it, or a handler
             # that reported its own end goes on in it.
-            slot.idled_s += self._desk.now_s - (sent_s or self._desk.now_s)
+            slot.idled_s += self._step.now_s - (sent_s or self._step.now_s)
             if slot.idled_s >= IDLED_MAX_S:
-                self._resting.restless(slot, "has not begun what it was sent")
+                self._idle.restless(slot, "has not begun what it was sent")
             else:
                 self._rest(slot)
         return back
@@ -121,14 +121,14 @@ class Running:
                 return
             else:
                 head.doubted = True
-                slot.recall_s = self._desk.now_s + DOUBT_AFTER_S
+                slot.recall_s = self._step.now_s + DOUBT_AFTER_S
         self._set_deadline(slot)
 
     # -- an attempt's life ---------------------------------------------------------
 
     def _begin(self, slot: Slot, job: Assigned) -> None:
         slot.state = SlotState.BUSY
-        job.started_s = job.beat_s = self._desk.now_s
+        job.started_s = job.beat_s = self._step.now_s
         # Who waits has waited since it was sent, however soon each before it ended.
         since_s = slot.queue[1].sent_s if len(slot.queue) > 1 else job.started_s
         slot.recall_s = since_s + RECALL_AFTER_S
@@ -140,7 +140,7 @@ class Running:
         """Watch over what has begun; of a child's many in one step, over the last."""
         for slot in self._begun.values():
             if slot.state is SlotState.BUSY:
-                self._desk.out.append(_watch(slot, slot.queue[0]))
+                self._step.out.append(_watch(slot, slot.queue[0]))
                 self._set_deadline(slot)
         self._begun.clear()
 
@@ -174,7 +174,7 @@ class Running:
 
     def go_on(self, slot: Slot, rss_bytes: int) -> None:
         """Go on after the ends of attempts; at one of them the child had so much."""
-        slot.worn = slot.worn or self._resting.is_worn(slot, rss_bytes)
+        slot.worn = slot.worn or self._idle.is_worn(slot, rss_bytes)
         if slot.queue:
             self._begin(slot, slot.queue[0])
         elif slot.worn:
@@ -192,16 +192,16 @@ class Running:
         if slot.asking >= ASKS_MAX:
             self._killing.garbage(slot, "a flood of requests before any was answered")
             return
-        slot.queue[0].beat_s = self._desk.now_s
-        command = _of_ask(slot, ask, self._desk.registry)
+        slot.queue[0].beat_s = self._step.now_s
+        command = _of_ask(slot, ask, self._step.registry)
         slot.asking += isinstance(command, cmd.Enqueue)
-        self._desk.out.append(command)
+        self._step.out.append(command)
 
     def due(self, slot: Slot, _detail: object) -> None:
         """Do whatever of a running attempt's moments has come."""
         # Moments are compared as `next_moment` computes them: a duration would
         # round differently, and the slot would be woken for nothing, for ever.
-        job, limits, now_s = slot.queue[0], slot.queue[0].limits, self._desk.now_s
+        job, limits, now_s = slot.queue[0], slot.queue[0].limits, self._step.now_s
         began_s = now_s if job.started_s is None else job.started_s
         if began_s + limits.timeout_s <= now_s:
             late = Kill(KillReason.TIMEOUT, limit=limits.timeout_s)
@@ -213,21 +213,21 @@ class Running:
             return
         if not job.dumped and dump_at(began_s, limits.timeout_s) <= now_s:
             job.dumped = True
-            self._desk.out.append(cmd.Dump(slot.number))
+            self._step.out.append(cmd.Dump(slot.number))
         if job.soft_s <= now_s:
             job.soft_s = now_s + SOFT_AGAIN_S
-            self._desk.out.append(cmd.SoftTimeout(slot.number))
+            self._step.out.append(cmd.SoftTimeout(slot.number))
         if recall_at(slot) <= now_s:
             slot.recalling = True
             # It may come back empty: the child has begun them all, and only their
             # ends have not been read yet. So never again at once.
             slot.recall_s = now_s + RECALL_AFTER_S
-            self._desk.out.append(cmd.Recall(slot.number, slot.seq))
+            self._step.out.append(cmd.Recall(slot.number, slot.seq))
         if not job.noted and began_s + NOTE_AFTER_S <= now_s:
             job.noted = True
-            self._desk.out.append(_note_start(slot, job))
+            self._step.out.append(_note_start(slot, job))
         if write_at(job) <= now_s:
-            self._beats.write(job)
+            self._progress.write(job)
         self._set_deadline(slot)
 
     def impossible(self, slot: Slot, detail: object) -> None:
@@ -238,15 +238,15 @@ class Running:
         )
 
     def _rest(self, slot: Slot) -> None:
-        self._desk.out.append(cmd.Unwatch(slot.number, slot.allowed_bytes))
-        self._resting.rest(slot)
+        self._step.out.append(cmd.Unwatch(slot.number, slot.allowed_bytes))
+        self._idle.rest(slot)
 
     def _retire(self, slot: Slot) -> None:
-        self._desk.out.append(cmd.Unwatch(slot.number, slot.allowed_bytes))
-        self._resting.retire(slot)
+        self._step.out.append(cmd.Unwatch(slot.number, slot.allowed_bytes))
+        self._idle.retire(slot)
 
     def _set_deadline(self, slot: Slot) -> None:
-        self._desk.wake_slot_at(slot, next_moment(slot, self._desk.now_s))
+        self._step.wake_slot_at(slot, next_moment(slot, self._step.now_s))
 
 
 def _run_job(job: Assigned) -> RunJob:

@@ -14,7 +14,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Slot, SlotState, empty
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 FORK_LATE_S = 5.0
 START_LATE_S = 60.0
@@ -25,11 +25,11 @@ RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 30.0
 
 
-class Starts:
+class Starting:
     """The actions of the slot table while there is no ready child.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
         rest: called with a slot whose child waits for a job.
         freed: called with a slot that can take work, or needs another child.
@@ -37,13 +37,13 @@ class Starts:
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: dict[str, Pool],
         *,
         rest: Callable[[Slot], None],
         freed: Callable[[Slot], None],
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
         self._rest = rest
         self._freed = freed
@@ -56,15 +56,15 @@ class Starts:
         slot.idled_s = 0.0
         slot.worn = False
         slot.start_error = ""
-        self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
-        self._desk.out.append(cmd.Fork(slot.number))
+        self._step.wake_slot_at(slot, self._step.now_s + FORK_LATE_S)
+        self._step.out.append(cmd.Fork(slot.number))
 
     def forked(self, slot: Slot, _detail: object) -> None:
         """The child exists."""
         slot.state = SlotState.STARTING
-        slot.born_s = self._desk.now_s
-        self._desk.wake_slot_at(slot, self._desk.now_s + START_LATE_S)
-        if self._desk.ending:
+        slot.born_s = self._step.now_s
+        self._step.wake_slot_at(slot, self._step.now_s + START_LATE_S)
+        if self._step.ending:
             self.stop_starting(slot, None)
 
     def fork_failed(self, slot: Slot, message: object) -> None:
@@ -74,14 +74,14 @@ class Starts:
 
     def stop_forking(self, slot: Slot, _detail: object) -> None:
         """A zygote that answers does so soon; one that is frozen is not waited for."""
-        late_s = self._desk.now_s + FORK_LATE_AT_END_S
-        self._desk.wake_slot_at(slot, min(slot.deadline_s, late_s))
+        late_s = self._step.now_s + FORK_LATE_AT_END_S
+        self._step.wake_slot_at(slot, min(slot.deadline_s, late_s))
 
     def fork_late(self, slot: Slot, _detail: object) -> None:
         """The zygote does not answer: another one shall."""
         message = f"made no child within {FORK_LATE_S:g} s"
-        self._desk.wake_slot_at(slot, self._desk.now_s + FORK_LATE_S)
-        self._desk.out.append(cmd.KillZygote(slot.number, message))
+        self._step.wake_slot_at(slot, self._step.now_s + FORK_LATE_S)
+        self._step.out.append(cmd.KillZygote(slot.number, message))
 
     def ready(self, slot: Slot, frame: object) -> None:
         """The child can take a job."""
@@ -91,8 +91,8 @@ class Starts:
         slot.seq = slot.ended_token = slot.left_bytes = slot.allowed_bytes = 0
         slot.cpu_s = 0.0
         self._pools[slot.pool].fork_failures = 0
-        if self._desk.ending:
-            self._desk.out.append(cmd.Send(slot.number, Draining()))
+        if self._step.ending:
+            self._step.out.append(cmd.Send(slot.number, Draining()))
         self._rest(slot)
 
     def start_failed(self, slot: Slot, message: object) -> None:
@@ -106,7 +106,7 @@ class Starts:
 
     def stop_starting(self, slot: Slot, _detail: object) -> None:
         """Kill a child that is not ready yet."""
-        self._desk.out.append(cmd.Kill(slot.number))
+        self._step.out.append(cmd.Kill(slot.number))
 
     def died_starting(self, slot: Slot, exited: object) -> None:
         """The child ended before it was ready."""
@@ -122,25 +122,25 @@ class Starts:
         how = notices.exit_words(exited)
         empty(slot)
         if not _is_fenced(exited):
-            if slot.jobs == 0 and not self._desk.ending:
+            if slot.jobs == 0 and not self._step.ending:
                 self._failed(slot, f"it ended before its first job ({how})")
                 return
-            event = notices.idle_child_ended(self._desk.now_ms, slot.name, how)
-            self._desk.say(event)
+            event = notices.idle_child_ended(self._step.now_ms, slot.name, how)
+            self._step.say(event)
         self._freed(slot)
 
     def _failed(self, slot: Slot, message: str) -> None:
         """Try again later, ever more rarely; never once the end has begun."""
-        pool, desk = self._pools[slot.pool], self._desk
-        if desk.ending:
+        pool, step = self._pools[slot.pool], self._step
+        if step.ending:
             self._freed(slot)
             return
         pool.fork_failures += 1
         pause_s = RETRY_FIRST_S * 2 ** min(pool.fork_failures - 1, 10)
         pause_s = min(pause_s, RETRY_LAST_S)
-        pool.fork_retry_s, pool.gives_way_s = desk.now_s + pause_s, None
-        desk.wake_at(pool.fork_retry_s)
-        desk.say(notices.child_not_started(desk.now_ms, slot.name, message, pause_s))
+        pool.fork_retry_s, pool.gives_way_s = step.now_s + pause_s, None
+        step.wake_at(pool.fork_retry_s)
+        step.say(notices.child_not_started(step.now_ms, slot.name, message, pause_s))
         self._freed(slot)
 
 

@@ -22,14 +22,14 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.admission.probation import Probation
-from jobpool.supervisor.machine.attempts.idle import Resting
+from jobpool.supervisor.machine.attempts.idle import IdleChildren
 from jobpool.supervisor.machine.attempts.residual_memory import first_with_room
 from jobpool.supervisor.machine.attempts.running import Running
-from jobpool.supervisor.machine.dispatch.prefetch import Ahead
+from jobpool.supervisor.machine.dispatch.prefetch import Prefetch
 from jobpool.supervisor.machine.state.durations import BRISK_S
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 SENDABLE_MAX_BYTES = 12 * 2**20
 """Well below the longest frame."""
@@ -38,35 +38,35 @@ HOLD_S = 1.0
 _ON_THE_WAY = (SlotState.RETIRING, SlotState.FORKING, SlotState.STARTING)
 
 
-class Leasing:
+class Dispatcher:
     """Leases in, jobs out to the slots.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
         running: takes the jobs.
-        resting: replaces a child in which a job has no room.
+        idle: replaces a child in which a job has no room.
         gates: say which may begin, asked in this order; probation is one of them.
         probation: says which suspects the store may grant.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: dict[str, Pool],
         *,
         running: Running,
-        resting: Resting,
+        idle: IdleChildren,
         gates: Sequence[Gate],
         probation: Probation,
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
         self._running = running
-        self._resting = resting
+        self._idle = idle
         self._gates = gates
         self._probation = probation
-        self._ahead = Ahead(desk, gates, running.assign)
+        self._prefetch = Prefetch(step, gates, running.assign)
         self.waiting = False
         """A request is with the store."""
         self._is_open = False
@@ -90,13 +90,13 @@ class Leasing:
         """There may be due jobs."""
         self._dry.clear()
         for pool in self._pools.values():
-            pool.pace.hint()
+            pool.polling.hint()
 
     def ask(self) -> None:
         """Ask for as many jobs as the pools can use, one request at a time."""
-        desk = self._desk
-        if desk.look_again:
-            desk.look_again = False
+        step = self._step
+        if step.recheck:
+            step.recheck = False
             for pool in self._pools.values():
                 self.dispatch(pool)
             self.hint()
@@ -105,16 +105,16 @@ class Leasing:
         wanted = {
             pool.name: room
             for pool in self._pools.values()
-            if pool.pace.next_s <= desk.now_s and (room := self._room(pool))
+            if pool.polling.next_s <= step.now_s and (room := self._room(pool))
         }
         if not wanted:
             return
         for name, room in wanted.items():
             self._pools[name].asked = room
         self.waiting = True
-        self._asked_epoch, self._asked_s = desk.epoch, desk.now_s + desk.slept_s
+        self._asked_epoch, self._asked_s = step.epoch, step.now_s + step.slept_s
         probation = self._probation
-        desk.out.append(
+        step.out.append(
             cmd.Lease(
                 wanted,
                 suspects=probation.takes_suspects,
@@ -124,21 +124,21 @@ class Leasing:
         )
 
     def _must_not_ask(self) -> bool:
-        desk = self._desk
-        is_shut = desk.ending or desk.fenced or not self._is_open
+        step = self._step
+        is_shut = step.ending or step.fenced or not self._is_open
         return is_shut or self.waiting
 
     def _room(self, pool: Pool) -> int:
         """Return how many more leases a pool can use; none while it has to wait."""
         if pool.unwritten.is_much or any(gate.shuts(pool) for gate in self._gates):
             return 0
-        return pool.capacity(self._desk.now_s)
+        return pool.capacity(self._step.now_s)
 
     def next_s(self) -> float:
         """Return when a pool should ask."""
         if self._must_not_ask():
             return NEVER_S
-        moments = [p.pace.next_s for p in self._pools.values() if self._room(p)]
+        moments = [p.polling.next_s for p in self._pools.values() if self._room(p)]
         return min(moments, default=NEVER_S)
 
     def granted(self, event: inp.Granted) -> None:
@@ -156,12 +156,12 @@ class Leasing:
             if not lease.suspect:
                 self._accept(lease)
         if event.batch.leases:
-            self._desk.wake_at(self._desk.now_s + BRISK_S)
+            self._step.wake_at(self._step.now_s + BRISK_S)
         for name, asked in event.wanted.items():
             pool = self._pools[name]
             pool.asked = 0
-            pool.pace.answered(
-                now_s=self._desk.now_s,
+            pool.polling.answered(
+                now_s=self._step.now_s,
                 more_likely=got[name] >= asked,
                 next_due_in_s=event.batch.next_due_in_s,
             )
@@ -182,7 +182,7 @@ class Leasing:
         for pool in self._pools.values():
             if pool.asked:
                 pool.asked = 0
-                pool.pace.failed(now_s=self._desk.now_s)
+                pool.polling.failed(now_s=self._step.now_s)
 
     def dispatch(self, pool: Pool) -> None:
         """Give waiting jobs to idle slots, then ahead to busy ones.
@@ -196,7 +196,7 @@ class Leasing:
         else:
             for gate in self._gates:
                 gate.emptied(pool)
-        self._desk.hand_back(back)
+        self._step.hand_back(back)
 
     def _begin(self, pool: Pool, back: list[Lease]) -> None:
         """Give jobs to slots; what has expired joins what goes back."""
@@ -219,7 +219,7 @@ class Leasing:
             for gate in self._gates:
                 gate.begun()
         if are_all_used:
-            self._ahead.send(pool)
+            self._prefetch.send(pool)
 
     def _has_to_wait(self, job: Assigned) -> bool:
         """Ask the gates that let the first in line wait."""
@@ -270,41 +270,41 @@ class Leasing:
     def top_up(self, slot: Slot) -> None:
         """Send more ahead to a busy slot before it has nothing left."""
         pool = self._pools[slot.pool]
-        if pool.backlog and self._ahead.is_low(pool, slot):
+        if pool.backlog and self._prefetch.is_low(pool, slot):
             self.dispatch(pool)
 
     def _make_room(self, pool: Pool, slot: Slot) -> None:
         """Replace a child for a job that fits into none; one at a time."""
         if all(one.state not in _ON_THE_WAY for one in pool.slots):
-            self._resting.retire(slot)
+            self._idle.retire(slot)
 
     def held_too_long(self, pool: Pool) -> None:
         """Hand back what no slot took in time."""
-        desk, lasts_from_s = self._desk, pool.lasts_from_s()
+        step, lasts_from_s = self._step, pool.lasts_from_s()
         back: list[Lease] = []
-        while pool.backlog and _held_until_s(pool, lasts_from_s) <= desk.now_s:
+        while pool.backlog and _held_until_s(pool, lasts_from_s) <= step.now_s:
             if any(gate.keeps(pool.backlog[0]) for gate in self._gates):
                 back += self._behind_the_first(pool)
-                desk.wake_at(desk.now_s + HOLD_S)
+                step.wake_at(step.now_s + HOLD_S)
                 break
             back.append(pool.backlog.popleft().lease)
             if not pool.unwritten.is_much:
-                pool.tempo.took([HOLD_S])  # it is not as fast as its jobs were
+                pool.durations.took([HOLD_S])  # it is not as fast as its jobs were
         else:
             if pool.backlog:
-                desk.wake_at(_held_until_s(pool, lasts_from_s))
-        desk.hand_back(back)
+                step.wake_at(_held_until_s(pool, lasts_from_s))
+        step.hand_back(back)
 
     def _behind_the_first(self, pool: Pool) -> list[Lease]:
         """Take out of line what has waited too long behind a first that may wait on."""
-        back, now_s = [], self._desk.now_s
+        back, now_s = [], self._step.now_s
         while len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= now_s:
             back.append(pool.backlog.pop().lease)
         return back
 
     def give_up(self, pool: Pool) -> None:
         """Hand back everything that waits."""
-        self._desk.hand_back(job.lease for job in pool.backlog)
+        self._step.hand_back(job.lease for job in pool.backlog)
         pool.backlog.clear()
 
     def withdraw(self, tokens: frozenset[int]) -> None:
@@ -313,20 +313,20 @@ class Leasing:
             held = [job for job in pool.backlog if job.lease.token in tokens]
             for job in held:
                 pool.backlog.remove(job)
-            self._desk.hand_back(job.lease for job in held)
+            self._step.hand_back(job.lease for job in held)
 
     def put_back(self, pool: Pool, jobs: list[Assigned]) -> None:
         """Put jobs that their child never began first in line again."""
-        pool.backlog.extendleft(reversed(self._desk.wanted(jobs)))
-        self._desk.wake_at(self._desk.now_s)
+        pool.backlog.extendleft(reversed(self._step.wanted(jobs)))
+        self._step.wake_at(self._step.now_s)
         self.dispatch(pool)
 
     def _accept(self, lease: Lease) -> None:
         """Put a granted job in line; once the end has begun, hand it back."""
-        desk = self._desk
-        unwanted = desk.ending or desk.fenced or self._asked_epoch != desk.epoch
-        if unwanted or desk.registry is None or not desk.registry.knows(lease.kind):
-            desk.hand_back([lease])
+        step = self._step
+        unwanted = step.ending or step.fenced or self._asked_epoch != step.epoch
+        if unwanted or step.registry is None or not step.registry.knows(lease.kind):
+            step.hand_back([lease])
             return
         size = len(lease.payload) + len(lease.checkpoint or b"")
         if size > SENDABLE_MAX_BYTES:
@@ -334,8 +334,8 @@ class Leasing:
             ending = Ending(
                 outcome=Outcome.FAILED, evidence=Evidence(reason=reason), give_up=True
             )
-            policy = desk.registry.policy(lease.kind)
-            desk.settle(
+            policy = step.registry.policy(lease.kind)
+            step.settle(
                 lease, account(lease, policy, ending, now_ms=lease.leased_at_ms)
             )
             return
@@ -344,11 +344,11 @@ class Leasing:
             expires_s=NEVER_S
             if lease.expires_at_ms is None
             else self._expires_s(lease, lease.expires_at_ms),
-            policy=desk.registry.policy(lease.kind),
-            limits=desk.registry.limits(lease),
-            leased_s=desk.now_s,
-            slept_s=desk.slept_s,
-            epoch=desk.epoch,
+            policy=step.registry.policy(lease.kind),
+            limits=step.registry.limits(lease),
+            leased_s=step.now_s,
+            slept_s=step.slept_s,
+            epoch=step.epoch,
         )
         pool = self._pools[lease.pool]
         pool.weigh(size)
@@ -370,7 +370,7 @@ class Leasing:
 
     def _drop_expired(self, pool: Pool, back: list[Lease]) -> None:
         """Take out of line what is first and has expired meanwhile."""
-        backlog, now_s = pool.backlog, self._desk.now_s + self._desk.slept_s
+        backlog, now_s = pool.backlog, self._step.now_s + self._step.slept_s
         while backlog and backlog[0].expires_s <= now_s:
             back.append(backlog.popleft().lease)
 
@@ -379,7 +379,7 @@ class Leasing:
 
         Such jobs are always first in line, and so are found before any other.
         """
-        backlog, epoch = pool.backlog, self._desk.epoch
+        backlog, epoch = pool.backlog, self._step.epoch
         back = []
         while backlog and backlog[0].epoch != epoch:
             back.append(backlog.popleft().lease)

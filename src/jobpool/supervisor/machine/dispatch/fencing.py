@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 
 from jobpool.core import events as ev
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.dispatch.dispatcher import Leasing
+from jobpool.supervisor.machine.dispatch.dispatcher import Dispatcher
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import NEVER_S, Slot, SlotState
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 LEASE_EXTRA_S = 1.0
 """Leases are published for so much longer than their nominal TTL, so that an outage
@@ -56,23 +56,23 @@ class Fencing:
     """The core's knowledge of how long its leases are its own.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
-        leasing: gives back what waits.
+        dispatcher: gives back what waits.
         fill: called with each pool once it may have children again.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: Mapping[str, Pool],
-        leasing: Leasing,
+        dispatcher: Dispatcher,
         *,
         fill: Callable[[Pool], None],
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
-        self._leasing = leasing
+        self._dispatcher = dispatcher
         self._fill = fill
         self._sent_s = 0.0
         """When the renewal that counts was sent."""
@@ -83,21 +83,21 @@ class Fencing:
     @property
     def is_due(self) -> bool:
         """Whether the moment has come, and nothing has been done about it."""
-        return not self._desk.fenced and self.at_s <= self._desk.now_s
+        return not self._step.fenced and self.at_s <= self._step.now_s
 
     def renewed(self, event: inp.Renewed) -> None:
         """The leases are ours until a new moment, which may already be near."""
-        desk = self._desk
+        step = self._step
         self._sent_s = event.until_s - event.ttl_s
         self.at_s = event.until_s - margin_s(event.ttl_s)
-        if self.at_s <= desk.now_s:
+        if self.at_s <= step.now_s:
             return
-        desk.wake_at(self.at_s)
-        if desk.fenced:
-            desk.fenced = False
-            away_s = max(0.0, desk.now_s - self._fenced_s)
-            desk.say(ev.LeaseRegained(at_ms=desk.now_ms, away_s=away_s))
-            self._leasing.hint()
+        step.wake_at(self.at_s)
+        if step.fenced:
+            step.fenced = False
+            away_s = max(0.0, step.now_s - self._fenced_s)
+            step.say(ev.LeaseRegained(at_ms=step.now_ms, away_s=away_s))
+            self._dispatcher.hint()
             for pool in self._pools.values():
                 self._fill(pool)
 
@@ -107,10 +107,10 @@ class Fencing:
         Returns:
             The slots that must be stopped now.
         """
-        desk = self._desk
-        desk.fenced = True
-        self._fenced_s = desk.now_s
-        return self._distrust(desk.now_s - self._sent_s, lapsed=False)
+        step = self._step
+        step.fenced = True
+        self._fenced_s = step.now_s
+        return self._distrust(step.now_s - self._sent_s, lapsed=False)
 
     def lapse(self) -> list[Slot]:
         """Distrust every lease that was granted so far.
@@ -118,23 +118,23 @@ class Fencing:
         Returns:
             The slots that must be stopped now.
         """
-        return self._distrust(self._desk.now_s - self._sent_s, lapsed=True)
+        return self._distrust(self._step.now_s - self._sent_s, lapsed=True)
 
     def _distrust(self, silent_s: float, *, lapsed: bool) -> list[Slot]:
-        desk = self._desk
-        desk.epoch += 1
+        step = self._step
+        step.epoch += 1
         waiting = sum(len(pool.backlog) for pool in self._pools.values())
         for pool in self._pools.values():
-            self._leasing.give_up(pool)
+            self._dispatcher.give_up(pool)
         slots = [slot for pool in self._pools.values() for slot in pool.slots]
         busy = [s for s in slots if s.queue and s.state is not SlotState.KILLED]
         if not lapsed or busy or waiting:
             event = ev.LeaseFenced(
-                at_ms=desk.now_ms,
+                at_ms=step.now_ms,
                 silent_s=max(0.0, silent_s),
                 ended=len(busy),
                 handed_back=waiting + sum(len(slot.queue) - 1 for slot in busy),
                 lapsed=lapsed,
             )
-            desk.say(event)
+            step.say(event)
         return busy

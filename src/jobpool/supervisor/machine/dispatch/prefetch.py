@@ -23,7 +23,7 @@ from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.attempts.deadlines import RECALL_AFTER_S
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 ATTEMPT_LEAST_S = 0.000025
 """No attempt, its child's reset included, was seen to take less."""
@@ -37,22 +37,22 @@ ENOUGH = 4
 """Who has fewer jobs behind the running one is answered at once."""
 
 
-class Ahead:
+class Prefetch:
     """Sends a pool's backlog to slots that are busy.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         gates: say what may run behind what.
         assign: takes a slot and its next jobs.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         gates: Sequence[Gate],
         assign: Callable[[Slot, Sequence[Assigned]], None],
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._gates = gates
         self._assign = assign
 
@@ -77,7 +77,7 @@ class Ahead:
         """Say whether a child has no more than half of what may wait in it."""
         if slot.state is not SlotState.BUSY:
             return False
-        ahead = pool.tempo_of(slot.queue[0].lease.kind).ahead
+        ahead = pool.durations_of(slot.queue[0].lease.kind).ahead
         return len(slot.queue) <= ahead // 2
 
     def _next(
@@ -93,11 +93,11 @@ class Ahead:
         jobs: list[Assigned] = []
         while backlog and len(jobs) < most:
             job = backlog[0]
-            tempo = pool.tempo_of(job.lease.kind)
-            room = tempo.ahead
+            durations = pool.durations_of(job.lease.kind)
+            room = durations.ahead
             if len(job.lease.payload) > LIGHT_BYTES:
                 room = min(room, HEAVY_MAX)
-            is_one_of_many = tempo.fast or len(backlog) >= pool.size
+            is_one_of_many = durations.fast or len(backlog) >= pool.size
             has_room = held + len(jobs) <= room and is_one_of_many
             if job.expires_s < NEVER_S or not has_room:
                 break
@@ -110,13 +110,13 @@ class Ahead:
         """Return how many jobs a slot may hold by what is sent ahead; 0: nothing is."""
         if slot.state is not SlotState.BUSY or slot.killed or slot.recalling:
             return 0
-        settings, now_s = pool.settings, self._desk.now_s
+        settings, now_s = pool.settings, self._step.now_s
         if slot.worn or now_s >= slot.born_s + settings.recycle_age_s:
             return 0
         head = slot.queue[0]
         if head.started_s is None or now_s - head.started_s > RECALL_AFTER_S:
             return 0
-        most = 1 + pool.tempo_of(head.lease.kind).ahead
+        most = 1 + pool.durations_of(head.lease.kind).ahead
         return min(most, settings.recycle_jobs - slot.jobs)
 
 

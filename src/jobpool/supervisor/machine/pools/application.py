@@ -22,12 +22,12 @@ from jobpool.core.pool_coverage import pool_events
 from jobpool.errors import AppError, ConfigError, JobpoolError
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.attempts.idle import Resting
-from jobpool.supervisor.machine.pools.scaling import Sizing
+from jobpool.supervisor.machine.attempts.idle import IdleChildren
+from jobpool.supervisor.machine.pools.scaling import Scaling
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import SlotState
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 30.0
@@ -39,30 +39,30 @@ class Loading:
     """The zygotes, as the core sees them.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
         settings: the operator's.
-        sizing: fills a pool once its zygote is up.
-        resting: lets idle children go.
+        scaling: fills a pool once its zygote is up.
+        idle: lets idle children go.
         on_registry: called when the kinds are known, once all zygotes are up, and
             again whenever one has loaded the application anew.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        step: Step,
         pools: dict[str, Pool],
         settings: Settings,
         *,
-        sizing: Sizing,
-        resting: Resting,
+        scaling: Scaling,
+        idle: IdleChildren,
         on_registry: Callable[[Registry], None],
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
         self._settings = settings
-        self._sizing = sizing
-        self._resting = resting
+        self._scaling = scaling
+        self._idle = idle
         self._on_registry = on_registry
         self._complete = False
         """All zygotes were up at once: the start is behind us."""
@@ -77,7 +77,7 @@ class Loading:
     def loaded(self, event: inp.ZygoteLoaded) -> None:
         """A zygote has loaded the application."""
         pool = self._pools[event.pool]
-        before = self._desk.registry.names if self._desk.registry else ()
+        before = self._step.registry.names if self._step.registry else ()
         try:
             refuse_unknown_kinds(
                 self._settings, event.report, {*before, *self._published}
@@ -85,19 +85,19 @@ class Loading:
             registry = Registry(self._settings, event.report)
         except ConfigError as exc:
             if event.reloading:
-                self._desk.out.append(cmd.DropZygote(pool.name))
+                self._step.out.append(cmd.DropZygote(pool.name))
                 self._not_reloaded(pool, exc)
             else:
                 self._refused(pool, exc)
             return
-        self._desk.registry = registry
+        self._step.registry = registry
         if event.reloading:
-            self._desk.out.append(cmd.TakeOver(pool.name))
+            self._step.out.append(cmd.TakeOver(pool.name))
             self._renew(pool)
         pool.zygote_up = True
         pool.zygote_failures = 0
         pool.zygote_retry_s = None
-        self._sizing.fill(pool)
+        self._scaling.fill(pool)
         if self._complete or all(p.zygote_up for p in self._pools.values()):
             if event.reloading or not self._complete:
                 self._say_pools(event.report)
@@ -106,12 +106,12 @@ class Loading:
 
     def _say_pools(self, report: AppReport) -> None:
         """Say once which pools of the application are not served, and the like."""
-        desk = self._desk
-        said = list(pool_events(self._settings, report, desk.now_ms))
+        step = self._step
+        said = list(pool_events(self._settings, report, step.now_ms))
         news = [msgspec.structs.replace(event, at_ms=0) for event in said]
         if news != self._said:
             self._said = news
-            desk.say(said)
+            step.say(said)
 
     def lost(self, event: inp.ZygoteLost) -> None:
         """A zygote is gone, or could not load the application."""
@@ -125,60 +125,60 @@ class Loading:
 
     def reload(self, event: inp.Reload) -> None:
         """Load the application anew, under new settings."""
-        if self._desk.ending or not self._complete:
+        if self._step.ending or not self._complete:
             return
         self._settings = event.settings
         for name in self._pools:
-            self._desk.out.append(cmd.StartZygote(name))
+            self._step.out.append(cmd.StartZygote(name))
 
     def retry(self, pool: Pool) -> None:
         """Start a lost zygote again when its time has come."""
         if pool.zygote_retry_s is None:
             return
-        if pool.zygote_retry_s > self._desk.now_s:
-            self._desk.wake_at(pool.zygote_retry_s)
+        if pool.zygote_retry_s > self._step.now_s:
+            self._step.wake_at(pool.zygote_retry_s)
             return
         pool.zygote_retry_s = None
-        self._desk.out.append(cmd.StartZygote(pool.name))
+        self._step.out.append(cmd.StartZygote(pool.name))
 
     def _not_reloaded(self, pool: Pool, error: JobpoolError) -> None:
         text = f"pool {pool.name} was not reloaded and goes on as it was: {error}"
-        self._desk.say(ev.Alarm(at_ms=self._desk.now_ms, text=text))
+        self._step.say(ev.Alarm(at_ms=self._step.now_ms, text=text))
 
     def _renew(self, pool: Pool) -> None:
         """A second zygote took over: replace the first one's children."""
         for settings in self._settings.pools:
             if settings.name == pool.name:
                 pool.settings = settings
-        self._desk.say(ev.PoolReloaded(at_ms=self._desk.now_ms, pool=pool.name))
+        self._step.say(ev.PoolReloaded(at_ms=self._step.now_ms, pool=pool.name))
         size = max(pool.settings.size_min, min(pool.size, pool.settings.size_max))
         for slot in pool.slots:
             slot.worn = slot.state is not SlotState.EMPTY
             if slot.state is SlotState.IDLE:
-                self._resting.retire(slot)
+                self._idle.retire(slot)
         if size != pool.size:
-            self._sizing.resize(pool, size, "the settings were reloaded")
+            self._scaling.resize(pool, size, "the settings were reloaded")
 
     def _refused(
         self, pool: Pool, error: JobpoolError, *, killed: bool = False
     ) -> None:
         """End before anything ran, if it is the application's fault; else try again."""
-        desk = self._desk
-        if desk.ending:
+        step = self._step
+        if step.ending:
             return
         is_bad_luck = killed and pool.zygote_failures < KILLED_MAX
         if not self._complete and not is_bad_luck:
-            desk.ending = True
-            desk.out.append(cmd.Finish(error=error))
+            step.ending = True
+            step.out.append(cmd.Finish(error=error))
             return
         pool.zygote_failures += 1
         pause_s = RETRY_FIRST_S * 2 ** min(pool.zygote_failures - 1, 10)
         pause_s = min(pause_s, RETRY_LAST_S)
-        pool.zygote_retry_s = desk.now_s + pause_s
-        desk.wake_at(pool.zygote_retry_s)
-        desk.say(
+        pool.zygote_retry_s = step.now_s + pause_s
+        step.wake_at(pool.zygote_retry_s)
+        step.say(
             ev.ZygoteFailed(
-                at_ms=desk.now_ms,
+                at_ms=step.now_ms,
                 pool=pool.name,
                 reason=str(error),
                 again_in_s=pause_s,

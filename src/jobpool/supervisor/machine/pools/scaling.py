@@ -6,11 +6,11 @@ import msgspec
 
 from jobpool.core import events as ev
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.attempts.idle import STUCK_S, Resting
-from jobpool.supervisor.machine.attempts.starting import Starts
+from jobpool.supervisor.machine.attempts.idle import STUCK_S, IdleChildren
+from jobpool.supervisor.machine.attempts.starting import Starting
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Slot, SlotState
-from jobpool.supervisor.machine.state.step import Desk
+from jobpool.supervisor.machine.state.step import Step
 
 CPU_IDLE_SHARE_MIN = 0.10
 """With less of the processors idle, another child would only take turns."""
@@ -61,23 +61,23 @@ def wanted_size(view: PoolView) -> int:
     return size
 
 
-class Sizing:
+class Scaling:
     """The pools' sizes.
 
     Args:
-        desk: shared with the rest of the core.
+        step: shared by all parts of the machine.
         pools: by name.
-        starts: makes children.
-        resting: lets them go.
+        starting: makes children.
+        idle: lets them go.
     """
 
     def __init__(
-        self, desk: Desk, pools: dict[str, Pool], starts: Starts, resting: Resting
+        self, step: Step, pools: dict[str, Pool], starting: Starting, idle: IdleChildren
     ) -> None:
-        self._desk = desk
+        self._step = step
         self._pools = pools
-        self._starts = starts
-        self._resting = resting
+        self._starting = starting
+        self._idle = idle
 
     def has_surplus(self, pool: Pool) -> bool:
         """Say whether the pool has more children than it should."""
@@ -85,9 +85,9 @@ class Sizing:
 
     def fill(self, pool: Pool) -> None:
         """Ask for the children that the pool should have and has not."""
-        if not pool.zygote_up or self._desk.ending or self._desk.fenced:
+        if not pool.zygote_up or self._step.ending or self._step.fenced:
             return
-        if self._desk.now_s < pool.fork_retry_s and pool.gives_way_s is None:
+        if self._step.now_s < pool.fork_retry_s and pool.gives_way_s is None:
             return
         missing = pool.size + pool.spare - pool.children
         if missing > 0 and self._gives_way(pool):
@@ -96,12 +96,12 @@ class Sizing:
             if missing <= 0:
                 return
             if slot.state is SlotState.EMPTY:
-                self._starts.fork(slot)
+                self._starting.fork(slot)
                 missing -= 1
 
     def _gives_way(self, pool: Pool) -> bool:
         """Say whether a pool's next child waits a little for deaths at hand."""
-        now_s = self._desk.now_s
+        now_s = self._step.now_s
         slots = (slot for each in self._pools.values() for slot in each.slots)
         since_s = now_s if pool.gives_way_s is None else pool.gives_way_s
         if now_s >= since_s + GIVE_WAY_S_MAX or not any(
@@ -110,14 +110,14 @@ class Sizing:
             pool.gives_way_s = None
             return False
         pool.gives_way_s, pool.fork_retry_s = since_s, now_s + GIVE_WAY_S
-        self._desk.wake_at(pool.fork_retry_s)
+        self._step.wake_at(pool.fork_retry_s)
         return True
 
     def host_seen(self, event: inp.HostSeen) -> None:
         """Let pools with a range grow or shrink."""
         for pool in self._pools.values():
             settings = pool.settings
-            if settings.size_min == settings.size_max or self._desk.ending:
+            if settings.size_min == settings.size_max or self._step.ending:
                 continue
             size = wanted_size(
                 PoolView(
@@ -126,7 +126,7 @@ class Sizing:
                     size_max=settings.size_max,
                     busy=pool.busy,
                     due=event.due.get(pool.name, 0) + len(pool.backlog),
-                    idle_for_s=pool.idle_for_s(self._desk.now_s),
+                    idle_for_s=pool.idle_for_s(self._step.now_s),
                     idle_shrink_s=settings.idle_shrink_s,
                     cpu_idle_share=event.cpu_idle_share,
                     available_bytes=event.available_bytes,
@@ -139,9 +139,9 @@ class Sizing:
 
     def resize(self, pool: Pool, size: int, reason: str) -> None:
         """Give a pool another size; children too many end when they are idle."""
-        self._desk.say(
+        self._step.say(
             ev.PoolResized(
-                at_ms=self._desk.now_ms,
+                at_ms=self._step.now_ms,
                 pool=pool.name,
                 size_from=pool.size,
                 size_to=size,
@@ -153,7 +153,7 @@ class Sizing:
         self.fill(pool)
         for slot in reversed(pool.slots):
             if slot.state is SlotState.IDLE and self.has_surplus(pool):
-                self._resting.retire(slot)
+                self._idle.retire(slot)
 
 
 def _is_dying(slot: Slot, now_s: float) -> bool:

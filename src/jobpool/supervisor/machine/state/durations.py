@@ -27,7 +27,7 @@ _SAMPLES = 32
 _LOOK_EVERY = 8
 
 
-class Tempo:
+class Durations:
     """The recent attempts of a kind, or of a pool.
 
     Attributes:

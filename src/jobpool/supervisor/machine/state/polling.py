@@ -12,7 +12,7 @@ LAST_S = 1.0
 FACTOR = 2.0
 
 
-class Pace:
+class Polling:
     """The next moment to poll, in monotonic seconds."""
 
     def __init__(self) -> None:

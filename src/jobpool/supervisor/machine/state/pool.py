@@ -16,9 +16,9 @@ from jobpool.supervisor.machine.state.durations import (
     BRIEFEST_S,
     BRISK_S,
     FAST_S,
-    Tempo,
+    Durations,
 )
-from jobpool.supervisor.machine.state.polling import Pace
+from jobpool.supervisor.machine.state.polling import Polling
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
 
 HELD_MAX = 896
@@ -61,7 +61,7 @@ class Pool:
         self.heaviest_bytes = 1
         """About the most that the arguments of a leased job took lately."""
         self.unwritten = Unwritten()
-        self.pace = Pace()
+        self.polling = Polling()
         self.asked = 0
         """Leases asked for and not yet answered."""
         self.zygote_up = False
@@ -74,9 +74,9 @@ class Pool:
         self.fork_failures = 0
         self.drain_until_s: float | None = None
         self.idle_since_s: float | None = None
-        self.tempo = Tempo()
+        self.durations = Durations()
         """Of all its kinds together."""
-        self._tempos: dict[str, Tempo] = {}
+        self._durations_by_kind: dict[str, Durations] = {}
 
     @property
     def busy(self) -> int:
@@ -105,12 +105,12 @@ class Pool:
                 dying += 1
         free = max(0, min(able, self.size - busy - dying))
         room = free - len(self.backlog) - self.asked
-        if self.tempo.fast:
-            backlog = self.size * int(BACKLOG_S / max(self.tempo.p95_s, BRIEFEST_S))
-            most = busy * self.tempo.ahead + backlog
+        if self.durations.fast:
+            backlog = self.size * int(BACKLOG_S / max(self.durations.p95_s, BRIEFEST_S))
+            most = busy * self.durations.ahead + backlog
             share = 4  # the children work on, while a commit gets so much of it
         else:
-            each = max(1, int(RESERVE_S / max(self.tempo.p95_s, FAST_S)))
+            each = max(1, int(RESERVE_S / max(self.durations.p95_s, FAST_S)))
             most = self._free_soon(now_s) * (1 + each)  # one may wait in its child
             share = 2
         most = min(most, HELD_MAX, HELD_MAX_BYTES // self.heaviest_bytes)
@@ -126,7 +126,7 @@ class Pool:
             slot.state is SlotState.BUSY
             and (head := slot.queue[0]).started_s is not None
             and now_s < head.started_s + BRISK_S
-            and self.tempo_of(head.lease.kind).brisk
+            and self.durations_of(head.lease.kind).brisk
             for slot in self.slots
         )
 
@@ -151,11 +151,11 @@ class Pool:
             self.idle_since_s = now_s
         return now_s - self.idle_since_s
 
-    def tempo_of(self, kind: str) -> Tempo:
-        """Return a kind's tempo."""
-        found = self._tempos.get(kind)
+    def durations_of(self, kind: str) -> Durations:
+        """Return a kind's durations."""
+        found = self._durations_by_kind.get(kind)
         if found is None:
-            found = self._tempos[kind] = Tempo()
+            found = self._durations_by_kind[kind] = Durations()
         return found
 
     def weigh(self, size_bytes: int) -> None:
@@ -167,9 +167,9 @@ class Pool:
         """Note the end of a job, if it is large: the store has yet to write it."""
         if is_large(settlement):
             self.unwritten.add(settlement)
-            self.tempo_of(kind).returned(size_bytes(settlement))
+            self.durations_of(kind).returned(size_bytes(settlement))
 
     def took(self, kind: str, durations_s: Sequence[float]) -> None:
         """Note how long attempts took, one after another."""
-        self.tempo.took(durations_s)
-        self.tempo_of(kind).took(durations_s)
+        self.durations.took(durations_s)
+        self.durations_of(kind).took(durations_s)

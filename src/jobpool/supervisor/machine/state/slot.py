@@ -1,8 +1,8 @@
 """A slot: room for one child. Its states, and what each event means in each.
 
 `ACTIONS` is total over states and events. A cell names the method of
-`starts.Starts`, `running.Running`, `beats.Beats`, `killing.Killing` or
-`resting.Resting` that handles it; `ignore` and
+`starts.Starting`, `running.Running`, `beats.ProgressReports`, `killing.Killing` or
+`resting.IdleChildren` that handles it; `ignore` and
 `impossible` are cells like any other, so that a test can walk the whole table.
 
     EMPTY -> FORKING -> STARTING -> IDLE <-> BUSY

@@ -14,15 +14,15 @@ from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
 
 
-class Desk:
+class Step:
     """Time of the present step, commands to give, and what is still owed.
 
     Args:
-        tells_successes: people hear of every success.
+        reports_successes: people hear of every success.
     """
 
-    def __init__(self, *, tells_successes: bool = True) -> None:
-        self.tells_successes = tells_successes
+    def __init__(self, *, reports_successes: bool = True) -> None:
+        self.reports_successes = reports_successes
         self.out: list[cmd.Command] = []
         self._assigned: dict[int, list[RunJob]] = {}
         """What `out` has for each child, by slot."""
@@ -52,7 +52,7 @@ class Desk:
         """Attempts that we ended before their time."""
         self.on_settle: list[Callable[[Lease, Settlement], None]] = []
         """Told of every settlement before it is given out."""
-        self.look_again = False
+        self.recheck = False
         """Something that kept jobs from beginning is over."""
 
     def set_time(self, now_s: float, now_ms: int, slept_s: float) -> None:
