@@ -1,7 +1,7 @@
-"""Every error that jobpool raises, and those that a handler may raise.
+"""The errors that jobpool raises, and those that a handler may raise.
 
-Each message says what was seen, what was expected and what to do. How an
-attempt ends is never an exception inside the supervisor: it is an `Outcome`.
+Each message says what was seen, what was expected and what to do. Inside the
+supervisor an attempt's end is never an exception: it is an `Outcome`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class UsageError(JobpoolError):
 
 
 class ArgumentsRejected(UsageError):
-    """Arguments do not fit the handler, or its cap; nothing was enqueued."""
+    """The arguments do not fit the handler or are too large; nothing was enqueued."""
 
 
 class UnknownKind(UsageError):
@@ -67,12 +67,12 @@ class JobNotFound(JobpoolError):
 
 
 class JobUnsuccessful(JobpoolError):
-    """The job whose result was asked for ended without one.
+    """The job ended without the result that was asked for.
 
     Attributes:
         job_id: the job.
         state: ``dead``, ``quarantined`` or ``canceled``.
-        outcome: how its last attempt ended; None when it never ran.
+        outcome: how its last attempt ended; None if it never ran.
         error_class: class name of the handler's last exception, if any.
     """
 
@@ -96,22 +96,22 @@ class JobUnsuccessful(JobpoolError):
 
 
 class WaitTimeout(JobpoolError, TimeoutError):
-    """The job had not ended when the time to wait was over; it goes on."""
+    """The job had not finished before the timeout; it is unaffected."""
 
 
 class StoreError(JobpoolError):
-    """Base of everything that can be wrong with a store."""
+    """Base of all errors of a store."""
 
 
 class StoreUnavailable(StoreError):
     """The store could not be reached or written; the operation did not happen.
 
-    Trying again later is right: nothing was half written.
+    It is safe to try again later: nothing was half written.
     """
 
 
 class StoreFull(StoreUnavailable):
-    """There is no room on the store's disk; the operation did not happen."""
+    """The store's disk is full; the operation did not happen."""
 
 
 class StoreRefused(StoreError):
@@ -124,13 +124,13 @@ class StoreRefused(StoreError):
 class OutcomeUnknown(StoreError):
     """The answer to a commit was lost, and the store could not be asked about it.
 
-    The operation may or may not have happened: look before you do it again, or do it
-    under an idempotency key, which makes a repetition harmless.
+    The operation may or may not have happened: check before you repeat it, or use an
+    idempotency key, which makes a repetition harmless.
     """
 
 
 class Superseded(JobpoolError):
-    """This attempt's lease was taken back: its token is valid no longer.
+    """This attempt's lease was taken back: its token is no longer valid.
 
     Nothing was written; let the transaction fail, and the handler end.
     """
@@ -138,7 +138,7 @@ class Superseded(JobpoolError):
 
 @dataclass(frozen=True, kw_only=True)
 class DeathEvidence:
-    """What is known about the death of an executor's job. Texts are capped."""
+    """What is known about how an executor's job died. Texts are capped."""
 
     outcome: str
     """``crashed``, ``timed_out``, ``out_of_memory``, ``interrupted``, …"""
@@ -152,13 +152,13 @@ class DeathEvidence:
     """Of the last attempt."""
     attempts: int = 1
     output: str = ""
-    """Tail of what it wrote to stdout and stderr."""
+    """The last of its stdout and stderr."""
     stack: str = ""
     """Python stacks at the kill or the fatal signal."""
 
 
 class JobDied(JobpoolError):
-    """A job of an `Executor` ended with its process; no other job is concerned.
+    """A job of an `Executor` died with its process; other jobs are unaffected.
 
     Attributes:
         evidence: how it died.
@@ -173,7 +173,7 @@ class JobDied(JobpoolError):
 
 
 class JobCrashed(JobDied):
-    """Its process died: a fatal signal, an exit, a kill from outside."""
+    """Its process died: of a fatal signal, an exit, or a kill from outside."""
 
 
 class JobTimedOut(JobDied, TimeoutError):
@@ -185,47 +185,46 @@ class JobOutOfMemory(JobDied, MemoryError):
 
 
 class JobpoolBug(JobpoolError):
-    """Something happened that cannot happen; please report it."""
+    """An internal error: something that cannot happen did; please report it."""
 
 
 class GiveUp(Exception):
-    """Raised by a handler: this job can never succeed; it is dead now."""
+    """Raised by a handler whose job can never succeed; the job becomes dead."""
 
 
 class ArgumentsMisfit(GiveUp):
-    """The stored arguments of a job do not fit its handler as it is here.
+    """A job's stored arguments do not fit this version of its handler.
 
     jobpool raises it before the handler is called. The job is left to supervisors that
-    have another version of it, and is dead once it has fitted none of those alive for
+    have another version, and becomes dead once it has fitted none of those alive for
     ``unknown_for``.
     """
 
 
 class ResultTooLarge(JobpoolError, GiveUp, ValueError):
-    """What a handler has returned is over ``result_max``; the job is dead now.
+    """A handler's result is over ``result_max``; the job becomes dead.
 
-    Another attempt would return as much. Nothing of the result was stored.
+    Another attempt would return as much. No part of the result was stored.
     """
 
 
 class Snooze(Exception):
-    """Raised by a handler: not yet; call me again after *after*.
+    """Raised by a handler that cannot do its work yet: call it again after *after*.
 
-    The attempt costs nothing: no failure, no attempt, no row in the job's history; the
-    next one has the same number, and a fresh fencing token. What was saved as a
-    checkpoint is kept, and so are ``key``, ``unique`` and ``expires_in``: a job none of
-    whose attempts has gone further than a snooze is canceled when it expires. With
-    ``rerun="never"`` it is called again all the same: its handler says that it has not
-    done its work.
+    The attempt costs nothing: no failure, no attempt, no row in the job's history. The
+    next attempt has the same number and a fresh fencing token. Its checkpoint is kept,
+    and so are ``key``, ``unique`` and ``expires_in``: a job whose attempts have all
+    snoozed is canceled when it expires. A job with ``rerun="never"`` is called again
+    too: its handler has said that its work is not done.
 
-    It has a cap of its own: a job that snoozes for the 1,000th time in a row, or 7 days
-    after the first of them, is dead. An attempt that ends otherwise and is followed by
-    another, a retry and a release begin the count anew.
+    Snoozes are capped: a job that snoozes for the 1,000th time in a row, or 7 days
+    after the first of them, is dead. The count starts anew after an attempt that ended
+    otherwise, after a retry and after a release.
 
     Args:
-        after: ``"5m"``, seconds, or a timedelta; at least 1 s, whatever is given, and
-            at most 7 days. Anything else makes the attempt fail.
-        reason: text kept with the job until it goes on, and written to the log.
+        after: ``"5m"``, seconds, or a timedelta; raised to 1 s if shorter, and at most
+            7 days. Anything else makes the attempt fail.
+        reason: text kept with the job until its next attempt, and written to the log.
     """
 
     def __init__(self, after: str | float | timedelta, reason: str = "") -> None:
@@ -237,9 +236,9 @@ class Snooze(Exception):
 
 
 class RetryLater(Exception):
-    """Raised by a handler: it has failed; try again after *delay*.
+    """Raised by a handler that has failed and is to be retried after *delay*.
 
-    This attempt is spent, as after any exception: with the last of ``max_attempts`` the
+    It costs an attempt, as any exception does: after the last of ``max_attempts`` the
     job is dead. To wait for something without failing, raise `Snooze`.
 
     Args:
@@ -260,30 +259,31 @@ class RetryLater(Exception):
 class SoftMemory(Exception):
     """Raised inside a handler once its attempt is over its soft memory limit.
 
-    Only where the handler's decorator names ``memory_soft``: a limit that the
-    configuration alone has set is no more than a line in the log. Once an attempt, in
-    the main thread, between two steps of Python: not inside of C code, and not in
-    other threads or processes. An ``async def`` handler is canceled instead: it sees
+    Only if the handler's decorator names ``memory_soft``: a soft limit set by the
+    configuration alone is only logged. It is raised once per attempt, in the main
+    thread, between two bytecode instructions: not inside C code, and not in other
+    threads or processes. An ``async def`` handler is canceled instead: it sees
     ``asyncio.CancelledError``.
 
-    The hard limit stands, whatever the handler does. An attempt that ends by it is
-    ``failed``: it ended in good order and its process lives, so that it is no crash,
-    and no step towards quarantine; `memory_growth` follows the hard limit alone.
+    The hard limit still applies. An attempt that ends by this exception is ``failed``:
+    its process lives, so that it is not a crash and does not count towards quarantine.
+    `memory_growth` follows the hard limit alone.
     """
 
 
 class SoftTimeout(Exception):
     """Raised inside a handler at its soft time limit, so that it can clean up.
 
-    The hard limit still follows; an attempt that ends by it is ``timed_out``. An
-    ``async def`` handler is canceled instead: it sees ``asyncio.CancelledError``.
+    The hard limit still applies. An attempt that ends by this exception is
+    ``timed_out``. An ``async def`` handler is canceled instead: it sees
+    ``asyncio.CancelledError``.
     """
 
 
 def _again(
     cls: type[BaseException], args: tuple[Any, ...], facts: dict[str, Any]
 ) -> BaseException:
-    """Make an error anew from its pickle, whatever its constructor asks for."""
+    """Rebuild a pickled error without calling its constructor."""
     error = cls.__new__(cls, *args)
     error.__dict__.update(facts)
     return error

@@ -214,9 +214,9 @@ PLANTS = (
         (
             Edit(
                 "core/rules/lifecycle.py",
-                "    if failure.is_used_up:\n        return JobEvent.BURY",
+                "    if failure.is_used_up:\n        return JobEvent.DIE",
                 "    if failure.count >= 100 * failure.of:\n"
-                "        return JobEvent.BURY",
+                "        return JobEvent.DIE",
             ),
         ),
     ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.jobs.uniform_batch import (
-    AlikeJobs,
-    as_alike,
-    one_of_each,
+    UniformJobs,
+    as_uniform,
     payloads_of,
+    representatives,
 )
 
 
@@ -19,34 +19,34 @@ def job(payload: bytes, **options: object) -> NewJob:
 def test_alike_jobs_are_the_sequence_that_they_stand_for():
     """By index, slice, length and iteration they are the single jobs, in order."""
     jobs = [job(b"1"), job(b"2"), job(b"3")]
-    alike = AlikeJobs(job(b""), [b"1", b"2", b"3"])
+    alike = UniformJobs(job(b""), [b"1", b"2", b"3"])
     assert list(alike) == jobs
     assert len(alike) == len(jobs)
     assert alike[1] == jobs[1]
     assert alike[-1] == jobs[-1]
-    assert isinstance(alike[1:], AlikeJobs)
+    assert isinstance(alike[1:], UniformJobs)
     assert list(alike[1:]) == jobs[1:]
 
 
 def test_jobs_with_one_pattern_are_found_to_be_alike():
     """Whoever hands in a list of such jobs gets what a stream of them gets."""
-    found = as_alike([job(b"1"), job(b"2")])
-    assert isinstance(found, AlikeJobs)
+    found = as_uniform([job(b"1"), job(b"2")])
+    assert isinstance(found, UniformJobs)
     assert payloads_of(found) == [b"1", b"2"]
-    assert [one.kind for one in one_of_each(found)] == ["k"]
+    assert [one.kind for one in representatives(found)] == ["k"]
 
 
 def test_one_other_job_makes_all_of_them_be_looked_at():
     """The checks and the rows of each are its own then."""
     for other in (job(b"2", priority=7), job(b"2", key="a"), job(b"2", kind="other")):
         jobs = [job(b"1"), other]
-        assert as_alike(jobs) is jobs
-        assert one_of_each(jobs) is jobs
+        assert as_uniform(jobs) is jobs
+        assert representatives(jobs) is jobs
 
 
 def test_to_be_equal_is_not_to_be_alike():
     """True is 1, and is refused where 1 is not: it must be seen."""
     jobs = [job(b"1", max_attempts=1), job(b"2", max_attempts=True)]
     assert jobs[0].max_attempts == jobs[1].max_attempts
-    assert as_alike(jobs) is jobs
-    assert as_alike([]) == []
+    assert as_uniform(jobs) is jobs
+    assert as_uniform([]) == []

@@ -18,7 +18,7 @@ from jobpool.client.registration import Registration
 from jobpool.core.application.current import offer
 from jobpool.core.config.options import TOP
 from jobpool.core.jobs.job import JobState, NewJob
-from jobpool.core.jobs.uniform_batch import AlikeJobs
+from jobpool.core.jobs.uniform_batch import UniformJobs
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import ArgumentsRejected, UsageError
 
@@ -218,10 +218,10 @@ def _of_items(target: Any, items: Iterable[Mapping[str, Any]]) -> Iterator[_Batc
         payloads.append(payload)
         size_bytes += len(payload)
         if _is_full(payloads, size_bytes):
-            yield AlikeJobs(pattern, payloads), options.connection
+            yield UniformJobs(pattern, payloads), options.connection
             payloads, size_bytes = [], 0
     if payloads:
-        yield AlikeJobs(pattern, payloads), options.connection
+        yield UniformJobs(pattern, payloads), options.connection
 
 
 def _of_calls(calls: Iterable[Call[Any]]) -> Iterator[_Batch]:

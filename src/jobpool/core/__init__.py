@@ -1,1 +1,4 @@
-"""The pure middle: rules and records, with no I/O, no clock and no process."""
+"""Rules and records: pure, with no I/O, no clock reading and no processes.
+
+May import: errors. Start with `jobs.outcome`, then `rules.lifecycle`.
+"""

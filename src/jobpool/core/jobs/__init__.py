@@ -1,4 +1,4 @@
-"""What a job is, and how an attempt of it can end.
+"""Jobs, attempts and leases as records, and the outcomes of attempts.
 
 May import: errors. Start with `outcome`, then `job`.
 """

@@ -1,10 +1,9 @@
-"""How attempts and budgets are counted, and how that is said. Pure.
+"""Budgets: what attempts are charged to, and how both are written. Pure.
 
-A job's attempts are numbered from 1, for ever: whatever ended them, and whatever an
-operator has done since. A number says which attempt, and never how many are left. What
-is left is said of the budget that the attempt was charged to (``failure 2 of 5``): an
-interruption leaves the failures alone, a retry rule may have a budget of its own, and
-an operator's retry begins all of them anew.
+A job's attempts are numbered from 1 and never renumbered. A number says which attempt
+it is, not how many are left. How many are left depends on the budget that the attempt
+was charged to (``failure 2 of 5``): an interruption costs no failure, a retry rule may
+have its own budget, and an operator's retry resets all of them.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from enum import StrEnum
 import msgspec
 
 RESET = "counters reset"
-"""Said where an operator's retry or release has begun a job's budgets anew."""
+"""Marks budgets that an operator's retry or release has reset."""
 
 
 class Budget(StrEnum):
-    """What an attempt that did not succeed can be charged to."""
+    """A budget that an unsuccessful attempt can be charged to."""
 
     FAILURE = "failure"
     CRASH = "crash"
@@ -28,17 +27,17 @@ class Budget(StrEnum):
 
 
 class Spent(msgspec.Struct, frozen=True, gc=False):
-    """So much of one budget is spent, the attempt in question included."""
+    """How much of one budget is spent, including by the attempt in question."""
 
     budget: Budget
     count: int
     of: int
     rule: str | None = None
-    """The retry rule whose own budget it is."""
+    """The retry rule that has this budget."""
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether none of it is left."""
         return self.count >= self.of
 
     def __str__(self) -> str:
@@ -52,19 +51,19 @@ def attempt_words(attempt: int) -> str:
 
 
 def budget_words(what: str, count: int, of: int | None) -> str:
-    """Say how much of a budget is spent; *of* None: nobody knows how large it is.
+    """Return how much of a budget is spent; *of* None: its size is not known.
 
-    More than it holds is not said to be "of" it: some of it was another budget's.
+    A count above the size omits it: some of the count was another budget's.
     """
     return f"{what} {count}" if of is None or count > of else f"{what} {count} of {of}"
 
 
 def spent_words(spent: Iterable[Spent], *, reset: bool) -> str:
-    """Say what is spent: ``failure 2 of 5, crash 1 of 3``; "" when nothing is.
+    """Return what is spent: ``failure 2 of 5, crash 1 of 3``; "" if nothing is.
 
     Args:
-        spent: of each budget that the attempt was charged to.
-        reset: an operator has begun the budgets anew before.
+        spent: one for each budget that the attempt was charged to.
+        reset: an operator has reset the budgets before.
     """
     words = ", ".join(map(str, spent))
     return f"{words} ({RESET})" if words and reset else words

@@ -1,11 +1,11 @@
-"""Job, Attempt, Lease, Settlement: the records that cross jobpool's seams.
+"""Job, Attempt, Lease, Settlement: the records that packages exchange.
 
 Times are integers: milliseconds since 1970, UTC, by the store's clock. A field
 that ends in ``_s`` is in seconds, ``_bytes`` in bytes. Payloads, results,
 checkpoints and progress are bytes that hold JSON; nothing here decodes them.
 
-Those that come by the thousand are no garbage collector's (``gc=False``): they hold
-nothing that could lead back to them.
+Records that come by the thousand are not tracked by the garbage collector
+(``gc=False``): they cannot be part of a reference cycle.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from jobpool.core.jobs.outcome import Charge, Outcome
 
 PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
 HISTORY_MAX = 1000
-"""A lease tells of so many earlier attempts, the newest ones."""
+"""Most earlier attempts that a lease carries: the newest ones."""
 TIME_MAX_MS = 253_402_300_799_000
 """The end of year 9999, the last moment that Python's datetime can hold."""
 
 
 class JobState(StrEnum):
-    """Where a job stands, as stored."""
+    """A job's state, as stored."""
 
     PENDING = "pending"
     """Not due yet; shown as ``retryable`` once it has been attempted."""
     RUNNABLE = "runnable"
     """Due, and waiting for a slot."""
     LEASED = "leased"
-    """Granted to one supervisor under a token."""
+    """Leased to one supervisor under a token."""
     SUCCEEDED = "succeeded"
     """Its handler returned. Final."""
     DEAD = "dead"
     """Attempts used up, or the handler gave up. Final until an operator retries."""
     QUARANTINED = "quarantined"
-    """A poison pill set aside. Final until an operator releases it."""
+    """Set aside as a poison pill. Final until an operator releases it."""
     CANCELED = "canceled"
     """Canceled, or expired before it started. Final until an operator retries."""
 
@@ -54,7 +54,7 @@ FINISHED = (
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to be stored. Relative times are counted by the store's clock."""
+    """A job to be stored. Relative times count by the store's clock."""
 
     kind: str
     pool: str
@@ -63,10 +63,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     """Higher is more important."""
     delay_ms: int = 0
-    """Due so long after it is stored; ignored when run_at_ms is given."""
+    """How long after storing it is due; ignored if run_at_ms is given."""
     run_at_ms: int | None = None
     expires_in_ms: int | None = None
-    """Canceled if no attempt has begun so long after it is stored."""
+    """How long after storing it is canceled if no attempt has begun."""
     key: str | None = None
     """Idempotency key, unique within the kind until the job is pruned."""
     unique: str | None = None
@@ -78,16 +78,16 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(msgspec.Struct, frozen=True):
-    """The store's answer for one NewJob, in the order asked."""
+    """The store's answer for one NewJob."""
 
     id: int
     created: bool
-    """False: an existing job with this key or unique text is returned instead."""
+    """False: this is an existing job with the same key or unique text."""
     state: JobState
 
 
 class PastAttempt(msgspec.Struct, frozen=True, array_like=True):
-    """What the retry policy must know of an earlier attempt since the last reset."""
+    """What the retry policy needs of an earlier attempt since the last reset."""
 
     outcome: Outcome
     rule: str | None
@@ -96,14 +96,14 @@ class PastAttempt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """The grant of one attempt to one supervisor.
+    """One attempt of a job, granted to one supervisor.
 
-    It has so many fields that naming each takes longer than the rest of its making.
+    Not ``kw_only``: with so many fields, keywords are the slowest part of making one.
     """
 
     id: int
     token: int
-    """Strictly growing over all leases of a store; goes with every write."""
+    """Grows strictly over all leases of a store; accompanies every write."""
     kind: str
     pool: str
     attempt: int
@@ -126,18 +126,18 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     suspect: bool = False
     """It may have killed its host: it runs on probation (`core.rules.suspects`)."""
     snoozes: int = 0
-    """Attempts in a row before this one that said "not yet"."""
+    """Attempts in a row before this one that snoozed."""
     snoozed_since_ms: int | None = None
     """The store's clock when the first of them did."""
     priority: int = 0
     key: str | None = None
     tenant: str | None = None
     unfit: bool = False
-    """Its arguments did not fit what a supervisor knows its kind by."""
+    """Its arguments did not fit some supervisor's version of its handler."""
 
     @property
     def was_revived(self) -> bool:
-        """Whether an operator has begun its budgets anew: attempts are missing."""
+        """Whether an operator has reset its budgets: attempts are missing."""
         return len(self.history) < min(self.attempt - 1, HISTORY_MAX)
 
 
@@ -155,14 +155,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpu_s: float | None = None
     duration_s: float | None = None
     output: str | None = None
-    """Tail of what it wrote to stdout and stderr."""
+    """The last of its stdout and stderr."""
     stack: str | None = None
     """Python stacks at the kill or the fatal signal."""
     slot: str | None = None
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The end of one lease, to be written once under its token."""
+    """The end of one lease, to be written once, under its token."""
 
     id: int
     token: int
@@ -171,35 +171,34 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome | None = None
     """None: the attempt does not count: it never began, or it snoozed."""
     snoozed: bool = False
-    """It said "not yet"."""
     unknown_for_ms: int | None = None
-    """The job's arguments did not fit: it is handed back instead, unless they have
-    fitted nobody for so long (`core.misfit`)."""
+    """Set if the job's arguments did not fit: the job is handed back instead, until
+    no supervisor has fitted it for this long (`core.rules.misfit`)."""
     fits: bool = False
-    """They did fit, which somebody else has denied."""
+    """The arguments did fit, after another supervisor found that they do not."""
     charge: Charge = Charge()
     spent: tuple[Spent, ...] = ()
-    """What the charge makes of the job's budgets, for people."""
+    """The job's budgets after the charge, for people."""
     delay_ms: int = 0
-    """When the next state is pending: due so long after the settlement."""
+    """How long after the settlement it is due, if the next state is pending."""
     result: bytes | None = None
     rule: str | None = None
     evidence: Evidence = Evidence()
     completed: bool = False
     """The handler has called `complete`: if its transaction was committed, that
-    stands, and this settlement, an unsuccessful one, is charged to nobody."""
+    counts, and this unsuccessful settlement charges nothing."""
     followup: NewJob | None = None
     """A hook's job, stored in the same transaction if the settlement is accepted."""
     suspect: bool | None = None
-    """The job is a suspect from now on, or no more; None: as it was."""
+    """Whether the job is a suspect from now on; None: unchanged."""
     began_s: float | None = None
     """When the attempt began, by this machine's `Clock.boottime_s`."""
     ended_s: float | None = None
-    """When it ended, likewise; None, as the beginning then: nobody saw it."""
+    """When it ended, likewise; both None: it was not seen."""
 
 
 class Start(NamedTuple):
-    """An attempt that has begun and goes on."""
+    """A running attempt's beginning."""
 
     id: int
     token: int
@@ -209,16 +208,16 @@ class Start(NamedTuple):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What is known of a running attempt; None leaves what is stored."""
+    """News of a running attempt; None leaves the stored value."""
 
     id: int
     token: int
     progress: bytes | None
     checkpoint: bytes | None
     rss_bytes: int | None = None
-    """Of its process tree, as it was seen last."""
+    """Of its process tree, as last sampled."""
     output: bytes | None = None
-    """The tail of what it has written so far."""
+    """The last of what it has written so far."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,7 +246,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as stored, without its payload. Figures are of its last attempt."""
+    """A job as stored, without its payload. Measurements are its last attempt's."""
 
     id: int
     kind: str
@@ -260,7 +259,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     """Attempts begun so far."""
     max_attempts: int | None
-    """What the job itself asked for; None: the kind's."""
+    """The job's own option; None: the kind's applies."""
     failures: int
     crashes: int
     interruptions: int
@@ -288,17 +287,17 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     peak_rss_bytes: int | None
     snoozes: int = 0
-    """Attempts in a row that said "not yet" (`jobpool.Snooze`), up to now."""
+    """Latest attempts in a row that snoozed (`jobpool.Snooze`)."""
     snoozed_since_ms: int | None = None
     """When the first of them did."""
     unfit_since_ms: int | None = None
-    """Since when its arguments are known not to fit what a supervisor knows."""
+    """Since when its arguments are known not to fit some supervisor's handler."""
     rss_bytes: int | None = None
-    """Memory of the attempt that runs, as last seen."""
+    """Memory of the running attempt, as last sampled."""
 
     @property
     def shown_state(self) -> str:
-        """The state in words: ``retryable`` for a pending job once attempted."""
+        """The state as shown: ``retryable`` for a pending job once attempted."""
         if self.state is JobState.PENDING and self.attempt:
             return "retryable"
         return self.state.value

@@ -1,7 +1,7 @@
 """Outcome: every way in which an attempt can end, and what each one costs.
 
-This table is the single place that says who pays for what. `lifecycle.account`
-reads it; nothing else decides about blame.
+This table is the only place that says what an outcome is charged to.
+`lifecycle.account` reads it; nothing else assigns blame.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Outcome(StrEnum):
     """How an attempt ended, as stored and shown."""
 
     SUCCEEDED = "succeeded"
-    """The handler returned, and its result was accepted."""
+    """The handler returned and its result was accepted."""
     FAILED = "failed"
     """The handler raised, or its result could not be stored."""
     TIMED_OUT = "timed_out"
@@ -23,13 +23,13 @@ class Outcome(StrEnum):
     STALLED = "stalled"
     """Killed because it was silent for longer than its heartbeat timeout."""
     OUT_OF_MEMORY = "out_of_memory"
-    """Killed at its memory limit, or refused what would have been over it."""
+    """Killed at its memory limit, or refused memory beyond it."""
     CRASHED = "crashed"
     """Its process died (signal or exit) without a valid result."""
     INTERRUPTED = "interrupted"
-    """Ended by us, the operator or the host; not the job's doing."""
+    """Ended by jobpool, the operator or the host; not the job's doing."""
     LOST = "lost"
-    """Nobody saw the end: its supervisor or host died."""
+    """Its end was not seen: its supervisor or host died."""
     CANCELED = "canceled"
     """An operator or the application canceled it while it ran."""
 
@@ -46,7 +46,7 @@ class Charge(NamedTuple):
     recovery: bool = False
     """A recovery of ``max_lost``."""
     end_unknown: bool = False
-    """The handler may have done its work or part of it: ``rerun="never"`` ends."""
+    """The handler may have done some of its work: with ``rerun="never"`` it is dead."""
 
 
 CHARGES: Mapping[Outcome, Charge] = {

@@ -1,8 +1,8 @@
-"""Many jobs that differ in their payloads only, as one thing to look at.
+"""Uniform batches: many jobs that differ only in their payloads.
 
-When a thousand jobs come at once, they are nearly always alike: what holds for one of
-them holds for all, and to make, check and compare a record of each would take longer
-than to store it.
+When a thousand jobs come at once, they are nearly always alike. What holds for one
+holds for all, and making, checking and comparing a record for each would take longer
+than storing it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jobpool.core.jobs.job import NewJob
 _COMMON = [attrgetter(n) for n in NewJob.__struct_fields__ if n != "payload"]
 
 
-class AlikeJobs(Sequence[NewJob]):
-    """Jobs that differ in their payloads only; otherwise a sequence as any other.
+class UniformJobs(Sequence[NewJob]):
+    """A sequence of jobs that differ only in their payloads.
 
     Args:
-        pattern: what they have in common; its own payload does not count.
-        payloads: the jobs', in order.
+        pattern: what they have in common; its own payload is ignored.
+        payloads: the jobs' payloads, in order.
     """
 
     __slots__ = ("pattern", "payloads")
@@ -39,36 +39,36 @@ class AlikeJobs(Sequence[NewJob]):
     @overload
     def __getitem__(self, at: int) -> NewJob: ...
     @overload
-    def __getitem__(self, at: slice) -> AlikeJobs: ...
-    def __getitem__(self, at: int | slice) -> NewJob | AlikeJobs:
+    def __getitem__(self, at: slice) -> UniformJobs: ...
+    def __getitem__(self, at: int | slice) -> NewJob | UniformJobs:
         if isinstance(at, slice):
-            return AlikeJobs(self.pattern, self.payloads[at])
+            return UniformJobs(self.pattern, self.payloads[at])
         return replace(self.pattern, payload=self.payloads[at])
 
     def __iter__(self) -> Iterator[NewJob]:
         return (replace(self.pattern, payload=one) for one in self.payloads)
 
 
-def as_alike(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """Return jobs as `AlikeJobs` if that is what they are, else as they came.
+def as_uniform(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """Return jobs as `UniformJobs` if they are uniform, else unchanged.
 
-    To be equal would not do: True is 1, and is refused where 1 is not.
+    Fields must be identical, not just equal: True equals 1, but only 1 is valid.
     """
-    if isinstance(jobs, AlikeJobs) or not jobs:
+    if isinstance(jobs, UniformJobs) or not jobs:
         return jobs
     first = jobs[0]
     if all(all(map(is_, map(get, jobs), repeat(get(first)))) for get in _COMMON):
-        return AlikeJobs(first, payloads_of(jobs))
+        return UniformJobs(first, payloads_of(jobs))
     return jobs
 
 
 def payloads_of(jobs: Sequence[NewJob]) -> Sequence[bytes]:
-    """Return the payloads of jobs, in order."""
-    if isinstance(jobs, AlikeJobs):
+    """Return the jobs' payloads, in order."""
+    if isinstance(jobs, UniformJobs):
         return jobs.payloads
     return [job.payload for job in jobs]
 
 
-def one_of_each(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """Return those that must be looked at to have seen all but the payloads."""
-    return jobs[:1] if isinstance(jobs, AlikeJobs) else jobs
+def representatives(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """Return jobs that together show every field of all of them but the payloads."""
+    return jobs[:1] if isinstance(jobs, UniformJobs) else jobs

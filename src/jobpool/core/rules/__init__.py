@@ -1,4 +1,4 @@
-"""Decisions as tables and arithmetic: what an outcome does to a job.
+"""Decisions as tables and arithmetic: what an attempt's end does to its job.
 
-May import: core.jobs. Start with `lifecycle`, which asks the others.
+May import: core.jobs, core.units. Start with `lifecycle`, which uses the others.
 """

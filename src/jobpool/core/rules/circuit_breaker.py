@@ -1,10 +1,10 @@
-"""The circuit breaker of a kind: one whose jobs crash in a row is slowed, then held.
+"""Circuit breakers: a kind whose jobs crash in a row is slowed, then held.
 
-After ``breaker_after`` different jobs of a kind that took their processes along, with
-no success between, its jobs begin one at a time, with growing pauses (*slowed*); after
-`OPEN_FACTOR` times as many it is *open*: its jobs wait, uncharged, but for a single
-probe after ever longer pauses. A success closes it, and so does an operator. Other
-kinds are not touched. What a crash costs its own job is `lifecycle`'s business.
+After ``breaker_after`` different jobs of a kind have crashed with no success between,
+its jobs begin one at a time, with growing pauses (*slowed*). After `OPEN_FACTOR` times
+as many the breaker is *open*: jobs wait, uncharged, except for a single probe after
+each of ever longer pauses. A success closes the breaker, and so does an operator. Other
+kinds are not affected. What a crash costs its own job is up to `lifecycle`.
 
 `NEXT` is total over states and events; None marks what must not happen.
 """
@@ -24,18 +24,18 @@ OPEN_FACTOR = 4
 SLOW_FIRST_S, SLOW_LAST_S = 1.0, 60.0
 OPEN_FIRST_S, OPEN_LAST_S = 300.0, 3600.0
 _JOBS_MAX = 1000
-"""Ids that are remembered, so that one job does not count twice."""
+"""Most job ids remembered, so that one job does not count twice."""
 
 
 class BreakerState(StrEnum):
-    """Where a kind stands."""
+    """State of a kind's breaker."""
 
     CLOSED = "closed"
-    """All is well: its jobs begin as they come."""
+    """Normal: its jobs begin as they come."""
     SLOWED = "slowed"
-    """The next one begins after a pause."""
+    """Its next job begins after a pause."""
     TRYING = "trying"
-    """Slowed, and one runs."""
+    """Slowed, and one job runs."""
     OPEN = "open"
     """Its jobs wait; a probe begins after a long pause."""
     PROBING = "probing"
@@ -43,17 +43,17 @@ class BreakerState(StrEnum):
 
 
 class BreakerEvent(StrEnum):
-    """What can happen to it."""
+    """What can happen to a breaker."""
 
     CRASH = "crash"
     WORSE = "worse"
-    """A crash by which, or after which, the next threshold is reached."""
+    """A crash with which the next threshold is reached or passed."""
     STRAY = "stray"
-    """A crash of a job that began before, while another one is being tried."""
+    """A crash of a job that had begun earlier, while another one is being tried."""
     STRAY_WORSE = "stray_worse"
     SUCCEED = "succeed"
     END = "end"
-    """The one that is tried ended in another way: that says nothing."""
+    """The job being tried ended in another way, which proves nothing."""
     START = "start"
     RESUME = "resume"
     """An operator, or another supervisor, has closed it."""
@@ -112,20 +112,20 @@ _AT_REST = {_S.TRYING: _S.SLOWED, _S.PROBING: _S.OPEN}
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store keeps of a breaker."""
+    """A breaker as stored."""
 
     kind: str
     state: BreakerState
-    """``closed``, ``slowed`` or ``open``: nothing runs for ever."""
+    """``closed``, ``slowed`` or ``open``: no running attempt is stored."""
     crashes: int
-    """Different jobs in a row; 0: forget it."""
+    """Different jobs in a row; 0: delete the row."""
     last_job: int
     wait_s: float
-    """Until the next one may begin."""
+    """Until the next job may begin."""
 
 
 class Breaker:
-    """One kind's.
+    """The circuit breaker of one kind.
 
     Args:
         kind: the kind.
@@ -139,34 +139,34 @@ class Breaker:
         self.crashes = 0
         self.last_job = 0
         self.next_s = 0.0
-        """When the next one may begin, unless it is closed."""
+        """When the next job may begin, unless it is closed."""
         self._jobs: set[int] = set()
         self._probe: int | None = None
-        """The token of the one that is tried."""
+        """The token of the attempt being tried."""
 
     @property
     def open_after(self) -> int:
-        """Return the crashes in a row after which it is open."""
+        """The number of crashes in a row after which it opens."""
         return self.slow_after * OPEN_FACTOR
 
     def may_begin(self, now_s: float) -> bool:
-        """Say whether a job of the kind may begin now."""
+        """Return whether a job of the kind may begin now."""
         if self.state is BreakerState.CLOSED:
             return True
         return self.state not in _AT_REST and self.next_s <= now_s
 
     def is_tried(self, token: int) -> bool:
-        """Say whether this is the attempt that is being tried."""
+        """Return whether this is the attempt being tried."""
         return self._probe == token
 
     def begin(self, token: int) -> None:
-        """A job begins; call it only when one may."""
+        """Record that a job begins; call it only if `may_begin`."""
         self._move(BreakerEvent.START)
         if self.state in _AT_REST:
             self._probe = token
 
     def crash(self, job_id: int, token: int | None, now_s: float) -> None:
-        """A job of the kind took its process along, or its supervisor.
+        """Record that a job of the kind killed its process or its supervisor.
 
         Args:
             job_id: which job.
@@ -183,7 +183,7 @@ class Breaker:
         self.last_job = job_id
         is_closed = self.state is BreakerState.CLOSED
         threshold = self.slow_after if is_closed else self.open_after
-        # Not only on the very number: what was saved may have been past it already.
+        # >=, not ==: the saved count may have passed the threshold already.
         worse = before != self.crashes and self.crashes >= threshold
         if is_stray:
             event = BreakerEvent.STRAY_WORSE if worse else BreakerEvent.STRAY
@@ -193,7 +193,7 @@ class Breaker:
         self.next_s = now_s + self.pause_s()
 
     def end(self, token: int, now_s: float, *, began: bool) -> None:
-        """An attempt ended in a way that says nothing of the kind.
+        """Record that an attempt ended in a way that proves nothing about the kind.
 
         Args:
             token: the attempt's.
@@ -205,13 +205,13 @@ class Breaker:
             self.next_s = now_s + (self.pause_s() if began else 0.0)
 
     def close(self, event: BreakerEvent) -> None:
-        """A success, or an operator: forget everything."""
+        """Close it after a success or by an operator; all counts are reset."""
         self._move(event)
         self.crashes = self.last_job = 0
         self._jobs.clear()
 
     def pause_s(self) -> float:
-        """Return how long to wait before the next one is tried."""
+        """Return how long to wait before the next job is tried."""
         match _AT_REST.get(self.state, self.state):
             case BreakerState.SLOWED:
                 doubled = min(self.crashes - self.slow_after, 10)
@@ -223,7 +223,7 @@ class Breaker:
                 return 0.0
 
     def saved(self, now_s: float) -> Saved:
-        """Return what the store is to keep of it."""
+        """Return the breaker as it is to be stored."""
         return Saved(
             kind=self.kind,
             state=_AT_REST.get(self.state, self.state),
@@ -233,7 +233,7 @@ class Breaker:
         )
 
     def adopt(self, saved: Saved, now_s: float) -> None:
-        """Take what the store says, unless one is being tried here."""
+        """Take over the stored state, unless an attempt is being tried here."""
         if self._probe is not None:
             return
         self.state, self.crashes = saved.state, saved.crashes

@@ -1,8 +1,8 @@
-"""The life of a job as a table, and the one point where attempts are accounted.
+"""A job's state machine, and the only place where attempts are accounted.
 
-`TRANSITIONS` is total: every state meets every event, and None marks what must
-not happen. `account` turns the end of an attempt into the settlement that the
-store writes; nobody else decides what a job pays or where it goes next.
+`TRANSITIONS` is total over states and events; None marks what must not happen.
+`account` turns the end of an attempt into the settlement that the store writes;
+nothing else decides what a job is charged or what its next state is.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class JobEvent(StrEnum):
     SUCCEED = "succeed"
     TRY_AGAIN = "try_again"
     HAND_BACK = "hand_back"
-    """An attempt that never began is returned, uncounted."""
+    """An attempt that never began is given back; it does not count."""
     HAND_ON = "hand_on"
-    """So is one whose arguments did not fit; here they fit nobody for now."""
+    """The same for arguments that did not fit, if no supervisor may fit them now."""
     SNOOZE = "snooze"
-    """An attempt said "not yet": it is not counted either."""
-    BURY = "bury"
+    """An attempt snoozed; it does not count either."""
+    DIE = "die"
     QUARANTINE = "quarantine"
     CANCEL = "cancel"
     EXPIRE = "expire"
@@ -63,7 +63,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.HAND_BACK: None,
         _E.HAND_ON: None,
         _E.SNOOZE: None,
-        _E.BURY: None,
+        _E.DIE: None,
         _E.QUARANTINE: None,
         _E.CANCEL: _S.CANCELED,
         _E.EXPIRE: _S.CANCELED,
@@ -77,7 +77,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.HAND_BACK: None,
         _E.HAND_ON: None,
         _E.SNOOZE: None,
-        _E.BURY: None,
+        _E.DIE: None,
         _E.QUARANTINE: None,
         _E.CANCEL: _S.CANCELED,
         _E.EXPIRE: _S.CANCELED,
@@ -91,7 +91,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.HAND_BACK: _S.RUNNABLE,
         _E.HAND_ON: _S.PENDING,
         _E.SNOOZE: _S.PENDING,
-        _E.BURY: _S.DEAD,
+        _E.DIE: _S.DEAD,
         _E.QUARANTINE: _S.QUARANTINED,
         _E.CANCEL: _S.CANCELED,
         _E.EXPIRE: None,
@@ -109,7 +109,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended, before it is known what that costs."""
+    """How an attempt ended, before it is accounted."""
 
     outcome: Outcome
     evidence: Evidence = Evidence()
@@ -117,17 +117,17 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     error_classes: tuple[str, ...] = ()
     """The exception's class and its bases, qualified, nearest first."""
     give_up: bool = False
-    """The handler said that this job can never succeed."""
+    """The handler raised `GiveUp`: this job can never succeed."""
     retry_in_s: float | None = None
     """The handler asked for this delay."""
     misfit: bool = False
     """The stored arguments do not fit the handler."""
     snooze_s: float | None = None
-    """The handler said "not yet", and asked to be called again after so long."""
+    """The handler snoozed, and asked to be called again after this delay."""
     charge: Charge | None = None
-    """What it costs, where that is not the outcome's usual price (`suspicion`)."""
+    """What it costs, if not the outcome's usual charge (`suspects`)."""
     suspect: bool | None = None
-    """As of `Settlement`; None: a suspect whose end clears it is cleared."""
+    """As in `Settlement`; None: a suspect whose end clears it is cleared."""
 
     @property
     def price(self) -> Charge:
@@ -151,7 +151,7 @@ _SUCCEEDED = after(JobState.LEASED, JobEvent.SUCCEED)
 
 
 def hand_back(lease: Lease) -> Settlement:
-    """Return a lease whose attempt never began; nothing is counted."""
+    """Hand back a lease whose attempt never began; nothing is charged."""
     return Settlement(
         id=lease.id,
         token=lease.token,
@@ -159,20 +159,20 @@ def hand_back(lease: Lease) -> Settlement:
     )
 
 
-def hand_on(burial: Settlement, delay_ms: int) -> Settlement:
-    """Return a lease instead of burying its job, whose arguments did not fit.
+def hand_on(as_dead: Settlement, delay_ms: int) -> Settlement:
+    """Hand back a misfit's lease instead of making the job dead.
 
     Args:
-        burial: the settlement that it would have been.
-        delay_ms: it is tried again after so long; 0: somebody may fit it now.
+        as_dead: the settlement that would have made it dead.
+        delay_ms: until it is tried again; 0: some supervisor may fit it now.
     """
     event = JobEvent.HAND_ON if delay_ms else JobEvent.HAND_BACK
     return Settlement(
-        id=burial.id,
-        token=burial.token,
+        id=as_dead.id,
+        token=as_dead.token,
         state=after(JobState.LEASED, event),
         delay_ms=delay_ms,
-        evidence=Evidence(reason=burial.evidence.reason, slot=burial.evidence.slot),
+        evidence=Evidence(reason=as_dead.evidence.reason, slot=as_dead.evidence.slot),
     )
 
 
@@ -184,7 +184,7 @@ def success(
     began_s: float | None = None,
     ended_s: float | None = None,
 ) -> Settlement:
-    """Return the settlement of a job whose handler has returned; it costs nothing."""
+    """Return the settlement of a job whose handler returned; nothing is charged."""
     return Settlement(
         id=lease.id,
         token=lease.token,
@@ -199,13 +199,13 @@ def success(
 
 
 def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Settlement:
-    """Decide what an attempt's end costs and what becomes of its job.
+    """Decide what an attempt's end costs and what its job's next state is.
 
     Args:
-        lease: the lease of the attempt; its counters are those before it.
+        lease: the attempt's lease; its counters exclude this attempt.
         policy: the kind's policy.
         ending: how the attempt ended.
-        now_ms: the store's clock, as near as the caller knows it.
+        now_ms: the store's clock, as closely as the caller knows it.
 
     Returns:
         The settlement to write under the lease's token.
@@ -236,7 +236,7 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         delay_ms=round(delay_s * 1000),
         rule=rule,
         evidence=msgspec.structs.replace(ending.evidence, reason=reason),
-        # Nothing of the job has run where its arguments did not fit.
+        # If its arguments did not fit, nothing of the job has run.
         suspect=None if ending.misfit else _suspect(lease, ending, event),
         unknown_for_ms=round(policy.unknown_for_s * 1000) if ending.misfit else None,
         fits=lease.unfit and not ending.misfit,
@@ -244,9 +244,9 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
 
 
 def _snooze(lease: Lease, after_s: float, evidence: Evidence) -> Settlement:
-    """Return the settlement of an attempt that said "not yet": it costs nothing.
+    """Return the settlement of an attempt that snoozed: nothing is charged.
 
-    A suspect stays one: it has shown nothing of itself.
+    A suspect stays one: a snooze proves nothing.
     """
     return Settlement(
         id=lease.id,
@@ -260,7 +260,7 @@ def _snooze(lease: Lease, after_s: float, evidence: Evidence) -> Settlement:
 
 
 def _snoozed_out(lease: Lease, now_ms: int) -> str:
-    """Say why a job must not snooze once more; "": it may."""
+    """Return why a job may not snooze again; "": it may."""
     if lease.snoozes + 1 >= SNOOZES_MAX:
         return f"snoozed {SNOOZES_MAX:,} times in a row"
     since_ms = lease.snoozed_since_ms
@@ -270,7 +270,7 @@ def _snoozed_out(lease: Lease, now_ms: int) -> str:
 
 
 def _suspect(lease: Lease, ending: Ending, event: JobEvent) -> bool | None:
-    """Say whether the job is a suspect from now on: only one that runs again is."""
+    """Return whether the job is a suspect from now on: only if it runs again."""
     if event is not JobEvent.TRY_AGAIN:
         return False if lease.suspect else None
     if ending.suspect is None and lease.suspect and is_clearing(ending.outcome):
@@ -286,7 +286,7 @@ def _spent(
     history: Sequence[PastAttempt],
     rule: str | None,
 ) -> Mapping[Budget, Spent]:
-    """Return what the charge makes of each budget that it touches."""
+    """Return each budget that is charged, as it is afterwards."""
     found = []
     if charge.failure:
         count, _under_rule = spent_attempts(policy, history, rule)
@@ -313,21 +313,21 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
     rule: str | None,
     spent: Mapping[Budget, Spent],
 ) -> tuple[JobEvent, float, str]:
-    """Return the event, the delay before another attempt, and the verdict in words."""
+    """Return the event, the delay before the next attempt, and the verdict as text."""
     charge = ending.price
     if ending.outcome is Outcome.CANCELED:
         return JobEvent.CANCEL, 0.0, ""
     if policy.rerun is Rerun.NEVER and charge.end_unknown:
-        return JobEvent.BURY, 0.0, 'its end is unknown and rerun="never"'
+        return JobEvent.DIE, 0.0, 'its end is unknown and rerun="never"'
     if ending.give_up:
-        # Its reason says so already, if its child has told why.
+        # If its child reported a reason, that says it already.
         return (
-            JobEvent.BURY,
+            JobEvent.DIE,
             0.0,
             "" if ending.evidence.reason else "the handler gave up",
         )
     if ending.snooze_s is not None:
-        return JobEvent.BURY, 0.0, _snoozed_out(lease, history[-1].finished_at_ms)
+        return JobEvent.DIE, 0.0, _snoozed_out(lease, history[-1].finished_at_ms)
     if (crash := spent.get(Budget.CRASH)) and crash.is_used_up:
         return JobEvent.QUARANTINE, 0.0, str(crash)
     if (recovery := spent.get(Budget.RECOVERY)) and recovery.is_used_up:
@@ -338,7 +338,7 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
         )
     if (interruption := spent.get(Budget.INTERRUPTION)) and interruption.is_used_up:
         return (
-            JobEvent.QUARANTINE if ending.outcome is Outcome.LOST else JobEvent.BURY,
+            JobEvent.QUARANTINE if ending.outcome is Outcome.LOST else JobEvent.DIE,
             0.0,
             f"interrupted {INTERRUPTIONS_MAX} times",
         )
@@ -356,12 +356,12 @@ def _judge_failure(  # noqa: PLR0917 - what `_judge` has
     rule_name: str | None,
     failure: Spent,
 ) -> tuple[JobEvent, float, str]:
-    """Decide after an outcome that spends an attempt."""
+    """Decide about an outcome that is charged as a failure."""
     rule = policy.retry[rule_name] if rule_name is not None else None
     if rule and rule.never:
-        return JobEvent.BURY, 0.0, f"never retried after {rule_name}"
+        return JobEvent.DIE, 0.0, f"never retried after {rule_name}"
     if failure.is_used_up:
-        return JobEvent.BURY, 0.0, str(failure)
+        return JobEvent.DIE, 0.0, str(failure)
     if ending.retry_in_s is not None:
         return JobEvent.TRY_AGAIN, ending.retry_in_s, ""
     _spent, under_rule = spent_attempts(policy, history, rule_name)
@@ -376,7 +376,7 @@ def _judge_failure(  # noqa: PLR0917 - what `_judge` has
 
 
 def spread_of(token: int) -> float:
-    """Spread jitter over [-1, 1) by the token, so that a replay is identical.
+    """Return jitter in [-1, 1) from the token, so that a replay is identical.
 
     Source: Knuth's multiplicative hash, TAOCP 3, 6.4.
     """

@@ -1,8 +1,8 @@
-"""Limits of an attempt, and how the effective one is chosen.
+"""Limits of an attempt, and how the effective ones are chosen.
 
 For each limit the first of these that names it wins: ``[kinds.K]`` in the
 configuration, the job's own options, the decorator, the pool's default. The
-pool's maximum caps whatever won.
+pool's maximum caps the result.
 """
 
 from __future__ import annotations
@@ -11,41 +11,42 @@ import msgspec
 
 GROWTH_MAX = 16.0
 GROWTH_STEPS_MAX = 50
-"""By then every ceiling is reached."""
+"""After this many every ceiling is reached."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one attempt; None: not said here."""
+    """Limits of one attempt as one source sets them; None: not set there."""
 
     timeout_s: float | None = None
     """Hard: the whole process tree is killed."""
     soft_timeout_s: float | None = None
     """`SoftTimeout` is raised in the handler."""
     memory_bytes: int | None = None
-    """Resident memory of the process tree, at most."""
+    """Most resident memory of the process tree."""
     memory_soft: float | None = None
-    """Bytes; below 1: a share of the memory limit. `SoftMemory` is raised, or said."""
+    """Bytes, or if below 1 a share of the memory limit. Over it `SoftMemory` is raised
+    or a line is logged."""
     memory_growth: float | None = None
-    """After each out_of_memory the next attempt gets so many times as much."""
+    """After each out_of_memory the next attempt's memory limit grows by this factor."""
     heartbeat_timeout_s: float | None = None
-    """Killed as stalled after so long without a heartbeat."""
+    """Longest time without a heartbeat; then it is killed as stalled."""
 
 
 class Effective(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits in force for one attempt. None: without limit."""
+    """The limits in force for one attempt; None: no limit."""
 
     timeout_s: float
     memory_bytes: int
     memory_growth: float | None = None
     memory_soft_bytes: int | None = None
     memory_soft_raises: bool = False
-    """The handler has named such a limit: it is ready for `SoftMemory`."""
+    """The decorator names a soft limit: the handler is ready for `SoftMemory`."""
     soft_timeout_s: float | None = None
     heartbeat_timeout_s: float | None = None
 
 
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool's defaults and maxima."""
+    """A pool's default limits and their maxima."""
 
     timeout_s: float
     memory_bytes: int
@@ -55,7 +56,7 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     timeout_max_s: float | None = None
     memory_max_bytes: int | None = None
     memory_growth_max_bytes: int | None = None
-    """Where growth ends without such a maximum."""
+    """Where growth ends if there is no memory_max."""
 
 
 def resolve(
@@ -69,15 +70,15 @@ def resolve(
     """Choose the limits of one attempt.
 
     Args:
-        configured: what ``[kinds.K]`` says.
-        job: what the job was enqueued with.
-        declared: what the decorator says.
+        configured: from ``[kinds.K]``.
+        job: from the job's own options.
+        declared: from the decorator.
         pool: the pool's defaults and maxima.
-        ran_out: how many attempts of the job have run out of memory.
+        ran_out: how many of the job's attempts have run out of memory.
 
     Returns:
-        The effective limits; a soft one that is not below the hard one is dropped,
-        because the hard one comes first.
+        The effective limits. A soft limit that is not below the hard one is dropped:
+        the hard one would come first.
     """
     chain = (configured, job, declared)
     timeout_s = _first(pool.timeout_s, *(c.timeout_s for c in chain))

@@ -1,4 +1,4 @@
-"""Retry and quarantine rules of a kind: pure arithmetic over an attempt history."""
+"""Retry and quarantine rules: pure arithmetic over a job's attempt history."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ BACKOFF_FIRST_S = 30.0
 BACKOFF_FACTOR = 4
 BACKOFF_MAX_S = 3600.0
 JITTER = 0.2
-"""The default back-off is spread by this share to either side."""
+"""The default back-off varies by this share to either side."""
 AFTER_CRASH_MIN_S = 60.0
 INTERRUPTIONS_MAX = 20
-"""So often may we, the operator or the host interrupt a job before it is dead."""
+"""Interruptions after which a job is dead."""
 
 
 SNOOZES_MAX = 1000
-"""With so many snoozes in a row a job is dead."""
+"""Snoozes in a row after which a job is dead."""
 SNOOZED_MAX_S = 7 * 86400.0
-"""It is dead as well when it snoozes so long after the first of them."""
+"""Time since the first snooze in a row after which one more makes a job dead."""
 SNOOZE_MIN_S, SNOOZE_MAX_S = 1.0, 7 * 86400.0
-"""Of one snooze: it never takes less, and more is refused."""
+"""Bounds of one snooze: shorter ones are extended, longer ones are refused."""
 
 
 UNKNOWN_FOR_S = 600.0
-"""For so long a job waits whose arguments fit nobody (`core.misfit`)."""
+"""How long a job waits whose arguments fit no supervisor (`core.rules.misfit`)."""
 
 
 class Rerun(StrEnum):
-    """Whether an attempt whose end is unknown may be followed by another."""
+    """Whether another attempt may follow one whose end is unknown."""
 
     ALWAYS = "always"
     """At least once."""
     NEVER = "never"
-    """At most once: such a job is dead, with that reason."""
+    """At most once: the job is dead instead."""
 
 
 class RetryRule(msgspec.Struct, frozen=True):
-    """What to do after an exception of one class (its bases count, by name)."""
+    """What to do after an exception of one class or a subclass, matched by name."""
 
     never: bool = False
     """Dead at once."""
     delays_s: tuple[float, ...] = ()
-    """Wait so long after the 1st, 2nd, … failure under this rule; the last repeats.
+    """Delays after the 1st, 2nd, … failure under this rule; the last repeats.
 
     Empty: the default back-off.
     """
     max_attempts: int | None = None
-    """A budget of its own for failures under this rule; None: the job's."""
+    """A separate budget for failures under this rule; None: the job's."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a kind's jobs are tried again, set aside, or ended."""
+    """When a kind's jobs are retried, quarantined or dead."""
 
     max_attempts: int = 5
     max_crashes: int = 3
     crash_window_s: float = 72 * 3600.0
     max_lost: int = 5
     unknown_for_s: float = UNKNOWN_FOR_S
-    """A job whose arguments fit no living supervisor's handler waits for so long."""
+    """How long a job waits whose arguments fit no living supervisor's handler."""
     rerun: Rerun = Rerun.ALWAYS
     retry: Mapping[str, RetryRule] = {}
     """By class name, bare (``ValueError``) or qualified (``shop.api.VendorDown``); or
@@ -92,7 +92,7 @@ def matching_rule(policy: Policy, class_names: Sequence[str]) -> str | None:
 def spent_attempts(
     policy: Policy, history: Sequence[PastAttempt], rule: str | None
 ) -> tuple[int, int]:
-    """Count what an attempt's budget has spent, and its rule's failures.
+    """Count what is spent of an attempt's budget, and its rule's failures.
 
     Args:
         policy: the kind's policy.
@@ -150,7 +150,7 @@ def retry_delay_s(
         rule: the rule that matched, if any.
         nth: attempts spent so far, this one included.
         under_rule: failures under the rule so far, this one included.
-        crashed: the attempt took its process along: wait at least a minute.
+        crashed: the attempt killed its process: wait at least a minute.
         spread: as for `backoff_s`.
     """
     if rule and rule.delays_s:

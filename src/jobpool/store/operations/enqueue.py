@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
-from jobpool.core.jobs.uniform_batch import AlikeJobs, as_alike, one_of_each
+from jobpool.core.jobs.uniform_batch import UniformJobs, as_uniform, representatives
 from jobpool.errors import JobpoolBug, KeyConflict, StoreUnavailable
 from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.session import Database, Depth, Session
@@ -39,7 +39,7 @@ class Producing(ABC):
         """See `Store.enqueue`."""
         if not jobs:
             return []
-        jobs = as_alike(jobs)
+        jobs = as_uniform(jobs)
         if connection is not None:
             place = self._joined(connection)
         else:
@@ -138,7 +138,7 @@ def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
     Returns:
         For each job the one that it duplicates, or None: it is to be stored.
     """
-    looked_at = one_of_each(jobs)
+    looked_at = representatives(jobs)
     if not any(job.key is not None or job.unique is not None for job in looked_at):
         return [None] * len(jobs)
     keys, uniques = _stored_holders(session, jobs)
@@ -198,7 +198,7 @@ def job_rows(
     jobs: Sequence[NewJob], now_ms: int
 ) -> tuple[list[tuple[Any, ...]], list[JobState]]:
     """Return the rows of new jobs as `insert_jobs` takes them, and their states."""
-    if isinstance(jobs, AlikeJobs):
+    if isinstance(jobs, UniformJobs):
         rows, states = job_rows([jobs.pattern], now_ms)
         return rows * len(jobs), states * len(jobs)
     rows, states = [], []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
-from jobpool.core.jobs.uniform_batch import AlikeJobs, payloads_of
+from jobpool.core.jobs.uniform_batch import UniformJobs, payloads_of
 from jobpool.errors import StoreRefused
 from jobpool.store.operations.enqueue import job_rows
 from jobpool.store.operations.settle import has_result, success_row
@@ -44,7 +44,7 @@ def insert(
 ) -> list[Enqueued | None]:
     """Store checked jobs that nothing stands against, in order."""
     rows, states = job_rows(jobs, now_ms)
-    if isinstance(jobs, AlikeJobs):
+    if isinstance(jobs, UniformJobs):
         alike = dict(zip(_NAMES, rows[0], strict=True))
         ids: Sequence[int] = _insert_alike(session, len(rows), now_ms=now_ms, **alike)
     else:

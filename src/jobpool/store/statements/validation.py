@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from jobpool.core.application.handler_spec import NAME, POOL_NAME
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
-from jobpool.core.jobs.uniform_batch import one_of_each, payloads_of
+from jobpool.core.jobs.uniform_batch import payloads_of, representatives
 from jobpool.errors import QueueFull, UsageError
 
 TEXT_MAX = 255
@@ -41,7 +41,7 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
     if now_ms is None:
         now_ms = time.time_ns() // 10**6
     have_payloads = {bytes}.issuperset(map(type, payloads_of(jobs)))
-    looked_at = one_of_each(jobs) if have_payloads else jobs
+    looked_at = representatives(jobs) if have_payloads else jobs
     for index, job in enumerate(looked_at):
         complaint = _complaint(job, now_ms)
         if complaint:
