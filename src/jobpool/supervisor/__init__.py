@@ -1,6 +1,5 @@
-"""The parent: leases, starts, watches, settles. Runs no user code."""
+"""The parent: leases, starts, watches, settles. Runs no user code.
 
-from jobpool.supervisor.processes.inspect_app import inspect_app
-from jobpool.supervisor.serve import serve
-
-__all__ = ["inspect_app", "serve"]
+May import: sandbox, store, core. Start with `machine`, which decides; `serve` is the
+entry point.
+"""

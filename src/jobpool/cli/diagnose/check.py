@@ -78,7 +78,7 @@ def _inspect(configuration: Configuration) -> AppReport:
     Raises:
         AppError: it does not load.
     """
-    from jobpool.supervisor import inspect_app  # noqa: PLC0415 - starts processes
+    from jobpool.supervisor.processes.inspect_app import inspect_app  # noqa: PLC0415 - starts processes
 
     return inspect_app(configuration.settings)
 

@@ -102,7 +102,7 @@ def _due_now(flags: LaunchFlags) -> int:
 
 def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int:
     """Run the supervisor; SIGHUP reads the settings again, but on a terminal."""
-    from jobpool.supervisor import serve  # noqa: PLC0415 - only a start needs it
+    from jobpool.supervisor.serve import serve  # noqa: PLC0415 - only a start needs it
 
     sign = LifeSign()
     manager = ServiceManager.from_environment(os.environ)

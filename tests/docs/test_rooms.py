@@ -1,0 +1,108 @@
+"""The rooms of the house: narrow, without circles, each with its name on the door."""
+
+import ast
+import re
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+PACKAGE = SRC / "jobpool"
+FOLDERS = sorted({path.parent for path in PACKAGE.rglob("*.py")})
+ENTRIES_MAX = 13
+ROOT_ENTRIES_MAX = 16
+WITH_CODE = {PACKAGE, PACKAGE / "cli"}
+"""The public names, and the entry point of the command: they are what people import."""
+GUIDES = [SRC / "README.md", ROOT / "tests" / "README.md"]
+
+
+def name_of(path):
+    """Return the dotted name of a module, or of a package by its folder."""
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def imports_of(module):
+    """Yield the modules of ours that one imports, late imports included."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else node.module for name in inner]
+        else:
+            continue
+        yield from (name for name in names if name in MODULES)
+
+
+IMPORTS = {module: set(imports_of(module)) - {module} for module in MODULES}
+
+
+def entries_of(folder):
+    """Return what a reader sees in a folder, `__init__` aside."""
+    return [
+        path
+        for path in folder.iterdir()
+        if (path.suffix == ".py" and path.name != "__init__.py")
+        or (path.is_dir() and any(path.rglob("*.py")))
+    ]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_a_folder_can_be_read_at_one_go(folder):
+    """About a dozen entries: more of them want another room."""
+    most = ROOT_ENTRIES_MAX if folder == PACKAGE else ENTRIES_MAX
+    assert len(entries_of(folder)) <= most
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_the_entries_of_a_folder_import_one_another_in_no_circle(folder):
+    """Neither files nor rooms: everything can be read from the bottom up."""
+    package = name_of(folder)
+    graph = {name_of(path): set() for path in entries_of(folder)}
+
+    def entry_of(module):
+        rest = module.removeprefix(f"{package}.")
+        return None if rest == module else f"{package}.{rest.partition('.')[0]}"
+
+    for module, imported in IMPORTS.items():
+        if (above := entry_of(module)) is None:
+            continue
+        below = {entry for name in imported if (entry := entry_of(name))}
+        graph[above] |= below - {above}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        pytest.fail(" -> ".join(exc.args[1]))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_a_package_has_its_responsibility_on_the_door_and_no_code(folder):
+    """Whatever it imported, every child that needs one file of it would load."""
+    tree = ast.parse((folder / "__init__.py").read_text())
+    assert ast.get_docstring(tree)
+    if folder not in WITH_CODE:
+        assert len(tree.body) == 1
+
+
+def paths_named(guide):
+    """Return what a guide names in backticks that looks like one of our paths."""
+    words = re.findall(r"`([^`\s]+)`", guide.read_text())
+    links = re.findall(r"\]\(([^)#]+)", guide.read_text())
+    return {word for word in words if "/" in word or word.endswith(".py")}, links
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.parent.name)
+def test_every_path_in_the_guides_exists(guide):
+    """A guide that leads nowhere is worse than none."""
+    words, links = paths_named(guide)
+    assert len(words) > 20
+    places = (PACKAGE, ROOT, guide.parent)
+    gone = [word for word in words if not any((at / word).exists() for at in places)]
+    gone += [link for link in links if not (guide.parent / link).exists()]
+    assert sorted(gone) == []
