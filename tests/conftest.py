@@ -9,8 +9,8 @@ from hypothesis import settings
 
 LONGEST = (
     "chaos/test_chaos.py",
-    "integration/test_crash_points.py",
-    "sim/test_simulation.py",
+    "integration/hostile/test_crash_points.py",
+    "simulation/test_simulation.py",
 )
 """Few tests that take a minute or more each: workers begin with them."""
 

@@ -11,8 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import history as h
 from jobpool.sandbox.runs.fence import LATELY_S
+from support.store import history as h
 
 FAR_MS = 1 << 60
 MS_NS = 1_000_000

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from witnessing import Witness
+from support.site.witnessing import Witness
 
 TERMINAL = frozenset(("succeeded", "dead", "quarantined", "canceled"))
 LOOK_EVERY_S = 0.1

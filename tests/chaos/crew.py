@@ -13,7 +13,7 @@ from chaos.launch import OFFSET, ShiftedClock
 from jobpool.sandbox.cgroups.cgroup import PREFIX
 from jobpool.sandbox.runs.run_directory import HEADER_BYTES, read_header
 from jobpool.sandbox.system.procfs import process_start_time
-from service import Service, environment
+from support.site.service import Service, environment
 
 APP = Path(__file__).with_name("jobs.py")
 MARKER = "CHAOS_PLACE"

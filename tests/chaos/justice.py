@@ -9,7 +9,7 @@ from collections import Counter
 
 from chaos.accounts import ATTEMPTS_MAX, CRASHES_MAX, POISON
 from chaos.nemesis import AT_STORE
-from invariants import Violation, violations
+from support.store.invariants import Violation, violations
 
 SURVIVAL_MS = 1500
 """A process may be seen so long after its attempt was settled, on a busy machine."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from chaos.crew import LEASE_TTL_S, send
 from chaos.places import HARMED, LockedOut, wait_for
-from cutting_proxy import DOWN, UP
+from support.postgres.cutting_proxy import DOWN, UP
 
 PID_MAX = Path("/proc/sys/kernel/pid_max")
 PIDS_FEW = 301

@@ -16,9 +16,9 @@ from pathlib import Path
 import psycopg
 
 from chaos import audit
-from cutting_proxy import CuttingProxy
-from postgres_server import OwnServer, query_of
-from service import environment
+from support.postgres.cutting_proxy import CuttingProxy
+from support.postgres.server import OwnServer, query_of
+from support.site.service import environment
 
 SHM = Path("/dev/shm")
 MS_REMOUNT = ctypes.c_ulong(32)

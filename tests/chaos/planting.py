@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from planted.sowing import sown
+from planted_bugs.sowing import sown
 
 STORM_MINUTES = 0.4
 RUN_S_MAX = 300

@@ -6,7 +6,7 @@ is not there exactly once is an error: a plant must not fade while the source mo
 
 from typing import NamedTuple
 
-from planted.bug import Edit, Promise
+from planted_bugs.bug import Edit, Promise
 
 
 class Plant(NamedTuple):

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from jobpool.errors import OutcomeUnknown, StoreError
-from witnessing import Witness
+from support.site.witnessing import Witness
 
 OUTSTANDING_MAX = 48
 """So many jobs wait or run at most: more than there are slots, and a short drain."""

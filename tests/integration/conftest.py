@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from executing import MARKER
+from support.machine.executing import MARKER
 
 
 @pytest.fixture

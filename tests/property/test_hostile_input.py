@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from configuring import build, toml
 from jobpool.cli.exits import Exit
 from jobpool.cli.jobs.arguments import Checker
 from jobpool.cli.launch import launch
@@ -36,6 +35,7 @@ from jobpool.sandbox.protocol.messages import (
     encode,
 )
 from jobpool.store import opening
+from support.configuring import build, toml
 
 HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 FUZZ = settings(

@@ -10,10 +10,10 @@ from hypothesis.stateful import invariant
 
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
-from postgres_server import server
-from store_machine import StoreMachine, depth
-from store_model import KINDS
-from store_twins import Names, Twins
+from support.postgres.server import server
+from support.store.hypothesis_machine import StoreMachine, depth
+from support.store.model import KINDS
+from support.store.twins import Names, Twins
 
 
 class SqliteMachine(StoreMachine):

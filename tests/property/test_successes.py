@@ -12,7 +12,7 @@ from jobpool.sandbox.protocol.messages import Beat, Done, Raised
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.durations import Durations
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
-from world import MIB, World, done_of, pool
+from support.machine.world import MIB, World, done_of, pool
 
 FAILURE = Raised(["ValueError"], "no", "")
 ENDS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite.connection import write_lock
-from postgres_server import server
-from storing import ManualClock, begin_run
+from support.postgres.server import server
+from support.store.storing import ManualClock, begin_run
 
 ENGINES = ["sqlite", "postgres", "memory"]
 

@@ -26,7 +26,7 @@ import psycopg
 from peers import NotMeasured, environment, want_redis
 from psycopg import sql
 
-from postgres_server import DATABASE, OWNER, OwnServer
+from support.postgres.server import DATABASE, OWNER, OwnServer
 
 CONTENDERS = Path(__file__).with_name("contenders")
 PROGRAMS = {

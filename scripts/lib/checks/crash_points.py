@@ -25,13 +25,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import crash_filter
-from crash_move import MovePoint, points_of_a_move, run_move_point
-from crash_operations import OPERATIONS
-from crash_point import Point, Result, points_of, run_point
-from crash_states import work_root
-from postgres_server import server
-from power_cut import Cut, cut_the_power, cuts_of
+from support.crash_points import filter as crash_filter
+from support.crash_points.move import MovePoint, points_of_a_move, run_move_point
+from support.crash_points.operations import OPERATIONS
+from support.crash_points.point import Point, Result, points_of, run_point
+from support.crash_points.power_cut import Cut, cut_the_power, cuts_of
+from support.crash_points.states import work_root
+from support.postgres.server import server
 
 PROBLEMS_SHOWN_MAX = 40
 _PROCESSES = 2

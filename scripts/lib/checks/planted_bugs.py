@@ -1,7 +1,7 @@
 """Plants every known bug in turn, and says which layer saw it, and after what.
 
-What was seen goes into tests/planted/table.md. A test of something that cannot fail
-proves nothing: a bug that nobody sees any more is a fault of the tests.
+What was seen goes into tests/planted_bugs/table.md. A test of something that cannot
+fail proves nothing: a bug that nobody sees any more is a fault of the tests.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from multiprocessing import get_context
 
 import psutil
 
-from planted import table
-from planted.bug import Bug, Layer
+from planted_bugs import table
+from planted_bugs.bug import Bug, Layer
 
 
 def main() -> int:

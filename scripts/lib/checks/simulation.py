@@ -2,7 +2,7 @@
 
 Each seed is a whole life of one or several supervisors: jobs, faults, a quiet phase,
 a drain; one in fifty takes days. What is real and what is simulated stands in
-tests/sim; what must hold in tests/invariants.py.
+tests/simulation; what must hold in tests/support/store/invariants.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from invariants import CHECKED_BY
-from sim.many import Sums, run_many
-from sim.rare import RARE
-from sim.shrink import shrink, story
-from sim.simulate import run_seed
+from simulation.many import Sums, run_many
+from simulation.rare import RARE
+from simulation.shrink import shrink, story
+from simulation.simulate import run_seed
+from support.store.invariants import CHECKED_BY
 
 YEAR_S = 365.25 * 86400
 TOLD_MAX = 3

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from census import Census, take_census
 from figures.deaths_app import DEATHS, OUTCOMES
 from figures.ground import Ground, check
 from jobpool.core.jobs.job import FINISHED, NewJob
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import Store
+from support.site.census import Census, take_census
 
 APP = Path(__file__).with_name("deaths_app.py")
 MARKER = "JOBPOOL_FIGURES_DEATHS"

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from figures.ground import check
 from figures.postgres_store import fresh_store, server
-from postgres_server import query_of
+from support.postgres.server import query_of
 
 ROW = b"{}" * 32
 PATIENCE_S = 30.0

@@ -17,7 +17,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import Store
 from jobpool.store.records import Receipt, Run
-from postgres_server import OwnServer, Server, query_of
+from support.postgres.server import OwnServer, Server, query_of
 
 RUN = "figures"
 RUN_TTL_S = 3600.0

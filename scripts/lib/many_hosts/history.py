@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from service import Pause
+from support.site.service import Pause
 
 SLACK_MS = 500
 """For a busy machine, on top of the margin by which a fence comes early."""

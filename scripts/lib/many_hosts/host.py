@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from cutting_proxy import CuttingProxy
-from service import Service
+from support.postgres.cutting_proxy import CuttingProxy
+from support.site.service import Service
 
 APP = Path(__file__).with_name("app.py")
 

@@ -32,7 +32,7 @@ from many_hosts import history
 from many_hosts.host import APP, Host
 from many_hosts.nemesis import Nemesis, kill_in_calm, wait_for
 from many_hosts.witness import Producer, Watcher
-from postgres_server import OwnServer, query_of
+from support.postgres.server import OwnServer, query_of
 
 MARKER = "MANY_HOSTS_DIRECTORY"
 DRAIN_S_MAX = 120.0

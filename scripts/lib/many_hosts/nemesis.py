@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from cutting_proxy import DOWN, UP
 from many_hosts.history import Kill
 from many_hosts.host import Host
-from postgres_server import OwnServer
-from service import now_ms
+from support.postgres.cutting_proxy import DOWN, UP
+from support.postgres.server import OwnServer
+from support.site.service import now_ms
 
 TICK_S = 0.05
 PATIENCE_S = 60.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psycopg
 
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
-from witnessing import Witness
+from support.site.witnessing import Witness
 
 LOOK_EVERY_S = 0.05
 RETRY_S = 0.1

@@ -29,7 +29,7 @@ from mutants.change import Change, numbered
 from mutants.report import Verdict, as_data, page
 from mutants.selection import Selection, hash_of, watched
 from mutants.trying import Trials
-from postgres_server import server
+from support.postgres.server import server
 
 _TOP = Path(__file__).parents[3]
 _WORK = _TOP / ".mutants"

@@ -21,10 +21,10 @@ from jobpool.store.statements.named_sql import load_queries
 from mutants.change import Change
 
 TESTS = (
-    "tests/unit/test_*.py",
-    "tests/store/test_*.py",
-    "tests/docs/test_readme_facts.py",
-    "tests/integration/test_caller_transaction.py",
+    "tests/unit/**/test_*.py",
+    "tests/store/**/test_*.py",
+    "tests/project/test_readme_facts.py",
+    "tests/integration/client/test_caller_transaction.py",
 )
 """Where core and store are tested; what is in tests/property takes too long here."""
 _TEST_S_MAX = 30
@@ -152,7 +152,9 @@ def watched(
     top: Path, cache: Path, environment: Mapping[str, str], jobs: int
 ) -> list[Seen]:
     """Return what each test file's tests reach; watch those that are not known yet."""
-    source = hash_of(top, top / "src/jobpool", *sorted((top / "tests").glob("*.py")))
+    source = hash_of(
+        top, top / "src/jobpool", *sorted((top / "tests" / "support").rglob("*.py"))
+    )
     known: dict[str, Seen] = {}
     if cache.exists():
         known = json.loads(cache.read_text(encoding="utf-8"))

@@ -18,9 +18,9 @@ import coverage
 import pytest
 
 import jobpool
-import postgres_server
 from jobpool.store.postgres.connection import session as postgres
 from jobpool.store.sqlite.connection import session as sqlite
+from support.postgres import server as postgres_server
 
 _NOW = {"test": ""}
 _ASKED: dict[str, set[str]] = defaultdict(set)

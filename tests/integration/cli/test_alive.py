@@ -1,0 +1,337 @@
+"""`jobpool alive` beside real supervisors, and what systemd hears of them."""
+
+import array
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobpool.cli.launch.heartbeat_file import FILE, LifeSign, Stage, read_sign
+from jobpool.core.events import SupervisorDraining, SupervisorReady
+from jobpool.errors import ConfigError
+from jobpool.sandbox.runs import run_directory
+from jobpool.sandbox.runs.run_directory import RunDirectory
+from support.postgres.server import OwnServer
+from support.site.supervising import PATIENCE_S, Site
+from support.waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="hold")
+def held(gate):
+    hold(gate)
+"""
+SLOW_APP = """
+while not (HERE / "load").exists():
+    time.sleep(0.005)
+
+@jobs.job("cpu", kind="hold")
+def held(gate):
+    hold(gate)
+"""
+
+
+def jobpool(folder, *words, env=None):
+    """Run a command as somebody does who is there; return what came of it."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "jobpool", *words],
+        cwd=folder,
+        env=own | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.stderr == "", done.stderr
+    return done
+
+
+def probe(folder, *flags, env=None):
+    """Run the probe as Kubernetes does; return its exit code and its one line."""
+    done = jobpool(folder, "alive", *flags, env=env)
+    assert done.stdout.count("\n") == 1
+    return done.returncode, done.stdout.strip()
+
+
+def status_of(folder, *flags):
+    """Return what an operator sees."""
+    done = jobpool(folder, "status", *flags)
+    assert done.returncode == 0
+    return done.stdout
+
+
+@pytest.fixture
+def site(tmp_path):
+    with Site(tmp_path, APP) as made:
+        yield made
+
+
+def test_a_supervisor_that_works_is_alive_and_ready(site):
+    """Both probes succeed and name it; after its end neither does."""
+    supervisor = site.start("cpu=1")
+    _code, line = wait_until(
+        lambda: (found := probe(site.folder, "--ready"))[0] == 0 and found,
+        PATIENCE_S,
+        "ready",
+    )
+    assert line.startswith(f"supervisor {supervisor.pid} is ready; its loop turned ")
+    assert probe(site.folder)[0] == 0
+    assert supervisor.stop() == 0
+    assert probe(site.folder) == (
+        1,
+        "no supervisor runs here: nobody holds the lock of a run directory",
+    )
+
+
+def test_a_killed_supervisor_is_not_alive(site):
+    """Its sign of life is still fresh, but nobody holds its lock."""
+    supervisor = site.start("cpu=1")
+    supervisor.kill()
+    assert probe(site.folder)[0] == 1
+
+
+def test_status_tells_the_dead_from_the_living(site):
+    """Before its lease ends, which on SQLite it never does, and without a reclaim."""
+    supervisor = site.start("cpu=1")
+    assert "NOT ALIVE" not in status_of(site.folder)
+    supervisor.kill()
+    assert "NOT ALIVE: it has died; the next supervisor" in status_of(site.folder)
+    (found,) = json.loads(status_of(site.folder, "--json"))["supervisors"]
+    assert found["alive"] is False
+    assert [run.id for run in site.store.open_runs()] == [found["id"]]
+
+
+def test_where_there_never_was_one_there_is_none(tmp_path):
+    """The probe asks nothing of a store, and makes none."""
+    assert probe(tmp_path)[0] == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_while_it_loads_it_is_alive_and_not_ready(tmp_path):
+    """A slow import is no reason to kill, nor a reason to go on with a rollout."""
+    with Site(tmp_path, SLOW_APP) as site:
+        site.launch("--pools", "cpu=1", "--log-format", "json")
+        wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
+        code, line = probe(site.folder, "--ready")
+        assert code == 1
+        assert line.endswith("loading the application, or cannot enter its store yet")
+        site.open_gate("load")
+        wait_until(
+            lambda: probe(site.folder, "--ready")[0] == 0, PATIENCE_S, "it is ready"
+        )
+
+
+def test_while_it_drains_it_is_alive_and_not_ready(site):
+    """What it runs may go on, so nobody must kill it; it takes no more."""
+    supervisor = site.start("cpu=1")
+    job = site.add("hold", {"gate": "go"})
+    site.wait_begun(job)
+    supervisor.send(signal.SIGTERM)
+    supervisor.wait_event("supervisor_draining")
+    wait_until(
+        lambda: probe(site.folder, "--ready")[1].endswith("takes no more jobs"),
+        PATIENCE_S,
+        "it is not ready",
+    )
+    assert probe(site.folder)[0] == 0
+    site.open_gate("go")
+    assert supervisor.wait_exit() == 0
+
+
+def test_a_loop_that_stands_still_is_noticed(site):
+    """Not longer than --within; and it is alive again once it turns again."""
+    supervisor = site.start("cpu=1")
+    supervisor.send(signal.SIGSTOP)
+    _code, line = wait_until(
+        lambda: (found := probe(site.folder, "--within", "2s"))[0] == 1 and found,
+        PATIENCE_S,
+        "the probe fails",
+    )
+    assert line.startswith(f"supervisor {supervisor.pid} hangs: its loop turned ")
+    assert line.endswith(" ago, expected within 2s")
+    assert probe(site.folder, "--within", "1h")[0] == 0
+    supervisor.send(signal.SIGCONT)
+    wait_until(
+        lambda: probe(site.folder, "--within", "2s")[0] == 0, PATIENCE_S, "alive again"
+    )
+
+
+def test_an_outage_of_the_store_kills_nobody(site):
+    """It is alive while the database is away, and ready once it is back."""
+    supervisor = site.start("cpu=1")
+    wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
+    (site.folder / "jobpool.db").rename(site.folder / "away")
+    supervisor.wait_event("store_trouble")
+    wait_until(lambda: probe(site.folder, "--ready")[0] == 1, PATIENCE_S, "not ready")
+    assert probe(site.folder)[0] == 0
+    (site.folder / "away").rename(site.folder / "jobpool.db")
+    wait_until(lambda: probe(site.folder, "--ready")[0] == 0, PATIENCE_S, "ready again")
+
+
+def test_an_outage_of_the_server_kills_nobody(site):
+    """The same with PostgreSQL, where JOBPOOL_RUN_DIR says where to look."""
+    own = OwnServer()
+    try:
+        (site.folder / "run").mkdir()
+        env = {
+            "JOBPOOL_STORE": own.fresh_url(),
+            "JOBPOOL_RUN_DIR": str(site.folder / "run"),
+        }
+        supervisor = site.start("cpu=1", env=env)
+        wait_until(
+            lambda: probe(site.folder, "--ready", env=env)[0] == 0, PATIENCE_S, "ready"
+        )
+        own.stop("immediate")
+        supervisor.wait_event("store_trouble")
+        assert probe(site.folder, "--within", "5s", env=env)[0] == 0
+        _code, line = wait_until(
+            lambda: (found := probe(site.folder, "--ready", env=env))[0] and found,
+            PATIENCE_S,
+            "not ready",
+        )
+        assert line.endswith("is not ready: it cannot use its store just now")
+    finally:
+        own.close()
+
+
+def test_a_broken_configuration_kills_nobody(site):
+    """With JOBPOOL_RUN_DIR the probe finds a supervisor without reading any."""
+    site.start("cpu=1")
+    wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
+    (site.folder / "jobpool.toml").write_text("= broken")
+    for folder in ("jobpool.db.run", "."):
+        env = {"JOBPOOL_RUN_DIR": str(site.folder / folder)}
+        assert probe(site.folder, "--ready", env=env)[0] == 0
+
+
+def test_a_supervisor_of_another_container_does_not_count(tmp_path, monkeypatch):
+    """Containers may share a directory; each is asked about its own supervisor."""
+    root = tmp_path / "jobpool.db.run"
+    with RunDirectory.create(root, "own") as own:
+        LifeSign().begin(own.path)
+        assert probe(tmp_path) == (
+            1,
+            f"supervisor {os.getpid()} has given no sign of life yet",
+        )
+    monkeypatch.setattr(run_directory, "pid_namespace", lambda: 1)
+    with RunDirectory.create(root, "other"):
+        assert "no supervisor" in probe(tmp_path)[1]
+
+
+@pytest.mark.parametrize("text", ["ready", "ready soon\n", "\0" * 40, "gone 1.0\n"])
+def test_a_damaged_sign_is_no_sign(tmp_path, text):
+    """Whatever the file holds: one line and exit code 1."""
+    with RunDirectory.create(tmp_path / "jobpool.db.run", "r") as run:
+        (run.path / FILE).write_text(text)
+        assert probe(tmp_path)[1].endswith("has given no sign of life yet")
+
+
+def test_the_probe_is_light(tmp_path):
+    """It runs every few seconds beside the jobs: what it does not need stays out."""
+    code = (
+        "import sys\n"
+        "from jobpool.cli.root import cli\n"
+        "cli(['alive'], standalone_mode=False)\n"
+        "heavy = {'rich', 'psycopg', 'jsonschema', 'multiprocess'} & set(sys.modules)\n"
+        "heavy |= {m for m in sys.modules if m.startswith('jobpool.supervisor')}\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- the file itself ---------------------------------------------------------------
+
+
+def test_the_sign_follows_the_turns_and_the_stage(tmp_path):
+    """Nothing before the first turn; then the newest moment, and how far it is."""
+    sign = LifeSign()
+    sign.begin(tmp_path)
+    assert read_sign(tmp_path) is None
+
+    def reads(stage, turned_s):
+        def same():
+            found = read_sign(tmp_path)
+            return found and (found.stage, found.turned_s) == (stage, turned_s)
+
+        wait_until(same, PATIENCE_S, f"{stage} {turned_s}")
+
+    assert sign.turned(5.0) == 6.0
+    reads(Stage.LOADING, 5.0)
+    ready = SupervisorReady(
+        at_ms=0, pid=1, run_id="r", pools={}, store="s", app="a", version="v"
+    )
+    sign.observe(ready)
+    reads(Stage.READY, 5.0)
+    sign.turned(1234567.25)
+    reads(Stage.READY, 1234567.25)
+    sign.observe(SupervisorDraining(at_ms=0, pid=1, reason="r", running=0, drain_s=1.0))
+    sign.observe(ready)
+    reads(Stage.ENDING, 1234567.25)
+    sign.close()
+    assert sign.turned(9.0) == 10.0
+
+
+def test_a_directory_that_cannot_be_written_to_stops_the_start(tmp_path):
+    """A supervisor whose probe could never succeed must not begin."""
+    sign = LifeSign()
+    with pytest.raises(ConfigError, match="cannot make the file"):
+        sign.begin(tmp_path / "missing")
+    sign.close()
+
+
+# -- systemd -----------------------------------------------------------------------
+
+
+def test_a_supervisor_tells_systemd_and_feeds_its_watchdog(site):
+    """Only its own process speaks, as NotifyAccess=main demands; children cannot."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        systemd.settimeout(PATIENCE_S)
+        systemd.bind(str(site.folder / "notify"))
+        supervisor = site.start(
+            "cpu=1",
+            env={
+                "NOTIFY_SOCKET": str(site.folder / "notify"),
+                "WATCHDOG_USEC": "400000",
+            },
+        )
+        speakers = set()
+
+        def hear(start):
+            """Return the next message that begins so."""
+            while True:
+                data, ancillary, *_ = systemd.recvmsg(4096, socket.CMSG_SPACE(12))
+                credentials = array.array("i", ancillary[0][2])
+                speakers.add(credentials[0])
+                if data.decode().startswith(start):
+                    return data.decode()
+
+        assert hear("READY=1").endswith(f"sqlite:///{site.folder}/jobpool.db")
+        for _ in range(3):
+            hear("WATCHDOG=1")
+        for pid in site.processes():
+            assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+        supervisor.send(signal.SIGHUP)
+        hear("RELOADING=1")
+        hear("READY=1")
+        (site.folder / "jobpool.toml").write_text("= broken")
+        supervisor.send(signal.SIGHUP)
+        hear("RELOADING=1")
+        assert "not reloaded" in hear("READY=1")
+        supervisor.send(signal.SIGTERM)
+        hear("STOPPING=1")
+        assert supervisor.wait_exit() == 0
+        assert speakers == {supervisor.pid}

@@ -1,0 +1,129 @@
+"""`jobpool check`: the application is really loaded, elsewhere, and nothing starts."""
+
+import os
+import signal
+
+import pytest
+
+from support.store.cli_store import rows, run, stored
+
+APP = """
+from jobpool import JobPool
+jobs = JobPool({store})
+
+@jobs.job("cpu", kind="shop.thumbnail", timeout="30s")
+def thumbnail(path: str) -> None:
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.py").write_text(APP.format(store=""))
+    return tmp_path
+
+
+def test_check_prints_every_value_with_its_origin(folder):
+    """Settings and each kind's limits, where they come from; no store is made."""
+    (folder / "jobpool.toml").write_text("[pools.cpu]\nmemory = '300MiB'\n")
+    result = run("check", "--timeout", "io=9s")
+    assert result.exit_code == 0, result.output
+    for words in (
+        r"pools.cpu.memory 300MiB jobpool.toml [pools.cpu] memory",
+        r"pools.io.timeout 9s flag --timeout",
+        r"shop.thumbnail cpu timeout 30s decorator",
+        r"shop.thumbnail cpu memory 300MiB jobpool.toml [pools.cpu] memory",
+        r"retention.quarantined forever default",
+    ):
+        assert words in [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "all is well" in result.stdout
+    assert not (folder / "jobpool.db").exists()
+
+
+def test_check_speaks_json(folder):
+    """One object a setting and a kind's limit, values as numbers."""
+    found = rows(run("check", "--json"))
+    settings = {row["setting"]: row for row in found if "setting" in row}
+    assert settings["pools.io.size"]["shown"] == "16"
+    assert settings["retention.dead"]["value"] == 180 * 86400
+    limits = {row["limit"]: row for row in found if "limit" in row}
+    assert limits["timeout"]["value"] == 30
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            '[kinds."shop.thumbnial"]\ntimeout = 1',
+            "another application's first); did you mean 'shop.thumbnail'?",
+        ),
+        ("[pools.cpu]\nread = ['/srv']", "read = [paths] is for sandbox = strict"),
+        ("[pools.io]\nsize = 1", "the application has no kind in pool io"),
+        ("[pools.cpu]\nmemory = '1MiB'", "a memory limit of 1MiB is below"),
+    ],
+)
+def test_check_finds_what_would_stop_a_start(folder, file, message):
+    """Exit code 2 and the same words as the start would use."""
+    (folder / "jobpool.toml").write_text(file)
+    result = run("check")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "all is well" not in result.stdout
+
+
+def test_check_refuses_an_application_with_another_store(folder):
+    """Its jobs would go where this supervisor never looks."""
+    (folder / "jobs.py").write_text(APP.format(store="'sqlite:///other.db'"))
+    result = run("check")
+    assert result.exit_code == 2
+    assert "the application names the store sqlite:///" in result.stderr
+    assert "other.db, but this supervisor uses" in result.stderr
+    assert run("check", "--store", "other.db").exit_code == 0
+
+
+def test_check_shows_why_an_application_does_not_load(folder):
+    """Its traceback, the error, exit code 3."""
+    (folder / "jobs.py").write_text("raise RuntimeError('boom')")
+    result = run("check")
+    assert result.exit_code == 3
+    assert "RuntimeError: boom" in result.stderr
+    assert "Traceback" in result.stderr
+
+
+def test_check_sees_the_end_of_a_process_whose_copy_lives_on(folder):
+    """An import that forks, and ends, is told at once and not after app_timeout."""
+    (folder / "jobs.py").write_text(
+        "import os, time\n"
+        "copy = os.fork()\n"
+        "if copy:\n"
+        "    open('copy', 'w').write(str(copy))\n"
+        "    os._exit(5)\n"
+        "time.sleep(600)\n"
+    )
+    try:
+        result = run("check")
+    finally:
+        os.kill(int((folder / "copy").read_text()), signal.SIGKILL)
+    assert result.exit_code == 3
+    assert "ended by itself" in result.stderr
+
+
+def test_check_refuses_a_store_that_cannot_be_used(folder):
+    """A file that is no database is found before the first start; exit code 4."""
+    (folder / "jobpool.db").write_bytes(b"certainly not a database" * 100)
+    assert run("check").exit_code == 4
+    (folder / "jobpool.db").unlink()
+    stored(folder).close()
+    assert run("check").exit_code == 0
+
+
+def test_check_notes_variables_that_mean_nothing(folder, monkeypatch):
+    """A slip in a variable's name is pointed out, and is no error."""
+    monkeypatch.setenv("JOBPOOL_POOL", "cpu=4")
+    result = run("check")
+    assert result.exit_code == 0
+    assert "JOBPOOL_POOL is set but means nothing; did you mean JOBPOOL_POOLS?" in (
+        " ".join(result.stdout.split())
+    )
+    assert os.environ["JOBPOOL_POOL"] == "cpu=4"

@@ -1,0 +1,151 @@
+"""Jobs by key and tenant from the shell; and the first job of all."""
+
+import json
+
+import pytest
+
+from jobpool.store.opening import open_store
+from jobpool.store.records import Filter
+from support.store.cli_store import run, stored
+from support.store.storing import new_job
+
+APP = """
+from jobpool import JobPool
+jobs = JobPool()
+
+@jobs.job("io", kind="shop.mail", aliases=["mail"])
+def mail(to: str, copies: int = 1):
+    pass
+
+@jobs.on_dead
+def told(job):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = stored(tmp_path)
+    store.enqueue(
+        [
+            new_job("shop.mail", key="evt-1", tenant="ada"),
+            new_job("shop.mail", key="evt-2", tenant="bob"),
+            new_job("shop.pay", key="evt-2"),
+            new_job("shop.pay"),
+        ]
+    )
+    yield store
+    store.close()
+
+
+def listed(*flags):
+    result = run("list", "--json", *flags)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line)["id"] for line in result.stdout.splitlines()]
+
+
+def test_show_finds_a_job_by_its_key(store):
+    """Where several kinds have it, the kind says which."""
+    assert run("show", "--key", "evt-1").stdout.startswith("job 1  shop.mail")
+    both = run("show", "--key", "evt-2")
+    assert both.exit_code == 2
+    assert "shop.pay (job 3), shop.mail (job 2); add --kind KIND" in both.stderr
+    mail = run("show", "--key", "evt-2", "--kind", "shop.mail", "--json")
+    assert json.loads(mail.stdout)["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "name one job: its ID, or --key KEY"),
+        (["1", "--key", "evt-1"], 2, "name one job: its ID, or --key KEY"),
+        (["1", "--kind", "shop.mail"], 2, "name one job: its ID, or --key KEY"),
+        (["--key", "no"], 1, "there is no job with the key 'no' in"),
+        (["--key", "evt-1", "--kind", "k"], 1, "with the key 'evt-1' of kind 'k' in"),
+        (["--key", "\x00"], 1, "there is no job with the key"),
+        (["--key", "\udcff"], 1, "there is no job with the key"),
+    ],
+)
+def test_show_says_what_it_cannot_find(store, words, code, said):
+    """No traceback, whatever the key is."""
+    result = run("show", *words)
+    assert said in result.stderr
+    assert result.exit_code == code
+
+
+def test_list_finds_jobs_by_key_and_tenant(store):
+    """Together with every other part of a filter."""
+    assert listed("--key", "evt-2") == [3, 2]
+    assert listed("--key", "evt-2", "--kind", "shop.pay") == [3]
+    assert listed("--key", "evt-2", "--tenant", "bob") == [2]
+    assert listed("--tenant", "ada") == [1]
+    assert listed("--key", "nobody") == listed("--tenant", "\udcff") == []
+
+
+# -- the first job ---
+
+
+def jobs_of(folder):
+    store = open_store(f"sqlite:///{folder}/jobpool.db", create=False)
+    found = store.find(Filter())
+    payloads = [store.payload(job.id) for job in found]
+    store.close()
+    return [(job.kind, job.pool) for job in found], payloads
+
+
+def test_the_first_job_makes_the_store_where_the_application_is(folder):
+    """Its arguments are checked, as those of JobPool().enqueue are."""
+    (folder / "jobs.py").write_text(APP)
+    result = run("enqueue", "shop.mail", '{"to": "ada"}')
+    assert (result.exit_code, result.stdout) == (0, "enqueued 1\n"), result.output
+    again = run("enqueue", "mail", '["bob"]')
+    assert again.exit_code == 0, again.output
+    found, payloads = jobs_of(folder)
+    assert found == [("mail", "io"), ("shop.mail", "io")]
+    assert payloads == [b'{"to":"bob"}', b'{"to":"ada"}']
+
+
+@pytest.mark.parametrize(
+    ("words", "app", "code", "said"),
+    [
+        (["shop.mail"], None, 4, "there is no store"),
+        (["shop.mial", "{}"], APP, 1, "did you mean 'shop.mail'?"),
+        (["jobpool:dead", "{}"], APP, 1, "known to no supervisor"),
+        (["shop.mail", '{"too": 1}'], APP, 2, "lack 'to'"),
+        (["shop.mail", '{"to": 1}'], APP, 2, "str"),
+        (["shop.mail", "{}"], "1 / 0", 3, "ZeroDivisionError"),
+        (["shop.mail", "{}"], APP.replace("()", "('x.db')", 1), 2, "names the store"),
+    ],
+)
+def test_a_first_job_that_is_refused_is_not_stored(folder, words, app, code, said):
+    """The message says why."""
+    if app is not None:
+        (folder / "jobs.py").write_text(app)
+    result = run("enqueue", *words)
+    assert said in result.stderr
+    assert result.exit_code == code
+    assert not list(folder.glob("*.db")) or jobs_of(folder)[0] == []
+
+
+def test_a_job_that_would_expire_as_it_begins_is_refused(store):
+    """It would never run; one that has a moment more is taken."""
+    kind = ("shop.thumbnail", '["a"]')
+    late = run("enqueue", *kind, "--run-in", "1m", "--expires-in", "60s")
+    assert late.exit_code == 2
+    assert "canceled before it may begin" in late.stderr
+    timely = run("enqueue", *kind, "--run-in", "1m", "--expires-in", "61s")
+    assert timely.exit_code == 0, timely.output
+
+
+def test_a_hook_is_no_kind_for_the_shell(folder):
+    """Its jobs are jobpool's own to make."""
+    (folder / "jobs.py").write_text(APP)
+    result = run("enqueue", "jobpool:on_dead")
+    assert result.exit_code != 0
+    assert not (folder / "jobpool.db").exists()

@@ -1,0 +1,95 @@
+"""The log writer never makes its caller wait, loses no count, and stays in order."""
+
+import fcntl
+import io
+import json
+import os
+import threading
+
+import pytest
+
+from jobpool.cli.launch.log import LogWriter, renderer
+from jobpool.core.event_lines import json_line
+from jobpool.core.events import Alarm, ChildStarted, JobSucceeded, Level
+from support.waiting import wait_until
+
+
+def done(number):
+    return JobSucceeded(at_ms=0, id=number, kind="k", slot="cpu/0", attempt=1)
+
+
+def written(stream):
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("count", [500, 4000])
+def test_everything_is_written_in_order(count):
+    """What fits into the queue comes out, each event on one line.
+
+    4,000 successes are more than the busiest supervisor has while the writer rests.
+    """
+    stream = io.StringIO()
+    log = LogWriter(stream, json_line)
+    for number in range(count):
+        log.observe(done(number))
+    assert log.close(timeout_s=20)
+    assert [row["id"] for row in written(stream)] == list(range(count))
+
+
+def test_events_below_the_level_are_not_written():
+    """--log-level warning leaves successes and children out."""
+    stream = io.StringIO()
+    log = LogWriter(stream, json_line, level=Level.WARNING)
+    log.observe(done(1))
+    log.observe(ChildStarted(at_ms=0, slot="cpu/0", pid=5))
+    log.observe(Alarm(at_ms=0, text="look"))
+    assert log.close(timeout_s=20)
+    assert [row["event"] for row in written(stream)] == ["alarm"]
+
+
+def test_a_reader_that_stands_still_costs_lines_and_never_time():
+    """With a full pipe, observe returns; later the drop is counted to the line."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    stream = os.fdopen(writer, "w", encoding="utf-8")
+    log = LogWriter(stream, json_line, queue_max=1000)
+    for number in range(200_000):
+        log.observe(done(number))
+    log.observe(Alarm(at_ms=0, text="important"))  # would hang here
+    assert not log.close(timeout_s=0.05)
+    rows = []
+    with os.fdopen(reader, encoding="utf-8") as lines:
+        thread = threading.Thread(target=lambda: rows.extend(map(json.loads, lines)))
+        thread.start()
+        log.close(timeout_s=20)
+        stream.close()
+        thread.join(20)
+    kinds = [row["event"] for row in rows]
+    dropped = sum(row.get("lines", 0) for row in rows)
+    assert kinds.count("alarm") == 1
+    assert dropped > 100_000
+    assert kinds.count("job_succeeded") + dropped == 200_000
+
+
+def test_a_reader_that_goes_away_is_survived():
+    """A closed pipe ends the writing, not the supervisor."""
+    reader, writer = os.pipe()
+    stream = os.fdopen(writer, "w", encoding="utf-8")
+    log = LogWriter(stream, json_line)
+    os.close(reader)
+    log.observe(done(1))
+    wait_until(lambda: not log._thread.is_alive(), 20, "the writer gave up")
+    for number in range(20_000):
+        log.observe(done(number))
+    log.close(timeout_s=1)
+    with pytest.raises(BrokenPipeError):
+        stream.close()
+
+
+def test_only_the_verdict_is_coloured_and_only_on_a_terminal():
+    """Colours come from us; nothing in the event can add any."""
+    event = Alarm(at_ms=0, text="\x1b[31mred")
+    assert renderer("human", colour=False)(event).count("\x1b") == 0
+    line = renderer("human", colour=True)(event)
+    assert line.count("\x1b") == 2
+    assert "\x1b[1;31malarm\x1b[0m  \\x1b[31mred" in line

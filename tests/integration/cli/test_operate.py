@@ -1,0 +1,354 @@
+"""Commands that change something: what they change, and what they refuse."""
+
+import json
+import re
+import time
+
+import pytest
+
+from jobpool.core.jobs.job import JobState
+from jobpool.store.opening import open_store
+from support.store.cli_store import (
+    KIND,
+    dead,
+    enqueue,
+    quarantined,
+    rows,
+    run,
+    stored,
+    succeeded,
+    url_of,
+)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = stored(tmp_path)
+    yield store
+    store.close()
+
+
+def states(store, *ids):
+    return [store.get(job_id).state.value for job_id in ids]
+
+
+# -- acting on many ----------------------------------------------------------------
+
+
+def test_retry_brings_the_dead_back_and_release_the_quarantined(store):
+    """Each command revives what it is meant for, counters reset, history kept."""
+    d, q = dead(store), quarantined(store)
+    assert run("retry", d).stdout == "1 of 1 jobs retried\n"
+    assert run("release", q).stdout == "1 of 1 jobs released\n"
+    assert states(store, d, q) == ["runnable", "runnable"]
+    assert store.get(q).crashes == 0
+    assert len(store.attempts(q)) == 1
+
+
+def test_a_command_names_the_one_that_is_meant(store):
+    """Retry leaves poison pills alone, and says what releases them."""
+    q = quarantined(store)
+    result = run("retry", q)
+    assert result.exit_code == 1
+    assert "use jobpool release" in result.stderr
+    assert states(store, q) == ["quarantined"]
+
+
+def test_ids_that_do_not_exist_fail_but_the_others_are_done(store):
+    """Exit code 1 names each one that could not be done."""
+    (job_id,) = enqueue(store)
+    result = run("cancel", job_id, 98, "--json")
+    assert result.exit_code == 1
+    assert rows(result)[0]["canceled"] == 1
+    assert "there is no job 98" in result.stderr
+    assert states(store, job_id) == ["canceled"]
+
+
+@pytest.mark.parametrize("command", ["cancel", "retry", "release"])
+def test_saying_nothing_or_both_changes_nothing(store, command):
+    """Without IDs and filters, or with both, it is not clear what is meant."""
+    job_id = dead(store)
+    for given in ([], [job_id, "--kind", KIND.kind]):
+        result = run(command, *given)
+        assert result.exit_code == 2
+        assert "either their IDs, or filters" in result.stderr
+    assert states(store, job_id) == ["dead"]
+
+
+def test_filters_mean_the_usual_state_unless_said(store):
+    """Retry --kind means dead ones; what was canceled on purpose stays."""
+    d = dead(store)
+    (c,) = enqueue(store)
+    store.cancel([c])
+    other = enqueue(store, kind="other", pool="io")[0]
+    assert rows(run("retry", "--kind", KIND.kind, "--json")) == [
+        {"retried": 1, "matched": 1, "dry_run": False, "refused": []}
+    ]
+    assert states(store, d, c, other) == ["runnable", "canceled", "runnable"]
+    assert run("retry", "--state", "canceled").stdout == "1 of 1 jobs retried\n"
+    assert run("cancel", "--pool", "io").stdout == "1 of 1 jobs canceled\n"
+    assert states(store, d, c, other) == ["runnable", "runnable", "canceled"]
+
+
+def test_dry_run_counts_and_changes_nothing(store):
+    """What would happen, without its happening."""
+    ids = enqueue(store, 7)
+    assert run("cancel", "--kind", KIND.kind, "--dry-run").stdout == (
+        "7 jobs would be canceled  1, 2, 3, 4, 5, …\n"
+    )
+    assert set(states(store, *ids)) == {"runnable"}
+
+
+def test_a_great_many_are_done_in_batches(store):
+    """More jobs than a batch holds are all done, none twice."""
+    enqueue(store, 1203)
+    assert run("cancel", "--kind", KIND.kind).stdout == "1203 of 1203 jobs canceled\n"
+
+
+def test_a_rate_is_kept(store):
+    """--rate 100/s takes at least as long as it must; the oldest go first."""
+    enqueue(store, 60)
+    begun = time.monotonic()
+    assert run("cancel", "--kind", KIND.kind, "--rate", "100/s").exit_code == 0
+    assert time.monotonic() - begun >= 0.49
+    assert run("cancel", "--kind", KIND.kind, "--rate", "0/s").exit_code == 2
+
+
+# -- pause and resume --------------------------------------------------------------
+
+
+def test_pause_and_resume_pools_and_kinds(store):
+    """What is paused is not leased; resuming lifts exactly that."""
+    enqueue(store)
+    enqueue(store, kind="other", delay_ms=60_000)
+    assert run("pause", "--pool", "cpu", "--kind", "other").exit_code == 0
+    assert sorted(store.paused()) == [("kind", "other"), ("pool", "cpu")]
+    assert store.lease("run-1", {"cpu": 1}, {"cpu": [KIND.kind]}).leases == ()
+    assert "as it was" in run("pause", "--pool", "cpu").stdout
+    assert rows(run("resume", "--pool", "cpu", "--json")) == [
+        {"pool": "cpu", "resumed": True, "changed": True}
+    ]
+    assert len(store.lease("run-1", {"cpu": 1}, {"cpu": [KIND.kind]}).leases) == 1
+    assert run("pause").exit_code == 2
+    assert run("pause", "--pool", "NO").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        (("--kind", "shop.thumbnial"), "kind 'shop.thumbnial'.* 'shop.thumbnail'"),
+        (("--pool", "cpuu"), "pool 'cpuu'.* 'cpu'"),
+        (("--pool", "cpu", "--pool", "iop"), "pool 'iop'.* 'io'"),
+        (("--kind", "none.at_all"), "expected one of shop.pay, shop.thumbnail"),
+    ],
+)
+def test_a_slip_in_what_to_pause_is_refused(store, tmp_path, command, slip, meant):
+    """Nothing is paused, nor said to be; the nearest name is told."""
+    (tmp_path / "jobpool.toml").write_text('[kinds."shop.pay"]\ntimeout = "1s"\n')
+    result = run(command, *slip)
+    assert result.exit_code == 2
+    assert re.search(meant, result.stderr)
+    assert "Nothing was changed" in result.stderr
+    assert store.paused() == []
+
+
+@pytest.mark.parametrize(
+    ("slip", "words"),
+    [
+        (("--kind", "shop.qeued"), "; did you mean 'shop.queued'? Nothing was changed"),
+        (("--pool", "quued"), "; did you mean 'queued'? Nothing was changed"),
+        (("--pool", "x"), "; expected one of cpu, io, queued. Nothing was changed"),
+    ],
+)
+def test_what_only_jobs_have_may_be_meant(store, slip, words):
+    """Jobs that wait for a supervisor have names as well."""
+    enqueue(store, kind="shop.queued", pool="queued")
+    assert words in run("pause", *slip).stderr
+
+
+def test_nobody_says_that_there_are_no_kinds(tmp_path):
+    """Only that this is none: jobs that do not wait may have others."""
+    open_store(url_of(tmp_path)).close()
+    result = run("pause", "--kind", "shop.thumbnial")
+    assert result.stderr.startswith(
+        "Error: no supervisor, job or configuration has kind 'shop.thumbnial'. Nothing"
+    )
+
+
+def test_who_is_refused_is_told_nothing_else(store):
+    """No count of what was not even meant; of a mixture both."""
+    gone, done = dead(store), succeeded(store)
+    alone = run("retry", done)
+    assert (alone.exit_code, alone.stdout) == (1, "")
+    assert f"job {done} is succeeded" in alone.stderr
+    assert run("retry", gone, done).stdout == "1 of 1 jobs retried\n"
+
+
+@pytest.mark.parametrize("command", ["list", "retry --dry-run", "cancel", "release"])
+def test_a_filter_for_what_nobody_has_says_so(store, command):
+    """That nothing matches is no comfort where the name is a slip."""
+    dead(store)
+    result = run(*command.split(), "--kind", "shop.thumbnial", "--pool", "cpu")
+    assert result.exit_code == 0
+    assert "note: no supervisor, job or configuration has kind" in result.stderr
+    assert "did you mean 'shop.thumbnail'?" in result.stderr
+    assert not run(*command.split(), "--kind", KIND.kind, "--since", "0s").stderr
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        ("--kind", KIND.kind),
+        ("--pool", KIND.pool),
+        ("--pool", "io"),
+        ("--kind", "shop.queued"),
+        ("--pool", "queued"),
+        ("--kind", "shop.configured"),
+        ("--pool", "configured"),
+        ("--kind", "to.come", "--force"),
+        ("--pool", "to-come", "--force"),
+    ],
+)
+def test_what_somebody_has_can_be_paused(store, tmp_path, known):
+    """A supervisor's, a job's, the configuration's; and any by force."""
+    enqueue(store, kind="shop.queued", pool="queued", delay_ms=60_000)
+    (tmp_path / "jobpool.toml").write_text(
+        '[kinds."shop.configured"]\ntimeout = "1s"\n[pools.configured]\nsize = 1\n'
+        'timeout = "1m"\n'
+    )
+    assert run("pause", *known).exit_code == 0
+    (what,) = store.paused()
+    assert what == (known[0].removeprefix("--"), known[1])
+    assert run("resume", *known[:2]).exit_code == 0, "what is paused is somebody's"
+    assert store.paused() == []
+
+
+# -- prune -------------------------------------------------------------------------
+
+
+def test_prune_deletes_by_age_and_never_unfinished_or_quarantined(store):
+    """Evidence stays unless it is named; dry-run counts the same jobs."""
+    d, s, q = dead(store), succeeded(store), quarantined(store)
+    (waiting,) = enqueue(store)
+    assert run("prune", "--dry-run").stdout == "0 jobs would be pruned\n"
+    assert run("prune", "--older-than", "1h").stdout == "0 jobs pruned\n"
+    time.sleep(0.002)  # so that all are older than 0 ms by the store's clock
+    dry = run("prune", "--older-than", "0", "--dry-run", "--json")
+    assert rows(dry) == [{"pruned": 0, "matched": 2}]
+    assert run("prune", "--older-than", "0").stdout == "2 jobs pruned\n"
+    assert store.get(d) is store.get(s) is None
+    assert states(store, q, waiting) == ["quarantined", "runnable"]
+    named = run("prune", "--older-than", "0", "--state", "quarantined")
+    assert named.stdout == "1 jobs pruned\n"
+    assert run("prune", "--older-than", "-1d").exit_code == 2
+
+
+# -- enqueue -----------------------------------------------------------------------
+
+
+def test_each_args_json_is_one_job(store):
+    """Objects by name, arrays by position; nothing means no arguments."""
+    result = run("enqueue", KIND.kind, '{"path": "a"}', '["b", 5]')
+    assert result.stdout == "enqueued 1 2\n"
+    assert [json.loads(store.payload(n)) for n in (1, 2)] == [
+        {"path": "a"},
+        {"path": "b", "width": 5},
+    ]
+    assert store.get(1).pool == "cpu"
+
+
+def test_stdin_is_one_job_a_line(store):
+    """A single dash streams jobs; empty lines are nothing."""
+    lines = "".join(f'["f{n}"]\n' for n in range(2500)) + "\n"
+    result = run("enqueue", KIND.kind, "-", "--json", stdin=lines)
+    assert len(rows(result)) == 2500
+    assert json.loads(store.payload(2500)) == {"path": "f2499"}
+
+
+def test_a_bad_line_says_how_many_were_stored_before(store):
+    """Whole batches before the bad one are in, the bad one's is not at all."""
+    lines = '["f"]\n' * 1500 + '["f", "hunter2"]\n'
+    result = run("enqueue", KIND.kind, "-", stdin=lines)
+    assert result.exit_code == 2
+    assert "line 1501 of stdin: argument 'width'" in result.stderr
+    assert "(1000 jobs were enqueued)" in result.stderr
+    assert "hunter2" not in result.output
+    assert store.get(1000) is not None
+    assert store.get(1001) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}"], "lack 'path'"),
+        ([], "lack 'path'"),
+        (['{"path": 5}'], "argument 'path': expected string"),
+        (["nonsense"], "is not JSON"),
+        (['["a"]', "--run-in", "-5m"], "'-5m' is not a duration"),
+        (['["a"]', "--run-in", "nan"], "is not a duration"),
+        (['["a"]', "--run-at", "12:00"], "is not a moment"),
+        (['["a"]', "--run-at", "10000-01-01T00:00:00Z"], "is not a moment"),
+        (['["a"]', "--run-at", "2030-01-01T00:00Z", "--run-in", "1m"], "exclude"),
+        (['["a"]', "--priority", "40000"], "priority"),
+        (['["a"]', "--key", ""], "--key must be 1 to 255"),
+        (['["a"]', "--pool", "No Pool"], "is not a valid name"),
+        (['["' + "x" * 2**20 + '"]'], "at most 1MiB"),
+    ],
+)
+def test_bad_jobs_are_refused_and_nothing_is_stored(store, arguments, message):
+    """Exit code 2, the argument named, not a single row written."""
+    result = run("enqueue", KIND.kind, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert store.get(1) is None
+
+
+def test_an_unknown_kind_needs_force_and_a_pool(store):
+    """A slip is answered with the near name; --pool and --force insist."""
+    result = run("enqueue", "shop.thumbnial", '{"path": "a"}')
+    assert result.exit_code == 1
+    assert "did you mean 'shop.thumbnail'?" in result.stderr
+    assert store.get(1) is None
+    forced = run("enqueue", "shop.new", '{"a": 1}', "--pool", "io", "--force")
+    assert forced.stdout == "enqueued 1\n"
+    assert store.get(1).pool == "io"
+
+
+def test_options_reach_the_job(store):
+    """Priority, key, tenant, time and expiry are stored as said."""
+    run(
+        *(
+            "enqueue",
+            KIND.kind,
+            '["a"]',
+            "--priority",
+            7,
+            "--key",
+            "k",
+            "--tenant",
+            "t",
+        ),
+        *("--run-at", "2100-01-01T00:00:00Z", "--unique", "u", "--expires-in", "1h"),
+    )
+    job = store.get(1)
+    assert (job.priority, job.key, job.tenant, job.unique) == (7, "k", "t", "u")
+    assert job.run_at_ms == 4_102_444_800_000
+    assert job.state is JobState.PENDING
+    assert job.expires_at_ms is not None
+
+
+def test_a_key_that_is_used_returns_its_job_or_a_conflict(store):
+    """The same arguments find the same job; others conflict and make nothing."""
+    run("enqueue", KIND.kind, '["a"]', "--key", "k")
+    again = run("enqueue", KIND.kind, '["a"]', "--key", "k")
+    assert again.stdout == "job 1 exists already  runnable\n"
+    conflict = run("enqueue", KIND.kind, '["b"]', "--key", "k")
+    assert conflict.exit_code == 1
+    assert conflict.stderr.startswith("Error: ")
+    assert store.get(2) is None

@@ -1,0 +1,428 @@
+"""list, show, status: what is there, for people and for programs, always harmless."""
+
+import json
+import re
+
+import pytest
+
+from jobpool.cli.context import now_ms
+from jobpool.cli.jobs.records import running_s
+from jobpool.cli.jobs.state_names import WORDS
+from jobpool.core.jobs.job import Evidence, JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
+from support.store.cli_store import (
+    CLEAR,
+    KIND,
+    RUN,
+    dead,
+    enqueue,
+    quarantined,
+    rows,
+    run,
+    settle,
+    stored,
+    succeeded,
+)
+from support.store.storing import ended, snoozed, started
+
+UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+PROMISED = {
+    "id",
+    "kind",
+    "pool",
+    "state",
+    "attempt",
+    "max_attempts",
+    "failures",
+    "crashes",
+    "interruptions",
+    "recoveries",
+    "result",
+    "error",
+    "progress",
+    "created_at",
+    "run_at",
+    "started_at",
+    "finished_at",
+    "last_heartbeat_at",
+    "error_class",
+    "outcome",
+    "reason",
+    "duration_s",
+    "cpu_s",
+    "peak_rss_bytes",
+    "key",
+    "unique",
+    "tenant",
+    "priority",
+    "supervisor",
+    "slot",
+    "attempts",
+}
+PROMISED_OF_ATTEMPTS = {
+    "outcome",
+    "reason",
+    "signal",
+    "exit_code",
+    "peak_rss_bytes",
+    "duration_s",
+    "error_class",
+    "error",
+    "slot",
+    "started_at",
+    "finished_at",
+}
+LONG = {"stack", "output", "traceback"}
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = stored(tmp_path)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("command", ["list", "status", "show 1", "cancel 1", "prune"])
+def test_a_missing_store_is_refused_and_not_made(tmp_path, command):
+    """Reading never creates a file where somebody mistyped a path."""
+    result = run(*command.split())
+    assert result.exit_code == 4
+    assert "Error: there is no store" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_list_json_has_every_promised_field(store):
+    """One object a line, newest first, result decoded, times in ISO 8601 UTC."""
+    first, second = succeeded(store), quarantined(store)
+    found = rows(run("list", "--json"))
+    assert [row["id"] for row in found] == [second, first]
+    for row in found:
+        assert set(row) >= PROMISED
+        assert re.fullmatch(r"\d{4}-.*T.*\.\d{3}Z", row["created_at"])
+    assert found[1]["result"] == {"ok": True}
+    assert found[1]["attempts"] == []
+    assert found[0]["max_attempts"] == KIND.max_attempts
+    (attempt,) = found[0]["attempts"]
+    assert set(attempt) >= PROMISED_OF_ATTEMPTS
+    assert not set(attempt) & LONG
+    assert attempt["signal"] == 11
+
+
+def test_list_full_has_stacks_and_output(store):
+    """What can be long comes only when it is asked for."""
+    quarantined(store)
+    (row,) = rows(run("list", "--json", "--full"))
+    assert row["attempts"][0]["output"].startswith("about to die")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list",
+        "list --json --full",
+        "list --group-by kind,reason",
+        "show 1",
+        "show 1 --json",
+        "show 1 --payload",
+        "status",
+    ],
+)
+def test_nothing_that_a_job_says_reaches_the_terminal_raw(store, command):
+    """Escape sequences in reasons and output are shown, not obeyed."""
+    quarantined(store)
+    result = run(*command.split())
+    assert result.exit_code == 0
+    assert not UNSAFE.search(result.stdout)
+
+
+def test_list_filters_by_state_kind_pool_and_limit(store):
+    """Every given filter must hold; retryable is pending that has been tried."""
+    dead(store)
+    quarantined(store)
+    enqueue(store, 3, delay_ms=3_600_000)
+    enqueue(store, kind="other", pool="io")
+
+    def ids(*arguments):
+        return [row["id"] for row in rows(run("list", "--json", *arguments))]
+
+    assert ids() == [6, 5, 4, 3, 2, 1]
+    assert ids("--state", "dead") == [1]
+    assert ids("--state", "dead", "--state", "quarantined") == [2, 1]
+    assert ids("--state", "retryable") == []
+    assert ids("--state", "pending", "--limit", 2) == [5, 4]
+    assert ids("--kind", "other") == [6]
+    assert ids("--pool", "cpu", "--state", "runnable") == []
+    assert ids("--since", "1h") == [6, 5, 4, 3, 2, 1]
+    assert run("list", "--state", "finished").exit_code == 2
+    assert run("list", "--since", "yesterday").exit_code == 2
+    assert run("list", "--limit", 0).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [(word, states[0]) for word, states in WORDS.items() if len(states) == 1],
+)
+def test_other_queues_words_for_a_state_are_understood(store, word, state):
+    """Who knows another queue has its words in the fingers at 3 a.m."""
+    dead(store)
+    quarantined(store)
+    succeeded(store)
+    enqueue(store)
+    settle(store, Outcome.FAILED, JobState.PENDING, delay_ms=60_000)
+    enqueue(store, delay_ms=60_000)
+    store.cancel(enqueue(store))
+    enqueue(store, 2)
+    store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]})
+    (row,) = rows(run("list", "--json", "--state", word.upper()))
+    assert row["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("list --state failed", ("dead (", "retryable (", "quarantined (")),
+        ("list --state waiting", ("runnable (", "pending (", "retryable (")),
+        ("retry --state error --dry-run", ("dead (", "retryable (")),
+        ("release --state failed --dry-run", ("dead (", "quarantined (")),
+        ("prune --state finished", ("succeeded (", "dead (", "canceled (")),
+        ("list --state colour", ("'colour' is not one of",)),
+        ("retry --state done", ("'done' is not one of 'pending', 'retryable'",)),
+    ],
+)
+def test_a_word_for_several_states_is_answered_with_them(store, command, words):
+    """Nothing is guessed, and nothing done: the choices are named."""
+    dead(store)
+    result = run(*command.split())
+    assert result.exit_code == 2
+    for one in words:
+        assert one in result.stderr
+    assert run("list", "--state", "dead").stdout.count("failure 5 of 5") == 1
+
+
+def test_list_shows_what_runs_as_it_is_now(store):
+    """For how long, how far, with how much memory; its former end is told apart."""
+    enqueue(store)
+    again = {"delay_ms": 0, "evidence": Evidence(reason="raised Down", duration_s=9.5)}
+    job_id = settle(store, Outcome.FAILED, JobState.PENDING, **again)
+    assert "again as soon as it can; raised Down" in run("list").stdout
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    store.begin_attempts([started(lease, "cpu/1")])
+    store.record([Progress(lease.id, lease.token, b"0.423", None)])
+    (row,) = rows(run("list", "--json", "--state", "running"))
+    assert (row["id"], row["state"], row["progress"]) == (job_id, "leased", 0.423)
+    assert 0 <= row["running_s"] < 60
+    ahead = now_ms() - 3_600_000
+    assert running_s(store.get(job_id), ahead) == 0  # this clock is behind the store's
+    text = run("list").stdout
+    assert "progress 42%; before: raised Down" in text
+    assert "9.5s" not in text
+
+
+def test_groups_by_class_put_the_orders_of_one_vendor_together(store):
+    """However many messages it has; a death has no class, and its outcome tells."""
+    for order in range(3):
+        enqueue(store)
+        why = Evidence(reason=f"raised Down: order {order}", error_class="shop.Down")
+        settle(store, Outcome.FAILED, JobState.DEAD, evidence=why)
+    quarantined(store)
+    grouped = run("list", "--group-by", "state,outcome,error_class", "--json")
+    dead_ones = {"state": "dead", "outcome": "failed", "error_class": "shop.Down"}
+    crashed = {"state": "quarantined", "outcome": "crashed", "error_class": None}
+    assert rows(grouped) == [dead_ones | {"jobs": 3}, crashed | {"jobs": 1}]
+
+
+def test_groups_beyond_the_limit_are_counted(store):
+    """Reasons with ids in them make many: the biggest come first, the rest is told."""
+    for reason in ("HTTP 410", "HTTP 410", "HTTP 500", "order 1", "order 2"):
+        enqueue(store)
+        evidence = Evidence(reason=f"gave up: {reason}")
+        settle(store, Outcome.FAILED, JobState.DEAD, evidence=evidence)
+    result = run("list", "--group-by", "reason", "--limit", 2, "--json")
+    assert [row["jobs"] for row in rows(result)] == [2, 1]
+    assert rows(result)[0]["reason"] == "gave up: HTTP 410"
+    assert result.stderr == "and 2 smaller groups with 2 jobs; --limit shows more\n"
+    assert not run("list", "--group-by", "reason").stderr
+
+
+def test_list_walks_through_more_than_one_page(store):
+    """A limit above the page size gives as many as there are, each once."""
+    ids = enqueue(store, 1203)
+    found = [row["id"] for row in rows(run("list", "--json", "--limit", 5000))]
+    assert found == ids[::-1]
+
+
+def test_list_groups_count_what_belongs_together(store):
+    """--group-by folds states and reasons as asked."""
+    dead(store)
+    dead(store)
+    enqueue(store, 3)
+    found = rows(run("list", "--group-by", "kind,reason", "--json"))
+    assert found == [
+        {"kind": KIND.kind, "reason": None, "jobs": 3},
+        {"kind": KIND.kind, "reason": "failure 5 of 5", "jobs": 2},
+    ]
+    assert rows(run("list", "--group-by", "kind", "--json"))[0]["jobs"] == 5
+    wrong = run("list", "--group-by", "kind,colour")
+    assert wrong.exit_code == 2
+    assert (
+        "'colour' is not one of kind, state, outcome, error_class, reason"
+        in wrong.stderr
+    )
+
+
+def test_show_explains_a_quarantined_job(store):
+    """State, why, what next, figures beside limits, attempts, stack and output."""
+    job_id = quarantined(store)
+    text = run("show", job_id).stdout
+    for piece in (
+        f"job {job_id}  shop.thumbnail  quarantined",
+        "crash 3 of 3",
+        f"jobpool release {job_id}",
+        "ran 3.2s  peak 530MiB",
+        "time 30s  memory 512MiB",
+        "crashes 1 of 3",
+        "signal 11",
+        "line 7 in thumbnail",
+        "about to die\\x1b[2J",
+        "second line",
+        "read      jobpool manual retries",
+    ):
+        assert piece in text, piece
+
+
+def test_show_explains_a_dead_job(store):
+    """The error is there with its class, and the command that brings it back."""
+    job_id = dead(store)
+    text = run("show", job_id).stdout
+    assert "shop.VendorDown: no answer" in text
+    assert f"jobpool retry {job_id}" in text
+    assert "Traceback (most recent call last):" in text
+
+
+def test_show_says_why_a_job_waits(store):
+    """An unknown kind or a paused pool is named; it does not just wait."""
+    (job_id,) = enqueue(store, kind="other", pool="io")
+    store.pause(pool="io")
+    text = run("show", job_id).stdout
+    assert "pool io is paused, no supervisor has ever known this kind" in text
+    assert "read      jobpool manual questions" in text
+
+
+def test_show_tells_how_often_a_job_snoozed(store):
+    """And since when, how often it may, why, and when it is called again."""
+    (job_id,) = enqueue(store)
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    assert "snoozes" not in run("show", job_id).stdout
+    store.settle([snoozed(lease, 600.0)])
+    text = run("show", job_id).stdout
+    assert "why       not yet: busy" in text
+    assert "next      runs in 9m5" in text or "next      runs in 10m" in text
+    assert re.search(
+        r"snoozes   1 of 1,000 in a row, since .*Z \(.* ago\), for 7d", text
+    )
+    (row,) = rows(run("show", job_id, "--json"))
+    assert (row["snoozes"], row["attempt"], row["attempts"]) == (1, 0, [])
+    assert row["snoozed_since"].endswith("Z")
+
+
+def test_a_job_that_fits_nobody_is_told_by_show_and_status(store):
+    """What it waits for, since when, and when it is dead."""
+    (job_id,) = enqueue(store)
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    store.settle([ended(lease, give_up=True, misfit=True)])
+    text = run("show", job_id).stdout
+    assert "its arguments do not fit what the live supervisors know; dead in " in text
+    assert "waits for a supervisor that has another version of its kind" in text
+    text = run("status").stdout
+    assert "MISFITS" in text
+    assert f"kind {KIND.kind}  1 jobs, the first " in text
+    (row,) = rows(run("show", job_id, "--json"))
+    assert row["unfit_since"].endswith("Z")
+
+
+def test_show_keeps_arguments_to_itself_unless_asked(store):
+    """Payloads may be secret: --payload shows them, nothing else does."""
+    (job_id,) = enqueue(store, payload=b'{"path": "hunter2"}')
+    for command in ("show", "list", "status"):
+        for form in ((), ("--json",)):
+            ids = (job_id,) if command == "show" else ()
+            assert "hunter2" not in run(command, *ids, *form).stdout
+    assert "hunter2" in run("show", job_id, "--payload").stdout
+    (row,) = rows(run("show", job_id, "--payload", "--json"))
+    assert row["payload"] == {"path": "hunter2"}
+
+
+def test_show_of_no_job_is_not_found(store):
+    """Exit code 1 and the reasons why it may be gone."""
+    result = run("show", 99)
+    assert result.exit_code == 1
+    assert "Error: there is no job 99" in result.stderr
+    assert "pruned" in result.stderr
+    assert run("show", 0).exit_code == 2
+
+
+def test_show_survives_results_that_are_not_json(store):
+    """Garbage written by hand is shown as text."""
+    job_id = succeeded(store, result=b"\xff not json" + CLEAR.encode())
+    (row,) = rows(run("show", job_id, "--json"))
+    assert row["result"].startswith("\ufffd not json")
+    assert run("show", job_id).exit_code == 0
+
+
+def test_status_shows_supervisors_pools_and_what_waits(store, tmp_path):
+    """Where the store is, who is alive, counts by pool, unknown kinds by name."""
+    quarantined(store)
+    enqueue(store, 2, kind="other", pool="io")
+    store.pause(kind="other")
+    text = run("status").stdout
+    for piece in (
+        f"store  sqlite:///{tmp_path}/jobpool.db",
+        "supervisor 4711 on host-1  cpu=2..8 io=16",
+        "KINDS THAT NO SUPERVISOR KNOWS",
+        "jobpool resume --kind other",
+    ):
+        assert piece in text, piece
+    assert "NOT ALIVE" not in text
+    (found,) = rows(run("status", "--json", "--figures"))
+    assert found["supervisors"][0]["alive"] is True
+    assert found["pools"]["cpu"]["quarantined"] == 1
+    assert found["pools"]["io"]["runnable"] == 2
+    assert [row["kind"] for row in found["unknown_kinds"]] == ["other"]
+    assert found["paused"] == [{"what": "kind", "name": "other"}]
+    assert found["figures"][0]["kind"] == KIND.kind
+
+
+def test_status_warns_of_pools_that_nobody_serves(store):
+    """Jobs wait there, and only for pools of which no supervisor lives."""
+    enqueue(store, 2, kind="big", pool="gpu")
+    enqueue(store, 1, pool="cpu")
+    text = run("status").stdout
+    assert "POOLS THAT NO SUPERVISOR SERVES\npool gpu  2 jobs wait" in text
+    assert "jobpool --pools gpu=N" in text
+    (found,) = rows(run("status", "--json"))
+    (unserved,) = found["unserved_pools"]
+    assert (unserved["pool"], unserved["jobs"]) == ("gpu", 2)
+    store.end_run("run-1")
+    (found,) = rows(run("status", "--json"))
+    assert [row["pool"] for row in found["unserved_pools"]] == ["cpu", "gpu"]
+
+
+def test_status_says_when_nobody_is_there(store):
+    """A store without a supervisor names the command that starts one."""
+    store.end_run("run-1")
+    assert "no supervisor is running" in run("status").stdout
+
+
+def test_the_store_may_be_named_before_or_after_the_command(store, tmp_path):
+    """--store and JOBPOOL_STORE mean the same store as the default does here."""
+    quarantined(store)
+    url = f"sqlite:///{tmp_path}/jobpool.db"
+    plain = run("list", "--json").stdout
+    assert plain == run("--store", url, "list", "--json").stdout
+    assert plain == run("list", "--store", url, "--json").stdout
+    assert json.loads(plain)["id"] == 1

@@ -1,0 +1,312 @@
+"""Jobs in a transaction that is open before anybody has made the store's tables.
+
+And jobs beside it, which would wait for it: what can only wait for ever is refused.
+"""
+
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import psycopg
+import pytest
+
+from jobpool import JobPool, KeyConflict, StoreUnavailable, UsageError
+from jobpool.store.opening import open_store
+from jobpool.store.records import Filter
+from jobpool.store.sqlite.connection import connect, contention
+from jobpool.store.statements.named_sql import load_migrations
+from support.postgres.server import libpq_url, server
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A database of the application's, without a queue."""
+    path = tmp_path / "shop.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE orders (id)")
+    connection.close()
+    return path
+
+
+@pytest.fixture
+def jobs(path):
+    jobs = JobPool(f"sqlite:///{path}")
+    yield jobs
+    jobs.close()
+
+
+@pytest.fixture
+def work(jobs):
+    return jobs.job("cpu", kind="work")(lambda number: number)
+
+
+@pytest.fixture(
+    params=["immediate", "deferred", "after a read", "by the driver", "wal"]
+)
+def connection(request, path):
+    """A connection of the caller's, in a transaction."""
+    by_driver = request.param == "by the driver"
+    connection = sqlite3.connect(path, isolation_level="" if by_driver else None)
+    connection.text_factory = bytes
+    connection.row_factory = sqlite3.Row
+    if request.param == "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+    if not by_driver:
+        how = "IMMEDIATE" if request.param in ("immediate", "wal") else ""
+        connection.execute(f"BEGIN {how}")
+    if request.param == "after a read":
+        connection.execute("SELECT * FROM orders").fetchall()
+    else:
+        connection.execute("INSERT INTO orders VALUES (1)")
+    yield connection
+    connection.close()
+
+
+def stored(path):
+    """Return what others see: how many jobs, the schema and the journal."""
+    store = open_store(f"sqlite:///{path}", create=False)
+    count, facts = store.count(Filter()), store.describe()
+    store.close()
+    return count, facts["schema_version"], facts["journal_mode"]
+
+
+def test_the_tables_are_made_within_the_callers_transaction(path, work, connection):
+    """They and the jobs are there once it commits."""
+    bound = work.options(connection=connection)
+    assert bound.enqueue(1).created
+    assert bound.enqueue(2).created
+    connection.commit()
+    newest = str(len(load_migrations("sqlite")))
+    assert stored(path) == (2, newest, "wal")
+    job = work.enqueue(3)
+    assert (job.id, job.state) == (3, "runnable")
+    connection.execute("BEGIN")
+    assert bound.enqueue(4).id == 4
+    connection.commit()
+
+
+def test_the_tables_vanish_with_the_callers_transaction(path, work, connection):
+    """The next one makes them, and so does whoever opens the store."""
+    bound = work.options(connection=connection)
+    bound.enqueue(1)
+    connection.rollback()
+    names = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    assert [row[0] for row in names] == [b"orders"]
+    connection.execute("BEGIN")
+    assert bound.enqueue(2).id == 1
+    connection.rollback()
+    assert work.enqueue(3).id == 1
+    assert stored(path)[0] == 1
+
+
+def test_a_refused_job_leaves_the_transaction_as_it_was(path, work, connection):
+    """Tables that an earlier job has made stay; an error undoes its own part."""
+    bound = work.options(connection=connection, key="k")
+    bound.enqueue(1)
+    with pytest.raises(KeyConflict):
+        bound.enqueue(2)
+    connection.commit()
+    assert stored(path)[0] == 1
+
+
+def test_who_opens_the_store_meanwhile_waits_and_finds_them(path, work, connection):
+    """Not: makes them a second time."""
+    work.options(connection=connection).enqueue(1)
+    seen = []
+    other = threading.Thread(target=lambda: seen.append(stored_by_opening(path)))
+    other.start()
+    other.join(0.4)
+    assert other.is_alive()
+    connection.commit()
+    other.join(20)
+    assert seen == [1]
+
+
+def stored_by_opening(path):
+    store = open_store(f"sqlite:///{path}")
+    count = store.count(Filter())
+    store.close()
+    return count
+
+
+def test_an_older_schema_is_brought_up_to_date_within_it(path, work):
+    """As opening would."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript(load_migrations("sqlite")[0])
+    connection.execute(
+        "INSERT INTO jobpool_meta (name, value) VALUES ('schema_version', 1)"
+    )
+    connection.execute("BEGIN IMMEDIATE")
+    assert work.options(connection=connection).enqueue(1).created
+    connection.execute("COMMIT")
+    connection.close()
+    assert stored(path)[:2] == (1, str(len(load_migrations("sqlite"))))
+
+
+# -- beside it ---
+
+PROGRAM = """
+import sqlite3, sys, threading, time
+from jobpool import JobPool
+jobs = JobPool("sqlite:///" + sys.argv[1])
+work = jobs.job("cpu", kind="work")(lambda number: number)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+if sys.argv[2] == "wal":
+    connection.execute("PRAGMA journal_mode = WAL")
+if sys.argv[3] == "tables":
+    work.enqueue(0)
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("INSERT INTO orders VALUES (1)")
+began_s = time.monotonic()
+try:
+    work.enqueue(1)
+except Exception as exc:
+    print(type(exc).__name__, exc)
+print(time.monotonic() - began_s < 2.5)
+connection.execute("COMMIT")
+print(work.enqueue(2).created)
+jobs.close()
+"""
+DJANGO = """
+import sys, time
+from django.conf import settings
+settings.configure(DATABASES={"default": {
+    "ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[1]}})
+from django.db import connection, transaction
+from jobpool import JobPool
+jobs = JobPool("sqlite:///" + sys.argv[1])
+work = jobs.job("cpu", kind="work")(lambda number: number)
+began_s = time.monotonic()
+with transaction.atomic():
+    connection.cursor().execute("INSERT INTO orders VALUES (1)")
+    try:
+        work.enqueue(1)
+    except Exception as exc:
+        print(type(exc).__name__, exc)
+    job = work.options(connection=connection).enqueue(2)
+    transaction.on_commit(lambda: work.enqueue(3))
+print(time.monotonic() - began_s < 2.5)
+print(job.created and job.state == "runnable")
+jobs.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "journal", "tables"),
+    [
+        (PROGRAM, "wal", ""),
+        (PROGRAM, "wal", "tables"),
+        (PROGRAM, "delete", ""),
+        (DJANGO, "", ""),
+    ],
+    ids=["no tables", "tables", "no log", "django"],
+)
+def test_to_wait_for_ones_own_transaction_is_refused_at_once(
+    path, program, journal, tables
+):
+    """Not after five seconds, and not as another program's fault."""
+    run = subprocess.run(
+        [sys.executable, "-c", program, path, journal, tables],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    refused, in_time, goes_on = run.stdout.splitlines()
+    assert refused.startswith("UsageError this thread has a transaction open")
+    assert ".options(connection=...)" in refused
+    assert "transaction.on_commit" in refused
+    assert (in_time, goes_on) == ("True", "True")
+
+
+def test_another_threads_transaction_is_waited_for(path, work):
+    """It ends by itself."""
+    work.enqueue(0)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.4, lambda: connection.execute("COMMIT"))
+    done.start()
+    assert work.enqueue(1).created
+    done.join()
+    connection.close()
+
+
+def test_another_threads_transaction_is_named_when_it_does_not_end(
+    path, work, monkeypatch
+):
+    """This process's own, not another program's."""
+    monkeypatch.setattr(connect, "BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()] * 2)
+    work.enqueue(0)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another connection of this process"):
+        work.enqueue(1)
+    connection.close()
+    assert work.enqueue(2).created
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_the_holder_of_the_write_lock_is_found(path, journal):
+    """Ours or not: readers and other processes do not count."""
+    held = contention.holds_write_lock
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA journal_mode = {journal}")
+    assert not held(str(path))
+    connection.execute("BEGIN")
+    connection.execute("SELECT * FROM orders").fetchall()
+    assert not held(str(path))
+    connection.execute("INSERT INTO orders VALUES (1)")
+    assert held(str(path))
+    where = "jobpool.store.sqlite.connection.contention"
+    ask = f"import sys; from {where} import holds_write_lock"
+    other = subprocess.run(
+        [sys.executable, "-c", f"{ask}; print(holds_write_lock(sys.argv[1]))", path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert other.stdout == "False\n"
+    connection.execute("COMMIT")
+    assert not held(str(path))
+    connection.close()
+
+
+def test_a_transaction_that_read_too_early_is_told_so(path, work):
+    """Nobody holds anything: it has to be begun anew."""
+    work.enqueue(0)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT * FROM orders").fetchall()
+    work.enqueue(1)
+    with pytest.raises(StoreUnavailable, match="began by reading"):
+        work.options(connection=connection).enqueue(2)
+    connection.execute("ROLLBACK")
+    assert work.options(connection=connection).enqueue(2).created
+    connection.close()
+
+
+# -- PostgreSQL ---
+
+
+@pytest.mark.parametrize("level", psycopg.IsolationLevel)
+def test_on_postgresql_the_tables_are_made_beside_the_transaction(level):
+    """It sees them, unless it looks at the database as it was before."""
+    url = server().fresh_url()
+    jobs = JobPool(url)
+    work = jobs.job("cpu", kind="work")(lambda number: number)
+    with psycopg.connect(libpq_url(url)) as connection:
+        connection.isolation_level = level
+        connection.execute("CREATE TEMP TABLE orders (id int)")
+        bound = work.options(connection=connection)
+        if level <= psycopg.IsolationLevel.READ_COMMITTED:
+            assert bound.enqueue(1).id == 1
+        else:
+            with pytest.raises(UsageError, match="began before the queue"):
+                bound.enqueue(1)
+            connection.rollback()
+            assert bound.enqueue(1).id == 1
+        connection.commit()
+    assert work.enqueue(2).id == 2
+    jobs.close()
+    server().drop(url)

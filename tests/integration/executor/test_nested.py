@@ -1,0 +1,94 @@
+"""An executor inside a call of an executor: all of it is of the outer call's tree."""
+
+import os
+import time
+from concurrent.futures import BrokenExecutor
+
+import jobpool
+from support.machine.executing import PATIENCE_S, host_of, marked, wait_nobody
+from support.site.supervising import children_of
+from support.waiting import wait_until
+
+
+def use(n):
+    """Call some things in children of this child; return what became of them."""
+    with jobpool.Executor(2) as inner:
+        products = list(inner.map(lambda x: x * n, range(10)))
+        died = inner.submit(os._exit, 3).exception(PATIENCE_S)
+        return products, type(died), inner.submit(os.getpid).result(PATIENCE_S)
+
+
+def nest(depth):
+    if not depth:
+        return [os.getpid()]
+    with jobpool.Executor(1) as inner:
+        return [os.getpid(), *inner.submit(nest, depth - 1).result(PATIENCE_S)]
+
+
+def test_a_call_may_use_an_executor():
+    """Results and deaths are those of its own calls; its child goes on after that."""
+    with jobpool.Executor(1) as executor:
+        before = executor.submit(os.getpid).result(PATIENCE_S)
+        products, died, inner = executor.submit(use, 3).result(PATIENCE_S)
+        assert products == [3 * n for n in range(10)]
+        assert died is jobpool.JobCrashed
+        assert inner != before
+        assert executor.submit(os.getpid).result(PATIENCE_S) == before
+        assert len(set(executor.submit(nest, 2).result(PATIENCE_S))) == 3
+
+
+def test_what_an_inner_executor_started_dies_with_its_call(marker, tmp_path):
+    """At the outer call's time limit, in the middle of the inner one's work."""
+    note = tmp_path / "note"
+
+    def outlast():
+        with jobpool.Executor(2) as inner:
+            inner.submit(note.touch).result(PATIENCE_S)
+            inner.submit(time.sleep, 2 * PATIENCE_S).result()
+
+    with jobpool.Executor(1, timeout="6s") as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+        quiet = len(marked(marker))
+        future = executor.submit(outlast)
+        wait_until(note.exists, PATIENCE_S, "the inner call")
+        assert len(marked(marker)) > quiet + 2
+        assert isinstance(future.exception(PATIENCE_S), jobpool.JobTimedOut)
+        wait_until(lambda: len(marked(marker)) <= quiet, PATIENCE_S, "the tree's end")
+        assert executor.submit(abs, -2).result(PATIENCE_S) == 2
+    wait_nobody(marker)
+
+
+def test_an_inner_executor_that_is_left_open_ends_with_its_call(marker):
+    """Its processes are left-overs of the call; its child is replaced."""
+    with jobpool.Executor(1) as executor:
+        executor.submit(abs, -1).result(PATIENCE_S)
+        quiet = len(children_of(host_of(executor)))
+        before = executor.submit(leave_open).result(PATIENCE_S)
+        after = executor.submit(use_what_was_left).result(PATIENCE_S)
+        assert after[0] != before
+        assert after[1] == "nothing was left"
+        wait_until(
+            lambda: len(children_of(host_of(executor))) <= quiet,
+            PATIENCE_S,
+            "the end of what was left",
+        )
+    wait_nobody(marker)
+
+
+kept = []
+
+
+def leave_open():
+    kept.append(jobpool.Executor(1))
+    kept[0].submit(abs, -1).result(PATIENCE_S)
+    return os.getpid()
+
+
+def use_what_was_left():
+    try:
+        said = str(kept[0].submit(abs, -1).result(PATIENCE_S))
+    except IndexError:
+        said = "nothing was left"
+    except BrokenExecutor as error:
+        said = str(error)
+    return os.getpid(), said

@@ -1,0 +1,167 @@
+"""A handler that reports its own end to its supervisor, and goes on.
+
+It is believed, for a child speaks by the same bytes; but it does not outlast its end
+for long, and nobody else waits for it or pays.
+"""
+
+import os
+import time
+
+import pytest
+
+from jobpool.core.jobs.job import JobState
+from support.site.supervising import Site
+from support.waiting import wait_until
+
+APP = """
+import select, sys
+from jobpool.sandbox.protocol.messages import Done, encode
+
+
+def report_own_end():
+    frame = sys._getframe()
+    while not (frame.f_code.co_name == "_attempt" and "job" in frame.f_locals):
+        frame = frame.f_back
+    job = frame.f_locals["job"]
+    said = encode(Done(job.seq, job.token, True, b'"forged"', 0.0, 0.0, 1, 1))
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                os.write(int(name), said)
+        except OSError:
+            continue
+
+
+@jobs.job("cpu", kind="canary")
+def canary(n: int):
+    return n
+
+
+@jobs.job("io", kind="other")
+def other(n: int):
+    return n
+
+
+def wait_as_children_do():
+    poll = select.poll()
+    for _ in range(2):
+        poll.register(os.pipe()[0], select.POLLIN)
+    poll.poll()
+
+
+def work():
+    while True:
+        sum(range(100_000))
+
+
+def grow():
+    kept = []
+    try:
+        while True:
+            kept.append(b"x" * (1 << 20))
+            time.sleep(0.005)
+    except MemoryError:
+        time.sleep(600)
+
+
+def fork():
+    if os.fork() == 0:
+        grow()
+    wait_as_children_do()
+
+
+@jobs.job("cpu", kind="impostor", memory="100MiB", timeout="1h", max_attempts=1)
+def impostor(how: str):
+    witness()
+    report_own_end()
+    if how == "hides and sleeps":
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+        time.sleep(600)
+    elif how == "sleeps":
+        time.sleep(600)
+    elif how == "works":
+        work()
+    elif how == "imitates and works":
+        threading.Thread(target=work, daemon=True).start()
+        wait_as_children_do()
+    elif how == "imitates and grows":
+        threading.Thread(target=grow, daemon=True).start()
+        wait_as_children_do()
+    elif how == "forks and grows":
+        fork()
+"""
+SEEN = {
+    "sleeps": "does not wait for one",
+    "hides and sleeps": "hides what it does"
+    if os.geteuid()
+    else "does not wait for one",  # from root nothing can be hidden
+    "works": "",  # whichever is seen first
+    "imitates and works": "of a processor",
+    "imitates and grows": "MiB allowed",
+    "forks and grows": "MiB allowed",
+}
+
+
+@pytest.mark.parametrize("how", SEEN)
+def test_who_goes_on_after_its_own_end_is_found(tmp_path, how):
+    """By what the kernel says of a child that should wait; it is replaced, unblamed."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1,io=1")
+        impostor = site.add("impostor", {"how": how})
+        pid = site.wait_begun(impostor).pid
+        assert site.result(impostor) == "forged"
+        alarm = wait_until(
+            lambda: supervisor.events("alarm"), 60, "an alarm about the impostor"
+        )[0]
+        assert "should wait for a job" in alarm["text"]
+        assert SEEN[how] in alarm["text"]
+        wait_until(lambda: pid not in site.children(), 60, "the impostor's end")
+        assert site.result(site.add("canary", {"n": 7})) == 7
+        assert site.job(impostor).state is JobState.SUCCEEDED
+        assert supervisor.stop() == 0
+
+
+def test_nobody_waits_behind_who_goes_on(tmp_path):
+    """The job that comes next runs soon, elsewhere, on its first attempt."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1,io=1")
+        impostor = site.add("impostor", {"how": "sleeps"})
+        assert site.result(impostor) == "forged"
+        canary = site.add("canary", {"n": 7})
+        assert site.result(canary) == 7
+        job = site.job(canary)
+        assert (job.attempt, job.failures, job.crashes) == (1, 0, 0)
+        assert supervisor.stop() == 0
+
+
+PATCHED = """
+class Elsewhere:
+    def __init__(self):
+        self.epoll = select.epoll()
+
+    def register(self, fd, mask):
+        self.epoll.register(fd, mask)
+
+    def poll(self, timeout=None):
+        return self.epoll.poll(timeout)
+
+
+select.poll = Elsewhere
+"""
+
+
+@pytest.mark.parametrize("also", ["", PATCHED], ids=["plain", "patched"])
+def test_ordinary_children_rest(tmp_path, also):
+    """Nobody is called an impostor who waits, however long and however patched."""
+    with Site(tmp_path / "site", APP + also) as site:
+        supervisor = site.start("cpu=2,io=2")
+        for n in range(8):
+            kind, pool = ("canary", "cpu") if n % 2 else ("other", "io")
+            assert site.result(site.add(kind, {"n": n}, pool=pool)) == n
+        pids = set(site.children())
+        looks = 5 * 2.0
+        until_s = time.monotonic() + looks
+        wait_until(lambda: time.monotonic() > until_s, looks + 5, "five looks at rest")
+        assert set(site.children()) == pids
+        assert supervisor.events("alarm") == []
+        assert supervisor.stop() == 0

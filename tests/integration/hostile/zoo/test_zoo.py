@@ -1,0 +1,245 @@
+"""The zoo: every hostile handler gets its verdict, and harms nobody beside it.
+
+For each level of the sandbox, and as root and as an ordinary user, one supervisor
+takes all beasts at once, in several slots, beside canaries in the same pool and in
+another one. The beasts that change their own process live in a pool with one slot,
+each followed by a job that looks at what is left of the change.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from jobpool.cli.root import cli
+from jobpool.core.config.settings import SandboxLevel
+from jobpool.core.jobs.job import FINISHED
+from support.site.as_nobody import NOBODY, obstacle, open_place
+from support.site.supervising import Site
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from zoo_app import BEASTS  # noqa: E402
+
+CONFIG = """
+[pools.cpu]
+size = 4
+sandbox = "{level}"
+memory_max = "1GiB"
+
+[pools.solo]
+size = 1
+sandbox = "{level}"
+
+[pools.io]
+size = 1
+sandbox = "{level}"
+"""
+CANARY_EVERY_S = 0.05
+CANARY_LATE_S = 10.0
+"""Beside whole pools of beasts, on a machine that is busy otherwise."""
+ZOO_S = 90.0
+TROUBLE = ("alarm", "store_trouble", "zygote_failed", "stale_settlement")
+LOOK_EVERY_S = 0.2
+
+
+class Zoo(NamedTuple):
+    """What became of the beasts at one level, for one user."""
+
+    names: tuple[str, ...]
+    jobs: dict[str, object]
+    """By kind."""
+    attempts: dict[str, object]
+    looks: list[object]
+    """What was seen in the pool with one slot: before all, and after each beast."""
+    canaries: list[object]
+    aftermath: "Aftermath | None" = None
+
+
+class Aftermath(NamedTuple):
+    """What was found when all beasts were gone."""
+
+    alarms: list[object]
+    exit_code: int
+    not_shown: dict[str, str]
+    """What `jobpool show` said instead, by kind."""
+
+
+def users():
+    own = "root" if os.geteuid() == 0 else "user"
+    return [own] if own == "user" else [own, "user"]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(level, user) for level in SandboxLevel for user in users()],
+    ids="-".join,
+)
+def zoo(request, tmp_path_factory):
+    level, user = request.param
+    if os.geteuid() == 0 and (user == "user" or level == "strict"):
+        if why := obstacle():
+            pytest.skip(why)
+        # At level strict the children of root's supervisor are users of their own.
+        with open_place(NOBODY if user == "user" else 0) as (folder, before):
+            yield watched(level, user, folder, before)
+    else:
+        yield watched(level, user, tmp_path_factory.mktemp("zoo"), ())
+
+
+def watched(level, user, folder, before):
+    """Let the beasts out, and look around afterwards."""
+    config = CONFIG.format(level=level)
+    with Site(folder, config=config, before=before) as site:
+        app = ("--app", HERE / "zoo_app.py")
+        supervisor = site.launch("run", *app, "--log-format", "json")
+        supervisor.wait_ready()
+        found = let_out(site, level, user)
+        aftermath = Aftermath(
+            alarms=troubles(supervisor),
+            exit_code=supervisor.stop(),
+            not_shown=not_shown(site, found.jobs),
+        )
+        site.wait_nobody()
+        return found._replace(aftermath=aftermath)
+
+
+def troubles(supervisor):
+    """Return what it was worried about, but for what liars have said."""
+    return [
+        event
+        for event in supervisor.events()
+        if event["event"] in TROUBLE and "its child sent" not in event.get("text", "")
+    ]
+
+
+def not_shown(site, jobs):
+    """Return what was said in place of a job, whatever it holds."""
+    said = {}
+    for kind, job in jobs.items():
+        words = ["show", str(job.id), "--payload", "--store", site.url]
+        done = CliRunner().invoke(cli, words)
+        if done.exit_code != 0 or "\x1b" in done.output:
+            said[kind] = f"{done.exit_code}: {done.output!r:.300}"
+    return said
+
+
+def at_large(level, user):
+    """Return the beasts that are let out at a level, for a user."""
+    return [one for one in BEASTS if one.verdict_at(level, user) is not None]
+
+
+def let_out(site, level, user):
+    """Enqueue all beasts, canaries beside them, and wait for every end."""
+    ids, looks = {}, [site.add("zoo.look", pool="solo")]
+    for beast in at_large(level, user):
+        ids[beast.kind] = site.add(beast.kind, pool=beast.pool)
+        if beast.pool == "solo":
+            looks.append(site.add("zoo.look", pool="solo"))
+    canaries, ended = [], threading.Event()
+
+    def sing():
+        while not ended.wait(CANARY_EVERY_S):
+            canaries.append(site.add("zoo.canary", pool="cpu", priority=9))
+            canaries.append(site.add("zoo.canary.io", pool="io", priority=9))
+
+    singer = threading.Thread(target=sing)
+    singer.start()
+    try:
+        wait_for(site, [*ids.values(), *looks])
+    finally:
+        ended.set()
+        singer.join()
+    wait_for(site, canaries)
+    return Zoo(
+        (level, user),
+        {kind: site.job(job_id) for kind, job_id in ids.items()},
+        {kind: site.store.attempts(job_id) for kind, job_id in ids.items()},
+        [site.job(job_id) for job_id in looks],
+        [site.job(job_id) for job_id in canaries],
+    )
+
+
+def wait_for(site, job_ids):
+    """Wait until all have finished; say by name who has not."""
+    left = set(job_ids)
+    deadline = time.monotonic() + ZOO_S
+    while left:
+        jobs = [site.job(job_id) for job_id in left]
+        left = {job.id for job in jobs if job.state not in FINISHED}
+        names = [f"{j.kind} {j.state} {j.slot}" for j in jobs if j.id in left]
+        assert time.monotonic() < deadline, f"not within {ZOO_S} s: {names}"
+        time.sleep(LOOK_EVERY_S)
+
+
+def mismatch(zoo, beast):
+    """Say how a beast's end differs from its verdict; nothing if it does not."""
+    job, verdict = zoo.jobs[beast.kind], beast.verdict_at(*zoo.names)
+    text = f"{job.error_class}: {job.error}"
+    seen = f"{job.outcome} {job.state}: {job.reason}: {text:.500}"
+    if (job.attempt, job.interruptions, job.recoveries) != (1, 0, 0):
+        return f"attempt {job.attempt}, interrupted or lost: {seen}"
+    if not verdict.outcome:
+        return ""
+    fits = (
+        (job.outcome, job.state) == (verdict.outcome, verdict.state)
+        and verdict.reason in (job.reason or "")
+        and verdict.error in text
+    )
+    if not fits:
+        return f"{seen}, and not {verdict}"
+    return (
+        "" if job.state == "succeeded" else unproven(zoo.attempts[beast.kind], verdict)
+    )
+
+
+def unproven(attempts, verdict):
+    """Say what is missing among the evidence that is kept with the attempt."""
+    (attempt,) = attempts
+    for name in ("signal", "exit_code"):
+        wanted = getattr(verdict, name)
+        if wanted is not None and getattr(attempt, name) != wanted:
+            return f"{name} {getattr(attempt, name)}, and not {wanted}"
+    for name in ("output", "stack"):
+        if getattr(verdict, name) not in (getattr(attempt, name) or ""):
+            return f"{name}: {getattr(attempt, name)!r}"
+    return ""
+
+
+def test_every_beast_gets_its_verdict(zoo):
+    """Outcome, state, reason, signal or exit code, and the evidence that is kept."""
+    found = {beast.kind: mismatch(zoo, beast) for beast in at_large(*zoo.names)}
+    assert {kind: text for kind, text in found.items() if text} == {}
+    assert len(found) > 200
+
+
+def test_what_a_beast_changes_does_not_reach_the_next_job(zoo):
+    """After each of them the world looks as if it had never been there."""
+    seen = [job.result or f"{job.reason}: {job.error}" for job in zoo.looks]
+    after = ["nobody", *(b.kind for b in at_large(*zoo.names) if b.pool == "solo")]
+    assert json.loads(seen[0])["stdin"] == ""
+    spoilt = {k: s for k, s in zip(after, seen, strict=True) if s != seen[0]}
+    assert spoilt == {}
+
+
+def test_every_canary_sings(zoo):
+    """Once, at the first attempt, and on time."""
+    assert len(zoo.canaries) > 20
+    spoilt = [c for c in zoo.canaries if (c.state, c.attempt) != ("succeeded", 1)]
+    assert spoilt == []
+    late = sorted(c.finished_at_ms - c.created_at_ms for c in zoo.canaries)
+    assert late[-1] <= 1000 * CANARY_LATE_S, late[-20:]
+
+
+def test_the_supervisor_and_the_operator_live_on(zoo):
+    """It alarms about nothing, drains when it shall, and every end can be shown."""
+    assert zoo.aftermath.alarms == []
+    assert zoo.aftermath.exit_code == 0
+    assert zoo.aftermath.not_shown == {}

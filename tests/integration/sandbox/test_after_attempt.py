@@ -1,0 +1,82 @@
+"""A child for one job: its end is told and nothing of it runs on, whatever it did."""
+
+import select
+
+import pytest
+
+from jobpool.sandbox.protocol.messages import Retire
+from support.machine.sandbox_rig import Rig
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory):
+    rig = Rig(tmp_path_factory.mktemp("run"))
+    rig.loaded()
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def child(rig):
+    return rig.child(is_for_one=True)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "cwd_gone",
+        "umask",
+        "env_replaced",
+        "handler",
+        "alarm",
+        "mask",
+        "stdout",
+        "stdout_closed",
+        "fds_closed",
+        "recursion",
+        "scratch_gone",
+        "scratch_file",
+        "trace",
+    ],
+)
+def test_the_end_is_told_whatever_was_changed(rig, child, what):
+    """Its process is nobody else's, but our own code goes on in it."""
+    done = rig.run(child, "change", what)
+    assert done.ok
+    assert done.surprise == ""
+    child.send(Retire())
+    assert rig.exit(child).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "named"), [("thread", "leaked-thread"), ("process", "sleep (pid ")]
+)
+def test_what_runs_on_is_named(rig, child, what, named):
+    """A job has not ended before its processes have."""
+    done = rig.run(child, "leave", what)
+    assert done.ok
+    assert named in done.surprise
+
+
+@pytest.mark.parametrize("what", ["zombie", "ending thread"])
+def test_what_ends_by_itself_is_no_surprise(rig, child, what):
+    """The child need not be killed for it."""
+    assert rig.run(child, "leave", what).surprise == ""
+
+
+def test_its_output_is_told(rig, child):
+    """And its end, as of any other job."""
+    done = rig.run(child, "say", "heard")
+    assert done.output.startswith(b"heard")
+    assert done.peak_rss_bytes >= done.rss_bytes > 0
+
+
+def test_nothing_more_begins_in_it(rig, child):
+    """The next job would meet what this one has left."""
+    first, second = rig.job("change", "umask"), rig.job("echo", 1)
+    child.send(first)
+    child.send(second)
+    child.issue_tickets([first.seq, second.seq])
+    assert rig.message(child).seq == first.seq
+    assert not select.select([child], [], [], 0.2)[0]
+    assert child.recall() == [second.seq]

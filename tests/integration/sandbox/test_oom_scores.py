@@ -1,0 +1,70 @@
+"""Whom the kernel ends first: no handler makes it the supervisor."""
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from jobpool.sandbox.system import oom_scores
+from jobpool.sandbox.system.oom_scores import OomScores
+from support.site.supervising import Site
+from support.waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="raise", max_attempts=1)
+def raise_score(pids: list[int]):
+    for pid in pids:
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+"""
+
+
+def score_of(pid):
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+@pytest.fixture
+def started():
+    """A process that this one has started."""
+    if (pid := os.fork()) == 0:
+        signal.pause()
+        os._exit(0)
+    yield pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_a_score_that_was_raised_is_put_back_and_told(started):
+    """Not one that was lowered; nor is it told twice."""
+    scores, first = OomScores(), score_of(started)
+    assert scores.put_back([started]) == []
+    Path(f"/proc/{started}/oom_score_adj").write_text(str(first + 7))
+    assert scores.put_back([started]) == [started]
+    assert score_of(started) == first
+    assert scores.put_back([started, 2**22 + 1]) == []
+
+
+def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_path):
+    """A second after a handler has made them so, they are not any more."""
+    with Site(tmp_path, APP) as site:
+        supervisor = site.start("cpu=1")
+        supervisor.wait_event("child_started")  # before, it looks like a zygote
+        pids = [supervisor.pid, *site.zygotes(supervisor)]
+        before = [*map(score_of, pids)]
+        assert len(pids) > 1
+        site.finish(site.add("raise", {"pids": pids}))
+        wait_until(lambda: [*map(score_of, pids)] == before, 10, "they are put back")
+        assert len(supervisor.events("alarm")) == len(pids)
+        supervisor.stop()
+
+
+def test_what_is_out_of_sight_is_left_for_the_next_time(monkeypatch):
+    """Not one descriptor is left to look with."""
+    scores = oom_scores.OomScores()
+
+    def refuse(_path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(oom_scores, "read", refuse)
+    assert scores.put_back([os.getpid()]) == []

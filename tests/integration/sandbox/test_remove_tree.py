@@ -1,0 +1,111 @@
+"""Removing trees that were made to be hard to remove."""
+
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from jobpool.sandbox.system.remove_tree import remove_tree
+from support.site.nesting import cleared, nest
+
+NOBODY = 65534
+
+
+def test_depth_and_length_are_no_matter(tmp_path):
+    """A tree is removed that is deeper than recursion, and longer than a path."""
+    with cleared(tmp_path / "tree") as tree:
+        tree.mkdir()
+        nest(tree, 3000)
+        nest(tree, 50, "n" * 255)
+        for number in range(100):
+            (tree / "wide" / str(number) / "d").mkdir(parents=True)
+        assert remove_tree(tree)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_links_are_not_followed(tmp_path):
+    """A link is removed, and never what it points to; also in the tree's own place."""
+    kept = tmp_path / "kept" / "inner"
+    kept.mkdir(parents=True)
+    (kept / "file").touch()
+    tree = tmp_path / "tree"
+    (tree / "d").mkdir(parents=True)
+    for place in (tree, tree / "d"):
+        (place / "to a directory").symlink_to(kept.parent)
+        (place / "to a file").symlink_to(kept / "file")
+        (place / "to nothing").symlink_to("nowhere")
+    link = tmp_path / "link"
+    link.symlink_to(kept.parent)
+    assert remove_tree(tree)
+    assert remove_tree(link)
+    assert list(tmp_path.iterdir()) == [tmp_path / "kept"]
+    assert (kept / "file").exists()
+
+
+def test_what_is_no_directory_is_removed(tmp_path):
+    """A file or a FIFO goes too, and nothing at all is as good as removed."""
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    assert remove_tree(tmp_path / "file")
+    assert remove_tree(tmp_path / "fifo")
+    assert remove_tree(tmp_path / "missing")
+    assert remove_tree(str(tmp_path / "missing" / "inner"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def own_place():
+    """Give a directory of an ordinary user's, who the test is meanwhile."""
+    place = Path(tempfile.mkdtemp())
+    user = os.geteuid()
+    if user == 0:
+        os.chown(place, NOBODY, -1)
+        os.seteuid(NOBODY)
+    yield place
+    os.seteuid(user)
+    place.chmod(0o700)
+    shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400, 0o500, 0o300])
+def test_forbidden_directories_are_removed(own_place, mode):
+    """What a job has forbidden to its own user is removed all the same."""
+    tree = own_place / "tree"
+    for path in ("full/inner/file", "empty", "outer/full/file"):
+        (tree / path).mkdir(parents=True)
+    for path in ("full/inner", "full", "empty", "outer/full", "outer", "."):
+        (tree / path).chmod(mode)
+    assert remove_tree(tree)
+    assert list(own_place.iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_told(own_place):
+    """In a directory that may not be written to it stays, and nothing is raised."""
+    (own_place / "tree" / "d").mkdir(parents=True)
+    own_place.chmod(0o500)
+    assert not remove_tree(own_place / "tree")
+    own_place.chmod(0o000)
+    assert not remove_tree(own_place / "tree")
+
+
+def test_two_at_once_do_not_mind_each_other(tmp_path):
+    """Entries that vanish meanwhile are no error."""
+    tree = tmp_path / "tree"
+    for number in range(300):
+        (tree / str(number) / "d" / "d").mkdir(parents=True)
+        (tree / str(number) / "file").touch()
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(remove_tree(tree)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == len(threads)
+    assert True in answers
+    assert not tree.exists()

@@ -1,0 +1,131 @@
+"""TERM and QUIT end a supervisor in time, whatever state it is in.
+
+Here are real processes in a few of the states; all of them meet all signals in
+`unit/test_supervisor_shutdown.py`, and a store that several hosts share is in
+`test_supervisor_shared.py`.
+"""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from support.site.supervising import PATIENCE_S, Site, exhaust
+from support.waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="held", retry=AT_ONCE)
+def held(gate: str):
+    hold(gate)
+    witness("ended")
+"""
+LOADS_FOR_EVER = """
+import pathlib, time
+pathlib.Path(__file__).with_name("loading").touch()
+time.sleep(600)
+"""
+WAITS_AT_GATE = """
+import pathlib, time
+pathlib.Path(__file__).with_name("loading").touch()
+while not pathlib.Path(__file__).with_name("go").exists():
+    time.sleep(0.005)
+"""
+DRAIN_S = 1.0
+END_S = DRAIN_S + 2.0
+BUSY_MACHINE_S = 2.0
+"""So much longer it may take beside other tests; it took 20 s, or for ever."""
+
+
+@pytest.fixture
+def site(tmp_path):
+    with Site(tmp_path / "site", APP) as site:
+        yield site
+
+
+def ends_in_time(supervisor, signum):
+    """Send a signal and return the exit code, which is not waited for too long."""
+    began_s = time.monotonic()
+    code = supervisor.stop(signum)
+    assert time.monotonic() - began_s < END_S + BUSY_MACHINE_S, supervisor.said()
+    return code
+
+
+def test_an_end_that_cannot_be_stored_is_given_up_and_run_again(site):
+    """The code is 1, the job stays leased, and the next start takes it back."""
+    supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
+    job = site.add("held", {"gate": "open"})
+    site.wait_begun(job)
+    other = sqlite3.connect(site.folder / "jobpool.db", isolation_level=None)
+    with contextlib.closing(other):
+        other.execute("BEGIN EXCLUSIVE")  # as somebody's long transaction
+        site.open_gate("open")
+        wait_until(lambda: site.witnesses("ended"), PATIENCE_S, "the handler's end")
+        assert ends_in_time(supervisor, signal.SIGTERM) == 1
+    assert supervisor.wait_event("supervisor_stopped")["leases_held"] >= 1
+    site.wait_nobody()
+    assert site.job(job).state == "leased"
+    site.start("cpu=2")
+    done = site.finish(job)
+    assert (done.state, done.attempt) == ("succeeded", 2)
+    assert (done.failures, done.crashes) == (0, 0)
+
+
+def test_a_reload_that_does_not_end_keeps_nobody(site):
+    """Its zygotes load for ever; they are let go with the others."""
+    supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
+    (site.folder / "jobs.py").write_text(LOADS_FOR_EVER)
+    supervisor.send(signal.SIGHUP)
+    wait_until((site.folder / "loading").exists, PATIENCE_S, "the second import")
+    assert ends_in_time(supervisor, signal.SIGTERM) == 0
+    site.wait_nobody()
+    assert site.store.open_runs() == []
+
+
+def test_a_frozen_zygote_keeps_nobody(site):
+    """It makes no child and does not end by itself: nobody waits for either."""
+    supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
+    wait_until(lambda: len(site.children()) == 2, PATIENCE_S, "the children")
+    for pid in site.zygotes(supervisor):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in site.children():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not site.children(), PATIENCE_S, "the children's end")
+    assert ends_in_time(supervisor, signal.SIGQUIT) == 0
+    site.wait_nobody()
+    assert site.store.open_runs() == []
+
+
+def test_no_descriptor_keeps_nobody(site):
+    """Nobody can look for what a dead child has left; its zygote does, in the end."""
+    supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
+    job = site.add("held", {"gate": "never"})
+    pid = site.wait_begun(job).pid
+    exhaust(supervisor)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), PATIENCE_S, "its death")
+    assert ends_in_time(supervisor, signal.SIGTERM) in {0, 1}
+    site.wait_nobody()
+    site.open_gate("never")
+    site.start("cpu=2")
+    assert site.finish(job).state == "succeeded"
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_a_zygote_that_is_killed_while_it_loads_is_started_again(site, preload):
+    """Somebody's SIGKILL is no fault of the application's."""
+    app = (site.folder / "jobs.py").read_text()
+    (site.folder / "jobs.py").write_text(WAITS_AT_GATE + app)
+    config = f"[pools.cpu]\npreload = {str(preload).lower()}\n"
+    (site.folder / "jobpool.toml").write_text(config)
+    supervisor = site.launch("--pools", "cpu=2", "--log-format", "json")
+    wait_until((site.folder / "loading").exists, PATIENCE_S, "the import")
+    (zygote,) = site.zygotes(supervisor)
+    os.kill(zygote, signal.SIGKILL)
+    assert "was killed" in supervisor.wait_event("zygote_failed")["reason"]
+    site.open_gate("go")
+    supervisor.wait_ready()
+    assert supervisor.stop() == 0

@@ -1,0 +1,439 @@
+"""Time and memory limits, as seen from outside of a real supervisor."""
+
+import json
+import time
+
+import pytest
+
+from jobpool.core.jobs.job import NewJob
+from jobpool.supervisor.processes.memory_watch import REST_LOOK_S
+from support.site.supervising import PATIENCE_S, Site
+from support.waiting import wait_until
+
+MIB = 2**20
+APP = """
+def use(mib):
+    block = bytearray(mib << 20)
+    for place in range(0, len(block), 4096):
+        block[place] = 1
+    return block
+
+
+@jobs.job("cpu", kind="canary", max_attempts=1)
+def canary():
+    time.sleep(0.01)
+
+
+KEPT = []
+
+
+@jobs.job("cpu", kind="keeps", memory="512MiB", max_attempts=1)
+def keeps():
+    KEPT.append(use(110))
+
+
+@jobs.job("cpu", kind="modest", memory="100MiB", max_attempts=1)
+def modest():
+    time.sleep(0.3)
+
+
+@jobs.job("cpu", kind="quick.big", memory="512MiB", max_attempts=1)
+def quick_big(keeps: bool):
+    if keeps:
+        KEPT.append(b"x" * (50 << 20))
+
+
+@jobs.job("cpu", kind="quick.small", memory="64MiB", max_attempts=1)
+def quick_small():
+    return len(KEPT)
+
+
+@jobs.job("cpu", kind="dear", memory="200MiB", timeout="60s", max_attempts=1)
+def dear():
+    stop = threading.Event()
+    threading.stack_size(65536)
+    for _ in range(2000):
+        threading.Thread(target=stop.wait, daemon=True).start()
+    for number in range(4):
+        if os.fork() == 0:
+            held = []
+            while True:
+                held.append(b"x" * (1 << 20))
+                (HERE / f"held.{number}").write_text(str(len(held)))
+    time.sleep(60)
+
+
+@jobs.job("cpu", kind="busy", timeout="0.3s", max_attempts=1)
+def busy():
+    while True:
+        pass
+
+
+@jobs.job("cpu", kind="gil", timeout="0.3s", max_attempts=1)
+def gil():
+    max(range(10**13))
+
+
+@jobs.job("cpu", kind="no_sigterm", timeout="0.3s", max_attempts=1)
+def no_sigterm():
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+@jobs.job("cpu", kind="stopped", timeout="0.3s", max_attempts=1)
+def stopped():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@jobs.job("cpu", kind="blocking", timeout="0.3s", max_attempts=1)
+def blocking():
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    while True:
+        time.sleep(1)
+
+
+@jobs.job("cpu", kind="soft", soft_timeout="0.2s", timeout="30s", max_attempts=1)
+def soft(caught: bool):
+    try:
+        time.sleep(60)
+    except SoftTimeout:
+        if not caught:
+            raise
+        return "cleaned up"
+
+
+@jobs.job("cpu", kind="soft_async", soft_timeout="0.2s", timeout="30s", max_attempts=1)
+async def soft_async():
+    import asyncio
+
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        return "cleaned up"
+
+
+@jobs.job("cpu", kind="soft_deaf", soft_timeout="0.1s", timeout="0.5s", max_attempts=1)
+def soft_deaf():
+    while True:
+        try:
+            time.sleep(60)
+        except SoftTimeout:
+            pass
+
+
+@jobs.job("cpu", kind="eat", memory="128MiB", timeout="30s", max_attempts=1)
+def eat(mib: int):
+    kept = use(mib)
+    time.sleep(0.3)
+    return len(kept)
+
+
+@jobs.job("cpu", kind="grow", memory="128MiB", timeout="30s", max_attempts=1)
+def grow():
+    kept = []
+    while True:
+        kept.append(use(4))
+
+
+@jobs.job("cpu", kind="at_once", memory="128MiB", memory_growth=2, retry=AT_ONCE)
+def at_once(mib: int):
+    return len(use(mib))
+
+
+@jobs.job("cpu", kind="own_error", memory="128MiB", max_attempts=1)
+def own_error():
+    raise MemoryError("my own idea")
+
+
+@jobs.job("cpu", kind="tree", memory="128MiB", timeout="30s", max_attempts=1)
+def tree(path: str):
+    code = "import time; kept = b'x' * (60 << 20); time.sleep(60)"
+    made = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    Path(path).write_text(" ".join(str(one.pid) for one in made))
+    time.sleep(60)
+
+
+@jobs.job("cpu", kind="order.pool", max_attempts=1)
+def of_pool():
+    time.sleep(60)
+
+
+@jobs.job("cpu", kind="order.decorator", timeout="0.4s", max_attempts=1)
+def of_decorator():
+    time.sleep(60)
+
+
+@jobs.job("cpu", kind="order.configured", timeout="59s", max_attempts=7)
+def of_configuration():
+    time.sleep(60)
+
+
+@jobs.job("cpu", kind="silent", heartbeat_timeout="0.3s", max_attempts=1)
+def silent():
+    time.sleep(60)
+
+
+@jobs.job("cpu", kind="lively", heartbeat_timeout="0.6s", max_attempts=1)
+def lively():
+    for step in range(20):
+        current().heartbeat(progress=step)
+        time.sleep(0.05)
+
+
+@jobs.job("cpu", kind="stepping", timeout="20s")
+def stepping(seconds: float):
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        current().heartbeat(progress=time.time())
+        time.sleep(0.001)
+    current().heartbeat(progress="last")
+
+
+@jobs.job("cpu", kind="climb", retry=AT_ONCE, max_attempts=9, max_crashes=9)
+def climb(how: str):
+    step = current().checkpoint or 0
+    if step == 3:
+        return step
+    current().heartbeat(progress=f"step {step}", checkpoint=step + 1)
+    if how == "segfault":
+        segfault()
+    if how == "timeout":
+        time.sleep(60)
+    raise ValueError(how)
+"""
+CONFIG = """
+[pools.cpu]
+timeout = "1500ms"
+timeout_max = "30s"
+
+[kinds."order.configured"]
+timeout = "300ms"
+max_attempts = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with Site(tmp_path_factory.mktemp("limits"), APP, config=CONFIG) as site:
+        site.start("cpu=2")
+        yield site
+        site.supervisors[0].stop()
+
+
+def end_of(site, kind, arguments=None, **options):
+    """Run a job of one attempt to its end, and return that attempt."""
+    job = site.finish(site.add(kind, arguments, **options))
+    assert job.state == "dead", (job.state, job.error)
+    (attempt,) = site.store.attempts(job.id)
+    return attempt
+
+
+@pytest.mark.parametrize("kind", ["busy", "gil", "no_sigterm", "stopped", "blocking"])
+def test_the_time_limit_ends_whatever_the_handler_does(site, kind):
+    """The hard limit is SIGKILL from outside; nothing in the handler matters."""
+    attempt = end_of(site, kind)
+    assert attempt.outcome == "timed_out"
+    assert attempt.reason.startswith("killed at its time limit of 300ms")
+    assert attempt.signal == 9
+    assert 0.3 <= attempt.duration_s < 10
+
+
+@pytest.mark.parametrize("kind", ["busy", "gil"])
+def test_a_killed_attempt_shows_where_it_was(site, kind):
+    """The Python stack at the kill names the handler's own line.
+
+    A kill waits 3 ms for it and no longer, so on a busy machine one may lack it.
+    """
+    stacks = (end_of(site, kind).stack or "" for _ in range(5))
+    assert any(f"in {kind}" in stack for stack in stacks)
+
+
+def test_a_caught_soft_timeout_may_still_succeed(site):
+    """SoftTimeout is there to clean up; a handler that returns has succeeded."""
+    assert site.result(site.add("soft", {"caught": True})) == "cleaned up"
+
+
+def test_an_uncaught_soft_timeout_is_timed_out(site):
+    """An attempt that ends by its soft limit is no plain failure, nor a kill."""
+    attempt = end_of(site, "soft", {"caught": False})
+    assert attempt.outcome == "timed_out"
+    assert attempt.reason.startswith("ended by its soft time limit")
+    assert attempt.signal is None
+
+
+def test_a_soft_timeout_reaches_a_coroutine(site):
+    """An async handler is canceled where it waits, and may clean up as well."""
+    assert site.result(site.add("soft_async")) == "cleaned up"
+
+
+def test_the_hard_limit_follows_an_ignored_soft_one(site):
+    """Swallowing SoftTimeout buys nothing."""
+    attempt = end_of(site, "soft_deaf")
+    assert attempt.reason.startswith("killed at its time limit of 500ms")
+
+
+@pytest.mark.parametrize("kind", ["eat", "grow"])
+def test_the_memory_limit_ends_a_single_process(site, kind):
+    """Over its limit it is killed, with what it used as evidence."""
+    attempt = end_of(site, kind, {"mib": 200} if kind == "eat" else None)
+    assert attempt.outcome == "out_of_memory"
+    assert "over its memory limit of 128MiB" in attempt.reason
+    assert 128 * MIB < attempt.peak_rss_bytes < 300 * MIB
+
+
+def test_memory_that_is_refused_at_once_is_out_of_memory(site):
+    """It never became resident, and yet the next attempt gets more."""
+    job = site.finish(site.add("at_once", {"mib": 350}))
+    assert (job.state, job.result) == ("succeeded", str(350 * MIB).encode())
+    refused, killed = site.store.attempts(job.id)[:2]
+    assert (refused.outcome, refused.error_class) == ("out_of_memory", "MemoryError")
+    assert refused.reason.startswith("asked for more than ")
+    assert refused.reason.endswith(" in use, over its memory limit of 128MiB")
+    assert refused.signal is None
+    assert killed.outcome == "out_of_memory"
+    assert "over its memory limit of 256MiB" in killed.reason
+
+
+def test_a_memory_error_of_ones_own_is_a_failure(site):
+    """Nothing was refused, and the limit was far."""
+    attempt = end_of(site, "own_error")
+    assert (attempt.outcome, attempt.error_class) == ("failed", "MemoryError")
+
+
+def test_the_memory_limit_counts_the_whole_tree(site):
+    """Three processes below the limit each, and over it together, are too much."""
+    path = site.folder / "tree"
+    attempt = end_of(site, "tree", {"path": str(path)})
+    assert attempt.outcome == "out_of_memory"
+    assert attempt.peak_rss_bytes > 128 * MIB
+    left = set(map(int, path.read_text().split())) & set(site.processes())
+    assert left == set()
+
+
+def test_the_peak_of_a_success_is_recorded(site):
+    """What a job used below its limit is known too: people tune by it."""
+    job = site.finish(site.add("eat", {"mib": 64}))
+    assert job.state == "succeeded"
+    assert 64 * MIB < job.peak_rss_bytes < 128 * MIB
+
+
+def test_limits_come_from_the_first_that_names_them(site):
+    """[kinds.K], then the job, the decorator, the pool; never over the maximum."""
+    reasons = {
+        "order.pool": "1.5s",
+        "order.decorator": "400ms",
+        "order.configured": "300ms",
+    }
+    ids = {kind: site.add(kind) for kind in reasons}
+    own = site.add("order.decorator", timeout_s=0.2)
+    over = site.add("order.configured", timeout_s=25.0)
+    memory = site.add("eat", {"mib": 100}, memory_bytes=90 * MIB)
+    more = site.add("eat", {"mib": 150}, memory_bytes=300 * MIB)
+    for kind, limit in reasons.items():
+        assert f"time limit of {limit}" in site.finish(ids[kind]).reason
+    assert "time limit of 200ms" in site.finish(own).reason
+    assert "time limit of 300ms" in site.finish(over).reason
+    assert "memory limit of 90MiB" in site.finish(memory).reason
+    assert site.finish(more).state == "succeeded"
+
+
+def test_a_silent_handler_is_stalled(site):
+    """Without a heartbeat for its timeout it is killed, and named so."""
+    attempt = end_of(site, "silent")
+    assert attempt.outcome == "stalled"
+    assert attempt.reason.startswith("killed after 300ms without a heartbeat")
+
+
+def test_a_handler_with_heartbeats_is_not_stalled(site):
+    """Heartbeats keep it alive, and its last progress is stored."""
+    job = site.finish(site.add("lively"))
+    assert job.state == "succeeded", job.reason
+    shown = site.cli("show", job.id)[0]
+    assert shown["progress"] == 19
+    assert shown["last_heartbeat_at"] is not None
+
+
+def test_progress_is_seen_while_it_changes_and_the_last_is_kept(site):
+    """Within a second, however fast it changes, and without a checkpoint as well."""
+    job_id = site.add("stepping", {"seconds": 2.0})
+    ages_s = []
+    while (job := site.job(job_id)).state != "succeeded":
+        if job.progress not in {None, b'"last"'}:
+            ages_s.append(time.time() - json.loads(job.progress))
+        time.sleep(0.05)
+    assert job.progress == b'"last"'
+    assert len(ages_s) > 20
+    assert sorted(ages_s)[len(ages_s) // 2] < 1.0
+
+
+@pytest.mark.parametrize("how", ["error", "segfault", "timeout"])
+def test_a_checkpoint_reaches_the_next_attempt(site, how):
+    """However an attempt ends, the next one goes on from its last checkpoint."""
+    job = site.finish(site.add("climb", {"how": how}, timeout_s=0.3))
+    assert (job.state, json.loads(job.result), job.attempt) == ("succeeded", 3, 4)
+    assert json.loads(job.checkpoint) == 3
+
+
+def test_neighbours_of_killed_jobs_lose_nothing(site):
+    """While others are killed at their limits, honest jobs need one attempt."""
+    hostile = [site.add(kind) for kind in ("busy", "grow", "no_sigterm")]
+    canaries = site.add_many("canary", [None] * 30)
+    site.finish_all(hostile)
+    for job in site.finish_all(canaries):
+        assert (job.state, job.attempt) == ("succeeded", 1)
+        assert (job.failures, job.crashes, job.interruptions) == (0, 0, 0)
+
+
+def test_nobody_pays_for_memory_that_others_have_left(tmp_path):
+    """A job begins in a child that has room for it."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1")
+        site.finish(site.add("keeps"))
+        job = site.finish(site.add("modest"))
+        assert (job.state, job.attempt, job.reason) == ("succeeded", 1, None)
+        assert (job.failures, job.crashes, job.interruptions) == (0, 0, 0)
+        assert supervisor.stop() == 0
+
+
+def test_a_child_at_rest_is_not_blamed_for_what_a_bigger_job_has_left(tmp_path):
+    """A quick small job behind a big one ends before anybody has looked at it."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1")
+        site.finish_all(site.add_many("quick.big", [{"keeps": False}] * 80))
+        site.finish_all(site.add_many("quick.small", [None] * 80))
+        big = NewJob(kind="quick.big", pool="cpu", payload=b'{"keeps": true}')
+        small = NewJob(kind="quick.small", pool="cpu", payload=b"{}")
+        for _ in range(10):
+            made = site.store.enqueue([big, small])
+            site.store.ring()
+            ended = site.finish_all([one.id for one in made])
+            assert [job.state for job in ended] == ["succeeded"] * 2
+            if json.loads(ended[1].result):
+                break
+        else:
+            pytest.skip("this machine is too busy for jobs that are sent ahead")
+        until_s = time.monotonic() + 3 * REST_LOOK_S
+        wait_until(lambda: time.monotonic() > until_s, 60, "looks at rest")
+        assert supervisor.events("alarm") == []
+        assert supervisor.stop() == 0
+
+
+def test_evidence_is_no_less_than_what_its_processes_have_had(tmp_path):
+    """However many threads make looks at them dear."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1")
+        attempt = end_of(site, "dear")
+        held = sum(int(path.read_text() or 0) for path in site.folder.glob("held.*"))
+        assert attempt.outcome == "out_of_memory"
+        assert attempt.peak_rss_bytes >= held * MIB
+        assert supervisor.stop() == 0
+
+
+def test_nothing_is_left_running(site):
+    """After all this the slots are idle and nobody but them is there."""
+    expected = len(site.children()) + len(site.zygotes(site.supervisors[0]))
+    wait_until(
+        lambda: len(site.processes()) <= expected + 1, PATIENCE_S, "only the pool's own"
+    )

@@ -1,0 +1,433 @@
+"""Which job runs when: order, times, keys, pauses, cancellations, jobs from jobs."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from jobpool.cli.root import cli
+from jobpool.store.records import Filter
+from support.site.supervising import PATIENCE_S, Site, is_alive
+from support.waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="work")
+def work(note: str = ""):
+    witness("work")
+    return note
+
+
+@jobs.job("io", kind="work.io")
+def work_io(note: str = ""):
+    witness("work")
+
+
+@jobs.job("cpu", kind="time")
+def take(seconds: float, *, fails: bool = False):
+    (HERE / f"at.{current().id}").write_text(repr(time.time()))
+    time.sleep(seconds)
+    if fails:
+        raise GiveUp("as it was asked to")
+
+
+@jobs.job("cpu", kind="hold")
+def wait_at(gate: str):
+    sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    (HERE / f"sleeper.{current().id}").write_text(str(sleeper.pid))
+    hold(gate)
+
+
+@jobs.job("cpu", kind="chatty")
+def chat(gate: str):
+    print("one", flush=True)
+    hold(gate)
+    print("two \x1b[31mred", flush=True)
+    hold(gate + ".2")
+    print("three")
+
+
+@jobs.job("cpu", kind="parent", max_attempts=1)
+def parent(children: int):
+    made = [work.enqueue(f"child {number}") for number in range(children)]
+    return [job.id for job in made]
+
+
+@jobs.job("cpu", kind="threads", max_attempts=1)
+def threads():
+    made = []
+    def make():
+        for number in range(10):
+            made.append(work.enqueue(f"thread {number}").id)
+    several = [threading.Thread(target=make) for _ in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    return made
+
+
+@jobs.job("cpu", kind="then_die", max_attempts=1, max_crashes=1)
+def then_die():
+    made = work.enqueue("of a crash")
+    (HERE / "made").write_text(str(made.id))
+    os._exit(1)
+
+
+@jobs.job("cpu", kind="conflict", max_attempts=1)
+def conflict():
+    first = work.options(key="k").enqueue("one")
+    again = work.options(key="k").enqueue("one")
+    try:
+        work.options(key="k").enqueue("two")
+    except jobpool.KeyConflict as exc:
+        return [first.id == again.id, again.created, exc.job_id == first.id]
+
+
+@jobs.job("io", kind="peek", max_attempts=1)
+def peek():
+    made = jobs.get(work.enqueue("x").id)
+    seen = [made.kind, made.info().tenant, str(made.state)]
+    for nobodys in (10**9, 2**70, -1):
+        try:
+            jobs.get(nobodys)
+        except jobpool.JobNotFound as exc:
+            seen.append("JobNotFound")
+    try:
+        made.result()
+    except jobpool.UsageError as exc:
+        seen.append(str(exc))
+    while True:
+        time.sleep(0.01)
+        try:
+            return seen + [made.result(timeout=0)]
+        except jobpool.WaitTimeout:
+            pass
+
+
+@jobs.job("cpu", kind="says_what_it_is", max_attempts=3)
+def says_what_it_is():
+    now = current()
+    return [now.tenant, now.key, now.priority, now.attempt, list(now.limits)]
+
+
+@jobs.job("cpu", kind="too_much", max_attempts=1)
+def too_much():
+    try:
+        return work.enqueue("x" * 2000).id
+    except jobpool.ArgumentsRejected as exc:
+        return str(exc)
+"""
+CONFIG = "payload_max = 2000"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with Site(tmp_path_factory.mktemp("queue"), APP) as site:
+        site.of_tomorrow = site.add("of.tomorrow", {"a": 1})
+        (site.folder / "other.toml").write_text(CONFIG)
+        site.start("cpu=1,io=1", "--config", "other.toml")
+        yield site
+        site.supervisors[0].stop()
+
+
+@pytest.fixture
+def busy(site, request):
+    """Keep the one slot of pool cpu busy until the test opens the gate."""
+    gate = f"gate.{request.node.name}"
+    job_id = site.add("hold", {"gate": gate}, priority=100)
+    site.wait_begun(job_id)
+    yield gate
+    site.open_gate(gate)
+    site.finish(job_id)
+
+
+def order_of(site, ids):
+    """Wait for these jobs' ends and return them in the order in which they began."""
+    site.finish_all(ids)
+    return [one.job for one in site.witnesses("work") if one.job in ids]
+
+
+def test_priority_then_time_then_number(site, busy):
+    """Higher first; of equals the one that is due longer, then the older one."""
+    plain, low, high, second = (
+        site.add("work", priority=priority) for priority in (0, -5, 5, 0)
+    )
+    early = site.add("work", run_at_ms=1_000_000)
+    site.open_gate(busy)
+    ids = [plain, low, high, second, early]
+    assert order_of(site, ids) == [high, early, plain, second, low]
+
+
+def test_a_full_pool_does_not_delay_another(site, busy):
+    """Pools share nothing: io works while cpu is stuck."""
+    stuck = site.add("work")
+    assert site.finish(site.add("work.io", pool="io")).state == "succeeded"
+    assert site.job(stuck).state == "runnable"
+
+
+def test_a_job_from_another_process_starts_before_the_next_poll(site):
+    """A ring at the door, not the poll of each second, starts it."""
+    waits = []
+    for _ in range(9):
+        time.sleep(0.3)  # the polls that follow a hint thin out meanwhile
+        job = site.finish(site.add("work"))
+        waits.append(job.started_at_ms - job.created_at_ms)
+    assert sorted(waits)[4] < 200
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_times_are_those_at_which_things_happened(site, seconds, fails):
+    """When the handler began and ended, not when that was noted or written."""
+    job = site.finish(site.add("time", {"seconds": seconds, "fails": fails}))
+    assert job.state == ("dead" if fails else "succeeded")
+    took_ms = job.finished_at_ms - job.started_at_ms
+    assert abs(took_ms - 1000 * job.duration_s) <= 2
+    began_ms = 1000 * float((site.folder / f"at.{job.id}").read_text())
+    assert -300 < job.started_at_ms - began_ms < 2
+    for attempt in site.store.attempts(job.id):
+        times = attempt.started_at_ms, attempt.finished_at_ms
+        assert times == (job.started_at_ms, job.finished_at_ms)
+
+
+def test_a_running_job_began_when_it_began(site):
+    """It is noted a second later, as of then."""
+    job_id = site.add("time", {"seconds": 1.6})
+    seen = wait_until(lambda: site.job(job_id).started_at_ms, PATIENCE_S, "its start")
+    assert site.job(job_id).state == "leased"
+    began_ms = 1000 * float((site.folder / f"at.{job_id}").read_text())
+    assert -500 < seen - began_ms < 2
+    site.finish(job_id)
+
+
+def test_show_has_what_a_running_job_wrote_so_far(site):
+    """Its tail, harmless on a terminal; at its end it goes to the log, as ever."""
+    job_id = site.add("chatty", {"gate": "chat"})
+
+    def shown(output):
+        seen = lambda: site.cli("show", job_id)[0]["output"] == output  # noqa: E731 - only here
+        wait_until(seen, PATIENCE_S, f"output {output!r}")
+
+    shown("one\n")
+    site.open_gate("chat")
+    shown("one\ntwo \x1b[31mred\n")
+    done = CliRunner().invoke(cli, ["show", str(job_id), "--store", site.url])
+    assert "OUTPUT SO FAR" in done.output
+    assert re.search(r"^ +observed +memory \d.*MiB now$", done.output, re.MULTILINE)
+    assert "two \\x1b[31mred\n" in done.output
+    (listed,) = [one for one in site.cli("list") if one["id"] == job_id]
+    assert "output" not in listed
+    assert listed["rss_bytes"] > 2**20
+    assert not site.supervisors[0].events("job_output", id=job_id)
+    site.open_gate("chat.2")
+    site.finish(job_id)
+    assert site.cli("show", job_id)[0]["output"] is None
+    lines = [one["line"] for one in site.supervisors[0].events("job_output", id=job_id)]
+    assert lines == ["one", "two \x1b[31mred", "three"]
+
+
+def test_a_job_of_the_future_waits(site):
+    """run_in is counted by the store's clock; until then it is pending."""
+    job_id = site.add("work", delay_ms=700)
+    assert site.job(job_id).state == "pending"
+    job = site.finish(job_id)
+    assert job.started_at_ms >= job.run_at_ms == job.created_at_ms + 700
+    assert job.started_at_ms - job.run_at_ms < 5_000
+
+
+def test_an_expired_job_is_canceled_and_never_starts(site, busy):
+    """Not begun in time means not at all."""
+    job_id = site.add("work", expires_in_ms=100)
+    in_time = site.add("work", expires_in_ms=3_600_000)
+    wait_until(
+        lambda: time.time() * 1000 > site.job(job_id).expires_at_ms + 50,
+        PATIENCE_S,
+        "the expiry",
+    )
+    site.open_gate(busy)
+    assert site.finish(job_id).state == "canceled"
+    assert site.finish(in_time).state == "succeeded"
+    assert order_of(site, [job_id]) == []
+
+
+def test_unique_is_one_unfinished_job(site, busy):
+    """While it waits or runs there is no second one; afterwards there may be."""
+    first = site.add("work", unique="cat")
+    assert site.add("work", unique="cat") == first
+    site.open_gate(busy)
+    site.finish(first)
+    later = site.add("work", unique="cat")
+    assert later != first
+    assert order_of(site, [first, later]) == [first, later]
+
+
+def test_a_running_job_is_canceled_with_its_processes(site):
+    """Canceled means killed, the whole tree, and never tried again."""
+    job_id = site.add("hold", {"gate": "never"})
+    child = site.wait_begun(job_id).pid
+    assert site.cli("cancel", job_id)[0]["canceled"] == 1
+    job = site.finish(job_id)
+    assert (job.state, job.outcome, job.failures) == ("canceled", "canceled", 0)
+    sleeper = int((site.folder / f"sleeper.{job_id}").read_text())
+    assert not is_alive(child)
+    assert not is_alive(sleeper)
+
+
+def test_a_queued_job_is_canceled_and_never_starts(site, busy):
+    """At once, without a supervisor's help."""
+    queued, other = site.add("work"), site.add("work")
+    site.cli("cancel", queued)
+    assert site.job(queued).state == "canceled"
+    site.open_gate(busy)
+    assert order_of(site, [queued, other]) == [other]
+
+
+@pytest.mark.parametrize(("what", "name"), [("--pool", "cpu"), ("--kind", "work")])
+def test_a_pause_holds_jobs_back_until_resumed(site, what, name):
+    """Nothing of it is leased; everything else runs."""
+    site.cli("pause", what, name)
+    try:
+        held = site.add("work")
+        assert site.finish(site.add("work.io", pool="io")).state == "succeeded"
+        assert site.finish(site.add("work.io", pool="io")).state == "succeeded"
+        assert (site.job(held).state, site.job(held).attempt) == ("runnable", 0)
+    finally:
+        site.cli("resume", what, name)
+    assert site.finish(held).state == "succeeded"
+
+
+def test_unknown_kinds_wait_and_are_named(site):
+    """A deploy that is not here yet costs no attempt; status and log say so."""
+    job_id = site.of_tomorrow
+    named = site.supervisors[0].wait_event("unknown_kinds")
+    assert named["kinds"][0]["kind"] == "of.tomorrow"
+    assert (site.job(job_id).state, site.job(job_id).attempt) == ("runnable", 0)
+    status = json.dumps(site.cli("status"))
+    assert "of.tomorrow" in status
+    site.cli("cancel", job_id)
+
+
+def test_a_handlers_jobs_are_durable_when_enqueue_returns(site):
+    """They go through the supervisor, and survive the crash of who asked."""
+    assert site.finish(site.add("then_die")).state == "quarantined"
+    made = int((site.folder / "made").read_text())
+    assert site.result(made) == "of a crash"
+
+
+def test_a_handler_enqueues_many(site):
+    """Each has its number, in order, and each runs once."""
+    made = site.result(site.add("parent", {"children": 25}))
+    assert made == sorted(set(made))
+    assert [site.result(one) for one in made] == [f"child {n}" for n in range(25)]
+    assert order_of(site, made) == made
+
+
+def test_a_handlers_threads_enqueue_too(site):
+    """Answers find the thread that asked."""
+    made = site.result(site.add("threads"))
+    assert len(set(made)) == 40
+    notes = sorted(site.result(one) for one in made)
+    assert notes == sorted([f"thread {n}" for n in range(10)] * 4)
+
+
+def test_keys_hold_in_a_handler(site):
+    """The same errors as anywhere else come back to it."""
+    assert site.result(site.add("conflict")) == [True, False, True]
+
+
+def test_a_handler_reads_jobs_through_its_supervisor(site):
+    """It may look, and must not wait: that would hold its slot."""
+    found = site.result(site.add("peek", pool="io"))
+    assert found[2] in ("runnable", "leased", "succeeded")
+    assert found[:2] + found[3:6] == ["work", None, *["JobNotFound"] * 3]
+    assert "holds its slot" in found[6]
+    assert found[7:] == ["x"]
+
+
+def test_a_handler_knows_what_it_is(site):
+    """Its job's options, and what its attempt may use."""
+    options = {"tenant": "ada", "key": "evt-1", "priority": 3}
+    limits = {"timeout_s": 7.0, "memory_bytes": 200 * 2**20}
+    plain = site.result(site.add("says_what_it_is"))
+    assert plain == [None, None, 0, 1, [600.0, 2**30, 3, 0]]
+    said = site.result(site.add("says_what_it_is", max_attempts=2, **options, **limits))
+    assert said == ["ada", "evt-1", 3, 1, [7.0, 200 * 2**20, 2, 0]]
+
+
+# -- the caller's own transaction --------------------------------------------------
+
+
+def script(site, code):
+    """Run a program of the user's, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=site.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+IN_TRANSACTION = """
+import sqlite3
+from jobs import jobs, work
+connection = sqlite3.connect("jobpool.db")
+connection.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER)")
+connection.commit()
+"""
+
+
+ROLLED_BACK = """
+try:
+    with jobs.transaction(connection):
+        connection.execute("INSERT INTO orders VALUES (1)")
+        print(work.options(connection=connection).enqueue("lost").id)
+        raise KeyError
+except KeyError:
+    pass
+"""
+COMMITTED = """
+with jobs.transaction(connection):
+    connection.execute("INSERT INTO orders VALUES (2)")
+    print(work.options(connection=connection).enqueue("kept").id)
+"""
+OWN_BEGIN = """
+connection.execute("INSERT INTO orders VALUES (2)")
+print(work.options(connection=connection).enqueue("kept").id)
+connection.commit()
+"""
+
+
+def test_a_rolled_back_transaction_never_ran_anything(site):
+    """The job vanishes with the row it belongs to."""
+    assert site.job(int(script(site, IN_TRANSACTION + ROLLED_BACK))) is None
+    after = site.add("work")
+    assert order_of(site, [after]) == [after]
+
+
+@pytest.mark.parametrize("how", [COMMITTED, OWN_BEGIN])
+def test_a_committed_transaction_runs(site, how):
+    """With the row it belongs to, and soon, whoever began the transaction."""
+    job_id = int(script(site, IN_TRANSACTION + how))
+    assert site.result(job_id) == "kept"
+
+
+def test_nothing_else_happened(site):
+    """No job here was charged with a crash but the one that asked for it."""
+    found = site.store.find(Filter(), limit=1000)
+    assert {job.kind for job in found if job.crashes} == {"then_die"}
+    assert site.supervisors[0].events("stale_settlement") == []
+
+
+def test_handlers_obey_their_supervisors_payload_max(site):
+    """It may be from a file that only the supervisor was told of."""
+    refused = site.result(site.add("too_much"))
+    assert "at most 2,000" in refused
+    assert "raise payload_max" in refused

@@ -1,0 +1,68 @@
+"""Two versions of an application at once: a job goes to the one that it fits."""
+
+import json
+
+from support.site.supervising import PATIENCE_S, PRELUDE, Site
+from support.waiting import wait_until
+
+OLD = """
+@jobs.job("cpu", kind="greet", max_attempts=1)
+def greet(name: str):
+    return [name]
+
+
+@jobs.on_dead
+def died(job):
+    with open(HERE / "hooks", "a") as file:
+        print("dead", job.id, job.reason, file=file)
+"""
+NEW = """
+@jobs.job("cpu", kind="greet", max_attempts=1)
+def greet(name: str, title: str = ""):
+    return [name, title]
+"""
+NEWER = {"name": "Ada", "title": "Countess"}
+
+
+def test_a_job_with_a_new_argument_waits_for_the_new_version(tmp_path):
+    """Uncharged; whoever asks is told what it waits for, and the log says it once."""
+    with Site(tmp_path, OLD) as site:
+        old = site.start("cpu=1")
+        job_id = site.add("greet", NEWER)
+        said = old.wait_event("job_unfit", id=job_id)
+        assert (said["level"], said["unknown_for_s"]) == ("warning", 600.0)
+        assert "do not fit greet: unknown argument 'title'" in said["reason"]
+        job = site.job(job_id)
+        assert (job.state, job.attempt, job.failures) == ("pending", 0, 0)
+        (status,) = site.cli("status")
+        assert [(one["kind"], one["jobs"]) for one in status["misfits"]] == [
+            ("greet", 1)
+        ]
+        assert site.finish(site.add("greet", {"name": "Bob"})).state == "succeeded"
+        (tmp_path / "new.py").write_text(PRELUDE + NEW)
+        site.start("cpu=1", "--app", "new.py")
+        job = site.finish(job_id)
+        assert (job.state, job.attempt, job.failures) == ("succeeded", 1, 0)
+        assert json.loads(job.result) == ["Ada", "Countess"]
+        assert len(old.events("job_unfit", id=job_id)) == 1
+        # While both live the new version's jobs are found by trial, and none is lost.
+        ids = site.add_many("greet", [NEWER] * 8)
+        assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
+        assert old.events("job_dead") == []
+
+
+def test_a_job_that_fits_no_version_is_dead_in_time(tmp_path):
+    """With the reason, the hook, and a line that names it; not before."""
+    with Site(tmp_path, OLD, config='unknown_for = "1s"\n') as site:
+        old = site.start("cpu=1")
+        job_id = site.add("greet", {"name": 5})
+        job = site.finish(job_id)
+        assert (job.state, job.attempt, job.failures) == ("dead", 1, 1)
+        assert "stored arguments do not fit greet" in job.reason
+        assert "waits for" not in job.reason
+        assert len(old.events("job_unfit", id=job_id)) == 1
+        dead = old.wait_event("job_dead", id=job_id)
+        assert dead["reason"] == job.reason
+        hooks = tmp_path / "hooks"
+        wait_until(hooks.exists, PATIENCE_S, "the hook")
+        assert hooks.read_text().splitlines() == [f"dead {job_id} {job.reason}"]

@@ -1,0 +1,68 @@
+"""A pool with a range follows the load, within its range, and harms no job."""
+
+import psutil
+import pytest
+
+from support.site.supervising import PATIENCE_S, Site
+from support.waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="hold", max_attempts=1)
+def wait_at(gate: str):
+    hold(gate)
+
+
+@jobs.job("cpu", kind="pid")
+def pid():
+    return os.getpid()
+"""
+CONFIG = """
+[pools.cpu]
+idle_shrink = "1s"
+memory = "64MiB"
+"""
+
+
+@pytest.fixture
+def site(tmp_path):
+    with Site(tmp_path, APP, config=CONFIG) as site:
+        yield site
+
+
+def size_now(supervisor):
+    resized = supervisor.events("pool_resized", pool="cpu")
+    return resized[-1]["size_to"] if resized else 1
+
+
+def test_a_pool_grows_while_jobs_wait_and_shrinks_when_idle(site):
+    """It grows up to its range, one job a child, and gives children back later."""
+    if psutil.cpu_percent(interval=1.0) > 80.0:
+        pytest.skip("its processors are busy with other things: no pool may grow here")
+    supervisor = site.start("cpu=1..4")
+    assert len(site.children()) <= 1
+    ids = [site.add("hold", {"gate": "open"}) for _ in range(6)]
+    wait_until(lambda: len(site.witnesses()) == 4, PATIENCE_S, "four at once")
+    assert size_now(supervisor) == 4
+    assert len({one.pid for one in site.witnesses()}) == 4
+    assert len([one for one in ids if site.job(one).state == "runnable"]) == 2
+    site.open_gate("open")
+    for job in site.finish_all(ids):
+        assert (job.state, job.attempt) == ("succeeded", 1)
+    wait_until(lambda: size_now(supervisor) == 1, PATIENCE_S, "the smallest size")
+    wait_until(lambda: len(site.children()) == 1, PATIENCE_S, "one child")
+    assert site.result(site.add("pid")) in site.children()
+    assert supervisor.events("alarm") == []
+    sizes = [e["size_to"] for e in supervisor.events("pool_resized")]
+    assert max(sizes) == 4
+    assert sizes[-3:] == [3, 2, 1]
+
+
+def test_a_fixed_size_stays(site):
+    """Without a range nothing is resized, however many wait."""
+    supervisor = site.start("cpu=2")
+    ids = [site.add("hold", {"gate": "open"}) for _ in range(6)]
+    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "two at once")
+    site.open_gate("open")
+    site.finish_all(ids)
+    assert supervisor.events("pool_resized") == []
+    assert len({one.pid for one in site.witnesses()}) == 2

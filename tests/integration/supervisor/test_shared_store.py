@@ -1,0 +1,269 @@
+"""Real supervisors that share a PostgreSQL store, each as if on a host of its own."""
+
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.postgres.cutting_proxy import CuttingProxy
+from support.postgres.server import server
+from support.site.supervising import PATIENCE_S, Site, is_alive
+from support.waiting import wait_until
+
+APP = """
+@jobs.job("cpu", kind="held", timeout="10m")
+def held(gate: str):
+    hold(gate)
+    witness("ended")
+    return current().token
+
+
+@jobs.job("cpu", kind="quick")
+def quick():
+    witness()
+"""
+TTL_S = 5.0
+DRAIN_S = 1.0
+BUSY_MACHINE_S = 2.0
+
+
+class SharedSite(Site):
+    """A site whose store is in PostgreSQL, and whose supervisors share nothing else."""
+
+    def __init__(self, folder, url):
+        super().__init__(folder, APP)
+        self.url = url
+
+    def start_on(self, host, *, url=None, pools="cpu=1,io=1"):
+        """Start a supervisor as if on this host, and wait until it is ready."""
+        return self.start(pools, env=self.env_of(host, url))
+
+    def env_of(self, host, url=None):
+        """Return the environment of a supervisor as if on this host."""
+        (self.folder / f"host-{host}").mkdir(mode=0o700, exist_ok=True)
+        return {
+            "JOBPOOL_STORE": url or self.url,
+            "JOBPOOL_RUN_DIR": str(self.folder / f"host-{host}"),
+            "JOBPOOL_LEASE_TTL": f"{TTL_S:g}s",
+            "JOBPOOL_DRAIN": f"{DRAIN_S:g}s",
+        }
+
+
+@pytest.fixture
+def url():
+    postgres = server()
+    url = postgres.fresh_url(postgres.tcp_url)
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def site(tmp_path, url):
+    with SharedSite(tmp_path, url) as site:
+        yield site
+
+
+@pytest.fixture
+def proxied():
+    with CuttingProxy(server_port()) as proxy:
+        yield proxy
+
+
+def server_port():
+    """Return the port of the tests' server."""
+    return int(server().tcp_url.rpartition("@")[2].partition("/")[0].rpartition(":")[2])
+
+
+def test_two_hosts_share_one_queue(site):
+    """Whoever has room takes a job, nobody takes it twice, and both end in order."""
+    both = [site.start_on("a"), site.start_on("b")]
+    jobs = [site.add("held", {"gate": "open"}) for _ in range(2)]
+    for job in jobs:
+        site.wait_begun(job)
+    assert len({one.pid for one in site.witnesses()}) == 2
+    site.open_gate("open")
+    assert {job.state for job in site.finish_all(jobs)} == {"succeeded"}
+    assert [one.stop() for one in both] == [0, 0]
+    assert site.store.open_runs() == []
+
+
+def test_a_killed_host_s_jobs_run_elsewhere_within_the_ttl_and_two_seconds(site):
+    """Nobody can prove it dead from afar: its lease runs out, and its job is lost."""
+    dying = site.start_on("a")
+    job = site.add("held", {"gate": "open"})
+    first = site.wait_begun(job)
+    other = site.start_on("b")
+    dying.kill()
+    killed_s = time.monotonic()
+    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+    assert TTL_S - 0.5 <= time.monotonic() - killed_s <= TTL_S + 2.0
+    assert site.witnesses()[1].token > first.token
+    event = other.wait_event("run_reclaimed")
+    assert (event["lost"], event["presumed"]) == (1, True)
+    site.open_gate("open")
+    done = site.finish(job)
+    assert (done.state, done.interruptions) == ("succeeded", 1)
+
+
+def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
+    """Where the run directory is seen no lease has to run out."""
+    dying = site.start_on("a")
+    job = site.add("held", {"gate": "open"})
+    site.wait_begun(job)
+    other = site.start_on("a")
+    dying.kill()
+    killed_s = time.monotonic()
+    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+    assert time.monotonic() - killed_s < TTL_S - 1.0
+    assert other.wait_event("run_reclaimed", presumed=False)
+
+
+def test_on_the_same_host_a_silent_run_is_left_alone(site):
+    """Here it can be proven dead, and is not: nobody else begins its jobs."""
+    stopped = site.start_on("a")
+    job = site.add("held", {"gate": "open"})
+    first = site.wait_begun(job)
+    other = site.start_on("a")
+    stopped.send(signal.SIGSTOP)
+    wait_until(site.store.expired_runs, PATIENCE_S, "its lease's end")
+    quick = site.add("quick")
+    assert site.finish(quick).state == "succeeded"
+    assert [one.token for one in site.witnesses() if one.job == job] == [first.token]
+    assert not other.events("run_reclaimed")
+    stopped.send(signal.SIGCONT)
+    event = stopped.wait_event("lease_fenced")
+    assert event["ended"] == 1
+
+
+def test_a_stopped_supervisor_runs_nothing_beside_another(site):
+    """It cannot end its jobs itself: its zygote does, before another host begins them.
+
+    When it goes on, nobody is to blame for that: the job was lost once, no more.
+    """
+    stopped = site.start_on("a")
+    job = site.add("held", {"gate": "open"})
+    first = site.wait_begun(job)
+    other = site.start_on("b")
+    stopped.send(signal.SIGSTOP)
+    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+    assert psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE
+    stopped.send(signal.SIGCONT)
+    stopped.wait_event("lease_fenced")
+    site.open_gate("open")
+    done = site.finish(job)
+    assert (done.state, done.interruptions, done.crashes) == ("succeeded", 1, 0)
+    assert [one.stop() for one in (stopped, other)] == [0, 0]
+
+
+def test_who_cannot_renew_ends_its_jobs_before_another_host_begins_them(site, proxied):
+    """Cut off beyond its lease, a supervisor kills its child first, and goes on."""
+    cut_off = site.start_on("a", url=proxied.url(site.url))
+    job = site.add("held", {"gate": "open"})
+    first = site.wait_begun(job)
+    site.start_on("b")
+    proxied.refuse()
+    proxied.cut()
+    event = cut_off.wait_event("lease_fenced")
+    assert (event["ended"], event["lapsed"]) == (1, False)
+    wait_until(lambda: not Path(f"/proc/{first.pid}").exists(), 1.0, "its death")
+    assert len(site.witnesses()) == 1
+    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+    proxied.heal()
+    assert cut_off.wait_event("stale_settlement")["id"] == job
+    assert cut_off.wait_event("lease_regained")
+    again = site.add("quick")
+    assert site.finish(again).state == "succeeded"
+    site.open_gate("open")
+    done = site.finish(job)
+    assert (done.state, done.recoveries, done.interruptions) == ("succeeded", 0, 1)
+
+
+def test_who_has_fenced_itself_ends_on_term(site, proxied):
+    """Nobody can say that what it gives back is stored: the next start takes it back.
+
+    Until then no child is made in vain, over and over.
+    """
+    cut_off = site.start_on("a", url=proxied.url(site.url))
+    job = site.add("held", {"gate": "open"})
+    first = site.wait_begun(job)
+    proxied.refuse()
+    cut_off.wait_event("lease_fenced")
+    wait_until(lambda: not is_alive(first.pid), PATIENCE_S, "its child's death")
+    began_s = time.monotonic()
+    assert cut_off.stop(signal.SIGTERM) == 1
+    assert time.monotonic() - began_s < DRAIN_S + 2.0 + BUSY_MACHINE_S
+    assert cut_off.wait_event("supervisor_stopped")["leases_held"] == 1
+    assert [e for e in cut_off.events("alarm") if "be started" in e["text"]] == []
+    site.wait_nobody()
+    assert site.job(job).state == "leased"
+    site.open_gate("open")
+    site.start_on("a")
+    done = site.finish(job)
+    assert (done.state, done.failures, done.crashes) == ("succeeded", 0, 0)
+    assert [one.token > first.token for one in site.witnesses()] == [False, True]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT])
+def test_a_start_that_waits_for_its_store_ends_in_good_order(site, proxied, signum):
+    """It hears signals before there is a store, or an answer from one."""
+    if signum == signal.SIGTERM:
+        proxied.black_hole()
+    else:
+        proxied.accept_no_more()
+    flags = ("--pools", "cpu=1,io=1", "--log-format", "json")
+    supervisor = site.launch(*flags, env=site.env_of("a", proxied.url(site.url)))
+    if signum == signal.SIGTERM:
+        wait_until(lambda: proxied.open_connections, PATIENCE_S, "its connection")
+    else:
+        supervisor.wait_event("store_trouble")
+    began_s = time.monotonic()
+    assert supervisor.stop(signum) == 0
+    assert time.monotonic() - began_s < DRAIN_S + 2.0 + BUSY_MACHINE_S
+    how = "stopped" if signum == signal.SIGQUIT else "drained"
+    assert supervisor.wait_event("supervisor_stopped", how=how)
+    assert not list((site.folder / "host-a").iterdir())
+
+
+def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):
+    """What ran goes on; what ended meanwhile is written when the store is back."""
+    supervisor = site.start_on("a", url=proxied.url(site.url))
+    job = site.add("held", {"gate": "open"})
+    site.wait_begun(job)
+    proxied.refuse()
+    proxied.cut()
+    # Not its trouble: a commit that was cut is asked for before that is said.
+    assert "cannot be renewed" in supervisor.wait_event("alarm")["text"]
+    site.open_gate("open")
+    wait_until(lambda: site.witnesses("ended"), PATIENCE_S, "the handler's end")
+    proxied.heal()
+    done = site.finish(job)
+    assert (done.state, done.attempt) == ("succeeded", 1)
+    assert not supervisor.events("lease_fenced")
+    assert not supervisor.events("stale_settlement")
+
+
+def test_a_ring_is_heard_across_the_database(site):
+    """A job is picked up long before the next poll of an idle supervisor."""
+    site.start_on("a")
+    for _ in range(3):
+        assert site.finish(site.add("quick")).state == "succeeded"
+    job = site.finish(site.add("quick"))
+    assert job.started_at_ms - job.created_at_ms < 500
+
+
+def test_a_database_that_comes_up_later_is_waited_for(site, proxied):
+    """Said once; no start is lost because a host was up before its database."""
+    proxied.accept_no_more()
+    supervisor = site.launch(
+        *("--pools", "cpu=1,io=1", "--log-format", "json"),
+        env=site.env_of("a", proxied.url(site.url)),
+    )
+    wait_until(
+        lambda: supervisor.events("store_trouble"), PATIENCE_S, "the trouble is said"
+    )
+    proxied.heal()
+    supervisor.wait_ready()
+    assert len(supervisor.events("store_trouble")) == 1
+    assert len(supervisor.events("store_back")) == 1

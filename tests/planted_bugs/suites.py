@@ -1,0 +1,171 @@
+"""Bugs that tests of one part must see: each is planted, and one test file is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from planted_bugs.bug import Edit, Promise
+from planted_bugs.sowing import sown
+
+TOP = Path(__file__).parents[2]
+QUIETLY = ("-q", "-x", "-p", "no:cacheprovider")
+RUN_S_MAX = 300
+FAILED = 1
+"""How pytest ends when tests have failed; other codes say that it could not run."""
+
+
+class SuiteBug(NamedTuple):
+    """A bug, and the tests that it must not pass."""
+
+    name: str
+    promise: Promise
+    tests: str
+    edits: tuple[Edit, ...]
+
+
+SUITE_BUGS = (
+    SuiteBug(
+        "an end is written whatever its token",
+        Promise.FENCED,
+        "tests/store/contract/test_settle.py",
+        (
+            Edit(
+                "store/sqlite/sql/settle.sql",
+                "      +j.state = 'leased'\n"
+                "      AND j.token = json_extract(wanted.value, '$[1]')",
+                "      +j.state = 'leased'",
+            ),
+            Edit(
+                "store/sqlite/sql/settle.sql",
+                "WHERE jobpool_jobs.id = ended.id\n"
+                "  AND jobpool_jobs.token = ended.token\n"
+                "  AND +jobpool_jobs.state = 'leased'\nRETURNING id",
+                "WHERE jobpool_jobs.id = ended.id\n"
+                "  AND +jobpool_jobs.state = 'leased'\nRETURNING id",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "the queue has no end",
+        Promise.BOUNDED_DATA,
+        "tests/store/contract/test_enqueue.py",
+        (
+            Edit(
+                "store/sqlite/queue_depth.py",
+                "        self._limit = limit\n",
+                "        self._limit = 1000 * limit\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "arguments may be of any type",
+        Promise.BOUNDED_DATA,
+        "tests/store/contract/test_enqueue.py",
+        (
+            Edit(
+                "store/statements/validation.py",
+                "    if type(job.payload) is not bytes:",
+                "    if job.payload is None:",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "memory is looked at ten times a second",
+        Promise.HARD_LIMITS,
+        "tests/unit/sandbox/metering/test_sampling.py",
+        (
+            Edit(
+                "sandbox/metering/sampling.py",
+                "    headroom_s = (limit_bytes - rss_bytes) / FILL_BYTES_PER_S\n",
+                "    headroom_s = LOOK_MAX_S\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "only the first process of an attempt is killed",
+        Promise.HARD_LIMITS,
+        "tests/integration/sandbox/test_deaths.py",
+        (
+            Edit(
+                "sandbox/system/process_tree.py",
+                "def _kill_below(pid: int, stopped: set[Member]) -> None:\n",
+                "def _kill_below(pid: int, stopped: set[Member]) -> None:\n"
+                "    return\n\n\n"
+                "def _killed_below(pid: int, stopped: set[Member]) -> None:\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "the supervisor loads the application",
+        Promise.NOTHING_OF_YOURS,
+        "tests/project/test_layers.py",
+        (
+            Edit(
+                "supervisor/machine/registry.py",
+                "from jobpool.core.config.store_url import refuse_other_store\n",
+                "from jobpool.core.config.store_url import refuse_other_store\n"
+                "from jobpool.sandbox.app_loader import load_application\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a job that its child does not begin is waited for",
+        Promise.HARD_LIMITS,
+        "tests/unit/supervisor/machine/attempts/test_idle.py",
+        (
+            Edit(
+                "supervisor/machine/attempts/deadlines.py",
+                "    if job.begun or job.started_s is None:\n",
+                "    if job.seq:\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a kill has no reason",
+        Promise.NAMED_ENDS,
+        "tests/unit/sandbox/protocol/test_verdict.py",
+        (
+            Edit(
+                "sandbox/protocol/verdict.py",
+                "        return OUTCOME_OF_KILL[kill.reason], reason_of_kill(kill)",
+                '        return OUTCOME_OF_KILL[kill.reason], ""',
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a death has no signal",
+        Promise.NAMED_ENDS,
+        "tests/unit/sandbox/protocol/test_verdict.py",
+        (
+            Edit(
+                "sandbox/protocol/verdict.py",
+                "            signal=exited.signal,\n",
+                "            signal=None,\n",
+            ),
+        ),
+    ),
+)
+
+
+def is_seen(bug: SuiteBug) -> bool:
+    """Run the tests with a bug planted; say whether any of them fails.
+
+    Raises:
+        RuntimeError: they could not be run.
+    """
+    with sown(bug.edits) as environment:
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", *QUIETLY, bug.tests],
+            cwd=TOP,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
+    if run.returncode not in {0, FAILED}:
+        raise RuntimeError(f"{bug.name}: {bug.tests} cannot be run: {run.stdout}")
+    return run.returncode == FAILED

@@ -1,0 +1,73 @@
+"""Bugs that are planted on purpose are noticed, and the table of them is true."""
+
+import pytest
+
+from chaos.plants import PLANTS
+from planted_bugs import table
+from planted_bugs.bug import Layer, Promise
+from planted_bugs.crashing import CRASH_BUGS
+from planted_bugs.sowing import check
+from planted_bugs.suites import SUITE_BUGS
+from simulation.planted import planted
+from simulation.simulate import run_seed
+from support.crash_points import filter as crash_filter
+from support.readme import PAGES
+
+BUGS_MIN = 40
+PLANTED_HERE_MIN = 10
+SOON = 30
+"""Seeds: those that were seen as soon as that are looked for in each gate."""
+BUGS, FOUND = table.read()
+SOON_SEEN = {name: one.seeds for name, one in FOUND.items() if 0 < one.seeds <= SOON}
+SOWN = (*PLANTS, *SUITE_BUGS)
+
+
+@pytest.mark.parametrize("name", SOON_SEEN)
+def test_a_planted_bug_is_seen_in_the_simulation(name):
+    """Within some seeds: a few more than the last time, for the code moves on."""
+    with planted(name):
+        assert any(run_seed(seed).found for seed in range(3 * SOON_SEEN[name] + SOON))
+
+
+@pytest.mark.skipif(
+    not crash_filter.is_available(),
+    reason="this kernel or architecture cannot tell a parent of system calls "
+    "(seccomp user notification)",
+)
+@pytest.mark.parametrize("bug", CRASH_BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_seen_at_a_crash_point(bug):
+    """Or by a power cut."""
+    assert bug.trials() is not None
+
+
+@pytest.mark.parametrize("bug", SOWN, ids=lambda bug: bug.name)
+def test_planted_bugs_have_not_faded(bug):
+    """What each replaces stands in the source exactly once."""
+    check(bug.edits)
+
+
+def test_the_table_names_what_there_is():
+    """`scripts/planted` writes it; here is nothing that it does not know."""
+    assert table.all_bugs() == BUGS
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= BUGS_MIN
+
+
+def test_every_planted_bug_was_seen():
+    """A test that cannot fail proves nothing."""
+    assert [bug.name for bug in BUGS if bug.name not in FOUND] == []
+    assert len(SOON_SEEN) + len(CRASH_BUGS) >= PLANTED_HERE_MIN
+
+
+def test_every_promise_is_broken_by_a_bug():
+    """In the manual's words, and by every layer."""
+    promised = [line.split("|")[1].strip() for line in _guarantees()]
+    assert {bug.promise for bug in BUGS} == set(Promise)
+    assert list(Promise) == promised
+    assert {bug.layer for bug in BUGS} == set(Layer)
+
+
+def _guarantees():
+    """Return the rows of the manual's table of promises."""
+    (page,) = [page for page in PAGES if page.stem == "guarantees"]
+    text = page.read_text().partition("\n| promise |")[2].partition("\n\n")[0]
+    return text.splitlines()[2:]

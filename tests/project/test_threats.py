@@ -1,0 +1,88 @@
+"""The manual's table "Who can do what", and which test proves each line of it."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "src" / "jobpool" / "manual" / "threats.md"
+PROOFS = {
+    "a producer": (
+        "integration/hostile/test_hostile_child.py::test_a_kind_that_is_no_name_is_refused",
+        "integration/hostile/test_hostile_child.py::test_a_kind_leads_to_nothing_but_a_handler",
+        "property/test_client_arguments.py",
+        "property/test_hostile_input.py::test_a_line_of_anything_ends_with_a_documented_code",
+        "store/sqlite/test_errors.py::test_a_full_queue_is_not_counted_at_every_refusal",
+        "unit/cli/jobs/test_arguments.py::test_what_does_not_fit_is_refused_without_showing_values",
+    ),
+    "a handler, at `off`": (
+        "integration/hostile/test_hostile_child.py::test_only_the_liar_pays",
+        "integration/sandbox/test_deaths.py::test_kill_takes_the_whole_tree",
+        "integration/hostile/test_impostor.py::test_who_goes_on_after_its_own_end_is_found",
+        "integration/hostile/test_impostor.py::test_nobody_waits_behind_who_goes_on",
+        "integration/hostile/test_thief.py::test_nobody_pays_for_stolen_tickets",
+        "integration/hostile/test_thief.py::test_nobody_pays_for_a_spoilt_mark",
+        "integration/hostile/test_thief.py::test_a_ticket_cannot_be_put_back",
+        "integration/hostile/test_thief.py::test_nobody_pays_for_who_ends_itself_and_dies_under_its_name",
+        "integration/hostile/test_thief.py::test_nobody_is_ended_for_marks_that_another_wipes_out",
+        "integration/cli/test_read.py::test_nothing_that_a_job_says_reaches_the_terminal_raw",
+        "property/test_frames.py::test_arbitrary_bytes_only_ever_raise_frame_error",
+        "property/test_hostile_input.py::test_a_damaged_stream_only_ever_raises_frame_error",
+        "property/test_hostile_input.py::test_an_event_is_one_harmless_line",
+        "unit/core/test_events.py::test_no_text_can_forge_a_line_or_reach_the_terminal",
+    ),
+    "a handler, at `standard`": (
+        "integration/confinement/test_isolation.py::test_nothing_outside_is_signalled_or_written",
+        "integration/confinement/test_isolation.py::test_calls_that_are_no_jobs_business_are_denied",
+        "integration/confinement/test_isolation.py::test_no_program_gives_a_child_more_rights",
+    ),
+    "the same, with `write`, `network`, `env`": (
+        "integration/confinement/test_isolation.py::test_files_are_written_only_where_the_pool_says",
+        "integration/confinement/test_isolation.py::test_without_network_no_socket_leads_out",
+        "integration/sandbox/test_state.py::test_environment_can_be_scrubbed",
+    ),
+    "a handler, at `strict`": (
+        "integration/confinement/test_strict.py::test_it_sees_itself_and_its_init",
+        "integration/confinement/test_strict.py::test_nothing_of_the_host_is_there_that_it_does_not_need",
+        "integration/confinement/test_strict.py::test_nobody_is_signalled_traced_or_written",
+        "integration/confinement/test_strict.py::test_only_named_variables_are_there",
+        "integration/confinement/test_strict.py::test_the_store_is_covered_where_its_directory_is_shown",
+    ),
+    "who may write to the database": (
+        "integration/hostile/test_hostile_child.py::test_a_kind_leads_to_nothing_but_a_handler",
+        "property/test_hostile_input.py::test_a_published_schema_of_anything_accepts_or_rejects",
+        "store/sqlite/test_garbage.py::test_a_row_that_cannot_be_read_stops_nobody",
+        "store/sqlite/test_extremes.py::test_a_runnable_row_out_of_range_stops_nobody",
+    ),
+    "another user of the machine": (
+        "store/sqlite/test_files.py::test_a_new_store_is_its_owners_alone",
+        "integration/sandbox/test_identity.py::test_directory_is_private_and_says_who_we_are",
+        "integration/hostile/test_hostile_child.py::test_a_run_is_its_owners_alone",
+    ),
+    "a peer in PostgreSQL's network": (
+        "store/postgres/test_roles.py::test_a_producer_cannot_forge_a_result",
+    ),
+}
+
+
+def rows():
+    """Return who stands in the table."""
+    _, _, section = PAGE.read_text("utf-8").partition("\n## Who can do what\n")
+    table = section.partition("\n## ")[0]
+    return re.findall(r"^\| (?!who \| |---)([^|]+?) \|", table, re.MULTILINE)
+
+
+def test_each_line_of_the_table_is_proved():
+    """Nobody stands there without a test, and no test is for nobody."""
+    assert rows() == list(PROOFS)
+
+
+@pytest.mark.parametrize("proof", sorted({p for one in PROOFS.values() for p in one}))
+def test_the_proof_is_there(proof):
+    """A test of that name, in that file."""
+    path, _, name = proof.partition("::")
+    tree = ast.parse((TESTS / path).read_text("utf-8"))
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert name in names or (not name and any(n.startswith("test_") for n in names))

@@ -1,0 +1,116 @@
+"""Many scenarios on several processors, and the sums of what came of them."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import islice
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from simulation.simulate import run_seed
+
+CHUNK = 50
+GC_AFTER = 50_000
+"""Scenarios leave cycles behind, but few; looking for them often costs a tenth."""
+
+
+class Sums(NamedTuple):
+    """What came of some seeds."""
+
+    seeds: int
+    simulated_s: float
+    events: int
+    records: int
+    sometimes: Counter[str]
+    failed: dict[int, str]
+    """What was found first, by seed."""
+
+
+NOTHING = Sums(0, 0.0, 0, 0, Counter(), {})
+
+
+def add(one: Sums, other: Sums) -> Sums:
+    """Return the sums of both."""
+    return Sums(
+        one.seeds + other.seeds,
+        one.simulated_s + other.simulated_s,
+        one.events + other.events,
+        one.records + other.records,
+        one.sometimes + other.sometimes,
+        one.failed | other.failed,
+    )
+
+
+def run_some(first: int, count: int, enough: int = CHUNK) -> Sums:
+    """Run some seeds in this process, until enough of them have failed."""
+    gc.set_threshold(GC_AFTER, 20, 20)
+    sums = NOTHING
+    for seed in range(first, first + count):
+        result = run_seed(seed)
+        failed = {}
+        if result.found:
+            found = result.found[0]
+            failed[seed] = f"{found.rule}: job {found.job}: {found.text}"
+        sums = add(
+            sums,
+            Sums(
+                1,
+                result.simulated_s,
+                result.events,
+                len(result.history.records),
+                result.sometimes,
+                failed,
+            ),
+        )
+        if len(sums.failed) >= enough:
+            break
+    return sums
+
+
+def run_many(
+    first: int,
+    count: int,
+    *,
+    processes: int,
+    said: Callable[[Sums], None] = lambda _sums: None,
+    until_s: float = float("inf"),
+    enough: int = CHUNK,
+) -> Sums:
+    """Run many seeds.
+
+    Args:
+        first: the first of them.
+        count: how many.
+        processes: in so many processes.
+        said: told of the sums so far now and then.
+        until_s: monotonic time from which on no more are begun.
+        enough: failed seeds after which no more are begun.
+    """
+    sums = NOTHING
+    context = get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        chunks = _chunks(first, count)
+        running = {
+            pool.submit(run_some, *chunk, enough)
+            for chunk in islice(chunks, 2 * processes)
+        }
+        while running:
+            done = next(as_completed(running))
+            running.discard(done)
+            sums = add(sums, done.result())
+            said(sums)
+            if len(sums.failed) >= enough or time.monotonic() >= until_s:
+                continue
+            following = next(chunks, None)
+            if following is not None:
+                running.add(pool.submit(run_some, *following, enough))
+    return sums
+
+
+def _chunks(first: int, count: int) -> Iterator[tuple[int, int]]:
+    for start in range(first, first + count, CHUNK):
+        yield start, min(CHUNK, first + count - start)

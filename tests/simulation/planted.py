@@ -1,0 +1,8 @@
+"""Every bug that can be planted in what the simulation runs."""
+
+from __future__ import annotations
+
+from simulation import plantedcore, plantedlong, plantedstore
+from simulation.planting import BUGS, planted
+
+__all__ = ["BUGS", "planted", "plantedcore", "plantedlong", "plantedstore"]

@@ -1,0 +1,406 @@
+"""The real store in memory, behind a link that fails, with a book of its commits.
+
+Theory of operation. Every request takes its time on the way there and back. What it
+changes happens at one moment in between, all of it or nothing, as a database
+promises. A link may lose a request (nothing happened), the answer to one (it has
+happened, and nobody knows), or be slow, or let nothing through for a while. What was
+committed goes to the history; what was undone does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from jobpool.core.clock import Clock
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.errors import OutcomeUnknown, StoreUnavailable
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
+from jobpool.store.memory.tables import Row
+from jobpool.store.records import LeaseBatch, Receipt
+from simulation.host import RunPath
+from simulation.kernel import Kernel, Process
+from support.store.history import Deleted, Expired, Granted, Operated, Record, Settled
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+TRIP_S = 0.001
+PATIENCE_S = 10.0
+ANSWER_SHARE = 0.3
+"""Of the answers take their time even where nothing is wrong."""
+
+
+class Link:
+    """The way from one supervisor, or producer, to the store."""
+
+    def __init__(self, kernel: Kernel, process: Process) -> None:
+        self._kernel = kernel
+        self.process = process
+        self.cut_until_s = 0.0
+        """Nothing comes through before."""
+        self.lost_share = 0.0
+        """Of the requests: nothing happens, and that is known."""
+        self.mute_share = 0.0
+        """Of the answers: what was committed is not known to be."""
+        self.slow_s = 0.0
+        self.faulty_until_s = 0.0
+        self.at: dict[str, Callable[[], None]] = {}
+        """What happens, once, when its process comes to a point: ``granted``, jobs were
+        leased and it does not know yet; ``settling``, it is about to write ends."""
+
+    def there(self) -> None:
+        """Carry a request.
+
+        Raises:
+            StoreUnavailable: it did not arrive.
+        """
+        kernel = self._kernel
+        kernel.step(self.process)
+        kernel.sleep(self._trip_s())
+        if kernel.now_s < self.cut_until_s:
+            kernel.sleep(min(PATIENCE_S, self.cut_until_s - kernel.now_s))
+            kernel.sometimes["the store was cut off"] += 1
+            raise StoreUnavailable("nothing comes through")
+        if self._has_bad_luck(self.lost_share):
+            kernel.sometimes["a request was lost"] += 1
+            raise StoreUnavailable("the request was lost")
+
+    def back(self) -> None:
+        """Carry an answer.
+
+        Raises:
+            OutcomeUnknown: it was lost.
+        """
+        kernel = self._kernel
+        if self._is_slow_today():
+            kernel.sleep(self._trip_s())
+        kernel.step(self.process)
+        if kernel.now_s < self.cut_until_s or self._has_bad_luck(self.mute_share):
+            kernel.sometimes["the answer to a commit was lost"] += 1
+            raise OutcomeUnknown("the answer was lost")
+
+    def pass_point(self, name: str) -> bool:
+        """Come to a point; what waits there happens, and may stop the process.
+
+        Returns:
+            Whether something did. An answer that was on its way has arrived meanwhile.
+        """
+        act = self.at.pop(name, None)
+        if act is not None:
+            act()
+            self._kernel.sleep(0.0)
+        return act is not None
+
+    def _is_slow_today(self) -> bool:
+        """Say whether others get a turn between a commit and its answer."""
+        kernel = self._kernel
+        return (
+            kernel.now_s < self.faulty_until_s
+            or self.process.dies_at_step > 0
+            or kernel.random.random() < ANSWER_SHARE
+        )
+
+    def _trip_s(self) -> float:
+        kernel = self._kernel
+        longest_s = TRIP_S
+        if self.slow_s and kernel.now_s < self.faulty_until_s:
+            longest_s = self.slow_s
+        return kernel.random.random() * longest_s
+
+    def _has_bad_luck(self, share: float) -> bool:
+        kernel = self._kernel
+        if not share or kernel.now_s >= self.faulty_until_s:
+            return False
+        return kernel.random.random() < share
+
+
+class SimDatabase(MemoryDatabase):
+    """The database. Nobody forks here: it need not ask the kernel at every turn."""
+
+    def check_process(self) -> None:
+        """See `MemoryDatabase.check_process`."""
+
+
+class _Request(AbstractContextManager[None]):
+    """A store's next request; there is one at a time."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        self._store.arrive()
+
+    def __exit__(self, *failure: object) -> None:
+        self._store.leave(*failure)
+
+
+_WITHIN: AbstractContextManager[None] = nullcontext()
+"""Something that is done within a request."""
+
+
+class SimStore(MemoryStore):
+    """A store object of one thread; requests go through its link."""
+
+    def __init__(
+        self,
+        world: World,
+        database: MemoryDatabase,
+        *,
+        clock: Clock,
+        link: Link,
+        root: RunPath,
+        run: str,
+    ) -> None:
+        super().__init__(database, clock=clock, queue_depth_max=10_000, run_root=root)
+        self._world = world
+        self._link = link
+        self._run = run
+        self._is_within = False
+        self._request = _Request(self)
+        self._written: list[Record] = []
+
+    @property
+    def one_host(self) -> bool:
+        """See `Store.one_host`."""
+        return not self._world.plan.shared
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """See `Store.transaction`."""
+        return _WITHIN if self._is_within else self._request
+
+    def arrive(self) -> None:
+        """Carry a request there, and begin what it does."""
+        self._link.there()
+        self._is_within = True
+        self._written.clear()
+        self._session.writing.__enter__()
+
+    def leave(self, *failure: Any) -> None:
+        """End what a request does, and carry the answer back."""
+        try:
+            self._session.writing.__exit__(*failure)
+        finally:
+            self._is_within = False
+        if failure[0] is not None:
+            return
+        for record in self._written:
+            self._world.note(record)
+        granted = any(type(record) is Granted for record in self._written)
+        if not (granted and self.pass_point("granted")):
+            self._link.back()
+
+    def pass_point(self, name: str) -> bool:
+        """Come to a point; say whether something waited there."""
+        return self._link.pass_point(name)
+
+    def _note(self, record: Record) -> None:
+        self._written.append(record)
+
+    def _now_s(self) -> float:
+        return self._world.kernel.now_s
+
+    # -- what is watched ---------------------------------------------------------------
+
+    def lease(
+        self,
+        run_id: str,
+        wanted: Mapping[str, int],
+        kinds: Mapping[str, Sequence[str]],
+        *,
+        suspects: bool = True,
+        alone: bool = False,
+    ) -> LeaseBatch:
+        """See `Store.lease`."""
+        with self.transaction():
+            batch = super().lease(run_id, wanted, kinds, suspects=suspects, alone=alone)
+            for lease in batch.leases:
+                self._note(
+                    Granted(
+                        at_s=self._now_s(),
+                        run=run_id,
+                        job=lease.id,
+                        token=lease.token,
+                        attempt=lease.attempt,
+                        store_ms=self._clock.utc_ms(),
+                    )
+                )
+        return batch
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
+        """See `Store.settle`; somebody's open transaction may hold a job."""
+        if not settlements:
+            return []
+        with self.transaction():
+            jobs, receipts = self._database.jobs, []
+            for one in settlements:
+                before = jobs.get(one.id)
+                if self._world.completions.stands(one.id, one.token):
+                    receipt = Receipt.COMPLETED
+                elif self._world.is_locked(one.id):
+                    self._world.sometimes["an open transaction held a job"] += 1
+                    receipt = Receipt.LATER
+                else:
+                    (receipt,) = super().settle([one])
+                receipts.append(receipt)
+                self._note_end(one, receipt, before, jobs.get(one.id))
+        return receipts
+
+    def _note_end(
+        self, one: Settlement, receipt: Receipt, before: Row | None, after: Row | None
+    ) -> None:
+        held = None if before is None else before.held
+        holder = None if held is None else self._database.runs.get(held.run_id)
+        self._note(
+            Settled(
+                at_s=self._now_s(),
+                by=self._run,
+                job=one.id,
+                token=one.token,
+                receipt=receipt.name.lower(),
+                outcome=one.outcome and one.outcome.value,
+                state="" if after is None else after.state.value,
+                changed=before is not after,
+                holder="" if held is None else held.run_id,
+                holder_until_ms=0 if holder is None else holder.lease_until_ms,
+                store_ms=self._clock.utc_ms(),
+                hooked=one.followup is not None,
+                wanted=one.state.value,
+                canceled=held is not None and held.cancel_requested,
+                presumed=self._is_presumed(held.run_id if held else self._run),
+                costs=_costs(one),
+            )
+        )
+        if one.followup is not None and receipt is Receipt.ACCEPTED:
+            self._world.sometimes["a hook's job was stored"] += 1
+
+    def _is_presumed(self, holder: str) -> bool:
+        """Say whether the marks of a run were of no use to whoever took its jobs."""
+        if holder == self._run:
+            return False
+        here, there = self._world.run_of(self._run), self._world.run_of(holder)
+        return here.host is not there.host or there.boot_id != here.host.boot_id
+
+    def _expire(self, row: Row, now_ms: int) -> None:
+        super()._expire(row, now_ms)
+        self._world.sometimes["a job expired"] += 1
+        self._note(Expired(at_s=self._now_s(), job=row.id, store_ms=now_ms))
+
+    def prune(self, retention: Retention, limit: int = 1000) -> int:
+        """See `Store.prune`; what is deleted stays in the book as it was."""
+        with self.transaction():
+            jobs = self._database.jobs
+            before = list(jobs.newest_first())
+            count = super().prune(retention, limit)
+            for row in before:
+                if jobs.get(row.id) is None:
+                    self._world.sometimes["a job was deleted"] += 1
+                    self._world.deleted.append(row)
+                    store_ms = self._clock.utc_ms()
+                    self._note(
+                        Deleted(at_s=self._now_s(), job=row.id, store_ms=store_ms)
+                    )
+        return count
+
+    def ring(self) -> None:
+        """See `Store.ring`: a hint, which may be lost."""
+        self._world.ring()
+
+    def store_part(self, settlement: Settlement) -> bool:
+        """See `Store.store_part`: there is no disk to wait for."""
+        del settlement
+        return False
+
+    def scrub(self, after_id: int | None) -> int | None:
+        """See `Store.scrub`: nobody else writes here."""
+        del after_id
+        return None
+
+    def spoilt_rows(self) -> list[str]:
+        """See `Store.spoilt_rows`."""
+        return []
+
+    def tidy(self, *, waited_for: bool = False) -> None:
+        """See `Store.tidy`: there is nothing to do."""
+        del waited_for
+
+    def hear(self, timeout_s: float) -> bool:
+        """See `SharedStore.hear`."""
+        self._world.kernel.sleep(timeout_s)
+        return False
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._session.close()
+
+    # -- operators ---------------------------------------------------------------------
+
+    def operate(self, what: str, job: int) -> None:
+        """Cancel or revive a job, on the record."""
+        with self.transaction():
+            jobs = self._database.jobs
+            before = jobs.get(job)
+            if what == "cancel":
+                changed = super().cancel([job])
+            else:
+                states = (
+                    JobState.PENDING,
+                    JobState.DEAD,
+                    JobState.QUARANTINED,
+                    JobState.CANCELED,
+                )
+                changed = super().revive([job], states)
+            after = jobs.get(job)
+            if changed and before is not None and after is not None:
+                self._note(
+                    Operated(
+                        at_s=self._now_s(),
+                        job=job,
+                        what=what,
+                        before=before.state.value,
+                        after=after.state.value,
+                        store_ms=self._clock.utc_ms(),
+                    )
+                )
+
+
+def _through_link(name: str) -> Any:
+    """Return a method that does its work within a request."""
+
+    def request(self: SimStore, *args: Any, **named: Any) -> Any:
+        with self.transaction():
+            return getattr(MemoryStore, name)(self, *args, **named)
+
+    return request
+
+
+for _name in (
+    "begin_run",
+    "renew",
+    "end_run",
+    "open_runs",
+    "expired_runs",
+    "seize",
+    "record",
+    "begin_attempts",
+    "cancel_requests",
+    "leases_of",
+    "enqueue",
+    "due",
+    "waiting",
+    "pause",
+    "resume",
+):
+    setattr(SimStore, _name, _through_link(_name))
+
+
+def _costs(one: Settlement) -> str:
+    """Say who pays for an end."""
+    if one.charge.recovery:
+        return "a recovery"
+    is_free = one.outcome is Outcome.LOST and not one.charge.interruption
+    return "nothing" if is_free else "itself"

@@ -1,0 +1,398 @@
+"""One real supervisor in virtual time.
+
+Everything that decides is the real thing: `serve`'s start and end, the loop, the
+machine, the store thread with its outbox, the pulse, the reclaimer, the housekeeping.
+Threads become tasks; processes, sockets and the disk are the shell's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from jobpool.core.config.settings import Settings
+from jobpool.core.isolation.cgroups import Controls
+from jobpool.errors import JobpoolError, StoreError
+from jobpool.sandbox.runs.fence import LATELY_S
+from jobpool.store.protocol import Store
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.machine.state import polling
+from jobpool.supervisor.maintenance import housekeeping, lease_renewal, reclaimer
+from jobpool.supervisor.maintenance.housekeeping import Housekeeping
+from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
+from jobpool.supervisor.maintenance.reclaimer import Reclaimer
+from jobpool.supervisor.maintenance.run_entry import Entry
+from jobpool.supervisor.storage import thread
+from jobpool.supervisor.storage.thread import StoreThread
+from simulation.host import Host, RunDir, RunPath, prove_dead, remove_run
+from simulation.kernel import Kernel, Process, SimCondition, SimEvent, Task
+from simulation.shell import SimChildren, SimReactor
+from simulation.store import Link, SimStore
+from simulation.zygotes import SimZygotes
+from support.store.history import RunBegan, RunEnded
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+# The package has a function of the same name.
+serve: Any = import_module("jobpool.supervisor.serve")
+
+
+class _Green:
+    """A thread of the supervisor's that runs as a task."""
+
+    def adopt(self, kernel: Kernel, process: Process) -> None:
+        """Say where it lives; before it is started."""
+        self._kernel = kernel
+        self._process = process
+        self._task: Task | None = None
+        for name, value in vars(self).items():
+            if name in {"_closing", "_woken"} and isinstance(value, threading.Event):
+                setattr(self, name, SimEvent(kernel))
+
+    def start(self) -> None:
+        """Run as a task."""
+        self._task = self._kernel.spawn(self._process, self.run)  # type: ignore[attr-defined]
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, at most so long."""
+        until_s = self._kernel.now_s + (timeout or 0.0)
+        while self._task and not self._task.ended and self._kernel.now_s < until_s:
+            self._kernel.sleep(0.001)
+
+
+class SimStoreThread(_Green, StoreThread):
+    """`StoreThread` as a task."""
+
+    def adopt(self, kernel: Kernel, process: Process) -> None:
+        """See `_Green.adopt`."""
+        super().adopt(kernel, process)
+        self._changed: Any = SimCondition(kernel)
+        self.opened: Any = SimEvent(kernel)
+
+    def _commit(self, store: Any, batch: Any, due: Any) -> None:
+        if due:
+            store.pass_point("settling")
+        super()._commit(store, batch, due)
+
+    def _reconcile(self, store: Store) -> None:
+        self._kernel.sometimes["a lost answer was looked into"] += 1
+        super()._reconcile(store)
+
+
+class SimLeaseRenewal(_Green, LeaseRenewal):
+    """`LeaseRenewal` as a task."""
+
+
+class SimHousekeeping(_Green, Housekeeping):
+    """`Housekeeping` as a task."""
+
+    def look_rarely(self) -> None:
+        """Look for kinds that are held as rarely as those that start from now on."""
+        for turn in self._turns:
+            if turn.chore == self._breakers:
+                turn.every_s = housekeeping.BREAKERS_EVERY_S
+
+
+class SimReclaimer(_Green, Reclaimer):
+    """`Reclaimer` as a task."""
+
+    def pace(self, world: World) -> None:
+        """Look rarely once it is quiet."""
+        self._closing = _Pauses(world)
+
+
+class _Pauses(SimEvent):
+    """An end that is waited for longer when nothing goes on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.kernel)
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See `SimEvent.wait`."""
+        return super().wait(max(timeout or 0.0, self._world.reclaim_pause_s))
+
+
+class _Fence:
+    """`Fence`: kept in the run directory; zygotes look when it may have passed."""
+
+    def __init__(self, path: Any, *, make: bool) -> None:
+        del make
+        self._supervisor: SimSupervisor = path
+        self._passed_s = float("-inf")
+
+    def move(self, until_s: float) -> None:
+        """See `Fence.move`."""
+        supervisor = self._supervisor
+        run, kernel = supervisor.directory.record, supervisor.kernel
+        if self._left_s() <= 0:
+            self._passed_s = run.host.clock.boottime_s()
+        run.fence_s = until_s
+        left_s = until_s - run.host.clock.boottime_s()
+        late_s = 0.2 * kernel.random.random()
+        kernel.after(
+            max(0.0, left_s) + late_s, supervisor.look_at_fence, run.host.machine
+        )
+
+    def passed_lately(self) -> bool:
+        """See `Fence.passed_lately`."""
+        now_s = self._supervisor.host.clock.boottime_s()
+        return self._left_s() <= 0 or now_s - self._passed_s < LATELY_S
+
+    def _left_s(self) -> float:
+        run = self._supervisor.directory.record
+        return run.fence_s - run.host.clock.boottime_s()
+
+
+class _Directory:
+    """`RunDirectory`, as far as a supervisor uses it."""
+
+    def __init__(self, supervisor: SimSupervisor, record: RunDir) -> None:
+        self._supervisor = supervisor
+        self.record = record
+        self.path = None
+        self.kept = False
+
+    def fence_path(self) -> Any:
+        """Return what names the fence."""
+        return self._supervisor
+
+    def open_wake(self) -> int:
+        """There is no FIFO; the world rings."""
+        return -1
+
+    def keep(self) -> None:
+        """See `RunDirectory.keep`."""
+        self.kept = True
+
+
+class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
+    """A supervisor's process, from its start to its end."""
+
+    def __init__(self, world: World, host: Host, name: str, number: int) -> None:
+        kernel = world.kernel
+        self.world, self.kernel, self.host, self.number = world, kernel, host, number
+        self.name = name
+        self.process = Process(name)
+        self.link = Link(kernel, self.process)
+        self._reread = None
+        self._opener = self._open_here
+        self._alive = None
+        self._settings = world.settings
+        self._observer = world
+        self._clock = self._store_clock = host.clock
+        self._own = world.new_run(name, host)
+        self._reactor: Any = SimReactor(kernel, self.process, host.clock, world)
+        self._machine = Machine(
+            world.settings, pid=number, on_registry=self._enter, burst=False
+        )
+        self._store = SimStoreThread(self._open, name, self._reactor.post, host.clock)
+        self._isolation: Any = SimpleNamespace(
+            check=lambda _s: None,
+            reductions=lambda _s, _m: (),
+            lockdown=None,
+            controls=Controls(),
+        )
+        self._entry = Entry(self._own)
+        self._is_kept = False
+        self._renewal = SimLeaseRenewal(
+            name,
+            world.settings.lease_ttl_s,
+            opener=self._open_for_pulse,
+            post=self._reactor.post,
+            rung=self._heard,
+            clock=host.clock,
+        )
+        for part in (self._store, self._renewal):
+            part.adopt(kernel, self.process)
+        self._reactor.owner = self
+        self.zygotes: SimZygotes | None = None
+        self.directory: Any = None
+        self._housekeeping: Any = None
+        self.exit_code: int | None = None
+        self._close_by_s = float("inf")
+        self.process.on_death.append(self._died)
+
+    def begin(self) -> None:
+        """Start its process."""
+        self.world.note(
+            RunBegan(at_s=self.kernel.now_s, run=self.name, host=self.host.name)
+        )
+        record = RunDir(self.host, self.name, self.process)
+        self.directory = _Directory(self, record)
+        self.world.runs[self.name] = record
+        self.host.runs[self.name] = record
+        self.kernel.spawn(self.process, self._main)
+
+    def feed(self, event: Any) -> None:
+        """Let an event arrive, as from a signal."""
+        self._reactor.call(lambda: self._reactor.feed(event))
+        if isinstance(event, inp.Drain | inp.Stop) and not self.process.stopped:
+            stops, end_s = self.process.stops, self.world.plan.drain_s + END_S
+            self.kernel.after(end_s, lambda: self._must_have_ended(stops))
+
+    def _must_have_ended(self, stops: int) -> None:
+        """Whatever was missing, it is gone by now, unless it was stopped meanwhile."""
+        if self.process.alive and self.process.stops == stops:
+            text = f"{self.name} did not end in time, at {self.kernel.now_s:.1f} s"
+            self.world.history.broken.append(text)
+
+    def look_at_fence(self) -> None:
+        """Let the zygotes look at the fence."""
+        if self.zygotes is not None:
+            self.zygotes.look_at_fence()
+
+    def hold_longer(self, settings: Settings) -> None:
+        """Take over another TTL, as SIGHUP does, and look at things more rarely."""
+        self._settings = settings
+        self._renewal.ttl_s = settings.lease_ttl_s
+        if self._housekeeping is not None:
+            self._housekeeping.look_rarely()
+
+    def rung(self) -> None:
+        """Somebody has rung."""
+        if self.process.alive:
+            self._reactor.call(self._ring_here)
+
+    def _ring_here(self) -> None:
+        self._reactor.feed(inp.Rung())
+        self._housekeeping.look_for_cancels()
+
+    def _main(self) -> None:
+        self._store.start()
+        self._store.opened.wait()
+        self._make_keepers()
+        try:
+            self.exit_code = self._run_in(self.directory, None)
+        except StoreError as error:
+            # There is one store: there is no reason, unless somebody has ended the run.
+            if not self.world.forgets():
+                self.kernel.crashes.append(f"{self.name} gave up: {error}")
+            self.exit_code = serve.EXIT_FAILED
+        except JobpoolError:
+            self.kernel.sometimes["a supervisor refused to start"] += 1
+            self.exit_code = serve.EXIT_FAILED
+        finally:
+            self._store.close(self._left_to_close_s())
+        if not self.directory.kept:
+            self.host.forget(self.name)
+        self.kernel.after(0.0, lambda: self.kernel.kill(self.process))
+
+    def _make_keepers(self) -> None:
+        shared = (self._own,)
+        self._housekeeping = SimHousekeeping(
+            self._settings, self._own.id, store=self._store, clock=self._clock
+        )
+        self._reclaimer = SimReclaimer(
+            *shared,
+            store=self._store,
+            may_take=self._renewal.may_take,
+            registry=lambda: self._machine.registry,
+            post=self._reactor.post,
+            looked=lambda: (inp.Entered(),),
+            clock=self._clock,
+        )
+        for part in (self._housekeeping, self._reclaimer):
+            part.adopt(self.kernel, self.process)
+        self._reclaimer.pace(self.world)
+
+    def _open_here(self) -> SimStore:
+        return SimStore(
+            self.world,
+            self.world.database,
+            clock=self.world.store_clock(self.host),
+            link=self.link,
+            root=RunPath(self.host),
+            run=self.name,
+        )
+
+    def _died(self) -> None:
+        how = "killed" if self.exit_code is None else str(self.exit_code)
+        self.world.note(RunEnded(at_s=self.kernel.now_s, run=self.name, how=how))
+        self.world.supervisor_ended(self)
+
+
+def _zygotes(reactor: SimReactor, settings: Any, run_id: str) -> SimZygotes:
+    zygotes = SimZygotes(reactor, settings, run_id)
+    reactor.owner.zygotes = zygotes
+    return zygotes
+
+
+_FINE: Mapping[tuple[Any, str], float] = {
+    (place, name): getattr(place, name)
+    for place, name in (
+        (polling, "LAST_S"),
+        (polling, "FACTOR"),
+        (housekeeping, "CANCELS_EVERY_S"),
+        (housekeeping, "HOST_EVERY_S"),
+        (housekeeping, "UNKNOWN_EVERY_S"),
+        (housekeeping, "CONCERNS_EVERY_S"),
+        (housekeeping, "PRUNE_EVERY_S"),
+        (housekeeping, "SCRUB_EVERY_S"),
+        (reclaimer, "EVERY_S"),
+        (reclaimer, "EXPIRED_EVERY_S"),
+        (housekeeping, "BREAKERS_EVERY_S"),
+        (lease_renewal, "RENEW_EVERY_S"),
+    )
+}
+"""How often supervisors look at things, really."""
+_COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
+"""The same but for what follows, so that hours cost little."""
+BREAKERS_S = 5.0
+"""As really: while things go wrong supervisors must hear of each other's."""
+END_S = 2.0
+"""After its drain window a supervisor that was told to end is gone."""
+RENEWALS = 5
+"""So many fit into a lease."""
+
+
+def look_often(
+    *, often: bool, ttl_s: float, breakers_s: float = BREAKERS_S, looks_s: float = 0.0
+) -> None:
+    """Let supervisors that start from now on look as often as really, or rarely.
+
+    Args:
+        often: as really.
+        ttl_s: of their leases.
+        breakers_s: between two looks for kinds that are held.
+        looks_s: nothing but renewals is done more often.
+    """
+    rare_s = (*_COARSE_S, breakers_s, ttl_s / RENEWALS)
+    for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
+        least_s = looks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
+        setattr(module, name, real if often else max(rare, least_s))
+
+
+@contextlib.contextmanager
+def in_virtual_time(kernel: Kernel) -> Iterator[None]:
+    """Let the supervisor's modules meet the shell where they meet the machine."""
+    now: dict[tuple[Any, str], Any] = {
+        (serve, "Zygotes"): _zygotes,
+        (serve, "Children"): SimChildren,
+        (serve, "going_first"): contextlib.nullcontext,
+        (thread, "going_first"): contextlib.nullcontext,
+        (serve, "Fence"): _Fence,
+        (reclaimer, "prove_dead"): prove_dead,
+        (reclaimer, "remove_run"): remove_run,
+        (reclaimer, "Path"): RunPath,
+        (reclaimer, "threading"): SimpleNamespace(Event=lambda: SimEvent(kernel)),
+        (housekeeping, "psutil"): SimpleNamespace(
+            cpu_percent=lambda: 30.0,
+            virtual_memory=lambda: SimpleNamespace(available=2**36),
+        ),
+    }
+    before = {place: getattr(*place) for place in now}
+    try:
+        for (module, name), value in now.items():
+            setattr(module, name, value)
+        yield
+    finally:
+        look_often(often=True, ttl_s=0.0)
+        for (module, name), value in before.items():
+            setattr(module, name, value)

@@ -1,0 +1,112 @@
+"""How a store counts the deaths of supervisors, and what was running beside them."""
+
+import pytest
+
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.suspects import (
+    DEATHS_WITHIN_S,
+    Deaths,
+)
+from support.store.storing import KINDS, begin_run, ended, lease, new_job
+
+
+def test_deaths_are_counted_by_what_they_took_along(store, clock):
+    """Of others, within ten minutes before; looked at twice it is one death."""
+    for number in range(2, 6):
+        begin_run(store, f"run-{number}")
+    assert store.note_death("run-1", 3) == Deaths(leaving=False, with_jobs=0, idle=0)
+    assert store.note_death("run-1", 0) == Deaths(leaving=False, with_jobs=0, idle=0)
+    assert store.note_death("run-2", 1) == Deaths(leaving=False, with_jobs=1, idle=0)
+    assert store.note_death("run-3", 0) == Deaths(leaving=False, with_jobs=2, idle=0)
+    assert store.note_death("run-4", 0) == Deaths(leaving=False, with_jobs=2, idle=1)
+    clock.advance(DEATHS_WITHIN_S + 1)
+    assert store.note_death("run-5", 1) == Deaths(leaving=False, with_jobs=0, idle=0)
+
+
+def test_the_end_of_a_host_is_one_death(store, clock):
+    """All supervisors of one boot died at once: none of them another death to each."""
+    for number in (2, 3):
+        begin_run(store, f"run-{number}")
+    begin_run(store, "run-4", boot_id="later")
+    for run_id, beside in (("run-1", 0), ("run-2", 3), ("run-3", 6)):
+        clock.advance(1)
+        assert store.note_death(run_id, 3, with_host=True) == Deaths(
+            leaving=False, with_jobs=0, idle=0, beside=beside
+        )
+    assert store.note_death("run-4", 1, with_host=True) == Deaths(
+        leaving=False, with_jobs=3, idle=0
+    )
+
+
+@pytest.mark.parametrize("order", [("run-1", "run-2"), ("run-2", "run-1")])
+def test_an_idle_supervisor_that_dies_with_its_host_speaks_for_nobody(
+    store, clock, order
+):
+    """Else it would acquit the job that has killed both, for ten minutes."""
+    begin_run(store, "run-2")
+    begin_run(store, "run-3", boot_id="later")
+    store.enqueue([new_job()])
+    lease(store)
+    clock.advance(1)
+    for run_id in order:
+        ran = int(run_id == "run-1")
+        store.note_death(run_id, ran, with_host=True)
+        for held in store.leases_of(run_id):
+            store.settle([ended(held, Outcome.LOST)])
+    assert store.note_death("run-3", 1, with_host=True) == Deaths(
+        leaving=False, with_jobs=1, idle=0
+    )
+
+
+def test_what_ran_beside_is_known_whoever_is_looked_at_first(store, clock):
+    """Of one boot and one time: leases that are not taken yet, and what was lost."""
+    begin_run(store, "run-2")
+    begin_run(store, "else", boot_id="elsewhere")
+    store.enqueue([new_job()] * 3)
+    store.lease("run-1", {"cpu": 1}, KINDS)
+    store.lease("run-2", {"cpu": 1}, KINDS)
+    store.lease("else", {"cpu": 1}, KINDS)
+    clock.advance(1)
+    assert store.note_death("run-1", 1).beside == 1
+    store.settle([ended(held, Outcome.LOST) for held in store.leases_of("run-1")])
+    assert store.note_death("run-2", 1).beside == 1
+    assert store.note_death("else", 1).beside == 0
+    assert store.note_death("unknown", 1).beside == 0
+
+
+def test_who_is_alive_or_died_before_was_not_beside(store, clock):
+    """Known to be alive, seen to live on, or lost before the other's last lease."""
+    begin_run(store, "run-2")
+    store.enqueue([new_job()] * 2)
+    for run_id in ("run-1", "run-2"):
+        store.lease(run_id, {"cpu": 1}, KINDS)
+    assert store.note_death("run-1", 1).beside == 1
+    assert store.note_death("run-1", 1, living=("own", "run-2")).beside == 0
+    clock.advance(31)
+    store.renew("run-2", 60.0, anew=True)
+    assert store.note_death("run-1", 1).beside == 0
+    assert store.note_death("run-1", 1, with_host=True).beside == 1
+    store.note_death("run-2", 1)
+    store.settle([ended(held, Outcome.LOST) for held in store.leases_of("run-2")])
+    assert store.note_death("run-1", 1, with_host=True).beside == 1
+    clock.advance(1)
+    store.enqueue([new_job()])
+    store.lease("run-1", {"cpu": 1}, KINDS)
+    assert store.note_death("run-1", 1, with_host=True).beside == 0
+
+
+def test_a_death_that_was_wanted_is_none(store):
+    """It is told as such, and counts for nobody else."""
+    begin_run(store, "run-2")
+    store.note_leaving("run-1")
+    store.note_leaving("run-1")
+    store.note_leaving("unknown")
+    assert store.note_death("run-1", 2).leaving
+    assert store.note_death("run-2", 2) == Deaths(leaving=False, with_jobs=0, idle=0)
+
+
+def test_a_run_that_has_ended_is_not_leaving_any_more(store):
+    """What it says afterwards is nobody's."""
+    store.end_run("run-1")
+    store.note_leaving("run-1")
+    assert not store.note_death("run-1", 0).leaving

@@ -1,0 +1,274 @@
+"""Operators: cancel, revive, pause, resume, prune."""
+
+import msgspec
+import pytest
+
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED, UNFINISHED, JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.errors import UsageError
+from jobpool.store.records import Filter
+from support.store.storing import (
+    begin_run,
+    counters,
+    ended,
+    kind_record,
+    lease,
+    lease_one,
+    new_job,
+    succeeded,
+)
+
+DAY_S = 86400
+NOTHING_KEPT = Retention(succeeded_s=0, canceled_s=0, dead_s=0, quarantined_s=0)
+
+
+def job_in(store, state):
+    """Bring a job into a state by the store's own methods; return its id."""
+    store.enqueue([new_job("shop.fetch", "io", delay_ms=9 * (state == "pending"))])
+    (job,) = store.find(Filter(kind="shop.fetch"), limit=1)
+    if state in {JobState.PENDING, JobState.RUNNABLE}:
+        return job.id
+    if state is JobState.CANCELED:
+        store.cancel([job.id])
+        return job.id
+    granted = lease_one(store, pool="io")
+    assert granted.id == job.id
+    if state is JobState.SUCCEEDED:
+        store.settle([succeeded(granted)])
+    elif state is not JobState.LEASED:
+        crashed = ended(granted, Outcome.CRASHED)
+        store.settle([msgspec.structs.replace(crashed, state=state)])
+    return job.id
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_jobs_can_be_brought_into_every_state(store, state):
+    """The tests below do meet the states that they name."""
+    assert store.get(job_in(store, state)).state is state
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_cancel(store, clock, state):
+    """Waiting and quarantined jobs end at once, running ones when told."""
+    job_id = job_in(store, state)
+    before = store.get(job_id)
+    clock.advance(1)
+    can_be = state in {*UNFINISHED, JobState.QUARANTINED}
+    assert store.cancel([job_id]) == int(can_be)
+    job = store.get(job_id)
+    if state is JobState.LEASED:
+        assert (job.state, job.cancel_requested) == ("leased", True)
+    elif can_be:
+        assert (job.state, job.finished_at_ms) == ("canceled", clock.utc_ms())
+        assert job.reason
+    else:
+        assert job == before
+
+
+def test_cancel_counts_each_job_once(store):
+    """Unknown ids and repetitions add nothing."""
+    first, second = store.enqueue([new_job(), new_job()])
+    assert store.cancel([first.id, first.id, second.id, 999, 10**30]) == 2
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_revive(store, clock, state):
+    """Only pending, dead, quarantined and canceled jobs come back, due now."""
+    job_id = job_in(store, state)
+    before = store.get(job_id)
+    clock.advance(1)
+    can_be = state not in {JobState.RUNNABLE, JobState.LEASED, JobState.SUCCEEDED}
+    assert store.revive([job_id], list(JobState)) == int(can_be)
+    job = store.get(job_id)
+    if not can_be:
+        assert job == before
+        return
+    assert (job.state, job.run_at_ms) == ("runnable", clock.utc_ms())
+    assert (job.finished_at_ms, counters(job)) == (None, (0, 0, 0, 0))
+    assert (job.attempt, job.outcome) == (before.attempt, before.outcome)
+    assert lease_one(store, pool="io").id == job_id
+
+
+def test_revive_takes_only_the_states_named(store):
+    """`retry` and `release` mean different jobs."""
+    job_id = job_in(store, JobState.QUARANTINED)
+    assert store.revive([job_id], [JobState.DEAD, JobState.CANCELED]) == 0
+    assert store.revive([job_id], [JobState.QUARANTINED]) == 1
+
+
+def test_revived_jobs_do_not_expire_again(store, clock):
+    """Somebody wants them now."""
+    (answer,) = store.enqueue([new_job(expires_in_ms=1000)])
+    clock.advance(2)
+    assert lease(store) == ()
+    assert store.revive([answer.id], [JobState.CANCELED]) == 1
+    assert lease_one(store).id == answer.id
+
+
+def test_revive_leaves_a_job_whose_unique_text_is_taken(store):
+    """The others of the call do come back."""
+    (first,) = store.enqueue([new_job(unique="cat")])
+    store.cancel([first.id])
+    (second,) = store.enqueue([new_job(unique="cat")])
+    store.cancel([second.id])
+    (other,) = store.enqueue([new_job()])
+    store.cancel([other.id])
+    ids = [first.id, second.id, other.id]
+    assert store.revive(ids, [JobState.CANCELED]) == 2
+    states = sorted(store.get(job_id).state for job_id in ids[:2])
+    assert states == ["canceled", "runnable"]
+
+
+def test_pause_and_resume_say_whether_they_changed_anything(store):
+    """And `paused` lists what is."""
+    assert store.pause(pool="cpu")
+    assert not store.pause(pool="cpu")
+    assert store.pause(kind="cpu")
+    assert store.paused() == [("kind", "cpu"), ("pool", "cpu")]
+    assert store.resume(pool="cpu")
+    assert not store.resume(pool="cpu")
+    assert store.paused() == [("kind", "cpu")]
+
+
+@pytest.mark.parametrize("what", [{}, {"pool": "a", "kind": "b"}, {"pool": ""}])
+def test_pause_takes_one_thing(store, what):
+    """Neither nothing nor both."""
+    with pytest.raises(UsageError, match="either a pool or a kind"):
+        store.pause(**what)
+    with pytest.raises(UsageError, match="either a pool or a kind"):
+        store.resume(**what)
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_prune_deletes_finished_jobs_older_than_their_retention(store, clock, state):
+    """With everything that belongs to them; unfinished ones are never old."""
+    job_id = job_in(store, state)
+    assert store.prune(NOTHING_KEPT) == 0  # Not older than 0 seconds yet.
+    clock.advance(100 * DAY_S)
+    kept = Retention(
+        **{f"{name}_s": None if name is state else 0.0 for name in FINISHED}
+    )
+    assert store.prune(kept) == 0
+    assert store.prune(NOTHING_KEPT) == int(state in FINISHED)
+    assert (store.get(job_id) is None) == (state in FINISHED)
+    if state in FINISHED:
+        assert store.payload(job_id) is None
+        assert store.attempts(job_id) == []
+
+
+def test_prune_counts_from_the_end_by_state(store, clock):
+    """The usual retention: a week, half a year, for ever."""
+    jobs = {state: job_in(store, state) for state in FINISHED}
+    clock.advance(7 * DAY_S + 1)
+    assert store.prune(Retention()) == 2
+    clock.advance(173 * DAY_S)
+    assert store.prune(Retention()) == 1
+    clock.advance(10_000 * DAY_S)
+    assert store.prune(Retention()) == 0
+    assert [job.id for job in store.find(Filter())] == [jobs[JobState.QUARANTINED]]
+
+
+def test_prune_is_bounded(store, clock):
+    """At most so many in one transaction, over all states."""
+    store.cancel([answer.id for answer in store.enqueue([new_job()] * 25)])
+    for granted in [lease_one(store) for _ in store.enqueue([new_job()] * 5)]:
+        store.settle([succeeded(granted)])
+    clock.advance(1)
+    assert [store.prune(NOTHING_KEPT, 10) for _ in range(4)] == [10, 10, 10, 0]
+
+
+def test_ids_and_keys_after_a_prune(store, clock):
+    """A pruned key is free again; an id is never given twice."""
+    (first,) = store.enqueue([new_job(key="k")])
+    store.cancel([first.id])
+    clock.advance(1)
+    assert store.prune(NOTHING_KEPT) == 1
+    (second,) = store.enqueue([new_job(key="k", payload=b"other")])
+    assert second.created
+    assert second.id > first.id
+
+
+def test_runs_are_pruned_a_day_after_their_end(store, clock):
+    """A supervisor that starts every minute leaves no heap of rows behind."""
+    begin_run(store, "run-2")
+    store.end_run("run-2")
+    clock.advance(DAY_S)
+    store.prune(Retention())
+    with pytest.raises(UsageError):
+        begin_run(store, "run-2")
+    clock.advance(0.001)
+    store.prune(Retention())
+    begin_run(store, "run-2")  # Would be refused, were it still known as ended.
+    assert [run.id for run in store.open_runs()] == ["run-1", "run-2"]
+
+
+def test_a_prune_of_at_most_none_deletes_none(store, clock):
+    """The limit is the caller's, whatever is old enough."""
+    store.enqueue([new_job()] * 2)
+    store.settle([succeeded(granted) for granted in lease(store)])
+    clock.advance(8 * DAY_S)
+    assert store.prune(Retention(), limit=0) == 0
+    assert store.prune(Retention(), limit=1) == 1
+    assert store.count(Filter()) == 1
+
+
+def test_a_prune_takes_a_thousand_by_default(store, clock):
+    """Jobs that end together do not hold up everybody else."""
+    made = store.enqueue([new_job()] * 1001)
+    store.cancel([one.id for one in made])
+    clock.advance(8 * DAY_S)
+    assert store.prune(Retention()) == 1000
+    assert store.prune(Retention()) == 1
+
+
+@pytest.mark.parametrize("state", FINISHED)
+def test_a_job_is_kept_to_the_last_millisecond(store, clock, state):
+    """Its own state's time counts, whatever the others' are; None: for ever."""
+    job_id = job_in(store, state)
+    others = {f"{other}_s": 0.0 for other in FINISHED if other is not state}
+    kept = Retention(**others, **{f"{state}_s": 3600.5})
+    clock.advance(3600.5)
+    assert store.prune(kept) == 0
+    clock.advance(0.001)
+    assert store.prune(Retention(**others, **{f"{state}_s": None})) == 0
+    assert store.prune(kept, limit=0) == 0
+    assert store.prune(kept) == 1
+    assert store.get(job_id) is None
+
+
+def test_a_prune_is_bounded_over_all_states(store, clock):
+    """Not so many of each."""
+    for state in (*FINISHED, *FINISHED):
+        job_in(store, state)
+    clock.advance(DAY_S)
+    kept = Retention(**{f"{state}_s": 0.0 for state in FINISHED})
+    assert store.prune(kept, limit=3) == 3
+    assert [store.prune(kept, limit=1) for _ in range(6)] == [1, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("state", FINISHED)
+def test_a_prune_is_bounded_in_each_state(store, clock, state):
+    """The oldest first."""
+    ids = []
+    for _ in range(3):
+        ids.append(job_in(store, state))
+        clock.advance(1)
+    kept = Retention(**{f"{state}_s": 0.0})
+    for job_id in ids:
+        assert store.prune(kept, limit=1) == 1
+        assert store.get(job_id) is None
+
+
+def test_what_a_run_published_stays_while_it_lives(store, clock):
+    """However old a later publication is, and whoever else has ended."""
+    begin_run(store, "run-1", [kind_record(timeout_s=1.0)])
+    begin_run(store, "run-3")
+    store.end_run("run-3")
+    clock.advance(1)
+    begin_run(store, "run-2", [kind_record(timeout_s=2.0)])
+    clock.advance(2 * DAY_S)
+    store.prune(Retention())
+    assert [one.timeout_s for one in store.kinds()] == [2.0]
+    begin_run(store, "run-2")
+    assert [one.timeout_s for one in store.kinds()] == [1.0]

@@ -1,0 +1,255 @@
+"""Questions: what people and programs see of the store."""
+
+import msgspec
+import pytest
+
+from jobpool.core.jobs.job import Evidence, JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.store.records import Filter
+from support.store.storing import (
+    begin_run,
+    ended,
+    kind_record,
+    lease,
+    lease_one,
+    new_job,
+    started,
+    succeeded,
+)
+
+
+@pytest.mark.parametrize("job_id", [0, -1, 999, 2**63, 10**30])
+def test_no_job_no_answer(store, job_id):
+    """None, whatever number it is; a listing is empty."""
+    store.enqueue([new_job()])
+    assert store.get(job_id) is None
+    assert store.payload(job_id) is None
+    assert store.attempts(job_id) == []
+    assert store.find(Filter(ids=(job_id,))) == []
+    assert store.count(Filter(ids=(job_id,))) == 0
+
+
+@pytest.fixture
+def shop(store, clock):
+    """Five jobs, a day apart: dead, succeeded, leased, runnable, pending."""
+    jobs = [
+        new_job(tenant="a"),
+        new_job("shop.fetch", "io", tenant="b"),
+        new_job("shop.fetch", "io", key="twice"),
+        new_job("shop.resize", key="twice"),
+        new_job(delay_ms=10**9),
+    ]
+    ids = []
+    for job in jobs:
+        ids += [answer.id for answer in store.enqueue([job])]
+        clock.advance(86400)
+    (granted,) = lease(store, kinds={"cpu": ["shop.thumbnail"]})
+    store.settle([ended(granted, give_up=True)])
+    clock.advance(10)
+    store.settle([succeeded(lease_one(store, pool="io"), duration_s=2.0)])
+    lease_one(store, pool="io")
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("which", "places"),
+    [
+        ({}, [4, 3, 2, 1, 0]),
+        ({"ids": ()}, []),
+        ({"states": ()}, []),
+        ({"kind": "shop.fetch"}, [2, 1]),
+        ({"pool": "cpu"}, [4, 3, 0]),
+        ({"tenant": "b"}, [1]),
+        ({"key": "twice"}, [3, 2]),
+        ({"key": "twice", "kind": "shop.fetch"}, [2]),
+        ({"key": "twice", "ids": (1, 2, 3)}, [2]),
+        ({"key": "nobody's"}, []),
+        ({"kind": "\0"}, []),
+        ({"pool": "\0"}, []),
+        ({"tenant": "\udcff"}, []),
+        ({"key": "\udcff"}, []),
+        ({"states": (JobState.DEAD, JobState.LEASED)}, [2, 0]),
+        ({"states": (JobState.PENDING,), "pool": "cpu"}, [4]),
+        ({"kind": "shop.fetch", "tenant": "a"}, []),
+        ({"kind": "' OR 1=1 --"}, []),
+    ],
+    ids=str,
+)
+def test_a_filter_takes_every_part(store, shop, which, places):
+    """Newest first; counting agrees with finding."""
+    wanted = [shop[place] for place in places]
+    assert [job.id for job in store.find(Filter(**which))] == wanted
+    assert store.count(Filter(**which)) == len(wanted)
+    assert sum(row.jobs for row in store.groups(Filter(**which))) == len(wanted)
+
+
+def test_a_filter_by_ids(store, shop):
+    """In any order, unknown ones left out."""
+    which = Filter(ids=(shop[3], 10**30, shop[1], 999))
+    assert [job.id for job in store.find(which)] == [shop[3], shop[1]]
+
+
+def test_since_means_finished_or_created(store, shop, clock):
+    """A finished job by its end, an unfinished one by its beginning."""
+    settled_ms = clock.utc_ms()
+    assert [job.id for job in store.find(Filter(since_ms=settled_ms))] == [shop[1]]
+    created_ms = store.get(shop[3]).created_at_ms
+    found = {job.id for job in store.find(Filter(since_ms=created_ms))}
+    assert found == {shop[0], shop[1], shop[3], shop[4]}
+
+
+def test_pages_go_on_where_the_last_one_ended(store):
+    """By the id before which to go on."""
+    ids = [answer.id for answer in store.enqueue([new_job()] * 7)]
+    pages, before_id = [], None
+    while page := store.find(Filter(), 3, before_id):
+        pages.append([job.id for job in page])
+        before_id = pages[-1][-1]
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert [job_id for page in pages for job_id in page] == ids[::-1]
+
+
+def test_groups_put_the_most_first(store):
+    """By kind, state and reason."""
+    store.enqueue([new_job()] * 5)
+    for _ in range(4):
+        settlement = ended(lease_one(store), Outcome.CRASHED, give_up=True)
+        store.settle([settlement])
+    rows = store.groups(Filter())
+    assert [(row.state, row.jobs) for row in rows] == [("dead", 4), ("runnable", 1)]
+    assert rows[0].reason == "the handler gave up"
+
+
+def test_groups_tell_how_the_last_attempt_ended(store):
+    """Outcome and class of the error, where there is one."""
+    store.enqueue([new_job()] * 4)
+    for outcome, name in (
+        (Outcome.FAILED, "shop.Down"),
+        (Outcome.FAILED, "shop.Bad"),
+        (Outcome.CRASHED, None),
+    ):
+        evidence = Evidence(reason="why", error_class=name)
+        gone = ended(lease_one(store), outcome, give_up=True, evidence=evidence)
+        store.settle([gone])
+    rows = store.groups(Filter())
+    assert [(row.reason, row.outcome, row.error_class) for row in rows] == [
+        ("why", "crashed", None),
+        ("why", "failed", "shop.Bad"),
+        ("why", "failed", "shop.Down"),
+        (None, None, None),
+    ]
+
+
+def test_groups_of_one_size_are_in_one_order(store):
+    """By kind, state and reason; without a reason first, whatever the database."""
+    ids = [made.id for made in store.enqueue([new_job()] * 2)]
+    granted = lease_one(store)
+    store.cancel(ids)
+    store.settle([ended(granted, Outcome.CANCELED)])
+    reasons = [row.reason for row in store.groups(Filter())]
+    assert reasons == [None, "canceled on request"]
+
+
+def test_stats_count_and_average(store, clock):
+    """Seconds of waiting before the start and of running."""
+    store.enqueue([new_job()] * 2)
+    for wait_s, run_s in ((4, 1.0), (2, 3.0)):
+        clock.advance(wait_s)
+        granted = lease_one(store)
+        store.begin_attempts([started(granted, "cpu/0")])
+        store.settle([succeeded(granted, duration_s=run_s)])
+    store.enqueue([new_job("shop.fetch", "io")])
+    succeeded_row, waiting_row = store.stats()
+    assert (succeeded_row.kind, succeeded_row.state) == ("shop.thumbnail", "succeeded")
+    assert (succeeded_row.jobs, succeeded_row.mean_run_s) == (2, 2.0)
+    assert succeeded_row.mean_wait_s == 5.0  # After 4 s, and after 6 s.
+    assert (waiting_row.state, waiting_row.jobs) == ("runnable", 1)
+    assert (waiting_row.mean_wait_s, waiting_row.mean_run_s) == (None, None)
+
+
+def test_figures_beside_limits(store):
+    """p50, p99 and the maximum by nearest rank, over successes and failures."""
+    begin_run(store, kinds=[kind_record(timeout_s=30, memory_bytes=500)])
+    store.enqueue([new_job()] * 100 + [new_job("shop.unknown")])
+    leases = lease(store)
+    settlements = []
+    for number, granted in enumerate(leases, start=1):
+        if number % 2:
+            figures = {"peak_rss_bytes": number, "duration_s": number / 10}
+            settlements.append(succeeded(granted, **figures))
+        else:
+            settlement = ended(granted, Outcome.TIMED_OUT)
+            evidence = msgspec.structs.replace(
+                settlement.evidence, peak_rss_bytes=number, duration_s=number / 10
+            )
+            settlements.append(msgspec.structs.replace(settlement, evidence=evidence))
+    store.settle(settlements)
+    (row,) = store.figures()
+    assert (row.kind, row.pool, row.attempts) == ("shop.thumbnail", "cpu", 100)
+    assert (row.rss_p50_bytes, row.rss_p99_bytes, row.rss_max_bytes) == (50, 99, 100)
+    assert (row.duration_p50_s, row.duration_p99_s) == (5.0, 9.9)
+    assert (row.duration_max_s, row.memory_bytes, row.timeout_s) == (10.0, 500, 30.0)
+
+
+def test_figures_are_of_the_newest_thousand(store, clock):
+    """What a kind used to need is not what it needs: the oldest attempts drop out."""
+    store.enqueue([new_job()] * 1100)
+    leases = lease(store, limit=2000)
+    store.settle([succeeded(one, peak_rss_bytes=10**9) for one in leases[-100:]])
+    clock.advance(1)
+    store.settle([succeeded(one, peak_rss_bytes=5) for one in leases[:-100]])
+    (row,) = store.figures()
+    assert (row.attempts, row.rss_max_bytes) == (1000, 5)
+
+
+def test_figures_without_figures(store):
+    """An attempt that nobody measured, of a kind that nobody published."""
+    store.enqueue([new_job()])
+    store.settle([succeeded(lease_one(store))])
+    (row,) = store.figures()
+    assert (row.attempts, row.rss_p99_bytes, row.duration_max_s) == (1, None, None)
+    assert (row.memory_bytes, row.timeout_s) == (None, None)
+
+
+def test_waiting_kinds_with_the_age_of_the_oldest(store, clock):
+    """And whether anybody knows them, or they are paused."""
+    begin_run(store, kinds=[kind_record()])
+    store.enqueue([new_job()])
+    clock.advance(5)
+    store.enqueue([new_job(), new_job("shop.unknown"), new_job(delay_ms=1)])
+    store.pause(kind="shop.unknown")
+    known, unknown = store.waiting()
+    assert (known.kind, known.jobs, known.oldest_age_s) == ("shop.thumbnail", 2, 5.0)
+    assert (known.known, known.paused) == (True, False)
+    assert (unknown.kind, unknown.known, unknown.paused) == (
+        "shop.unknown",
+        False,
+        True,
+    )
+
+
+def test_waiting_kinds_are_in_order(store):
+    """By pool, then by kind, whichever came first."""
+    for kind, pool in (("b", "io"), ("b", "cpu"), ("a", "io")):
+        store.enqueue([new_job(kind, pool)])
+    told = [(row.pool, row.kind) for row in store.waiting()]
+    assert told == [("cpu", "b"), ("io", "a"), ("io", "b")]
+
+
+def test_changed_is_about_others(store_factory):
+    """True at first, then only after somebody else's commit."""
+    mine, other = store_factory(), store_factory()
+    assert mine.changed()
+    assert not mine.changed()
+    mine.enqueue([new_job()])
+    mine.changed()  # A server cannot tell its own commits apart.
+    other.enqueue([new_job()])
+    assert mine.changed()
+    assert not mine.changed()
+
+
+def test_the_store_describes_itself(store):
+    """For `doctor`: every fact is a text."""
+    facts = store.describe()
+    assert facts["stale_settlements"] == "0"
+    assert all(isinstance(value, str) and value for value in facts.values())

@@ -1,0 +1,80 @@
+"""How few statements the usual way takes: what is plain is done at once."""
+
+import pytest
+
+from jobpool.core.jobs.job import Evidence
+from jobpool.store.postgres.connection import session as postgres
+from jobpool.store.sqlite.connection import session as sqlite
+from support.store.storing import ended, lease, new_job, succeeded
+
+ENGINES = ["sqlite", "postgres"]
+CLOSER_LOOK = {"hold_leases", "settle_jobs", "insert_attempts"}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Names of the statements that are run, in order."""
+    asked = []
+
+    def noting(method):
+        def run(self, name, /, **parameters):
+            asked.append(name)
+            return method(self, name, **parameters)
+
+        return run
+
+    for session in (sqlite.Session, postgres.Session):
+        for name in ("rows", "run"):
+            monkeypatch.setattr(session, name, noting(getattr(session, name)))
+    return asked
+
+
+def test_plain_successes_are_settled_at_once(store, new_store_url, asked):
+    """With whatever figures and results: nobody looks at their rows first."""
+    del new_store_url
+    store.enqueue([new_job()] * 3)
+    granted = lease(store)
+    del asked[:]
+    store.settle(
+        [
+            succeeded(granted[0]),
+            succeeded(granted[1], None, duration_s=1.0, peak_rss_bytes=7),
+            succeeded(granted[2], b"", cpu_s=0.5, slot="cpu/1"),
+        ]
+    )
+    assert asked.count("succeed_jobs") == 1
+    assert not CLOSER_LOOK & set(asked)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(reason="x"),
+        Evidence(error="x"),
+        Evidence(error_class="x"),
+    ],
+    ids=str,
+)
+def test_a_success_with_words_is_looked_at(store, new_store_url, asked, evidence):
+    """It keeps them: at once there is room for figures only."""
+    del new_store_url
+    store.enqueue([new_job()] * 2)
+    first, second = lease(store)
+    told = {
+        name: getattr(evidence, name) for name in ("reason", "error", "error_class")
+    }
+    store.settle([succeeded(first, **told), succeeded(second)])
+    assert set(asked) >= {"succeed_jobs", "hold_leases", "settle_jobs"}
+    job = store.get(first.id)
+    assert {name: getattr(job, name) for name in told} == told
+
+
+def test_what_did_not_succeed_is_not_tried_as_a_success(store, new_store_url, asked):
+    """One statement less."""
+    del new_store_url
+    store.enqueue([new_job()])
+    (granted,) = lease(store)
+    del asked[:]
+    store.settle([ended(granted)])
+    assert "succeed_jobs" not in asked
+    assert set(asked) >= CLOSER_LOOK

@@ -1,0 +1,269 @@
+"""The moment of the commit on PostgreSQL, for each method that writes.
+
+A commit's answer can be lost, or come later than anybody waits. A call that returns
+has then had its effect, and one that raises has had none: never the other way about.
+"""
+
+from typing import Any, NamedTuple
+
+import pytest
+from psycopg import sql
+
+from jobpool.errors import OutcomeUnknown, StoreUnavailable
+from jobpool.store.opening import open_store
+from jobpool.store.postgres.store import PostgresStore
+from jobpool.store.records import Filter
+from support.postgres.cutting_proxy import CuttingProxy
+from support.postgres.server import query_of, server
+from support.store.calls import CALLS
+from support.store.storing import (
+    KINDS,
+    begin_run,
+    lease,
+    new_job,
+)
+from support.waiting import in_thread, wait_until
+
+PATIENCE_S = 1.0
+GATE = 815  # the advisory lock that a slow commit waits for
+
+MAKE_FUNCTION = """CREATE FUNCTION {schema}.at_commit() RETURNS trigger
+    LANGUAGE plpgsql AS $$ BEGIN {body}; RETURN NULL; END $$"""
+MAKE_TRIGGER = """CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE
+    ON {schema}.jobs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION {schema}.at_commit()"""
+
+
+HEAVY = ("enqueue with a key", "enqueue and ring", "lease", "settle")
+"""The calls that change jobs in each of the ways there are: in, out, and done."""
+
+
+@pytest.fixture
+def own_server():
+    """The session's server, if it is ours to stop."""
+    if not server().is_ours:
+        pytest.skip("JOBPOOL_TEST_POSTGRES is somebody's: not ours to stop")
+    yield server()
+    server().start()
+
+
+@pytest.fixture
+def proxy(own_server):
+    with CuttingProxy(own_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url():
+    url = server().fresh_url(server().tcp_url)
+    yield url
+    server().drop(url)
+
+
+@pytest.fixture
+def near(url):
+    """A store beside the proxy, with one supervisor's run in it: it sees the truth."""
+    store = open_store(url)
+    begin_run(store)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def far(near, url, proxy):
+    """The store under test; its connection goes through the proxy."""
+    store = PostgresStore(
+        proxy.url(url),
+        clock=None,
+        create=False,
+        queue_depth_max=1000,
+        patience_s=PATIENCE_S,
+    )
+    yield store
+    proxy.heal()
+    store.close()
+
+
+FAULTS = {
+    "the answer is lost": lambda proxy: proxy.cut_at(b"COMMIT", delivered=True),
+    "no answer comes": lambda proxy: proxy.swallow_answer_to(b"COMMIT"),
+    "the commit is lost": lambda proxy: proxy.cut_at(b"COMMIT", delivered=False),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", CALLS)
+def test_what_returns_has_happened_and_what_raises_has_not(
+    proxy, near, far, name, fault
+):
+    """Looked up at once; the value is the one that the lost answer stood for."""
+    call = CALLS[name]
+    given = call.prepare(near)
+    assert not call.has_happened(near, given)
+    FAULTS[fault](proxy)
+    if fault == "the commit is lost":
+        with pytest.raises(StoreUnavailable):
+            call.act(far, given)
+        assert not call.has_happened(near, given)
+        returned = call.act(far, given)  # whoever hears so may do it again
+    else:
+        returned = call.act(far, given)
+    assert not proxy.is_armed
+    assert call.is_right(returned)
+    assert call.has_happened(near, given)
+
+
+class Gate(NamedTuple):
+    """Somebody whom every commit that changed a job waits for."""
+
+    connection: Any
+
+    def open(self):
+        self.connection.execute("SELECT pg_advisory_unlock(%s)", [GATE])
+
+    def waiters(self):
+        """Count the commits that wait."""
+        found = self.connection.execute(
+            "SELECT count(*) FROM pg_locks "
+            "WHERE locktype = 'advisory' AND objid = %s AND NOT granted",
+            [GATE],
+        )
+        return found.fetchone()[0]
+
+
+@pytest.fixture
+def at_commit(near, url):
+    """Make the server do something at the commit of whatever has changed a job."""
+    schema = sql.Identifier(query_of(url)["schema"])
+    with server().connect() as connection:
+
+        def install(body):
+            for text in (MAKE_FUNCTION, MAKE_TRIGGER):
+                statement = sql.SQL(text).format(schema=schema, body=sql.SQL(body))
+                connection.execute(statement)
+            return connection
+
+        yield install
+
+
+@pytest.fixture
+def gate(at_commit):
+    """Return what closes it: whatever is prepared must have been committed before."""
+
+    def close():
+        connection = at_commit(f"PERFORM pg_advisory_xact_lock_shared({GATE})")
+        connection.execute("SELECT pg_advisory_lock(%s)", [GATE])
+        return Gate(connection)
+
+    return close
+
+
+def has_given_up(far):
+    """Say whether a store has left the connection on which it sent the commit."""
+    return far._server._owner is None
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_commit_that_outlasts_the_patience_is_awaited(near, far, gate, name):
+    """The server is still at it when it is first asked: the call returns at its end."""
+    call = CALLS[name]
+    given = call.prepare(near)
+    held = gate()
+    end = in_thread(lambda: call.act(far, given))
+    wait_until(lambda: held.waiters() == 1, 10, "the commit waits in the server")
+    wait_until(lambda: has_given_up(far), 10, "the store has given the answer up")
+    assert end == []
+    assert not call.has_happened(near, given)
+    held.open()
+    wait_until(lambda: end, 10, "the call's end")
+    assert call.is_right(end[0])
+    assert call.has_happened(near, given)
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_commit_that_fails_after_the_patience_is_a_failure(near, far, gate, name):
+    """Its lock was not to be had in the end: nothing happened, and it says so."""
+    call = CALLS[name]
+    given = call.prepare(near)
+    held = gate()
+    end = in_thread(lambda: call.act(far, given))
+    wait_until(lambda: held.waiters() == 1, 10, "the commit waits in the server")
+    wait_until(lambda: held.waiters() == 0, 10, "the server has given the lock up")
+    wait_until(lambda: end, 10, "the call's end")
+    assert type(end[0]) is StoreUnavailable
+    assert not call.has_happened(near, given)
+    held.open()
+    assert call.is_right(call.act(far, given))
+    assert call.has_happened(near, given)
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_commit_that_the_server_refuses_has_no_effect(near, far, at_commit, name):
+    """As a serialization failure is: the answer is there, and nothing is looked up."""
+    call = CALLS[name]
+    given = call.prepare(near)
+    at_commit("RAISE SQLSTATE '40001'")
+    with pytest.raises(StoreUnavailable, match="40001"):
+        call.act(far, given)
+    assert not call.has_happened(near, given)
+    assert far.count(Filter()) == near.count(Filter())
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_commit_before_a_crash_is_found_after_it(own_server, proxy, near, far, name):
+    """It returns, or says that nobody can tell; it is never called a failure."""
+    call = CALLS[name]
+    given = call.prepare(near)
+    proxy.cut_at(b"COMMIT", delivered=True)
+    end = in_thread(lambda: call.act(far, given))
+    wait_until(lambda: proxy.cuts, 10, "the answer is lost")
+    own_server.kill()
+    own_server.start()
+    wait_until(lambda: end, 30, "the call's end")
+    assert isinstance(end[0], OutcomeUnknown) or call.is_right(end[0])
+    wait_until(lambda: is_back(near), 10, "the other store works again")
+    assert call.has_happened(near, given)
+
+
+def test_a_commit_that_a_crash_took_is_not_mistaken_for_anothers(
+    own_server, proxy, near, far
+):
+    """The server gives lost numbers out again: who gets ours says nothing of us."""
+
+    def lose():
+        with far.transaction():
+            (made,) = far.enqueue([new_job(key="lost")])
+            proxy.accept_no_more()
+            proxy.cut_at(b"COMMIT", delivered=False)
+        return made
+
+    end = in_thread(lose)
+    wait_until(lambda: proxy.cuts, 10, "the commit is lost")
+    own_server.kill()
+    own_server.start()
+    wait_until(lambda: is_back(near), 10, "the other store works again")
+    for _ in range(10):
+        near.enqueue([new_job()])
+    proxy.heal()
+    wait_until(lambda: end, 30, "the call's end")
+    assert near.count(Filter()) == 10
+    assert type(end[0]) in {StoreUnavailable, OutcomeUnknown}
+
+
+def is_back(store):
+    try:
+        return store.count(Filter()) >= 0
+    except StoreUnavailable:
+        return False
+
+
+def test_the_end_of_what_only_looked_is_never_in_doubt(proxy, near, far):
+    """A lease that found nothing, cut off at its end: raised at once, not looked up."""
+    lease(far)
+    proxy.accept_no_more()  # who looked up what became of it would not be answered
+    proxy.cut_at(b"ROLLBACK", delivered=False)
+    with pytest.raises(StoreUnavailable):
+        far.lease("run-1", {"cpu": 4}, KINDS)
+    assert proxy.cuts == 1
+    proxy.heal()
+    assert lease(far) == ()

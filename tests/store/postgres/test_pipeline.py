@@ -1,0 +1,186 @@
+"""Round trips on a PostgreSQL connection: what is prepared, and what an end means."""
+
+import contextlib
+
+import pytest
+
+from jobpool.errors import JobpoolBug, StoreError, StoreRefused, StoreUnavailable
+from jobpool.store.postgres.connection import pipeline as wires
+from jobpool.store.records import Filter
+from support.store.storing import begin_run, new_job
+
+OFTEN = 12
+"""More often than it takes until a statement is prepared."""
+
+
+class Interrupted(BaseException):
+    """As a signal handler raises it, anywhere."""
+
+
+@pytest.fixture
+def store(store_factory):
+    return store_factory()
+
+
+def session_of(store):
+    return store._server._session
+
+
+def prepared(store):
+    """Return how many statements this connection has prepared under our names."""
+    return (
+        session_of(store)
+        .connection.execute(
+            "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'jobpool%'"
+        )
+        .fetchone()[0]
+    )
+
+
+def ask(store, name, *givens, times=1):
+    """Send a statement within a transaction, several times in one trip."""
+    with store._server.writing() as session:
+        return session.ask(*((name, given) for given in givens for _ in range(times)))
+
+
+def test_what_comes_often_is_prepared_and_answers_the_same(store):
+    """Before it is prepared, in that very trip, and ever after."""
+    found = [ask(store, "counter", {"name": "store_id"}) for _ in range(OFTEN)]
+    assert found == [found[0]] * OFTEN
+    assert found[0] != [[]]
+    before = prepared(store)
+    assert before
+    ask(store, "counter", {"name": "store_id"})
+    assert prepared(store) == before
+
+
+def test_it_is_prepared_once_though_it_is_sent_twice_in_a_trip(store):
+    """Else a name would be left behind on the server."""
+    ask(store, "savepoint", {}, times=OFTEN)  # so are those of the transaction
+    ask(store, "now", {}, times=1)
+    before = prepared(store)
+    ask(store, "counter", {"name": "store_id"}, times=OFTEN)
+    assert prepared(store) <= before + 4  # itself, begin, begun and rollback
+
+
+def test_there_is_an_end_to_what_is_prepared(store, monkeypatch):
+    """Whatever comes after that is sent whole each time, and is answered as well."""
+    for _ in range(OFTEN):
+        ask(store, "now", {})
+    before = prepared(store)
+    monkeypatch.setattr(wires, "KEPT_MAX", before)
+    for _ in range(OFTEN):
+        assert ask(store, "counter", {"name": "store_id"}) != [[]]
+    assert prepared(store) == before
+
+
+def test_behind_a_pooler_nothing_is_prepared(store):
+    """A prepared statement belongs to a connection that may be another one's next."""
+    session_of(store).connection.prepare_threshold = None
+    before = prepared(store)  # when it was opened
+    for _ in range(OFTEN):
+        store.enqueue([new_job()])
+    assert prepared(store) == before
+
+
+def test_counting_what_comes_ends_as_well(store, monkeypatch):
+    """The table of counts is emptied when it is full; what comes often is found out."""
+    monkeypatch.setattr(wires, "COUNTED_MAX", 1)
+    for _ in range(OFTEN):
+        store.enqueue([new_job()])
+        assert len(session_of(store)._wire._come) <= 2
+    assert store.count(Filter()) == OFTEN
+
+
+@pytest.mark.parametrize("interruption", [Interrupted, KeyboardInterrupt, ValueError])
+def test_a_trip_that_is_interrupted_ends_the_connection(
+    store, monkeypatch, interruption
+):
+    """What comes in later is not taken for the answer to the next question."""
+    connection = session_of(store).connection
+
+    def wait(answers, *_args, **_given):
+        next(answers)  # it is sent
+        raise interruption
+
+    monkeypatch.setattr(connection, "wait", wait)
+    with pytest.raises(interruption), store._server.reading() as session:
+        session.value("counter", name="store_id")
+    assert connection.closed
+    assert store._server.now_ms(store._server._ready()) > 10**12
+    store.enqueue([new_job()])
+    assert store.count(Filter()) == 1
+
+
+def test_a_value_that_cannot_be_said_undoes_its_own_step_only(store):
+    """Nothing of its trip was sent: the savepoint before it is still to be set."""
+    begin_run(store)
+    with store._server.writing() as session:
+        for has_begun in (False, True):
+            session.begin_step()
+            with pytest.raises(StoreRefused):
+                session.rows("counter", name="\0")
+            session.undo_step()
+            assert (session.known_ms is not None) == has_begun
+            assert session.value("counter", name="store_id")
+    store.enqueue([new_job()])
+    assert store.count(Filter()) == 1
+
+
+def test_a_failure_leaves_what_came_before_it_known(store):
+    """The transaction has begun, so that there is something to roll back."""
+    known = []
+
+    def fail():
+        with store._server.writing() as session:
+            try:
+                session.rows("outcome_of", xid="no number")
+            finally:
+                known.extend((session.known_ms, session.xid))
+
+    with pytest.raises(StoreRefused):
+        fail()
+    assert all(known)
+    store.enqueue([new_job()])
+    assert store.count(Filter()) == 1
+
+
+@pytest.mark.parametrize("rings", [False, True])
+def test_no_commit_is_believed_that_was_a_rollback(store, rings):
+    """A server answers so, without an error, when a failure before went unnoticed."""
+
+    def overlook():
+        with store._server.writing(rings=rings) as session:
+            assert session.value("counter", name="store_id")
+            with contextlib.suppress(StoreError):
+                session.run("outcome_of", xid="no number")
+
+    with pytest.raises(JobpoolBug, match="nothing of it is stored"):
+        overlook()
+    assert store.count(Filter()) == 0
+    store.enqueue([new_job()])
+    assert store.count(Filter()) == 1
+
+
+def test_a_connection_that_is_gone_says_so(store):
+    """And the next use has a new one."""
+    session = session_of(store)
+    with session_of(store).connection.cursor() as cursor, pytest.raises(Exception):  # noqa: B017, PT011 - of psycopg's
+        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    with pytest.raises(StoreUnavailable):
+        session.value("now")
+    store.enqueue([new_job()])
+    assert store.count(Filter()) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "names"),
+    [
+        ("SELECT '100%%'", b"SELECT '100%%'", ()),
+        ("SELECT %(a)s, '100%%'", b"SELECT $1, '100%'", ("a",)),
+        ("%(b)s %(a)s %(b)s", b"$1 $2 $1", ("b", "a")),
+    ],
+)
+def test_a_query_is_written_as_the_server_reads_it(query, text, names):
+    """Each value has one place, however often it is named."""
+    assert wires._written(query) == (text, names)

@@ -1,0 +1,397 @@
+"""Plans on PostgreSQL: right ones, however wrong the statistics are.
+
+Twenty thousand jobs stand in a state that the statistics hold for empty: what a burst
+leaves behind until autovacuum comes by. A planner that believes them takes that
+state's whole index for a bargain. Each hot statement must go by an id, or by the
+stretch of its own index that it asks for, the first time and as a prepared statement.
+"""
+
+import json
+import re
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from jobpool.store.opening import open_store
+from jobpool.store.postgres.connection.session import queries_of
+from support.postgres.server import query_of, server
+
+BIG = ("jobs", "attempts")
+ROWS = 20_000
+BATCH = 500
+NOW_MS = 1_800_000_000_000
+
+WAITS = {
+    "token": "NULL",
+    "supervisor": "NULL",
+    "leased_at_ms": "NULL",
+    "finished_at_ms": "NULL",
+    "cancel_requested": "false",
+}
+ENDED = {**WAITS, "attempt": "1", "finished_at_ms": "id"}
+STATES = {
+    "runnable": WAITS,
+    "pending": WAITS,
+    "leased": {
+        "attempt": "1",
+        "token": "id",
+        "supervisor": "'run-' || id % 2",
+        "leased_at_ms": "1",
+        "cancel_requested": "id % 3 = 0",
+    },
+    "succeeded": {**ENDED, "outcome": "'succeeded'", "completed_token": "id"},
+    "dead": {**ENDED, "outcome": "'failed'"},
+    "quarantined": {**ENDED, "outcome": "'crashed'"},
+    "canceled": {**WAITS, "finished_at_ms": "id"},
+}
+"""What a job has besides its state."""
+
+FILL = """INSERT INTO {schema}.jobs
+    (kind, pool, state, key, unique_text, payload, created_at_ms, run_at_ms,
+     expires_at_ms)
+    SELECT 'shop.thumbnail', 'cpu', 'pending', 'k' || n, 'u' || n, '{{}}', 1, n, n
+    FROM generate_series(1, {rows}) AS n"""
+
+FILL_ATTEMPTS = """INSERT INTO {schema}.attempts
+    (job_id, attempt, token, outcome, traceback, started_at_ms, finished_at_ms)
+    SELECT n, 1, n, 'failed', repeat('x', 1000), 1, 1
+    FROM generate_series(1, {rows}) AS n"""
+
+SITUATIONS = {
+    "never analyzed, all runnable": (None, "runnable"),
+    "never analyzed, all leased": (None, "leased"),
+    "empty when analyzed, all runnable": ("", "runnable"),
+    "empty when analyzed, all leased": ("", "leased"),
+    "no runnable when analyzed": ("pending", "runnable"),
+    "no pending when analyzed": ("runnable", "pending"),
+    "no leased when analyzed": ("runnable", "leased"),
+    "no succeeded when analyzed": ("leased", "succeeded"),
+    "no dead when analyzed": ("leased", "dead"),
+    "no quarantined when analyzed": ("leased", "quarantined"),
+    "no canceled when analyzed": ("runnable", "canceled"),
+    "all was pending when analyzed, all leased": ("pending", "leased"),
+}
+"""In which state all jobs stood when somebody looked last (None: nobody ever has; "":
+there was none), and in which they stand now."""
+
+
+class Rule(NamedTuple):
+    """How a statement has to find what it needs."""
+
+    parameters: dict
+    indexes: dict[str, str]
+    """Allowed indexes, and the columns that each must be asked for."""
+    in_order: str | None = None
+    """The index that gives the rows in order, so that a LIMIT ends the walk."""
+
+
+def places(width):
+    """Rows of a batch: [id, token, nothing…], spread over the table."""
+    step = ROWS // BATCH
+    rows = [[n, n, *[None] * (width - 2)] for n in range(1, ROWS, step)]
+    return json.dumps(rows)
+
+
+IDS = json.dumps(list(range(1, ROWS, ROWS // BATCH)))
+NAMES = json.dumps([["shop.thumbnail", f"k{n}"] for n in range(BATCH)])
+KINDS = json.dumps(["shop.thumbnail", "shop.resize"])
+PKEY = {"jobs_pkey": "id"}
+OLD = {"before_ms": NOW_MS, "limit": 1000}
+RUNNABLE = {"jobs_runnable": "pool kind"}
+PENDING = {"jobs_pending": "run_at_ms"}
+OF_JOB = {"attempts_of_job": "job_id"}
+RUN = {"run_id": "run-1"}
+
+RULES = {
+    "lease_candidates": Rule(
+        {"run_id": "run-1", "now_ms": NOW_MS}
+        | {"pool": "cpu", "kinds": KINDS, "limit": 64},
+        RUNNABLE | PKEY,
+        in_order="jobs_runnable",
+    ),
+    "count_runnable": Rule(
+        {"pool": "cpu", "kinds": KINDS, "limit": 64, "now_ms": NOW_MS}, RUNNABLE
+    ),
+    "lease_jobs": Rule({"rows": places(2), "now_ms": NOW_MS} | RUN, PKEY),
+    "hold_leases": Rule({"rows": places(2)}, PKEY),
+    "held_elsewhere": Rule({"rows": places(2)}, PKEY),
+    "settle_jobs": Rule({"rows": places(20), "blobs": b"", "now_ms": NOW_MS}, PKEY),
+    "succeed_jobs": Rule({"rows": places(10), "blobs": b""}, PKEY),
+    "insert_attempts": Rule({"rows": places(18)}, PKEY),
+    "record_beats": Rule({"rows": places(6), "blobs": b"", "now_ms": NOW_MS}, PKEY),
+    "begin_attempts": Rule({"rows": places(4)}, PKEY),
+    "note_completed": Rule({"rows": places(18)}, PKEY),
+    "complete_job": Rule({"id": 7, "token": 7, "now_ms": NOW_MS}, PKEY),
+    "store_result": Rule({"id": 7, "result": b"1"}, PKEY),
+    "is_attempt": Rule({"id": 7, "token": 7}, PKEY),
+    "expire_jobs": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),
+    "raw_jobs": Rule({"ids": IDS}, PKEY),
+    "hold_jobs": Rule({"ids": IDS}, PKEY),
+    "next_jobs": Rule({"after": 7, "limit": 500}, PKEY),
+    "due_jobs": Rule(
+        {"now_ms": NOW_MS, "limit": 1000}, PENDING, in_order="jobs_pending"
+    ),
+    "cancel_waiting": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),
+    "request_cancel": Rule({"ids": IDS}, PKEY),
+    "revive_jobs": Rule(
+        {"ids": IDS, "states": '["pending", "dead"]', "now_ms": NOW_MS},
+        PKEY | {"jobs_unique": "kind unique_text"},
+    ),
+    "delete_jobs": Rule({"ids": IDS}, PKEY),
+    "delete_attempts": Rule({"ids": IDS}, OF_JOB),
+    "history_of": Rule({"rows": places(2)}, OF_JOB),
+    "get_attempts": Rule({"id": 7}, OF_JOB),
+    "get_job": Rule({"id": 7}, PKEY),
+    "get_payload": Rule({"id": 7}, PKEY),
+    "get_output": Rule({"id": 7}, PKEY | {"running_pkey": "job_id"}),
+    "show_running": Rule({"rows": places(4), "now_ms": NOW_MS}, PKEY),
+    "leases_of": Rule(RUN, {"jobs_leased": "supervisor"}),
+    "count_leases": Rule(RUN, {"jobs_leased": "supervisor"}),
+    "cancel_requests": Rule(RUN, {"jobs_asked_to_stop": "supervisor"}),
+    "promote_due": Rule(
+        {"now_ms": NOW_MS, "limit": 1000}, PENDING | PKEY, in_order="jobs_pending"
+    ),
+    "count_due": Rule(
+        {"now_ms": NOW_MS, "promoted": 1000, "pool": "cpu", "kinds": KINDS},
+        PENDING,
+        in_order="jobs_pending",
+    ),
+    "next_due": Rule({}, {"jobs_pending": ""}, in_order="jobs_pending"),
+    "look": Rule(
+        {"now_ms": NOW_MS} | RUN,
+        {"runs_pkey": "id", "jobs_expiring": "expires_at_ms", "jobs_pending": ""},
+        in_order="jobs_pending",
+    ),
+    "expired_jobs": Rule(
+        {"now_ms": NOW_MS, "limit": 1000},
+        {"jobs_expiring": "expires_at_ms"},
+        in_order="jobs_expiring",
+    ),
+    "key_holders": Rule({"rows": NAMES}, {"jobs_key": "kind key"}),
+    "unique_holders": Rule({"rows": NAMES}, {"jobs_unique": "kind unique_text"}),
+    **{
+        f"old_{state}": Rule(
+            OLD, {f"jobs_{state}": "finished_at_ms"}, in_order=f"jobs_{state}"
+        )
+        for state in ("succeeded", "canceled", "dead", "quarantined")
+    },
+}
+
+KEPT = ("lease_candidates", "lease_jobs", "look")
+"""Whose plans are kept for as long as a connection."""
+ALONE = {
+    *("key_holders", "unique_holders", "complete_job", "store_result", "is_attempt"),
+    *("count_runnable", "count_due", "cancel_requests"),
+    *("get_job", "get_payload", "get_attempts"),
+}
+"""What also runs outside of our own transactions, where the planner has its own way:
+on a caller's connection, or to read."""
+
+
+class Table(NamedTuple):
+    """A queue whose statistics are wrong, and a connection to it."""
+
+    connection: psycopg.Connection
+    schema: str
+    is_known: bool
+    """Somebody has looked at its rows. Before, a sort is no fault: autovacuum looks at
+    a table after twenty thousand changes."""
+
+    def do(self, text, **values):
+        """Run a statement that is written here, on our own schema."""
+        parts = {name: sql.Literal(value) for name, value in values.items()}
+        schema = sql.Identifier(self.schema)
+        return self.connection.execute(sql.SQL(text).format(schema=schema, **parts))
+
+    def fill(self):
+        """Store jobs and history; nobody counts them."""
+        self.do(FILL, rows=ROWS)
+        self.do(FILL_ATTEMPTS, rows=ROWS)
+
+    def move(self, state):
+        """Put all jobs into a state; nobody counts them."""
+        has = STATES[state]
+        rest = "".join(f", {column} = {value}" for column, value in has.items())
+        self.do(f"UPDATE {{schema}}.jobs SET state = {{state}}{rest}", state=state)  # noqa: S608 - ours
+
+    def analyze(self):
+        """Let the server look at what is there now."""
+        self.do("ANALYZE {schema}.jobs")
+        self.do("ANALYZE {schema}.attempts")
+
+
+@contextmanager
+def jobs_in(situation):
+    """Make a queue in a situation; no statement of a test is ever executed on it."""
+    known, now = SITUATIONS[situation]
+    with new_queue(is_known=bool(known)) as table:
+        if known == "":
+            table.analyze()
+        table.fill()
+        if known:
+            table.move(known)
+            table.analyze()
+        table.move(now)
+        yield table
+
+
+@contextmanager
+def new_queue(*, is_known=True):
+    """Make an empty queue that nobody looks at by himself."""
+    url = server().fresh_url()
+    open_store(url).close()
+    with server().connect() as connection:
+        table = Table(connection, query_of(url)["schema"], is_known=is_known)
+        for name in BIG:
+            table.do(
+                f"ALTER TABLE {{schema}}.{name} SET "
+                "(autovacuum_enabled = off, toast.autovacuum_enabled = off)"
+            )
+        yield table
+    server().drop(url)
+
+
+@pytest.fixture(scope="module", params=SITUATIONS)
+def table(request):
+    with jobs_in(request.param) as table:
+        yield table
+
+
+@contextmanager
+def surroundings(table, name):
+    """Begin a transaction as the store does, if the statement runs in such a one."""
+    if name in ALONE:
+        yield
+        return
+    ahead = ["begin", "begun", *([] if name in KEPT else ["plan_anew"])]
+    for one in ahead:
+        table.connection.execute(queries_of(table.schema)[one].encode())
+    try:
+        yield
+    finally:
+        table.connection.execute("ROLLBACK")
+
+
+def plan_with_values(table, name):
+    """Return the plan that a query gets when its parameters are looked at."""
+    query = queries_of(table.schema)[name]
+    with surroundings(table, name):
+        found = table.connection.execute(
+            f"EXPLAIN (FORMAT JSON) {query}".encode(), RULES[name].parameters or None
+        )
+        return found.fetchone()[0][0]["Plan"]
+
+
+def plan_when_prepared(table, name):
+    """Return the plan at the sixth time: from then on one for any values may stay."""
+    given = RULES[name].parameters
+    order = list(given)
+    query = re.sub(
+        r"%\((\w+)\)s",
+        lambda match: f"${order.index(match[1]) + 1}",
+        queries_of(table.schema)[name],
+    ).replace("%%", "%")
+    values = sql.SQL(", ").join(map(sql.Literal, given.values()))
+    call = sql.SQL("({})").format(values) if given else sql.SQL("")
+    explain = sql.SQL("EXPLAIN (FORMAT JSON) EXECUTE seen{}").format(call)
+    table.connection.execute(f"PREPARE seen AS {query}".encode())
+    try:
+        with surroundings(table, name):
+            for _ in range(6):
+                found = table.connection.execute(explain, prepare=False).fetchone()
+    finally:
+        table.connection.execute("DEALLOCATE seen")
+    return found[0][0]["Plan"]
+
+
+def nodes_of(plan, above=()):
+    """Yield each node of a plan with the types of the nodes above it."""
+    yield plan, above
+    for part in plan.get("Plans", ()):
+        yield from nodes_of(part, (*above, plan["Node Type"]))
+
+
+def faults_of(plan, rule, *, is_sort_a_fault=True):
+    """Return what a plan does that the rule forbids."""
+    found = []
+    for node, above in nodes_of(plan):
+        kind = node["Node Type"]
+        if kind == "Seq Scan" and node["Relation Name"] in BIG:
+            found.append(f"reads all of {node['Relation Name']}")
+        index, condition = node.get("Index Name", ""), node.get("Index Cond", "")
+        if not index.startswith(BIG):
+            continue
+        wanted = rule.indexes.get(index)
+        if wanted is None:
+            found.append(f"goes by {index} ({condition})")
+            continue
+        missing = [
+            column
+            for column in wanted.split()
+            if not re.search(rf"\b{column}\b", condition)
+        ]
+        if missing:
+            found.append(f"walks {index} without {missing} ({condition})")
+        if is_sort_a_fault and index == rule.in_order and is_sorted_above(kind, above):
+            found.append(f"sorts all that {index} holds")
+    return found
+
+
+def is_sorted_above(kind, above):
+    """Say whether rows are sorted before the nearest LIMIT gets them."""
+    if kind == "Bitmap Index Scan":
+        return True
+    for name in reversed(above):
+        if name in {"Limit", "Aggregate"}:
+            return False
+        if "Sort" in name:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("plan_of", [plan_with_values, plan_when_prepared])
+def test_wrong_statistics_spoil_no_plan(table, plan_of):
+    """By the id or by the asked stretch of its index, never a walk of a state."""
+    faults = {
+        name: faults_of(plan_of(table, name), rule, is_sort_a_fault=table.is_known)
+        for name, rule in RULES.items()
+    }
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+@pytest.mark.parametrize("rows", [0, 5, 40, 400])
+def test_a_plan_that_is_kept_suits_a_small_table_as_a_large_one(rows, is_counted):
+    """It goes by the id or its own index although to walk would be cheaper now."""
+    with new_queue() as table:
+        if rows:
+            table.do(FILL, rows=rows)
+            table.move("runnable")
+        if is_counted:
+            table.do("VACUUM ANALYZE {schema}.jobs")
+        faults = {
+            name: faults_of(plan_when_prepared(table, name), RULES[name])
+            for name in KEPT
+        }
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("SELECT payload FROM {schema}.jobs", "reads all of jobs"),
+        (
+            """SELECT j.id FROM {schema}.jobs AS j
+            JOIN generate_series(1, 500) AS n ON j.id = n WHERE state = 'leased'""",
+            "goes by jobs_leased",
+        ),
+    ],
+)
+def test_the_measure_above_does_see_faults(text, fault):
+    """What the guards in the statements are for happens without them."""
+    with jobs_in("no leased when analyzed") as table:
+        found = table.do(f"EXPLAIN (FORMAT JSON) {text}").fetchone()
+    assert fault in str(faults_of(found[0][0]["Plan"], Rule({}, PKEY)))

@@ -1,0 +1,284 @@
+"""conf/postgres/roles.sql: each role can do its work, and nothing beyond it."""
+
+import secrets
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState
+from jobpool.errors import StoreRefused
+from jobpool.store.opening import open_store
+from jobpool.store.protocol import Receipt
+from support.postgres.server import binaries, libpq_url, query_of, server, with_query
+from support.store.storing import begin_run, kind_record, lease, new_job, succeeded
+
+ROLES_SQL = Path(__file__).parents[3] / "conf" / "postgres" / "roles.sql"
+GROUPS = ("jobpool_supervisor", "jobpool_producer", "jobpool_viewer")
+PSQL_S_MAX = 30
+
+
+def run_roles_sql(url):
+    """Run the file as its head says, for the schema of a URL."""
+    return subprocess.run(
+        [
+            binaries() / "psql",
+            "--no-psqlrc",
+            f"--set=schema={query_of(url)['schema']}",
+            f"--file={ROLES_SQL}",
+            libpq_url(server().admin_url),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PSQL_S_MAX,
+    )
+
+
+def connected(url):
+    """Connect as a URL's role; names are looked up in the URL's schema."""
+    return server().connect(url, options=f"-csearch_path={query_of(url)['schema']}")
+
+
+@pytest.fixture(scope="module")
+def queue_url():
+    """A queue that a superuser has migrated, with the roles as shipped."""
+    url = server().fresh_url(server().admin_url)
+    open_store(url).close()
+    done = run_roles_sql(url)
+    assert done.returncode == 0, done.stderr
+    yield url
+    server().drop(url)
+
+
+@pytest.fixture(scope="module")
+def url_of(queue_url):
+    """The queue's URL for a new login that is in one of the groups."""
+    made = []
+
+    def login(group):
+        name, word = f"t_{secrets.token_hex(6)}", secrets.token_hex(8)
+        with server().connect() as admin:
+            admin.execute(
+                f"CREATE ROLE {name} LOGIN PASSWORD '{word}'"
+                + (f" IN ROLE {group}" if group else "")
+            )
+        made.append(name)
+        parts = urlsplit(server().tcp_url)
+        address = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
+        return with_query(
+            f"postgresql://{name}:{word}@{address}?{parts.query}",
+            schema=query_of(queue_url)["schema"],
+        )
+
+    yield login
+    with server().connect() as admin:
+        for name in made:
+            admin.execute(f"DROP ROLE {name}")
+
+
+@pytest.fixture(scope="module")
+def stores(url_of):
+    """A store opened by each of the groups."""
+    opened = {}
+    try:
+        for group in GROUPS:
+            opened[group.removeprefix("jobpool_")] = open_store(url_of(group))
+        yield opened
+    finally:
+        for store in opened.values():
+            store.close()
+
+
+def attempts_of(store):
+    """Return each operation that changes something, by name."""
+    return {
+        "enqueue": lambda: store.enqueue([new_job()]),
+        "begin_run": lambda: begin_run(store, secrets.token_hex(4)),
+        "lease": lambda: lease(store),
+        "renew": lambda: store.renew("run-1", 60.0),
+        "revive": lambda: store.revive([1], [JobState.DEAD]),
+        "pause": lambda: store.pause(pool="nobody"),
+        "resume": lambda: store.resume(pool="nobody"),
+        "prune": lambda: store.prune(Retention()),
+        "cancel": lambda: store.cancel([10**6]),
+    }
+
+
+PRODUCERS_OWN = {"enqueue", "cancel"}
+OPERATIONS = sorted(attempts_of(None))
+
+
+def test_a_supervisor_can_do_all_that_the_protocol_has(stores):
+    """Runs, leases, settlements, operators' acts and pruning need no other role."""
+    store = stores["supervisor"]
+    begin_run(store, kinds=[kind_record()])
+    for name, operate in attempts_of(store).items():
+        if name != "lease":
+            operate()
+    for granted in (leases := lease(store)):
+        receipts = store.settle([succeeded(granted)])
+        assert list(receipts) == [Receipt.ACCEPTED]
+    assert leases
+    assert store.concerns() == []
+    assert "schema_version" in store.describe()
+    store.end_run("run-1")
+
+
+def test_a_producer_enqueues_and_gets_the_result(stores):
+    """A key finds its job again, unique holds, the result of a success is read."""
+    producer, supervisor = stores["producer"], stores["supervisor"]
+    job = new_job(key="order-7", unique="one")
+    (first,) = producer.enqueue([job])
+    (again,) = producer.enqueue([job])
+    assert first.created
+    assert (again.id, again.created) == (first.id, False)
+    begin_run(supervisor, "run-2")
+    settled = [
+        granted for granted in lease(supervisor, "run-2") if granted.id == first.id
+    ]
+    supervisor.settle([succeeded(granted) for granted in settled])
+    assert producer.get(first.id).result == b'{"ok":1}'
+
+
+def test_a_producer_cancels(stores):
+    """`Job.cancel()` is the application's."""
+    (job,) = stores["producer"].enqueue([new_job(kind="shop.other")])
+    assert stores["producer"].cancel([job.id]) == 1
+    assert stores["producer"].get(job.id).state is JobState.CANCELED
+
+
+@pytest.mark.parametrize("operation", sorted({*OPERATIONS} - PRODUCERS_OWN))
+def test_a_producer_does_nothing_else(stores, operation):
+    """Leases, runs, operators' acts and deletions are refused, with the remedy."""
+    with pytest.raises(StoreRefused, match=r"conf/postgres/roles\.sql"):
+        attempts_of(stores["producer"])[operation]()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_viewer_changes_nothing(stores, operation):
+    """Whoever looks only is refused everything else, with the remedy."""
+    with pytest.raises(StoreRefused, match=r"conf/postgres/roles\.sql"):
+        attempts_of(stores["viewer"])[operation]()
+
+
+@pytest.mark.parametrize("role", ["viewer", "producer"])
+def test_who_may_look_sees_everything(stores, role):
+    """`status`, `list`, `show` and `doctor` work for viewers and producers."""
+    (job,) = stores["supervisor"].enqueue([new_job(kind="shop.seen")])
+    store = stores[role]
+    assert store.get(job.id).kind == "shop.seen"
+    assert store.payload(job.id) == b"{}"
+    assert store.attempts(job.id) == []
+    assert store.describe()
+    for look in (store.stats, store.figures, store.waiting, store.kinds):
+        look()
+    store.open_runs()
+    store.paused()
+
+
+def test_a_stranger_is_refused_with_the_remedy(url_of):
+    """A login in no group cannot even open the store."""
+    with pytest.raises(StoreRefused, match=r"conf/postgres/roles\.sql"):
+        open_store(url_of(None))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE {}.mine (x int)",
+        "DROP TABLE {}.pauses",
+        "TRUNCATE {}.jobs",
+        "ALTER TABLE {}.jobs ADD COLUMN mine int",
+        "SELECT setval('{}.tokens', 1)",
+    ],
+)
+def test_only_the_owner_changes_what_there_is(url_of, group, statement):
+    """No DDL, no TRUNCATE, no turning back of tokens."""
+    url = url_of(group)
+    with (
+        server().connect(url) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute(statement.format(query_of(url)["schema"]))
+
+
+def test_a_producer_cannot_forge_a_result(url_of):
+    """Columns of leases and results are not the producers'."""
+    with connected(url_of("jobpool_producer")) as connection:
+        for statement in (
+            "UPDATE jobs SET result = NULL",
+            "UPDATE jobs SET token = 1",
+            "UPDATE jobs SET payload = NULL",
+            "UPDATE jobs SET completed_token = 1",
+            "DELETE FROM jobs",
+            "INSERT INTO attempts DEFAULT VALUES",
+            "INSERT INTO jobs (result) VALUES (NULL)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+
+
+def test_a_producer_enqueues_in_its_own_transaction(stores, url_of):
+    """`options(connection=…)` needs no more rights than `enqueue()`."""
+    store = stores["producer"]
+    with connected(url_of("jobpool_producer")) as connection:
+        with connection.transaction():
+            (job,) = store.enqueue([new_job(kind="shop.mine")], connection)
+        assert store.get(job.id).kind == "shop.mine"
+
+
+def test_what_the_owner_makes_later_is_granted(queue_url, url_of):
+    """A later migration's table needs no second run of the file."""
+    with connected(queue_url) as admin:
+        admin.execute("SET ROLE jobpool_owner")
+        admin.execute("CREATE TABLE later (id bigserial, x int)")
+    try:
+        with connected(url_of("jobpool_supervisor")) as supervisor:
+            supervisor.execute("INSERT INTO later (x) VALUES (1)")
+        with connected(url_of("jobpool_viewer")) as viewer:
+            assert viewer.execute("SELECT x FROM later").fetchall() == [(1,)]
+        with (
+            connected(url_of("jobpool_producer")) as producer,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            producer.execute("SELECT x FROM later")
+    finally:
+        with connected(queue_url) as admin:
+            admin.execute("DROP TABLE later")
+
+
+def test_a_second_run_changes_nothing(queue_url):
+    """The file may be run after every migration, in place of thinking about it."""
+    before = acl_of(queue_url)
+    done = run_roles_sql(queue_url)
+    assert done.returncode == 0, done.stderr
+    assert acl_of(queue_url) == before
+    assert {owner for _, owner, _ in before} == {"jobpool_owner"}
+
+
+def test_it_may_be_run_before_the_first_migration():
+    """Roles and schema are there then, and the owner can migrate."""
+    url = server().fresh_url(server().admin_url)
+    try:
+        done = run_roles_sql(url)
+        assert done.returncode == 0, done.stderr
+        open_store(with_query(url, options="-crole=jobpool_owner")).close()
+        assert {owner for _, owner, _ in acl_of(url)} == {"jobpool_owner"}
+    finally:
+        server().drop(url)
+
+
+def acl_of(url):
+    """Return name, owner and rights of everything in a schema."""
+    with server().connect() as admin:
+        return admin.execute(
+            "SELECT relname, relowner::regrole::text, relacl::text FROM pg_class "
+            "WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'v', 'S') "
+            "ORDER BY relname",
+            [query_of(url)["schema"]],
+        ).fetchall()

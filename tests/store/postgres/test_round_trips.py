@@ -1,0 +1,122 @@
+"""What goes over the wire to PostgreSQL: how often it is waited for, and what for.
+
+Each round trip is a wait, and a commit that has something to keep waits for the disk.
+The protocol itself is counted, as libpq traces it: a Sync asks for an answer.
+"""
+
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from jobpool.errors import QueueFull
+from jobpool.store.postgres.store import RINGS_AT_ONCE
+from jobpool.store.records import Filter
+from support.store.storing import KINDS, begin_run, new_job
+
+TRIPS_MAX = 3
+"""Of a lease or an enqueue: begin and look; change; commit."""
+AFTER_A_LOOK_S = 0.2
+"""A look at the depth of the queue stands for less."""
+
+
+@contextmanager
+def traced(store, path):
+    """Record what the store's connection sends; gives a list of lines, at the end."""
+    lines = []
+    connection = store._server._session.connection.pgconn
+    with path.open("w") as file:
+        connection.trace(file.fileno())
+        yield lines
+        connection.untrace()
+    lines += path.read_text().splitlines()
+
+
+def trips(lines):
+    return sum("\tSync" in line for line in lines)
+
+
+def completed(lines):
+    """Which commands the server has completed, in order."""
+    return [
+        line.split('"')[1].split()[0]
+        for line in lines
+        if line.split("\t")[1:2] == ["B"] and "CommandComplete" in line
+    ]
+
+
+@pytest.fixture
+def queue(store_factory):
+    store = store_factory()
+    begin_run(store)
+    for _ in range(6):  # psycopg prepares a statement when it has come five times
+        store.enqueue([new_job()])
+        store.lease("run-1", {"cpu": 4}, KINDS)
+        store.lease("run-1", {"cpu": 4}, KINDS)
+    return store
+
+
+def test_a_lease_that_finds_nothing_commits_nothing(queue, tmp_path):
+    """An idle supervisor neither waits for the disk nor can a commit be in doubt."""
+    with traced(queue, tmp_path / "trace") as lines:
+        assert queue.lease("run-1", {"cpu": 4}, KINDS).leases == ()
+    assert completed(lines)[-1] == "ROLLBACK"
+    assert "COMMIT" not in completed(lines)
+    assert trips(lines) <= TRIPS_MAX
+
+
+def test_a_lease_is_committed_in_three_trips(queue, tmp_path):
+    queue.enqueue([new_job()])
+    with traced(queue, tmp_path / "trace") as lines:
+        assert len(queue.lease("run-1", {"cpu": 4}, KINDS).leases) == 1
+    assert completed(lines)[-1] == "COMMIT"
+    assert trips(lines) == TRIPS_MAX
+
+
+@pytest.mark.parametrize("pause_s", [0.0, AFTER_A_LOOK_S])
+def test_one_job_is_stored_in_two_trips(queue, tmp_path, pause_s):
+    """Also when the depth of the queue has to be looked at anew."""
+    time.sleep(pause_s)  # the look's age is the real clock's
+    with traced(queue, tmp_path / "trace") as lines:
+        queue.enqueue([new_job()])
+    assert completed(lines)[-1] == "COMMIT"
+    assert trips(lines) == TRIPS_MAX - 1
+
+
+def test_a_ring_goes_out_with_the_commit(queue, tmp_path):
+    """It costs no trip of its own, and is no part of the transaction."""
+    with traced(queue, tmp_path / "trace") as lines:
+        queue.enqueue([new_job()], rings=True)
+    assert completed(lines)[-2:] == ["COMMIT", "NOTIFY"]
+    assert trips(lines) == TRIPS_MAX - 1
+
+
+def test_rings_are_few_however_many_jobs_come(queue, tmp_path):
+    """A ring makes all commits of the database queue: most jobs come without one."""
+    with traced(queue, tmp_path / "trace") as lines:
+        for _ in range(3 * RINGS_AT_ONCE):
+            queue.enqueue([new_job()], rings=True)
+    done = completed(lines)
+    assert done.count("COMMIT") == 3 * RINGS_AT_ONCE
+    assert 0 < done.count("NOTIFY") < 2 * RINGS_AT_ONCE
+
+
+def test_a_ring_that_fails_takes_no_job_back(queue, monkeypatch):
+    """A hint only: the job is stored, and its supervisors poll."""
+    wire = queue._server._session._wire
+    monkeypatch.setattr(wire, "_queries", {**wire._queries, "ring": "SELECT 1 / 0"})
+    before = queue.count(Filter())
+    (made,) = queue.enqueue([new_job()], rings=True)
+    assert made.created
+    assert queue.count(Filter()) == before + 1
+
+
+def test_a_look_that_comes_late_still_refuses(store_factory, monkeypatch):
+    """The job that went along with it is not stored."""
+    store = store_factory(queue_depth_max=3)
+    store.enqueue([new_job()] * 3)
+    monkeypatch.setattr(store._depth, "_was_wide", True)
+    assert store._depth.looks_late(1)
+    with pytest.raises(QueueFull, match="holds 3 unfinished jobs of at most 3"):
+        store.enqueue([new_job()])
+    assert store.count(Filter()) == 3

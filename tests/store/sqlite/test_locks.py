@@ -1,0 +1,261 @@
+"""Many writers on one file: they queue, nobody fails, nothing is lost."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from jobpool.errors import StoreUnavailable, UsageError
+from jobpool.store.opening import open_store
+from jobpool.store.records import Filter
+from jobpool.store.sqlite.connection import connect, contention, record_lock, write_lock
+from support.store.lock_files import holding, is_taken
+from support.store.storing import lease, new_job, succeeded
+from support.waiting import wait_until
+
+EVERYTHING = Filter()
+PRODUCERS = 8
+JOBS = 100
+
+
+PRODUCE = """
+import sys
+from jobpool.core.jobs.job import NewJob
+from jobpool.store.opening import open_store
+store = open_store(sys.argv[1])
+for place in range(int(sys.argv[3])):
+    payload = f"{sys.argv[2]}.{place}".encode()
+    store.enqueue([NewJob(kind="shop.thumbnail", pool="cpu", payload=payload)])
+store.close()
+"""
+
+
+def test_producers_in_many_processes_never_meet_a_locked_database(
+    store, store_url, by_hand
+):
+    """While a supervisor leases and settles, every accepted job is there."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PRODUCE, store_url, str(number), str(JOBS)]
+        )
+        for number in range(PRODUCERS)
+    ]
+    done = 0
+
+    def all_done():
+        nonlocal done
+        leases = lease(store, limit=50)
+        done += sum(store.settle([succeeded(one) for one in leases]))
+        return done == PRODUCERS * JOBS or all(
+            process.poll() is not None for process in processes
+        )
+
+    wait_until(all_done, 100, "the producers have ended or all jobs are settled")
+    assert [process.wait(100) for process in processes] == [0] * PRODUCERS
+    while leases := lease(store, limit=50):
+        done += sum(store.settle([succeeded(one) for one in leases]))
+    assert done == PRODUCERS * JOBS
+    payloads = by_hand.execute("SELECT DISTINCT payload FROM jobpool_payloads")
+    assert len(payloads.fetchall()) == PRODUCERS * JOBS
+    assert by_hand.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_one_descriptor_of_the_lock_file_in_a_process(store_factory, database_path):
+    """Closing a second one would drop the lock that the first one holds."""
+
+    def descriptors():
+        links = []
+        for fd in Path("/proc/self/fd").iterdir():
+            try:
+                links.append(fd.readlink())
+            except FileNotFoundError:
+                continue
+        return links.count(Path(f"{database_path}{write_lock.SUFFIX}"))
+
+    stores = [store_factory() for _ in range(3)]
+    for store in stores:
+        store.enqueue([new_job()])
+    assert descriptors() == 1
+    for store in stores[:2]:
+        store.close()
+    assert descriptors() == 1
+    stores[2].close()
+    assert descriptors() == 0
+
+
+@pytest.fixture
+def holder(store, lock_file):
+    """Another process that holds the writers' lock."""
+    with holding(lock_file) as process:
+        yield process
+
+
+def test_a_writer_waits_for_the_lock(store, holder):
+    """And goes on as soon as it is free."""
+    done = threading.Event()
+
+    def write():
+        store.enqueue([new_job()])
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert not done.wait(0.05)
+    holder.stdin.close()
+    thread.join(10)
+    assert done.is_set()
+
+
+@pytest.fixture
+def impatience(monkeypatch):
+    """A writer that waits for 10 ms only."""
+    with monkeypatch.context() as patch:
+        patch.setattr(write_lock, "WAIT_S", 0.01)
+        yield patch
+
+
+def test_nobody_waits_for_ever(store, holder, impatience):
+    """A stopped process must not stop every other one; reading still works."""
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="another process has held"):
+            store.enqueue([new_job()])
+    assert store.count(EVERYTHING) == 0
+    impatience.undo()
+    holder.stdin.close()
+    store.enqueue([new_job()])
+    assert store.count(EVERYTHING) == 1
+
+
+def test_whoever_lost_patience_keeps_nothing(store, holder, lock_file, impatience):
+    """The lock that comes too late is given back at once."""
+    with pytest.raises(StoreUnavailable):
+        store.enqueue([new_job()])
+    impatience.undo()
+    assert is_taken(lock_file)
+    holder.stdin.close()
+    wait_until(lambda: not is_taken(lock_file), 30, "the lock is free")
+    store.enqueue([new_job()])
+
+
+def test_closing_while_a_thread_still_waits(tmp_path):
+    """The file stays open for it, and the next user gets the same lock."""
+    (tmp_path / "jobs.db").touch()
+    path = str(tmp_path / "jobs.db")
+    lock = write_lock.share_lock(path)
+    with lock.held():
+        pass
+    with holding(f"{path}{write_lock.SUFFIX}"):
+        with pytest.raises(StoreUnavailable), lock.held(0.01):
+            pass
+        write_lock.return_lock(lock, path)
+        assert write_lock.share_lock(path) is lock
+    with lock.held():
+        pass
+    write_lock.return_lock(lock, path)
+    after = write_lock.share_lock(path)
+    assert after is not lock
+    write_lock.return_lock(after, path)
+
+
+def test_an_interrupted_wait_keeps_nothing(store, holder, lock_file):
+    """Ctrl-C while waiting: the lock is not taken behind the caller's back."""
+    lock = store._database.writers._record
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout=None):
+            raise KeyboardInterrupt
+
+    helper = record_lock._Helper(lock, lock._fd)
+    helper.is_done = Interrupted()
+    helper.start()
+    lock._helper = helper
+    with pytest.raises(KeyboardInterrupt):
+        store.enqueue([new_job()])
+    holder.stdin.close()
+    wait_until(lambda: not lock.is_awaited, 30, "the helper has ended")
+    assert not is_taken(lock_file)
+    store.enqueue([new_job()])
+
+
+def test_another_thread_waits_its_turn_too(tmp_path):
+    """Up to its patience; then it is told who holds the lock."""
+    (tmp_path / "jobs.db").touch()
+    lock = write_lock.share_lock(str(tmp_path / "jobs.db"))
+    told = []
+
+    def write():
+        try:
+            with lock.held(0.01):
+                pass
+        except StoreUnavailable as error:
+            told.append(str(error))
+
+    with lock.held():
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        with pytest.raises(UsageError, match="already in a transaction"), lock.held():
+            pass
+    assert "another thread of this process" in told[0]
+    with lock.held():
+        pass
+    write_lock.return_lock(lock, str(tmp_path / "jobs.db"))
+
+
+def test_a_lock_file_that_was_removed_is_made_again(store, lock_file):
+    """The others lock a new file: the old one would exclude nobody."""
+    store.enqueue([new_job()])
+    lock_file.unlink()
+    store.enqueue([new_job()])
+    assert lock_file.exists()
+    with store.transaction():
+        assert is_taken(lock_file)
+    assert not is_taken(lock_file)
+
+
+def test_a_lock_file_that_cannot_be_opened(tmp_path):
+    """Says which file, and what to do."""
+    (tmp_path / "jobs.db").touch()
+    (tmp_path / f"jobs.db{write_lock.SUFFIX}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreUnavailable, match=r"lock file .* cannot be used"):
+        open_store(f"sqlite:///{tmp_path}/jobs.db")
+
+
+def test_a_foreign_transaction_makes_us_wait_and_then_say_so(
+    store_factory, by_hand, monkeypatch
+):
+    """Other programs do not know the writers' lock: SQLite's own patience ends."""
+    monkeypatch.setattr(connect, "BUSY_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(contention, "_LOCKS", Path("/nowhere"))  # whose it is
+    store = store_factory()
+    by_hand.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another program holds a transaction"):
+        store.enqueue([new_job()])
+    by_hand.execute("ROLLBACK")
+    store.enqueue([new_job()])
+    assert store.count(EVERYTHING) == 1
+
+
+def test_readers_do_not_wait_for_writers(store_factory):
+    """Nor the other way round."""
+    first, second = store_factory(), store_factory()
+    first.enqueue([new_job()])
+    with first.transaction():
+        first.enqueue([new_job()])
+        assert second.count(EVERYTHING) == 1
+
+
+def test_a_helper_that_cannot_start_is_no_trap(store, holder, monkeypatch):
+    """No thread to wait with: unavailable now, and the next caller tries anew."""
+
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(record_lock._Helper, "start", no_thread)
+        with pytest.raises(StoreUnavailable, match="can't start new thread"):
+            store.enqueue([new_job()])
+    holder.stdin.close()
+    assert [job.created for job in store.enqueue([new_job()])] == [True]

@@ -1,0 +1,210 @@
+"""Plans: what nobody asked for costs nothing, however much of it there is."""
+
+import re
+
+import pytest
+
+from jobpool.store.statements.named_sql import load_queries
+from support.store.storing import KINDS, lease, new_job, succeeded
+
+QUERIES = load_queries("sqlite")
+BACKLOG = 5000
+
+
+def plan_of(connection, name):
+    """Return a query's plan: number, parent's number, unused, text."""
+    query = QUERIES[name]
+    parameters = {
+        word.strip(":,);").split(")")[0]: None
+        for word in query.replace("(", " ").split()
+        if word.startswith(":")
+    }
+    return connection.execute(f"EXPLAIN QUERY PLAN {query}", parameters).fetchall()
+
+
+def lines_of(connection, name):
+    """Return the texts of a query's plan."""
+    return [line for _, _, _, line in plan_of(connection, name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("lease_candidates", "jobpool_jobs_runnable (pool=? AND kind=?)"),
+        ("count_runnable", "jobpool_jobs_runnable (pool=? AND kind=?)"),
+        ("promote_due", "jobpool_jobs_pending (run_at_ms<?)"),
+        ("count_due", "jobpool_jobs_pending (run_at_ms<?)"),
+        ("next_due", "jobpool_jobs_pending"),
+        ("look", "jobpool_jobs_pending"),
+        ("look", "jobpool_jobs_expiring (expires_at_ms>? AND expires_at_ms<?)"),
+        ("expired_jobs", "jobpool_jobs_expiring (expires_at_ms>? AND expires_at_ms<?)"),
+        ("leases_of", "jobpool_jobs_leased (supervisor=?)"),
+        ("count_leases", "jobpool_jobs_leased (supervisor=?)"),
+        ("cancel_requests", "jobpool_jobs_asked_to_stop (supervisor=?)"),
+        ("key_holders", "jobpool_jobs_key (kind=? AND key=?)"),
+        ("unique_holders", "jobpool_jobs_unique (kind=? AND unique_text=?)"),
+        ("old_succeeded", "jobpool_jobs_succeeded (finished_at_ms<?)"),
+        ("old_canceled", "jobpool_jobs_canceled (finished_at_ms<?)"),
+        ("old_dead", "jobpool_jobs_dead (finished_at_ms<?)"),
+        ("old_quarantined", "jobpool_jobs_quarantined (finished_at_ms<?)"),
+        ("history_of", "jobpool_attempts_of_job (job_id=?)"),
+        ("get_attempts", "jobpool_attempts_of_job (job_id=?)"),
+        ("delete_attempts", "jobpool_attempts_of_job (job_id=?)"),
+        ("delete_result_parts", "sqlite_autoindex_jobpool_result_parts_1 (job_id=?)"),
+        ("drop_draft_parts", "_result_parts_1 (job_id=? AND token=?)"),
+        ("prune_draft_parts", "_result_parts_1 (job_id=? AND token=?)"),
+        ("get_job", "_result_parts_1 (job_id=? AND token=?)"),
+    ],
+)
+def test_each_search_has_its_index(store, by_hand, name, index):
+    """And scans no table."""
+    plan = lines_of(by_hand, name)
+    assert any(index in line for line in plan), plan
+    assert not [line for line in plan if is_table_scan(line)], plan
+
+
+def is_table_scan(line):
+    """Say whether a line of a plan walks one of our big tables from end to end."""
+    big = ("jobpool_jobs", "jobpool_attempts", "jobpool_payloads")
+    big += ("jobpool_results", "jobpool_result_parts")
+    aliases = {"SCAN j", "SCAN c", "SCAN r", "SCAN a", "SCAN p", "SCAN past"}
+    if line in aliases:
+        return True
+    words = line.split()
+    return words[0] == "SCAN" and words[1] in big and "INDEX" not in words
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "settle_jobs",
+        "succeed_jobs",
+        "lease_jobs",
+        "begin_attempts",
+        "record_beats",
+        "expire_jobs",
+        "raw_jobs",
+        "rewrite_job",
+        "cancel_waiting",
+        "request_cancel",
+        "revive_jobs",
+        "insert_attempts",
+        "get_job",
+        "get_payload",
+        "get_output",
+        "show_running",
+        "find_jobs",
+        "count_jobs",
+        "delete_jobs",
+        "delete_payloads",
+        "delete_results",
+        "move_jobs",
+        "store_part",
+        "end_draft",
+        "drop_draft",
+    ],
+)
+def test_each_write_goes_by_the_primary_key(store, by_hand, name):
+    """A batch costs what its rows cost."""
+    plan = lines_of(by_hand, name)
+    assert any("USING INTEGER PRIMARY KEY" in line for line in plan), plan
+    assert not [line for line in plan if is_table_scan(line)], plan
+
+
+def test_the_best_of_a_kind_come_without_sorting_its_backlog(store, by_hand):
+    """Within the subquery there is the index and nothing else."""
+    plan = plan_of(by_hand, "lease_candidates")
+    (parent,) = [up for _, up, _, line in plan if "jobpool_jobs_runnable" in line]
+    below = [line for _, up, _, line in plan if up == parent]
+    suspects = "USING ROWID SEARCH ON TABLE jobpool_suspects FOR IN-OPERATOR"
+    below = [line for line in below if line != suspects]
+    assert below[0].startswith("SEARCH r USING")
+    # Whose arguments did not fit: nearly always an empty table, by its key.
+    assert re.fullmatch("CORRELATED SCALAR SUBQUERY \\d+", below[1])
+    assert len(below) == len(("the index", "misfits")), plan
+    assert any("SEARCH m USING PRIMARY KEY (job_id=?)" in line for *_, line in plan)
+
+
+@pytest.mark.parametrize("table", ["jobpool_jobs", "jobpool_attempts"])
+def test_no_constraint_builds_a_table_for_each_row(store, by_hand, table):
+    """As a CHECK does with IN and more than two choices: SQLite does not keep that."""
+    columns = by_hand.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    same = ", ".join(f"{name} = {name}" for (name,) in columns.fetchall())
+    program = by_hand.execute(f"EXPLAIN UPDATE {table} SET {same} WHERE id = 1")  # noqa: S608 - our own names
+    opcodes = [opcode for _, opcode, *_ in program.fetchall()]
+    assert opcodes.count("Halt") > 1, "no constraint is looked at"
+    assert "OpenEphemeral" not in opcodes
+
+
+def steps_of(store, action):
+    """Count the virtual machine's steps, in tens."""
+    steps = 0
+
+    def count():
+        nonlocal steps
+        steps += 1
+
+    connection = store._database._session.connection
+    connection.set_progress_handler(count, 10)
+    try:
+        action()
+    finally:
+        connection.set_progress_handler(None, 0)
+    return steps
+
+
+def backlogs(clock):
+    """Thousands of jobs that a lease of the best ten must not look at."""
+    return {
+        "unknown": ([new_job("shop.unknown", priority=9)] * BACKLOG, None),
+        "other pool": ([new_job("shop.fetch", "io", priority=9)] * BACKLOG, None),
+        "paused": ([new_job("shop.resize", priority=9)] * BACKLOG, "shop.resize"),
+        "future": ([new_job(delay_ms=10**9)] * BACKLOG, None),
+        "same kind": ([new_job(priority=-9)] * BACKLOG, None),
+        "expiring": ([new_job("x", expires_in_ms=10**9)] * BACKLOG, None),
+    }
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        "unknown",
+        "other pool",
+        "paused",
+        "future",
+        "same kind",
+        "expiring",
+        "finished",
+    ],
+)
+def test_a_backlog_of_others_costs_nothing(store, clock, which):
+    """As many steps with five thousand of them as without."""
+
+    def work():
+        store.enqueue([new_job()] * 10)
+        granted = lease(store, limit=10)
+        assert len(granted) == 10
+        assert {store.get(one.id).priority for one in granted} == {0}
+        store.settle([succeeded(one) for one in granted])
+        store.due({"cpu": KINDS["cpu"]}, 100)
+
+    work()
+    before = steps_of(store, work)
+    if which == "finished":
+        store.enqueue([new_job()] * BACKLOG)
+        store.settle([succeeded(one) for one in lease(store, limit=BACKLOG)])
+    else:
+        jobs, paused = backlogs(clock)[which]
+        store.enqueue(jobs)
+        if paused:
+            store.pause(kind=paused)
+    work()
+    after = steps_of(store, work)
+    assert after < before * 1.2 + 20
+
+
+def test_the_measure_above_does_see_a_backlog(store):
+    """Counting all jobs does cost what they are: the test can fail."""
+    few = steps_of(store, store.stats)
+    store.enqueue([new_job()] * BACKLOG)
+    assert steps_of(store, store.stats) > few + BACKLOG / 10

@@ -1,0 +1,338 @@
+"""What is interrupted at every point: each change that a store can go through.
+
+An operation is a prepared database and steps, each of which is one transaction. The
+clock stands still and tokens have no random bits, so that every run of an operation
+makes the same states, and a token that is granted twice is the same number.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import JobState, Progress
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.errors import StoreUnavailable
+from jobpool.sandbox.runs.run_directory import remove_run
+from jobpool.store.move import source as move_source
+from jobpool.store.sqlite.connection.database import BULK_BYTES
+from jobpool.store.sqlite.result_parts import PART_BYTES
+from jobpool.store.statements.named_sql import load_migrations
+from jobpool.supervisor.maintenance.lost_jobs import reclaim
+from support.crash_points import filter as crash_filter
+from support.crash_points.preparations import (
+    checkpoint_at_once,
+    close_source,
+    dead_run,
+    dies,
+    empty,
+    finished,
+    leased,
+    make_version,
+    moving,
+    nothing,
+    open_at,
+    some,
+    source_of,
+    without_run,
+)
+from support.store.storing import (
+    ManualClock,
+    begin_run,
+    ended,
+    handed_back,
+    kind_record,
+    lease,
+    misfit,
+    new_job,
+    snoozed,
+    succeeded,
+)
+
+KNOWN = {"cpu": ("shop.thumbnail",)}
+_NEWEST = len(load_migrations("sqlite"))
+_AT_ONCE = Retention(**{f"{state}_s": 0.0 for state in ("succeeded", "dead")})
+
+
+class Operation(NamedTuple):
+    """One change of a store, to be interrupted.
+
+    Attributes:
+        prepare: makes the database in a directory; returns what the steps need.
+        steps: called with the store and what `prepare` returned.
+        opens: opening the store is part of it, not done before.
+        checkpoints: the log is copied into the file after each commit.
+        versions: schema versions that the file may be seen at meanwhile.
+    """
+
+    prepare: Callable[[Path], Any]
+    steps: tuple[Callable[[Any, Any], Any], ...]
+    opens: bool = False
+    checkpoints: bool = False
+    versions: tuple[int, ...] = ()
+
+
+def _settle_all(store, leases):
+    """Settle a batch in which each end of an attempt is met."""
+    retried = ended(leases[1], Outcome.FAILED)
+    poison = msgspec.structs.replace(
+        ended(leases[2], Outcome.CRASHED), state=JobState.QUARANTINED, delay_ms=0
+    )
+    hooked = msgspec.structs.replace(dies(leases[3]), followup=new_job())
+    return store.settle(
+        [succeeded(leases[0], b"7"), retried, poison, hooked, handed_back(leases[4])]
+    )
+
+
+def _group_commit(store, leases):
+    """Do as the store thread: what has piled up goes into one commit."""
+    with store.transaction():
+        receipts = store.settle([succeeded(one) for one in leases[:3]])
+        stored = store.enqueue([new_job(), new_job(key="group")])
+        granted = lease(store, limit=2)
+    return receipts, stored, granted
+
+
+def _show(progress, output):
+    """Store what is known of attempts that run."""
+    return lambda store, leases: store.record(
+        [Progress(one.id, one.token, progress, None, 2**20, output) for one in leases]
+    )
+
+
+def _tidy(store, _given):
+    """Empty the log, as after a large result."""
+    with store._file.reading() as session:
+        session.bulk_bytes = BULK_BYTES
+    store.tidy()
+
+
+def _caller_transaction(store, _given):
+    """Join jobs to a transaction of the caller's own."""
+    path = store.url.removeprefix("sqlite:///")
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as own:
+            own.execute("PRAGMA busy_timeout = 50").fetchall()
+            with store.caller_transaction(own):
+                own.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER)")
+                own.execute("INSERT INTO orders VALUES (1)")
+                return store.enqueue([new_job(key="order")], connection=own)
+    except sqlite3.Error as exc:
+        raise StoreUnavailable("the caller's own statement failed") from exc
+
+
+def _reclaim_run(store, leases):
+    """Take a dead run's jobs back: two were running, the others were not."""
+    (run,) = store.open_runs() or [None]
+    if run is None:
+        return []
+    running = frozenset(one.token for one in leases[:2])
+    return reclaim(store, run, running=running, now_ms=ManualClock().now_ms)
+
+
+def _remove_run(store, _given):
+    """Tidy up; what cannot be removed stays, for the next supervisor."""
+    remove_run(store.run_root, "run-1")
+
+
+def _close_source(store, _given):
+    return close_source(store)
+
+
+def _move_on(store, _given):
+    with source_of(store) as source:
+        source.step(source.note(), move_source.COMMITTING)
+
+
+def _give_up_moving(store, _given):
+    with source_of(store) as source:
+        if source.note() is not None:
+            source.reopen()
+
+
+def _enqueue(*jobs):
+    return lambda store, _given: store.enqueue(jobs)
+
+
+def _lease(limit):
+    return lambda store, _given: store.lease("run-1", {"cpu": limit}, KNOWN)
+
+
+def _prune(limit):
+    return lambda store, _given: store.prune(_AT_ONCE, limit)
+
+
+def _in_parts(one):
+    """Return the end of a lease with a result of two parts and a last one."""
+    return succeeded(one, b'"' + b"xy" * PART_BYTES + b'"')
+
+
+def _store_part(store, leases):
+    return store.store_part(_in_parts(leases[0]))
+
+
+def _look(store, _given):
+    return store.stats()
+
+
+SINGLE = (
+    _enqueue(new_job(payload=b'{"n":1}')),
+    _enqueue(new_job(key="one", payload=b'{"n":2}')),
+    _enqueue(new_job(unique="one", delay_ms=60_000)),
+)
+CYCLE = (_enqueue(new_job(), new_job()), _lease(2), _lease(3))
+
+
+def crashed(name, kills_at):
+    """Return a preparation: another operation, killed before its n-th call."""
+
+    def prepare(directory):
+        operation = OPERATIONS[name]
+        given = operation.prepare(directory)
+        stores = []
+
+        def before():
+            stores.append(open_at(directory))
+            if operation.checkpoints:
+                checkpoint_at_once(stores[0])
+
+        def act():
+            for step in operation.steps:
+                step(stores[0], given)
+
+        count = [0]
+
+        def decide(_call):
+            count[0] += 1
+            return crash_filter.KILL if count[0] == kills_at else crash_filter.GO_ON
+
+        ended = crash_filter.run(act, decide, lambda _told: None, before)
+        if ended.code != -9:
+            raise ValueError(f"{name} makes fewer than {kills_at} calls: {ended}")
+
+    return prepare
+
+
+OPERATIONS = {
+    "create": Operation(nothing, (_look,), opens=True, versions=tuple(range(_NEWEST))),
+    "migrate-1": Operation(
+        lambda at: make_version(at, 1),
+        (_look,),
+        opens=True,
+        versions=tuple(range(1, _NEWEST)),
+    ),
+    "migrate-2": Operation(
+        lambda at: make_version(at, 2),
+        (_look,),
+        opens=True,
+        versions=tuple(range(2, _NEWEST)),
+    ),
+    "migrate-4": Operation(
+        lambda at: make_version(at, 4),
+        (_look,),
+        opens=True,
+        versions=tuple(range(4, _NEWEST)),
+    ),
+    "open": Operation(some, (_look,), opens=True),
+    "enqueue": Operation(empty, SINGLE),
+    "enqueue-bulk": Operation(
+        empty,
+        (
+            lambda store, _given: store.enqueue(
+                [new_job(payload=b"[%d]" % n) for n in range(300)]
+            ),
+            _enqueue(new_job(payload=b'"' + b"x" * 65536 + b'"')),
+        ),
+    ),
+    "lease": Operation(some, (_lease(3), _lease(10))),
+    "settle": Operation(
+        leased,
+        (
+            lambda store, leases: store.settle([succeeded(leases[5])]),
+            _settle_all,
+            lambda store, leases: store.settle([ended(leases[6])]),
+        ),
+    ),
+    "put-off": Operation(
+        leased,
+        (
+            lambda store, leases: store.settle([snoozed(leases[5])]),
+            lambda store, leases: store.settle([misfit(leases[6])]),
+            lambda store, leases: store.settle(
+                [snoozed(leases[7]), misfit(leases[8]), succeeded(leases[9])]
+            ),
+        ),
+    ),
+    "result-parts": Operation(
+        leased,
+        (
+            _store_part,
+            _store_part,
+            lambda store, leases: store.settle([_in_parts(leases[0])]),
+            lambda store, leases: store.store_part(_in_parts(leases[1])),
+            lambda store, leases: store.settle([_in_parts(leases[1])]),
+            lambda store, leases: store.store_part(_in_parts(leases[2])),
+            lambda store, leases: store.settle([handed_back(leases[2])]),
+            _prune(1),
+        ),
+    ),
+    "group-commit": Operation(leased, (_group_commit,)),
+    "show": Operation(
+        leased,
+        (
+            _show(b"1", b"one"),
+            _show(None, b"two"),
+            lambda store, leases: store.settle([succeeded(leases[0])]),
+        ),
+    ),
+    "tidy": Operation(
+        leased,
+        (
+            lambda store, leases: store.settle([succeeded(leases[0], b"7")]),
+            _tidy,
+            lambda store, leases: store.settle([succeeded(leases[1])]),
+        ),
+    ),
+    "caller-transaction": Operation(some, (_caller_transaction,)),
+    "reclaim": Operation(dead_run, (_reclaim_run, _remove_run)),
+    "runs": Operation(
+        some,
+        (
+            lambda store, _given: begin_run(store, "run-2", [kind_record()]),
+            lambda store, _given: store.renew("run-2", 60.0),
+            lambda store, _given: store.end_run("run-2"),
+        ),
+    ),
+    "operate": Operation(
+        finished,
+        (
+            lambda store, _given: store.cancel([9, 10]),
+            lambda store, _given: store.revive([9, 6], list(JobState)[3:]),
+            lambda store, _given: store.pause(pool="cpu"),
+            lambda store, _given: store.resume(pool="cpu"),
+        ),
+    ),
+    "move-source": Operation(without_run, (_close_source, _move_on)),
+    "move-abandon": Operation(moving, (_give_up_moving,)),
+    "prune": Operation(finished, (_prune(3), _prune(100))),
+    "checkpoint": Operation(some, CYCLE, checkpoints=True),
+}
+_CRASHES = (
+    ("enqueue", 20),
+    ("enqueue", 40),
+    ("enqueue", 60),
+    ("settle", 45),
+    ("enqueue-bulk", 50),
+    ("checkpoint", 30),
+    ("checkpoint", 45),
+    ("checkpoint", 60),
+    ("checkpoint", 90),
+)
+OPERATIONS |= {
+    f"recover-{name}-{at}": Operation(crashed(name, at), (*SINGLE[1:2],), opens=True)
+    for name, at in _CRASHES
+}

@@ -1,0 +1,185 @@
+"""The databases that are interrupted: each with what its operation needs in it."""
+
+import contextlib
+import sqlite3
+import types
+from pathlib import Path
+from unittest import mock
+
+import msgspec
+
+from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.sandbox.runs.run_directory import RunDirectory
+from jobpool.store.move import source as move_source
+from jobpool.store.opening import open_store
+from jobpool.store.sqlite import tokens
+from jobpool.store.sqlite.connection import connect, write_lock
+from support.store.storing import (
+    ManualClock,
+    begin_run,
+    ended,
+    kind_record,
+    lease,
+    new_job,
+    succeeded,
+)
+
+
+@contextlib.contextmanager
+def repeatable():
+    """Let every run make the same states; whatever runs operations is within this.
+
+    A lock that cannot be had is reported soon: nobody is there to be waited for.
+    """
+    with (
+        mock.patch.object(tokens, "os", types.SimpleNamespace(urandom=bytes)),
+        mock.patch.object(
+            move_source, "secrets", types.SimpleNamespace(randbits=lambda _bits: 0)
+        ),
+        mock.patch.object(connect, "BUSY_TIMEOUT_S", 0.05),
+        mock.patch.object(write_lock, "WAIT_S", 0.2),
+    ):
+        yield
+
+
+def open_at(directory):
+    """Open the store of a directory, with the time that stands still."""
+    return open_store(f"sqlite:///{directory}/jobs.db", clock=ManualClock())
+
+
+def checkpoint_at_once(store):
+    """Let each commit of a store copy the whole log into the file."""
+    connection = store._database._session.connection
+    connection.execute("PRAGMA wal_autocheckpoint = 1").fetchall()
+
+
+@contextlib.contextmanager
+def as_of_version(version):
+    """Know only the first so many steps of the schema."""
+    known = connect.load_migrations
+    connect.load_migrations = lambda database: known(database)[:version]
+    try:
+        yield
+    finally:
+        connect.load_migrations = known
+
+
+def make_version(directory, version):
+    """Make a database of an older schema, with jobs in it."""
+    with as_of_version(version):
+        open_at(directory).close()
+    _fill_by_hand(directory)
+
+
+def _fill_by_hand(directory):
+    with contextlib.closing(sqlite3.connect(directory / "jobs.db")) as connection:
+        for number in range(1, 6):
+            connection.execute(
+                "INSERT INTO jobpool_jobs (kind, pool, state, created_at_ms, run_at_ms)"
+                " VALUES ('shop.thumbnail', 'cpu', 'runnable', 1, ?)",
+                [number],
+            )
+            connection.execute(
+                "INSERT INTO jobpool_payloads VALUES (?, x'7b7d')", [number]
+            )
+        connection.commit()
+
+
+def nothing(directory):
+    """Leave the directory empty."""
+
+
+def empty(directory):
+    with contextlib.closing(open_at(directory)) as store:
+        begin_run(store)
+
+
+def some(directory):
+    """Make a run, jobs that are due, will be, and have expired."""
+    with contextlib.closing(open_at(directory)) as store:
+        begin_run(store, kinds=[kind_record()])
+        store.enqueue([new_job(payload=b'{"n":%d}' % n) for n in range(12)])
+        store.enqueue([new_job(delay_ms=5), new_job(expires_in_ms=5)])
+        store.enqueue([new_job(delay_ms=10**6)])
+    _move_back(directory, "run_at_ms", "expires_at_ms")
+
+
+def _move_back(directory, *columns):
+    """Let what is due, expires or ends within a second have done so."""
+    with contextlib.closing(sqlite3.connect(directory / "jobs.db")) as connection:
+        for column in columns:
+            connection.execute(
+                f"UPDATE jobpool_jobs SET {column} = {column} - 1000 "  # noqa: S608 - the tests' own
+                f"WHERE {column} < ?",
+                [ManualClock().now_ms + 1000],
+            )
+        connection.commit()
+
+
+def leased(directory):
+    """Let a run hold ten leases, one of them with a past."""
+    some(directory)
+    with contextlib.closing(open_at(directory)) as store:
+        (first,) = lease(store, limit=1)
+        again = msgspec.structs.replace(ended(first), state=JobState.RUNNABLE)
+        store.settle([again])
+        return lease(store, limit=10)
+
+
+def dead_run(directory):
+    """Leave what a killed supervisor leaves: leases, and its run directory."""
+    leases = leased(directory)
+    root = directory / "jobs.db.run"
+    root.mkdir(mode=0o700)
+    kept = RunDirectory(_made(root / "run-1"), "run-1", directory / "jobpool-t")
+    Path(kept.mark_path(0)).write_bytes(bytes(64))
+    kept.open_wake()
+    kept.close()
+    return leases
+
+
+def _made(directory):
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+def finished(directory):
+    """Have jobs that succeeded and died, with history and results."""
+    leases = leased(directory)
+    with contextlib.closing(open_at(directory)) as store:
+        store.settle([succeeded(one) for one in leases[:5]])
+        store.settle([dies(one) for one in leases[5:8]])
+    _move_back(directory, "finished_at_ms")
+
+
+def without_run(directory):
+    """Have jobs and no supervisor, as a queue that is to be moved."""
+    some(directory)
+    with contextlib.closing(open_at(directory)) as store:
+        store.end_run("run-1")
+
+
+def moving(directory):
+    """Have a move begun."""
+    without_run(directory)
+    with contextlib.closing(open_at(directory)) as store:
+        close_source(store)
+
+
+def dies(granted):
+    return msgspec.structs.replace(
+        ended(granted, Outcome.CRASHED), state=JobState.DEAD, delay_ms=0
+    )
+
+
+def close_source(store):
+    """Begin to move the queue away."""
+    with source_of(store) as source:
+        return source.shut("postgresql://new.example/jobs")
+
+
+def source_of(store):
+    """Return the store as the source of a move; closed at the end of a with."""
+    path = store.url.removeprefix("sqlite:///")
+    return contextlib.closing(move_source.Source(path))

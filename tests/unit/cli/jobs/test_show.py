@@ -1,0 +1,102 @@
+"""What `jobpool show` says of a death, as an engineer reads it at 3 a.m."""
+
+import pytest
+
+from jobpool.cli.jobs.show import attempt_lines, counts, evidence
+from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.jobs.outcome import Outcome
+from support.store.cli_store import KIND
+
+NOW_MS = 1_000_000
+STACK = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f2687bf5b80 (most recent call first):
+  File "/srv/shop/jobs.py", line 7 in decode
+  File "/srv/shop/jobs.py", line 6 in resize
+  File "/srv/venv/jobpool/client/handler.py", line 99 in __call__
+  File "/srv/venv/jobpool/sandbox/child.py", line 12 in run
+
+Processes below it:
+  pid 1922  1.766MiB  ffmpeg
+
+Extension modules: msgspec._core (total: 1)
+"""
+
+
+def attempt(**changes):
+    """Make an attempt of which little is known."""
+    nothing = dict.fromkeys(Attempt.__struct_fields__)
+    known = {
+        "attempt": 2,
+        "outcome": Outcome.CRASHED,
+        "finished_at_ms": NOW_MS - 28_500,
+        "slot": "cpu/1",
+    }
+    return Attempt(**{**nothing, **known, **changes})
+
+
+def test_a_death_is_two_lines():
+    """How, when, with which figures, where; and why."""
+    crashed = attempt(
+        reason="killed by SIGSEGV (Segmentation fault)",
+        duration_s=0.25,
+        peak_rss_bytes=23 << 20,
+        cpu_s=0.125,
+    )
+    assert list(attempt_lines([crashed], NOW_MS)) == [
+        "attempt 2 crashed  28.5s ago  ran 250ms  peak 23MiB  CPU 125ms  cpu/1",
+        "   killed by SIGSEGV (Segmentation fault)",
+    ]
+
+
+def test_what_is_not_known_is_not_mentioned():
+    """Of a host that died nobody knows figures."""
+    lost = attempt(outcome=Outcome.LOST, reason="its supervisor died", slot=None)
+    assert list(attempt_lines([lost], NOW_MS)) == [
+        "attempt 2 lost  28.5s ago",
+        "   its supervisor died",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("of_job", "rules", "words"),
+    [
+        ({"attempt": 0}, (), "attempts 0, failures 0 of 5, crashes 0 of 3"),
+        ({"attempt": 2, "failures": 2}, (None, None), "attempts 2, failures 2 of 5"),
+        ({"attempt": 2, "failures": 2, "max_attempts": 9}, (), "failures 2 of 9"),
+        (
+            {"attempt": 6, "failures": 6},
+            ("Down",) * 6,
+            "attempts 6, failures 6 (6 under Down), crashes 0 of 3, ",
+        ),
+        ({"attempt": 7, "failures": 1}, ("Down",) * 6 + (None,), "failures 1 of 5, "),
+        ({"attempt": 7, "failures": 1}, ("Down",) * 7, "recoveries 0 (counters reset)"),
+        ({"attempt": 6, "failures": 0}, ("Down",) * 6, "failures 0 of 5, crashes"),
+        ({"attempt": 1, "failures": 0}, (), "interruptions 0 of 20, recoveries 0"),
+    ],
+)
+def test_what_is_spent_is_said_of_its_budget(of_job, rules, words):
+    """Never more of a budget than it holds; rules are named; so is a fresh start."""
+    none = dict.fromkeys(Job.__struct_fields__)
+    zero = dict.fromkeys(("failures", "crashes", "interruptions", "recoveries"), 0)
+    job = Job(**{**none, **zero, **of_job})
+    past = [attempt(outcome=Outcome.FAILED, rule=rule) for rule in rules]
+    assert words in counts(job, past, KIND)
+
+
+def test_the_stack_is_the_handlers():
+    """No frame of jobpool's; the processes below the job stay."""
+    assert list(evidence(attempt(stack=STACK, output="last words\n"))) == [
+        (
+            "STACK",
+            """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f2687bf5b80 (most recent call first):
+  File "/srv/shop/jobs.py", line 7 in decode
+  File "/srv/shop/jobs.py", line 6 in resize
+
+Processes below it:
+  pid 1922  1.766MiB  ffmpeg""",
+        ),
+        ("OUTPUT", "last words\n"),
+    ]

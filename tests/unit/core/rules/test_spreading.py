@@ -1,0 +1,53 @@
+"""How what is sent ahead is spread over the children."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.machine.world import World, pool
+
+
+@pytest.mark.parametrize("jobs", [2, 3, 5, 8, 20, 64])
+def test_nobody_gets_all_of_it(jobs: int) -> None:
+    """Children that have equally much get equally much, in the jobs' order."""
+    world = World(pool("cpu", 2)).up().fast()
+    first = world.job()
+    world.ring()
+    granted = [first, *(world.job() for _ in range(jobs))]
+    world.ring()
+    queues = [[job.lease.id for job in slot.queue] for slot in world.machine.slots]
+    assert sorted(queues[0] + queues[1]) == [lease.id for lease in granted]
+    assert all(queue == sorted(queue) for queue in queues)
+    assert abs(len(queues[0]) - len(queues[1])) <= 1 + jobs // 8
+
+
+def test_who_has_half_left_is_sent_more() -> None:
+    """A child does not come to its end, and stand still, before it gets the next."""
+    world = World(pool("cpu", 1)).up().fast()
+    for _ in range(120):
+        world.job()
+    world.ring()
+    slot = world.machine.slots[0]
+    full = len(slot.queue)
+    assert world.machine.pools["cpu"].backlog
+    while len(slot.queue) > full // 2 + 1:
+        world.done(0)
+    assert len(slot.queue) < full
+    world.done(0)
+    assert len(slot.queue) == full
+
+
+def test_who_has_less_gets_more() -> None:
+    """The child that is nearly done is served first, until both have as much."""
+    world = World(pool("cpu", 2)).up().fast()
+    for _ in range(40):
+        world.job()
+    world.ring()
+    while len(world.machine.slots[0].queue) > 1:
+        world.done(0)
+    for _ in range(30):
+        world.job()
+    world.ring()
+    lengths = [len(slot.queue) for slot in world.machine.slots]
+    assert sum(lengths) > 30
+    assert abs(lengths[0] - lengths[1]) <= 5

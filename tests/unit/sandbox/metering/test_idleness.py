@@ -1,0 +1,78 @@
+"""Whether a child rests, by what the kernel says of its main thread."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jobpool.sandbox.metering import idleness
+from jobpool.sandbox.metering.idleness import DOUBTS_MAX, LOOK_AFTER_S, Stillness
+from jobpool.sandbox.system import procfs
+from support.waiting import wait_until
+
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def busy():
+    """Start a process that computes and calls nothing of the kernel's."""
+    words = [sys.executable, "-S", "-c", "print(flush=True)\nwhile True: pass"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_who_was_stopped_outside_of_any_call_does_not_rest(busy):
+    """The kernel names no call and no arguments then: no reason to fall over it."""
+    os.kill(busy.pid, signal.SIGSTOP)
+    wait_until(
+        lambda: procfs.process_stat(busy.pid).state == "T", PATIENCE_S, "it is stopped"
+    )
+    at_rest = Stillness(busy.pid)
+    at_rest.begin()
+    said = [at_rest.look(n * LOOK_AFTER_S, ()) for n in range(1, DOUBTS_MAX + 1)]
+    assert [bool(text) for text in said[:-1]] == [False] * (DOUBTS_MAX - 1)
+    if procfs.read(f"/proc/{busy.pid}/syscall"):  # else the machine does not show it
+        assert said[-1] == "does not wait for one"
+
+
+@pytest.mark.parametrize("first", ["shown", "hidden"])
+def test_who_hides_what_was_shown_does_not_rest(monkeypatch, first):
+    """Where the machine or the application hid it from the first, it says nothing."""
+    hidden = first == "hidden"
+
+    def read(_path):
+        if hidden:
+            raise PermissionError
+        return b""
+
+    monkeypatch.setattr(procfs, "read", read)
+    at_rest = Stillness(os.getpid())
+    at_rest.learn()
+    hidden = True
+    at_rest.learn()
+    at_rest.begin()
+    said = [at_rest.look(n * LOOK_AFTER_S, ()) for n in range(1, DOUBTS_MAX + 1)]
+    assert said[-1] == ("hides what it does" if first == "shown" else "")
+
+
+@pytest.mark.parametrize(
+    ("shown", "rests"),
+    [
+        (b"7 0x7f00 0x2 0xffffffff 0x0 0x0 0x0 0x7ffc 0x7f01\n", True),
+        (b"7 0x7f00 0x2 0x64 0x0 0x0 0x0 0x7ffc 0x7f01\n", False),
+        (b"7 0x7f00 0x3 0xffffffff 0x0 0x0 0x0 0x7ffc 0x7f01\n", False),
+        (b"202 0x7f00 0x2 0xffffffff 0x0 0x0 0x0 0x7ffc 0x7f01\n", False),
+        (b"-1 0x7ffc 0x7f01\n", False),
+        (b"running\n", False),
+        (b"", True),
+    ],
+)
+def test_what_the_kernel_shows_of_a_call(monkeypatch, shown, rests):
+    """An endless poll of two descriptors is a rest; so is what it does not show."""
+    monkeypatch.setattr(idleness.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(procfs, "read", lambda _path: shown)
+    assert idleness.waits_for_a_job(1) is rests

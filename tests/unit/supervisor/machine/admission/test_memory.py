@@ -1,0 +1,125 @@
+"""Host admission: jobs wait for memory in the core, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jobpool.core import events as ev
+from jobpool.core.config.settings import PoolSettings
+from jobpool.core.jobs.job import JobState
+from jobpool.supervisor.machine import inputs as inp
+from support.machine.world import MIB, World, pool
+
+BUDGET = 1000 * MIB
+
+
+def world_of(*pools: PoolSettings, budget_bytes: int | None = BUDGET) -> World:
+    """Return a world that is up, with a memory budget; pools' jobs take 512 MiB."""
+    world = World(*pools).up()
+    settings = msgspec.structs.replace(world.settings, memory_budget_bytes=budget_bytes)
+    world.machine._memory.budget_bytes = settings.memory_budget_bytes
+    return world
+
+
+def running(world: World) -> int:
+    """Return how many attempts run."""
+    return sum(p.busy for p in world.machine.pools.values())
+
+
+def busy_slot(world: World) -> int:
+    """Return the number of a slot that runs an attempt."""
+    return next(slot.number for slot in world.machine.slots if slot.queue)
+
+
+def test_what_would_pass_the_budget_waits_until_enough_has_ended() -> None:
+    """One of 512 MiB fits into 1,000 MiB, and the next follows it at once."""
+    world = world_of(pool("cpu", 4))
+    for _ in range(3):
+        world.job()
+    world.ring()
+    assert running(world) == 1
+    world.done(0)
+    assert running(world) == 1
+    world.done(busy_slot(world))
+    world.done(busy_slot(world))
+    assert [s.state for s in world.settled] == [JobState.SUCCEEDED] * 3
+
+
+def test_without_a_budget_nothing_waits() -> None:
+    """As many run as there are slots."""
+    world = world_of(pool("cpu", 4), budget_bytes=None)
+    for _ in range(4):
+        world.job()
+    world.ring()
+    assert running(world) == 4
+
+
+def test_another_pool_goes_on_and_gives_its_memory_back() -> None:
+    """What ends in one pool lets the first of another in."""
+    world = world_of(pool("cpu", 1), pool("io", 2))
+    world.job("cpu", memory_bytes=900 * MIB)
+    world.ring()
+    world.job("io", memory_bytes=600 * MIB)
+    world.ring()
+    assert running(world) == 1
+    world.done(0)
+    assert [slot.pool for slot in world.machine.slots if slot.queue] == ["io"]
+
+
+def test_a_job_larger_than_the_budget_runs_alone() -> None:
+    """It is not refused, and nothing runs beside it."""
+    world = world_of(pool("cpu", 2))
+    world.job(memory_bytes=5000 * MIB)
+    world.job(memory_bytes=64 * MIB)
+    world.ring()
+    assert running(world) == 1
+    world.done(0)
+    assert running(world) == 1
+
+
+def test_a_stream_of_small_jobs_does_not_keep_a_large_one_out() -> None:
+    """After ten seconds its share is kept free for it."""
+    world = world_of(pool("cpu", 1), pool("io", 4))
+    for _ in range(2):
+        world.job("io", memory_bytes=400 * MIB)
+    world.ring()
+    large = world.job("cpu", memory_bytes=900 * MIB)
+    world.ring()
+    for _ in range(40):
+        world.job("io", memory_bytes=400 * MIB)
+    for _ in range(30):
+        world.wait(0.5)
+        world.ring()
+        world.done(busy_slot(world))
+        if any(frame.id == large.id for sent in world.sent.values() for frame in sent):
+            return
+    raise AssertionError("the large job has never begun")
+
+
+def test_who_waits_long_is_said_and_handed_back_in_the_end() -> None:
+    """Perhaps another host has room; what is behind it in line goes back at once."""
+    world = world_of(pool("cpu", 3))
+    for _ in range(3):
+        world.job()
+    world.ring()
+    world.wait(2.0)
+    (said,) = [e for e in world.said if isinstance(e, ev.MemoryAwaited)]
+    assert (said.memory_bytes, said.used_bytes) == (512 * MIB, 512 * MIB)
+    assert len(world.settled) == 1
+    world.wait(60.0)
+    assert {s.state for s in world.settled} == {JobState.RUNNABLE}
+    assert running(world) == 1
+
+
+def test_a_reload_brings_its_budget() -> None:
+    """What waited may begin with the next look."""
+    world = world_of(pool("cpu", 2))
+    for _ in range(2):
+        world.job()
+    world.ring()
+    assert running(world) == 1
+    settings = msgspec.structs.replace(world.settings, memory_budget_bytes=None)
+    world.step(inp.Reload(settings))
+    world.wait(2.0)
+    world.ring()
+    assert running(world) == 2

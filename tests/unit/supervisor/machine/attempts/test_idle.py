@@ -1,0 +1,272 @@
+"""Children that say that they have no job, and those that begin none."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.slot import Assigned, SlotState
+from support.machine.world import MIB, World, done_of, pool
+
+
+def one_done() -> World:
+    """Return a world whose only child has ended one job."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.ring()
+    world.done(0)
+    world.commands.clear()
+    return world
+
+
+def test_a_job_that_is_not_begun_is_taken_back_and_runs_elsewhere() -> None:
+    """A handler that goes on after its own end keeps no other job waiting for long."""
+    world = World(pool("cpu", 2)).up()
+    world.deaf_children = True
+    job = world.job()
+    world.ring()
+    world.wait(0.6)
+    (recall,) = world.took(cmd.Recall)
+    assert isinstance(recall, cmd.Recall)
+    slot = world.machine.slots[recall.slot]
+    world.recalled(recall.slot, slot.queue)
+    assert world.settled == []
+    world.deaf_children = False
+    world.wait(0.6)
+    busy = [s.number for s in world.machine.slots if s.queue]
+    assert len(busy) == 1
+    world.done(busy[0])
+    assert [(s.id, s.outcome) for s in world.settled] == [(job.id, Outcome.SUCCEEDED)]
+
+
+def test_who_begins_nothing_twice_is_killed() -> None:
+    """It has no job, and so no job pays for that."""
+    world = one_done()
+    world.deaf_children = world.takes_back = True
+    job = world.job()
+    world.ring()
+    for _ in range(2):
+        world.wait(0.6)
+        world.recalled(0, world.machine.slots[0].queue)
+    assert world.took(cmd.Kill)
+    world.deaf_children = False
+    world.died(0, signal=signal.SIGKILL)
+    world.ring()
+    world.done(0)
+    assert {s.outcome for s in world.settled if s.id == job.id} == {
+        None,
+        Outcome.SUCCEEDED,
+    }
+
+
+def test_a_job_that_has_begun_is_asked_about_once() -> None:
+    """A ticket that is gone is proof: no further recall, however long it runs."""
+    world = one_done()
+    world.job()
+    world.ring()
+    world.wait(5.0)
+    assert len(world.took(cmd.Recall)) == 1
+
+
+def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
+    """A job that took the place of the one that was asked about is asked about, too."""
+    world = one_done()
+    world.deaf_children = True
+    world.job()
+    world.ring()
+    world.wait(0.6)
+    (recall,) = world.took(cmd.Recall)
+    assert isinstance(recall, cmd.Recall)
+    world.job()
+    world.done(0)
+    assert len(world.machine.slots[0].queue) == 1
+    world.step(inp.Recalled(0, (), recall.last_seq))
+    world.wait(0.6)
+    assert len(world.took(cmd.Recall)) == 1
+
+
+def outcomes(world: World) -> list[Outcome | None]:
+    """Return how the attempts ended that have ended since, in order."""
+    return [settlement.outcome for settlement in world.settled]
+
+
+def test_who_takes_the_tickets_of_others_and_dies_pays_alone() -> None:
+    """A child begins nothing before it has reported: what is behind left no mark."""
+    world = World(pool("cpu", 1)).up().stream()
+    tokens = [job.lease.token for job in world.machine.slots[0].queue]
+    world.died(0, signal=signal.SIGKILL, marked=frozenset(tokens[:1]))
+    assert outcomes(world) == [Outcome.CRASHED]
+    assert len(world.machine.slots[0].queue) == 3
+
+
+@pytest.mark.parametrize(
+    ("marked", "first"),
+    [(None, Outcome.INTERRUPTED), (frozenset(range(100)), Outcome.CRASHED)],
+)
+def test_spoilt_and_forged_marks_cost_others_an_interruption_at_most(
+    marked: frozenset[int] | None, first: Outcome
+) -> None:
+    """Whether they had begun cannot be told then; nobody but the first is charged."""
+    world = World(pool("cpu", 1)).up().stream()
+    world.died(0, signal=signal.SIGKILL, marked=marked)
+    assert outcomes(world) == [first, *[Outcome.INTERRUPTED] * 3]
+    assert not any(s.charge.crash or s.charge.failure for s in world.settled[1:])
+
+
+def unmarked() -> tuple[World, Assigned]:
+    """Return a world whose child runs, it seems, a second job that has no mark."""
+    world = one_done()
+    world.marked = set()
+    world.job()
+    world.ring()
+    world.settled.clear()
+    return world, world.machine.slots[0].queue[0]
+
+
+def test_who_has_no_mark_pays_for_no_death() -> None:
+    """Whoever was before it in its child may have taken its ticket, and died so."""
+    world, _job = unmarked()
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert outcomes(world) == [Outcome.INTERRUPTED]
+    assert "no mark says that it had begun" in str(world.settled[0].evidence.reason)
+
+
+def test_nor_does_it_pay_for_a_limit() -> None:
+    """Memory that another one took under its name is not its own."""
+    world, job = unmarked()
+    world.step(inp.OverMemory(0, job.seq, 600 * MIB))
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert outcomes(world) == [Outcome.INTERRUPTED]
+
+
+def test_who_is_canceled_is_canceled_with_a_mark_and_without() -> None:
+    """It costs nothing anyway."""
+    world, job = unmarked()
+    world.step(inp.CancelAsked((job.lease.token,)))
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert outcomes(world) == [Outcome.CANCELED]
+
+
+def test_the_first_of_a_child_pays_whatever_it_does_to_its_mark() -> None:
+    """Nobody else was there to take its ticket."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.ring()
+    world.died(0, signal=signal.SIGKILL, marked=None)
+    assert outcomes(world) == [Outcome.CRASHED]
+
+
+def test_who_runs_while_all_marks_are_wiped_out_runs_on() -> None:
+    """As a handler of another slot can: the mark of the one before is missing, too."""
+    world, _job = unmarked()
+    world.wait(5.0)
+    assert not world.took(cmd.Kill)
+
+
+def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
+    """The first was done before it died, the second had begun: only that is told."""
+    world = World(pool("cpu", 1)).up().stream()
+    queue = list(world.machine.slots[0].queue)
+    world.step(inp.OverMemory(0, queue[0].seq, 600 * MIB))
+    world.step(inp.FramesArrived(0, [done_of(queue[0])]))
+    tokens = frozenset(job.lease.token for job in queue[:2])
+    world.died(0, signal=signal.SIGKILL, marked=tokens)
+    assert outcomes(world) == [Outcome.SUCCEEDED, Outcome.INTERRUPTED]
+    assert len(world.machine.slots[0].queue) == 2
+
+
+def test_a_last_word_counts_for_who_runs_only() -> None:
+    """A handler that is being killed reports no end of those behind it."""
+    world = World(pool("cpu", 1)).up().stream()
+    queue = list(world.machine.slots[0].queue)
+    world.step(inp.OverMemory(0, queue[0].seq, 600 * MIB))
+    world.step(inp.FramesArrived(0, [done_of(queue[1])]))
+    tokens = frozenset(job.lease.token for job in queue)
+    world.died(0, signal=signal.SIGKILL, marked=tokens)
+    assert outcomes(world) == [Outcome.OUT_OF_MEMORY, *[Outcome.INTERRUPTED] * 3]
+
+
+def test_an_end_out_of_turn_charges_nobody() -> None:
+    """Somebody has taken the ticket of the one that is said to run."""
+    world = World(pool("cpu", 1)).up().stream()
+    queue = list(world.machine.slots[0].queue)
+    world.step(inp.FramesArrived(0, [done_of(queue[0]), done_of(queue[2])]))
+    assert world.took(cmd.Kill)
+    marked = frozenset({queue[0].lease.token, queue[2].lease.token})
+    world.died(0, signal=signal.SIGKILL, marked=marked)
+    assert outcomes(world) == [
+        Outcome.SUCCEEDED,
+        Outcome.INTERRUPTED,
+        Outcome.INTERRUPTED,
+    ]
+    assert not any(s.charge.crash or s.charge.failure for s in world.settled)
+
+
+def test_who_was_robbed_of_its_ticket_waits_for_a_second_and_pays_nothing() -> None:
+    """Without ticket and without mark at two looks: its child is ended, unblamed."""
+    world = one_done()
+    world.marked = {world.settled[0].token}
+    job = world.job()
+    world.ring()
+    world.wait(0.7)
+    assert not world.took(cmd.Kill), "it may be about to write its mark"
+    world.wait(0.7)
+    assert world.took(cmd.Kill)
+    world.settled.clear()
+    world.died(0, signal=signal.SIGKILL, marked=frozenset())
+    assert [(s.id, s.outcome) for s in world.settled] == [(job.id, Outcome.INTERRUPTED)]
+
+
+def test_who_has_left_its_mark_has_begun() -> None:
+    """However late the mark came."""
+    world = one_done()
+    world.marked = {world.settled[0].token}
+    job = world.job()
+    world.ring()
+    world.wait(0.7)
+    world.marked.add(job.token)
+    world.wait(5.0)
+    assert not world.took(cmd.Kill)
+    assert len(world.took(cmd.Recall)) == 2
+
+
+def test_who_does_not_rest_is_replaced_and_nobody_pays() -> None:
+    """What goes on after its end is killed; its job stays settled as it was."""
+    world = one_done()
+    settled = len(world.settled)
+    world.step(inp.Restless(0, "uses 100% of a processor"))
+    assert world.machine.slots[0].state is SlotState.KILLED
+    assert world.took(cmd.Kill)
+    world.died(0, signal=signal.SIGKILL)
+    assert len(world.settled) == settled
+    assert world.machine.slots[0].state is SlotState.IDLE
+    assert any("should wait for a job" in str(e) for e in world.said)
+
+
+def test_a_late_word_of_the_watch_does_not_end_a_running_job() -> None:
+    """What was seen at rest says nothing of the job that has begun since."""
+    world = one_done()
+    world.job()
+    world.ring()
+    world.step(inp.Restless(0, f"has {600 * MIB}"))
+    assert world.machine.slots[0].state is SlotState.BUSY
+    assert not world.took(cmd.Kill)
+
+
+def test_who_came_to_rest_with_too_much_is_asked_to_end_without_a_word() -> None:
+    """It has done nothing since its job ended, and that has been settled."""
+    world = one_done()
+    settled, said = len(world.settled), len(world.said)
+    world.step(inp.Overfull(0))
+    assert (world.machine.slots[0].state, world.machine.slots[0].child) == (
+        SlotState.IDLE,
+        2,
+    )
+    assert not world.took(cmd.Kill)
+    assert len(world.settled) == settled
+    assert not any(isinstance(event, ev.Alarm) for event in world.said[said:])

@@ -1,0 +1,131 @@
+"""Progress of running attempts: seen soon, seldom written, and the last of it kept."""
+
+import pytest
+
+from jobpool.sandbox.protocol.messages import Beat
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from support.machine.world import World
+
+SEEN_WITHIN_S = 0.5
+
+
+@pytest.fixture
+def world():
+    """Two jobs run, each in a child of its own."""
+    world = World().up()
+    for _ in range(2):
+        world.job()
+    world.ring()
+    return world
+
+
+def beat(world, slot, progress, checkpoint=None):
+    token = world.machine.slots[slot].queue[0].lease.token
+    world.step(inp.FramesArrived(slot, [Beat(token, progress, checkpoint)]))
+
+
+def written(world):
+    """Return the progress that was written since the last time."""
+    return [c.progress.progress for c in world.took(cmd.Record)]
+
+
+def test_progress_is_written_soon_while_it_changes(world):
+    """Without a checkpoint as well."""
+    for step in range(20):
+        beat(world, 0, b"%d" % step)
+        world.wait(0.3)
+    world.wait(SEEN_WITHIN_S)
+    found = written(world)
+    assert found[-1] == b"19"
+    assert len(found) == len(set(found)) >= 20 * 0.3 / SEEN_WITHIN_S - 1
+
+
+def test_the_progress_of_all_jobs_is_written_together(world):
+    """However many report, and whenever: one commit has it."""
+    world.wait(0.11)
+    beat(world, 0, b"1")
+    world.wait(0.13)
+    beat(world, 1, b"2")
+    assert written(world) == []
+    moment_s = world.machine.next_deadline_s()
+    assert moment_s <= world.now_s + SEEN_WITHIN_S
+    world.now_s = moment_s
+    world.step(inp.Tick())
+    assert written(world) == [b"1", b"2"]
+
+
+def test_nothing_is_written_when_nothing_changed(world):
+    """A handler may say the same for hours; and one that says nothing costs nothing."""
+    for _ in range(20):
+        beat(world, 0, b'"copying"')
+        beat(world, 1, None)
+        world.wait(0.3)
+    assert written(world) == [b'"copying"']
+
+
+def test_what_has_become_again_what_it_was_is_not_written(world):
+    """In between nobody has seen anything else."""
+    beat(world, 0, b"1")
+    world.wait(SEEN_WITHIN_S)
+    beat(world, 0, b"2")
+    beat(world, 0, b"1")
+    world.wait(5)
+    assert written(world) == [b"1"]
+
+
+@pytest.mark.parametrize("output", [b"", b"said"])
+def test_the_last_progress_is_written_before_a_good_end(world, output):
+    """A plain success or not: in the same commit, as the progress goes first."""
+    beat(world, 0, b"1", b'{"page":1}')
+    beat(world, 0, b"2", b'{"page":2}')
+    world.commands.clear()
+    world.done(0, output=output)
+    order = [c for c in world.commands if isinstance(c, (cmd.Record, cmd.Settle))]
+    assert [type(c) for c in order] == [cmd.Record, cmd.Settle]
+    assert (order[0].progress.progress, order[0].progress.checkpoint) == (b"2", None)
+
+
+def see(world, slot, rss_bytes, output=None):
+    seq = world.machine.slots[slot].queue[0].seq
+    world.step(inp.Seen(slot, seq, rss_bytes, output))
+
+
+def test_what_is_seen_of_running_attempts_is_written_together(world):
+    """With what they report; of each the last."""
+    world.wait(0.11)
+    see(world, 0, 1, b"one")
+    beat(world, 1, b"7")
+    world.wait(0.13)
+    see(world, 0, 2)
+    see(world, 1, 3)
+    assert written(world) == []
+    world.now_s = world.machine.next_deadline_s()
+    world.step(inp.Tick())
+    found = [c.progress for c in world.took(cmd.Record)]
+    assert [(p.progress, p.rss_bytes, p.output) for p in found] == [
+        (None, 2, b"one"),
+        (b"7", 3, None),
+    ]
+    world.wait(5)
+    assert written(world) == []
+
+
+def test_what_was_seen_ends_with_its_attempt(world):
+    """Its attempt's row has the output; and the next one has not written it."""
+    see(world, 0, 1, b"one")
+    seen = inp.Seen(0, world.machine.slots[0].queue[0].seq, 2, b"two")
+    world.done(0, output=b"two")
+    world.step(seen)
+    world.job()
+    world.ring()
+    world.step(seen)
+    world.wait(5)
+    assert written(world) == []
+
+
+def test_a_job_that_reports_nothing_writes_nothing_at_its_end(world):
+    """No statement more than before."""
+    world.done(0)
+    world.done(1, output=b"said")
+    assert written(world) == []

@@ -1,0 +1,125 @@
+"""Memory that jobs leave in their child, and those with smaller limits after them."""
+
+from __future__ import annotations
+
+import signal
+
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.limits import Limits
+from jobpool.sandbox.protocol.messages import Retire
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from support.machine.world import MIB, World, pool
+
+SOFT = Limits(memory_soft=150 * MIB)
+"""As a handler declares it, who so asks to be told."""
+
+
+def left_behind(left_bytes: int, limits: Limits | None = None) -> World:
+    """Return a world whose only child has ended a job of 512 MiB, and kept so much."""
+    world = World(pool("cpu", 1), limits=limits).up()
+    world.job()
+    world.ring()
+    base_bytes = world.machine.slots[0].base_rss_bytes
+    world.done(0, rss_bytes=base_bytes + left_bytes)
+    world.commands.clear()
+    world.settled.clear()
+    return world
+
+
+def test_a_job_that_others_have_left_too_little_room_gets_another_child() -> None:
+    """It begins in a fresh one, and nobody is charged."""
+    world = left_behind(100 * MIB)
+    job = world.job(memory_bytes=150 * MIB)
+    world.ring()
+    assert [(c.slot, c.frame) for c in world.took(cmd.Send)] == [(0, Retire())]
+    assert len(world.took(cmd.Fork)) == 1
+    (assigned,) = world.took(cmd.Assign)
+    assert [frame.id for frame in assigned.frames] == [job.id]
+    assert world.settled == []
+
+
+def test_one_child_at_a_time_is_replaced_for_it() -> None:
+    """All others stay for those that they have room for."""
+    world = World(pool("cpu", 3)).up()
+    for _ in range(3):
+        world.job()
+    world.ring()
+    for slot in range(3):
+        world.done(slot, rss_bytes=120 * MIB)
+    world.deaf_children = True
+    world.commands.clear()
+    world.job(memory_bytes=150 * MIB)
+    world.ring()
+    world.ring()
+    assert len(world.took(cmd.Send)) == 1
+
+
+def test_a_job_with_room_enough_gets_the_child_that_is_there() -> None:
+    """It may be that half of its room is taken."""
+    world = left_behind(60 * MIB)
+    world.job(memory_bytes=150 * MIB)
+    world.ring()
+    assert world.took(cmd.Assign)
+
+
+def test_jobs_of_one_limit_share_what_they_leave() -> None:
+    """A library that each of them uses replaces no child."""
+    world = left_behind(120 * MIB)
+    world.job()
+    world.ring()
+    assert world.took(cmd.Assign)
+
+
+def test_who_was_sent_behind_and_has_no_room_is_not_charged() -> None:
+    """What it was killed with was in its child before it."""
+    world = World(pool("cpu", 1)).up().fast()
+    world.job()
+    world.job(memory_bytes=150 * MIB)
+    world.ring()
+    slot = world.machine.slots[0]
+    assert len(slot.queue) == 2
+    world.done(0, rss_bytes=120 * MIB)
+    world.settled.clear()
+    world.step(inp.OverMemory(0, slot.queue[0].seq, 160 * MIB))
+    world.died(0, signal=signal.SIGKILL)
+    (settlement,) = world.settled
+    assert settlement.outcome is Outcome.INTERRUPTED
+    assert "had left 100MiB of 150MiB" in str(settlement.evidence.reason)
+
+
+def test_a_soft_limit_is_not_taken_by_what_others_have_left() -> None:
+    """The handler could let go of nothing: it begins in a fresh child."""
+    world = left_behind(100 * MIB, SOFT)
+    job = world.job()
+    world.ring()
+    assert [(c.slot, c.frame) for c in world.took(cmd.Send)] == [(0, Retire())]
+    (assigned,) = world.took(cmd.Assign)
+    assert [frame.id for frame in assigned.frames] == [job.id]
+
+
+def test_a_soft_limit_shares_what_leaves_half_of_its_room() -> None:
+    """A child is not replaced for a library that each job uses."""
+    world = left_behind(60 * MIB, SOFT)
+    world.job()
+    world.ring()
+    assert world.took(cmd.Assign)
+
+
+def test_a_soft_limit_that_others_take_is_not_raised_in_who_was_sent_behind() -> None:
+    """It would be charged for what was there before it; it begins anew instead."""
+    world = World(pool("cpu", 1), limits=SOFT).up().fast()
+    for _ in range(2):
+        world.job()
+    world.ring()
+    slot = world.machine.slots[0]
+    assert len(slot.queue) == 2
+    world.done(0, rss_bytes=120 * MIB)
+    world.settled.clear()
+    over = inp.OverMemory(0, slot.queue[0].seq, 160 * MIB, soft=True)
+    world.step(over)
+    assert not world.took(cmd.SoftMemory)
+    world.died(0, signal=signal.SIGKILL)
+    (settlement,) = world.settled
+    assert settlement.outcome is Outcome.INTERRUPTED
+    assert "had left 100MiB of 150MiB" in str(settlement.evidence.reason)

@@ -1,0 +1,209 @@
+"""The soft memory limit: which it is, when it is passed, and who is told."""
+
+from typing import ClassVar
+
+import msgspec
+import pytest
+
+from jobpool.core.config.options import soft_size
+from jobpool.core.config.settings import MIB
+from jobpool.core.events import MemorySoftPassed
+from jobpool.core.rules.limits import Limits, PoolLimits, resolve
+from jobpool.errors import ConfigError
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.processes import memory_watch as watching
+from jobpool.supervisor.processes.memory_watch import Watch
+from support.configuring import build, toml
+from support.machine.sandbox_rig import pool_of
+from support.machine.world import World
+
+HARD = 512 * MIB
+SOFT = 400 * MIB
+POOL = PoolLimits(timeout_s=60, memory_bytes=HARD)
+
+
+def effective(pool=None, configured=None, declared=None, memory=HARD):
+    """Resolve limits of which these name a soft one."""
+    return resolve(
+        configured=Limits(memory_soft=configured),
+        job=Limits(),
+        declared=Limits(memory_soft=declared),
+        pool=msgspec.structs.replace(POOL, memory_soft=pool, memory_bytes=memory),
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "soft_bytes", "raises"),
+    [
+        ({}, None, False),
+        ({"pool": SOFT}, SOFT, False),
+        ({"pool": 0.5}, HARD // 2, False),
+        ({"pool": 0.9, "declared": 0.5}, HARD // 2, True),
+        ({"declared": 0.5, "configured": SOFT}, SOFT, True),
+        ({"configured": SOFT}, SOFT, False),
+        ({"pool": HARD}, None, False),
+        ({"declared": SOFT, "memory": SOFT}, None, True),
+    ],
+)
+def test_the_first_word_counts_and_the_decorators_is_the_consent(
+    named, soft_bytes, raises
+):
+    """A handler that never named one is never struck; one not below is none."""
+    limits = effective(**named)
+    assert limits.memory_soft_bytes == soft_bytes
+    assert limits.memory_soft_raises is raises
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("400MiB", SOFT), (0.8, 0.8), ("0.8", 0.8), (".5", 0.5), (SOFT, SOFT)],
+)
+def test_a_size_or_a_share(value, expected):
+    """As text too: variables and flags have nothing else."""
+    assert soft_size(value, "memory_soft") == expected
+
+
+@pytest.mark.parametrize(
+    "value", [1.5, 0.0, "0.0", ".000", float("nan"), -0.5, True, "much", [1]]
+)
+def test_anything_else_is_refused(value):
+    """The option is named."""
+    with pytest.raises(ConfigError, match="memory_soft"):
+        soft_size(value, "memory_soft")
+
+
+def test_pools_and_kinds_can_name_one():
+    """What cannot come first is refused, if people have said both."""
+    text = "[pools.cpu]\nmemory_soft = 0.5\n[kinds.a]\nmemory_soft = '1MiB'"
+    configuration = build(files=toml(text))
+    cpu, io = configuration.settings.pools
+    assert (cpu.limits.memory_soft, io.limits.memory_soft) == (0.5, None)
+    assert configuration.settings.kinds["a"].limits.memory_soft == MIB
+    assert configuration.values["pools.cpu.memory_soft"].shown == "0.5"
+    text = "[pools.cpu]\nmemory = '1GiB'\nmemory_soft = '1GiB'"
+    with pytest.raises(ConfigError, match=r"memory_soft 1GiB .* is not below memory"):
+        build(files=toml(text))
+
+
+class Process:
+    """A child whose memory is what the test says."""
+
+    job_pid: ClassVar[int] = 0
+    mark_path: ClassVar[str] = "/nowhere"
+    rss: ClassVar[int] = 0
+    confirmed: ClassVar[int | None] = None
+    asked: ClassVar[list[int]] = []
+
+    def rss_bytes(self):
+        return self.rss
+
+    def look(self, _now_s, *, near=False):
+        return 0
+
+    def forget_costs(self):
+        pass
+
+    def trim_output(self, _keep, _over):
+        return False
+
+    def measure(self, limit, _now_s):
+        self.asked.append(limit)
+        return self.rss if self.confirmed is None else self.confirmed
+
+
+@pytest.fixture
+def process(monkeypatch):
+    made = Process()
+    made.asked = []
+    monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
+    monkeypatch.setattr(watching, "Confirming", lambda _tree: made)
+    return made
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def watch(process, told):
+    made = Watch(told.append)
+    made.adopt(0, process, pool_of())
+    made.begin(cmd.Watch(0, 7, HARD, SOFT), 0.0)
+    return made
+
+
+def test_the_next_look_goes_by_the_nearest_limit(watch, process, told):
+    """A soft limit that is noticed late is of no use."""
+    process.rss = SOFT - 8 * MIB
+    watch.look(watch.next_s())
+    began = watch.next_s()
+    process.rss = SOFT + MIB
+    watch.look(began)
+    assert told == [inp.OverMemory(0, 7, SOFT + MIB, soft=True)]
+    assert watch.next_s() - began == pytest.approx((HARD - SOFT - MIB) / (8 << 30))
+
+
+def test_it_is_told_again_but_seldom(watch, process, told):
+    """A signal can be lost; and confirming is not free."""
+    process.rss = SOFT + MIB
+    now = watch.next_s()
+    for _ in range(50):
+        watch.look(now)
+        now = watch.next_s()
+    assert 2 <= len(told) <= 50 * 0.0139 / 0.05 + 2
+    assert len(process.asked) == len(told)
+
+
+def test_what_is_only_shared_or_mapped_does_not_count(watch, process, told):
+    """As for the hard limit, the figure is confirmed."""
+    process.rss, process.confirmed = SOFT + MIB, SOFT
+    watch.look(watch.next_s())
+    assert told == []
+    assert process.asked == [SOFT]
+
+
+def test_the_hard_limit_comes_first(watch, process, told):
+    """Over both, only the one is told that ends it."""
+    process.rss = HARD + 1
+    watch.look(watch.next_s())
+    assert told == [inp.OverMemory(0, 7, HARD + 1)]
+
+
+def running(declared):
+    """Return a world in which a job runs, and its sequence number."""
+    world = World()
+    (spec,) = world.report.handlers
+    spec = msgspec.structs.replace(spec, limits=Limits(memory_soft=declared))
+    world.report = msgspec.structs.replace(world.report, handlers=(spec,))
+    world.up()
+    world.job()
+    world.ring()
+    return world, world.machine.slots[0].queue[0].seq
+
+
+def test_child_and_people_are_told():
+    """People once an attempt, with the figures; the child until it has heard."""
+    world, seq = running(SOFT)
+    (frame,) = world.sent[0]
+    assert frame.memory_soft_bytes == SOFT
+    for _ in range(2):
+        world.step(inp.OverMemory(0, seq, SOFT + MIB, soft=True))
+        assert world.took(cmd.SoftMemory) == [cmd.SoftMemory(0)]
+        world.commands.clear()
+    (event,) = [e for e in world.said if isinstance(e, MemorySoftPassed)]
+    assert (event.rss_bytes, event.soft_bytes, event.memory_bytes, event.raised) == (
+        SOFT + MIB,
+        SOFT,
+        HARD,
+        True,
+    )
+
+
+def test_what_was_seen_of_an_earlier_attempt_is_passed_over():
+    """As with the hard limit."""
+    world, seq = running(SOFT)
+    world.step(inp.OverMemory(0, seq - 1, SOFT + MIB, soft=True))
+    assert not world.took(cmd.SoftMemory)
+    assert not [e for e in world.said if isinstance(e, MemorySoftPassed)]

@@ -1,0 +1,234 @@
+"""Jobs that are leased before a slot is free: for whom, for how long, and till when."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.jobs.job import Lease
+from jobpool.core.rules.policy import Policy
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.durations import BRISK_S
+from jobpool.supervisor.machine.state.pool import Pool
+from support.machine.world import World, pool
+
+
+def brisk(slots: int = 2, *, seconds: float = 0.05) -> World:
+    """Return a world whose slots are all busy, with jobs that took so long so far."""
+    world = World(pool("cpu", slots))
+    other = HandlerSpec(kind="cpu.other", pool="cpu", policy=Policy())
+    world.report = replace(world.report, handlers=(*world.report.handlers, other))
+    world.up()
+    for _ in range(16):
+        world.job()
+        world.ring()
+        world.done(0, duration_s=seconds)
+    for _ in range(slots):
+        world.job()
+    world.ring()
+    world.settled.clear()
+    return world
+
+
+def cpu(world: World) -> Pool:
+    """Return the pool."""
+    return world.machine.pools["cpu"]
+
+
+def running(world: World, slot: int) -> Lease:
+    """Return what a slot runs."""
+    return world.machine.slots[slot].queue[0].lease
+
+
+def waiting(world: World) -> list[Lease]:
+    """Return what is leased and in no child."""
+    return [job.lease for job in cpu(world).backlog]
+
+
+def ahead(world: World, slot: int) -> list[Lease]:
+    """Return what waits in a slot's child."""
+    return [job.lease for job in list(world.machine.slots[slot].queue)[1:]]
+
+
+def handed_back(world: World) -> list[int]:
+    """Return the jobs that went back to the store without an attempt."""
+    return [one.id for one in world.settled if one.outcome is None]
+
+
+def test_the_next_job_is_there_when_a_slot_is_free() -> None:
+    """It begins in the same step: nothing is asked of the store in between."""
+    world = brisk()
+    following = world.job()
+    world.ring()
+    assert waiting(world) == [following]
+    world.took(cmd.Lease)
+    world.done(1)
+    assert running(world, 1) is following
+    assert world.sent[1][-1].id == following.id
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reserve"), [(0.0021, 14), (0.005, 6), (0.05, 2), (0.1, 0), (60.0, 0)]
+)
+def test_the_reserve_is_one_job_a_slot_or_little_work(
+    seconds: float, reserve: int
+) -> None:
+    """What is kept from others is little more than a lease takes."""
+    world = brisk(seconds=seconds)
+    for _ in range(40):
+        world.job()
+    world.ring()
+    assert reserve / 2 <= len(waiting(world)) <= reserve
+
+
+def test_one_of_many_waits_in_each_child() -> None:
+    """Not even a message comes between it and the one before it."""
+    world = brisk()
+    jobs = [world.job() for _ in range(10)]
+    world.ring()
+    assert [ahead(world, 0), ahead(world, 1)] == [[jobs[0]], [jobs[1]]]
+
+
+def test_the_last_jobs_are_for_whoever_is_free_first() -> None:
+    """One that waited in a child could stand behind the slower of two."""
+    world = brisk()
+    last = world.job()
+    world.ring()
+    assert [ahead(world, 0), ahead(world, 1)] == [[], []]
+    assert waiting(world) == [last]
+
+
+def test_what_is_not_known_to_be_brisk_waits_in_no_child() -> None:
+    """Nobody could say when what stands behind it begins."""
+    world = brisk()
+    for _ in range(10):
+        world.job(kind="cpu.other")
+    world.ring()
+    assert [ahead(world, 0), ahead(world, 1)] == [[], []]
+    assert len(waiting(world)) == 2 * cpu(world).size
+
+
+def test_nothing_is_leased_behind_what_already_lasts() -> None:
+    """Its kind may be brisk; this attempt is not."""
+    world = brisk()
+    world.wait(BRISK_S)
+    world.job()
+    world.ring()
+    assert waiting(world) == []
+
+
+def test_what_waits_behind_attempts_that_last_is_handed_back() -> None:
+    """Another supervisor may have a free slot, and an operator the last word."""
+    world = brisk()
+    following = world.job()
+    world.ring()
+    world.wait(BRISK_S / 2)
+    assert handed_back(world) == []
+    world.wait(BRISK_S / 2)
+    assert handed_back(world) == [following.id]
+
+
+def test_what_waits_in_a_child_behind_an_attempt_that_lasts_is_handed_back() -> None:
+    """It is recalled, and finds every slot busy for longer."""
+    world = brisk()
+    for _ in range(10):
+        world.job()
+    world.ring()
+    held = {lease.id for slot in (0, 1) for lease in ahead(world, slot)}
+    held |= {lease.id for lease in waiting(world)}
+    world.wait(BRISK_S)
+    for slot in (0, 1):
+        assert cmd.Recall(slot, world.machine.slots[slot].seq) in world.commands
+        world.recalled(slot, list(world.machine.slots[slot].queue)[1:])
+    world.wait(BRISK_S)
+    assert set(handed_back(world)) == held
+
+
+def test_a_slot_that_is_free_soon_keeps_what_waits() -> None:
+    """One attempt that lasts is no reason, beside others that do not."""
+    world = brisk()
+    world.wait(BRISK_S * 0.75)
+    world.done(1)
+    world.job()
+    world.ring()
+    last = world.job()
+    world.ring()
+    assert waiting(world) == [last]
+    world.wait(BRISK_S * 0.75)  # the first slot's lasts now
+    assert handed_back(world) == []
+    world.done(1)
+    assert running(world, 1) is last
+
+
+def test_what_expires_while_it_waits_is_not_begun() -> None:
+    """It goes back to the store, which cancels it; who began before it does not."""
+    world = brisk()
+    world.job(leased_at_ms=1000, expires_at_ms=1050)
+    begun_before = world.job(leased_at_ms=1000, expires_at_ms=1050, attempt=2)
+    world.ring()
+    expiring = waiting(world)[0]
+    world.wait(0.05)
+    world.done(1)
+    assert handed_back(world) == [expiring.id]
+    assert running(world, 1) is begun_before
+
+
+def test_what_waits_and_expires_later_begins() -> None:
+    """Its time is not over yet."""
+    world = brisk()
+    in_time = world.job(leased_at_ms=1000, expires_at_ms=1060)
+    world.ring()
+    world.wait(0.05)
+    world.done(1)
+    assert running(world, 1) is in_time
+
+
+def test_a_grant_that_is_long_on_its_way_takes_from_the_time_that_is_left() -> None:
+    """The store's clock went on while its commit, and the answer, took their time."""
+    world = brisk()
+    world.hold_grants = True
+    expiring = world.job(leased_at_ms=1000, expires_at_ms=1060)
+    world.ring()
+    world.wait(0.05)
+    world.hold_grants = False
+    world.answer_grant()
+    world.wait(0.02)
+    world.done(1)
+    assert handed_back(world) == [expiring.id]
+
+
+def test_a_job_expires_while_its_host_sleeps() -> None:
+    """Monotonic time stands still then; the store's does not."""
+    world = brisk()
+    expiring = world.job(leased_at_ms=1000, expires_at_ms=3000)
+    world.ring()
+    world.slept_s = 10.0
+    world.done(1)
+    assert handed_back(world) == [expiring.id]
+
+
+def test_what_is_canceled_while_it_waits_is_handed_back_at_once() -> None:
+    """The running attempts go on."""
+    world = brisk()
+    canceled = world.job()
+    world.ring()
+    world.step(inp.CancelAsked((canceled.token,)))
+    assert handed_back(world) == [canceled.id]
+    assert cpu(world).busy == cpu(world).size
+
+
+def test_what_expires_is_not_sent_ahead() -> None:
+    """In its child nobody could stop it in time, whatever became of us meanwhile."""
+    world = World(pool("cpu", 1)).up().fast()
+    head = world.job()
+    world.ring()
+    expiring = world.job(leased_at_ms=1000, expires_at_ms=9_999_999)
+    later = world.job()
+    world.ring()
+    assert running(world, 0) is head
+    assert ahead(world, 0) == []
+    world.done(0)
+    assert running(world, 0) is expiring
+    assert ahead(world, 0) == [later]

@@ -1,0 +1,312 @@
+"""A supervisor ends within its drain window and a moment, in every state.
+
+Every situation that the core can be in meets every request, in a host where nothing
+goes on by itself: no child dies, no zygote forks, no store answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.starting import FORK_LATE_AT_END_S
+from jobpool.supervisor.machine.dispatch.fencing import published_ttl_s
+from jobpool.supervisor.machine.machine import Machine
+from jobpool.supervisor.machine.shutdown import (
+    ENDING,
+    GIVE_UP_S,
+    REQUESTS,
+    STORE_PATIENCE_S,
+    Mode,
+    Request,
+)
+from jobpool.supervisor.machine.state.slot import IGNORE, SlotState
+from support.machine.world import World, pool
+
+DRAIN_S = 2.0
+TTL_S = published_ttl_s(5.0)
+TERM, QUIT = inp.Drain("SIGTERM"), inp.Stop("SIGQUIT")
+
+
+def world_of() -> World:
+    """Return a host in which nothing goes on by itself."""
+    world = World(pool("cpu", 2, drain_s=DRAIN_S), pool("io", 1, drain_s=1.0))
+    world.deaf_children = True
+    return world
+
+
+def up() -> World:
+    """Return one with idle children."""
+    return world_of().up()
+
+
+def busy() -> World:
+    """Return one whose children have jobs, and more wait."""
+    world = up()
+    for _ in range(4):
+        world.job()
+    world.job("io")
+    world.ring()
+    assert sum(len(slot.queue) for slot in world.machine.slots) == 3
+    return world
+
+
+def opening() -> World:
+    """The store is not open yet."""
+    world = world_of()
+    world.machine = Machine(world.settings, pid=1, on_registry=lambda _r: None)
+    return world
+
+
+def loading() -> World:
+    """No zygote has loaded the application."""
+    return world_of()
+
+
+def loading_one() -> World:
+    """One has; its children are made, and the other loads for ever."""
+    world = world_of()
+    world.step(inp.ZygoteLoaded("cpu", world.report))
+    return world
+
+
+def not_entered() -> World:
+    """The store does not take the run's entry."""
+    world = world_of()
+    for name in world.machine.pools:
+        world.step(inp.ZygoteLoaded(name, world.report))
+    return world
+
+
+def frozen_zygotes() -> World:
+    """They do not answer."""
+    world = world_of()
+    world.deaf_forks = True
+    return world.up()
+
+
+def starting() -> World:
+    """Children do not become ready."""
+    world = frozen_zygotes()
+    for slot in world.machine.slots:
+        world.step(inp.ChildForked(slot.number))
+    return world
+
+
+def out_of_means() -> World:
+    """There is no descriptor or pid for a child."""
+    world = frozen_zygotes()
+    for slot in world.machine.slots:
+        world.step(inp.ForkRefused(slot.number, "Too many open files"))
+    return world
+
+
+def zygote_lost() -> World:
+    """One is gone."""
+    world = busy()
+    world.step(inp.ZygoteLost("cpu", "killed"))
+    return world
+
+
+def reloading() -> World:
+    """The application is loaded anew, for ever, beside running jobs."""
+    world = busy()
+    world.step(inp.Reload(world.settings))
+    return world
+
+
+def reloaded() -> World:
+    """It is; children are replaced, and do not go."""
+    world = reloading()
+    world.step(inp.ZygoteLoaded("cpu", world.report, reloading=True))
+    for number in (0, 1):
+        world.done(number)
+    assert world.machine.slots[0].state is SlotState.RETIRING
+    return world
+
+
+def store_away() -> World:
+    """A job has ended, and nobody says that its end is stored."""
+    world = busy()
+    world.hold_settled = True
+    world.done(0)
+    return world
+
+
+def asking() -> World:
+    """Jobs were asked for, and no answer comes."""
+    world = up()
+    world.hold_grants = True
+    world.job()
+    world.ring()
+    return world
+
+
+def killing() -> World:
+    """The kernel does not let a killed child die."""
+    world = busy()
+    world.step(inp.CancelAsked((world.machine.slots[0].queue[0].lease.token,)))
+    world.wait(0.1)
+    assert world.machine.slots[0].state is SlotState.KILLED
+    return world
+
+
+def fenced(*, dies: bool = True) -> World:
+    """Its leases could not be renewed, and what it gives back is not stored."""
+    world = busy()
+    world.step(inp.Renewed(world.now_s + TTL_S, TTL_S))
+    world.hold_settled = True
+    world.wait(TTL_S + 1.0)
+    if dies:
+        for slot in world.machine.slots:
+            if slot.queue:
+                world.died(slot.number, signal=signal.SIGKILL)
+    return world
+
+
+def fenced_beside_a_child_that_does_not_die() -> World:
+    """The same, and the kernel does not let its children die."""
+    return fenced(dies=False)
+
+
+def draining() -> World:
+    """TERM came half a drain window ago."""
+    world = busy()
+    world.step(TERM)
+    world.wait(DRAIN_S / 2)
+    return world
+
+
+def stopping() -> World:
+    """QUIT came a moment ago."""
+    world = busy()
+    world.hold_settled = True
+    world.step(QUIT)
+    world.wait(0.5)
+    return world
+
+
+SITUATIONS: Sequence[Callable[[], World]] = (
+    opening,
+    loading,
+    loading_one,
+    not_entered,
+    up,
+    busy,
+    frozen_zygotes,
+    starting,
+    out_of_means,
+    zygote_lost,
+    reloading,
+    reloaded,
+    store_away,
+    asking,
+    killing,
+    fenced,
+    fenced_beside_a_child_that_does_not_die,
+    draining,
+    stopping,
+)
+SIGNALS = (
+    "TERM",
+    "QUIT",
+    "TERM TERM",
+    "TERM QUIT",
+    "QUIT TERM",
+    "QUIT QUIT",
+    "HUP TERM",
+    "TERM HUP",
+    "HUP QUIT",
+)
+
+
+def send(world: World, signals: str) -> None:
+    """Let signals arrive one after the other."""
+    meaning = {"TERM": TERM, "QUIT": QUIT, "HUP": inp.Reload(world.settings)}
+    for name in signals.split():
+        world.step(meaning[name])
+
+
+def seconds_to_the_end(world: World) -> float:
+    """Let time pass until the end is commanded; return how long that took."""
+    began_s = world.now_s
+    while world.finish is None:
+        moment_s = world.machine.next_deadline_s()
+        assert moment_s < float("inf"), "it waits for ever"
+        world.now_s = max(world.now_s, moment_s)
+        world.step(inp.Tick())
+    return world.now_s - began_s
+
+
+@pytest.mark.parametrize(("mode", "request_"), list(itertools.product(Mode, Request)))
+def test_the_table_of_requests_is_total(mode: Mode, request_: Request) -> None:
+    """Every mode knows every request; an end that has begun is only hastened."""
+    after = REQUESTS[mode][request_]
+    assert after == IGNORE or Mode(after)
+    if mode in ENDING:
+        assert after in {IGNORE, Mode.STOPPING}
+    elif mode is not Mode.ENDED and request_ is not Request.RELOAD:
+        assert after in ENDING
+
+
+@pytest.mark.parametrize("signals", SIGNALS)
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_signals_end_it_in_every_state_whatever_is_missing(
+    situation: Callable[[], World], signals: str
+) -> None:
+    """Within the window and a moment; what is left is counted, and said."""
+    world = situation()
+    send(world, signals)
+    assert seconds_to_the_end(world) <= DRAIN_S + GIVE_UP_S
+    finish = world.finish
+    assert finish is not None
+    assert finish.error is None
+    known = {job.lease.token for s in world.machine.slots for job in s.queue}
+    unwritten = {s.token for s in world.settled} if world.hold_settled else set()
+    asked = int(world.hold_grants)
+    assert finish.leases_held >= len(known) + asked
+    assert bool(finish.leases_held) >= bool(unwritten)
+    assert finish.exit_code == (1 if finish.leases_held else 0)
+    assert any(isinstance(event, ev.SupervisorDraining) for event in world.said)
+    assert world.machine.mode is Mode.ENDED
+    assert not world.took(cmd.Finish)[1:]
+
+
+def test_a_stop_does_not_wait_for_a_frozen_zygote() -> None:
+    """It is killed soon, and its loss ends the wait for a child."""
+    world = frozen_zygotes()
+    world.step(QUIT)
+    world.wait(FORK_LATE_AT_END_S)
+    slots = [kill.slot for kill in world.took(cmd.KillZygote)]
+    assert slots == [0, 1, 2]
+    for slot in slots:
+        world.step(inp.ForkRefused(slot, "its zygote is gone"))
+    assert world.finish is not None
+    assert world.finish.exit_code == 0
+
+
+def test_a_stop_gives_the_store_up_before_a_long_window_is_over() -> None:
+    """Nobody who says QUIT waits for a drain window of an hour."""
+    world = World(pool("cpu", 1, drain_s=3600.0)).up()
+    world.job()
+    world.ring()
+    world.hold_settled = True
+    world.done(0)
+    world.step(QUIT)
+    assert seconds_to_the_end(world) == pytest.approx(STORE_PATIENCE_S)
+
+
+@pytest.mark.parametrize("situation", [opening, loading, draining, stopping])
+def test_a_reload_is_taken_only_while_it_runs(situation: Callable[[], World]) -> None:
+    """There is nothing to replace yet, or nothing more to do with it."""
+    world = situation()
+    world.took(cmd.StartZygote)
+    world.step(inp.Reload(world.settings))
+    assert not world.took(cmd.StartZygote)
+    assert not world.machine.takes_reloads

@@ -1,0 +1,59 @@
+"""Housekeeping: rings lead to a look for cancellations, behind what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobpool.core.clock import SystemClock
+from jobpool.core.config.settings import Settings
+from jobpool.supervisor.maintenance.housekeeping import Housekeeping
+from support.waiting import wait_until
+
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def looked() -> list[str]:
+    """The chores that were left with the store thread, by name."""
+    return []
+
+
+@pytest.fixture
+def keeper(looked: list[str]) -> Iterator[Housekeeping]:
+    store: Any = SimpleNamespace(
+        shared=True, chore=lambda chore: looked.append(chore.__name__)
+    )
+    settings = Settings(store="x", app="x", app_directory="/", pools=())
+    keeper = Housekeeping(settings, "run", store=store, clock=SystemClock())
+    yield keeper
+    keeper.close()
+    keeper.join(PATIENCE_S)
+    assert not keeper.is_alive()
+
+
+def test_a_ring_is_answered_by_one_look_for_cancellations(
+    keeper: Housekeeping, looked: list[str]
+) -> None:
+    """Soon, and once for a swarm of them: not each costs a query."""
+    keeper.start()
+    wait_until(lambda: "_cancels" in looked, PATIENCE_S, "the first look")
+    keeper._canceling.every_s = 3600.0
+    before = looked.count("_cancels")
+    for _ in range(1000):
+        keeper.look_for_cancels()
+    wait_until(lambda: looked.count("_cancels") > before, PATIENCE_S, "a look")
+    assert looked.count("_cancels") <= before + 50
+
+
+def test_it_ends_at_once_though_nothing_is_due(keeper: Housekeeping) -> None:
+    """Whatever it waits for."""
+    for turn in keeper._turns:
+        turn.next_s += 3600.0
+    keeper.start()
+    keeper.close()
+    keeper.join(PATIENCE_S)
+    assert not keeper.is_alive()

@@ -1,0 +1,316 @@
+"""The pulse: renewals in time, by its own connection, and what they say."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.core.clock import SystemClock
+from jobpool.errors import StoreRefused, StoreUnavailable
+from jobpool.store.records import Renewal
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.dispatch.fencing import LEASE_EXTRA_S, margin_s
+from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
+from support.waiting import wait_until
+
+PATIENCE_S = 10.0
+TTL_S = 8.0
+PUBLISHED_S = TTL_S + LEASE_EXTRA_S
+
+
+class FakeStore:
+    """A shared store that renews as it is told."""
+
+    one_host = False
+
+    def __init__(self) -> None:
+        self.answers: list[Renewal | Exception] = []
+        self.failing: Exception | None = None
+        self.ttls: list[float] = []
+        self.on_anew: Callable[[], None] = lambda: None
+        self.renewals = 0
+        self.rings = threading.Semaphore(0)
+        self.closed = False
+
+    def renew(self, _run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
+        if self.failing is not None:
+            raise self.failing
+        if anew:
+            self.on_anew()
+        answer = self.answers.pop(0) if self.answers else Renewal.HELD
+        if isinstance(answer, Exception):
+            raise answer
+        self.ttls.append(ttl_s)
+        self.renewals += 1
+        return answer
+
+    def hear(self, timeout_s: float) -> bool:
+        if self.failing is not None:
+            raise self.failing
+        return self.rings.acquire(timeout=timeout_s)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Clocks:
+    """The machine's clocks, between which a test may put sleep and time."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+        self.passed_s = 0.0
+
+    def utc_ms(self) -> int:
+        return time.time_ns() // 10**6
+
+    def monotonic_s(self) -> float:
+        return time.monotonic() + self.passed_s
+
+    def boottime_s(self) -> float:
+        return self.monotonic_s() + self.slept_s
+
+
+class Rig:
+    """A pulse, its store, and what it posted."""
+
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.clocks = Clocks()
+        self.posted: list[object] = []
+        self.rung = 0
+        self.opens: list[Exception] = []
+        self.pulse = LeaseRenewal(
+            "run",
+            TTL_S,
+            opener=self._open,
+            post=self.posted.append,
+            rung=self._ring,
+            clock=self.clocks,
+        )
+
+    def _open(self) -> FakeStore:
+        if self.opens:
+            raise self.opens.pop(0)
+        return self.store
+
+    def _ring(self) -> None:
+        self.rung += 1
+
+    def begin(self) -> Rig:
+        """Start, and wait for the first renewal."""
+        self.pulse.begin(self.clocks.monotonic_s())
+        self.wait_posted(inp.Renewed)
+        return self
+
+    def wait_renewed(self, more: int = 1) -> None:
+        """Wait for so many more renewals that were told of."""
+        before = len(self.of(inp.Renewed))
+        wait_until(
+            lambda: len(self.of(inp.Renewed)) >= before + more, PATIENCE_S, "a renewal"
+        )
+
+    def wait_posted(self, kind: type) -> object:
+        """Wait for something of a class and return it."""
+        return wait_until(lambda: self.of(kind), PATIENCE_S, kind.__name__)[-1]
+
+    def of(self, kind: type) -> list:
+        """Return what was posted of a class."""
+        return [one for one in list(self.posted) if isinstance(one, kind)]
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.pulse.close()
+    if rig.pulse.ident is not None:
+        rig.pulse.join(PATIENCE_S)
+        assert not rig.pulse.is_alive()
+
+
+def test_the_deadline_is_that_of_the_request_and_the_published_ttl(rig: Rig) -> None:
+    """The lease is published a little longer than its TTL, from before the request."""
+    before_s = rig.clocks.monotonic_s()
+    first = rig.pulse.begin(before_s)
+    assert first == inp.Renewed(before_s + PUBLISHED_S, PUBLISHED_S)
+    rig.wait_posted(inp.Renewed)
+    after_s = rig.clocks.monotonic_s()
+    event = rig.of(inp.Renewed)[0]
+    assert before_s + PUBLISHED_S <= event.until_s <= after_s + PUBLISHED_S
+    assert set(rig.store.ttls) == {PUBLISHED_S}
+
+
+def test_it_renews_twice_a_second_whatever_the_ttl(rig: Rig) -> None:
+    """An outage costs as much of a lease as it lasts."""
+    rig.begin()
+    began_s = time.monotonic()
+    rig.wait_renewed(3)
+    assert time.monotonic() - began_s < 4.0
+    assert time.monotonic() - began_s > 0.9
+
+
+def test_rings_are_heard_between_renewals(rig: Rig) -> None:
+    """A ring is passed on, and no renewal waits for it or is skipped for it."""
+    rig.begin()
+    for _ in range(3):
+        rig.store.rings.release()
+    wait_until(lambda: rig.rung == 3, PATIENCE_S, "three rings")
+    rig.wait_renewed()
+
+
+def test_an_outage_is_tried_again_soon_and_said_when_it_lasts(rig: Rig) -> None:
+    """After the outage the next renewal comes within a moment; the alarm comes once."""
+    rig.begin()
+    rig.store.failing = StoreUnavailable("no route to it")
+    rig.clocks.passed_s += 0.1
+    alarm = rig.wait_posted(ev.Alarm)
+    assert "no route to it" in alarm.text
+    rig.store.failing = None
+    began_s = time.monotonic()
+    rig.wait_renewed()
+    assert time.monotonic() - began_s < 1.0
+    assert len(rig.of(ev.Alarm)) == 1
+
+
+def test_a_lapse_is_told_before_the_renewal(rig: Rig) -> None:
+    """What runs must be ended before anything new is begun, or even granted."""
+    rig.begin()
+    told: list[bool] = []
+    rig.store.on_anew = lambda: told.append(bool(rig.of(inp.Lapsed)))
+    rig.store.answers = [Renewal.LAPSED, Renewal.LAPSED]
+    rig.wait_posted(inp.Lapsed)
+    rig.wait_renewed()
+    place = next(i for i, one in enumerate(rig.posted) if isinstance(one, inp.Lapsed))
+    assert isinstance(rig.posted[place + 1], inp.Renewed)
+    assert told == [True]
+    assert len(rig.of(inp.Lapsed)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Renewal.ENDED, "this run has ended"),
+        (StoreRefused("unknown here"), "unknown here"),
+    ],
+)
+def test_a_run_that_is_over_stops_the_supervisor(
+    rig: Rig, answer: object, words: str
+) -> None:
+    """Somebody ended the run, or this is another database: stop, and say why."""
+    rig.begin()
+    rig.store.answers = [answer]
+    rig.wait_posted(inp.Stop)
+    assert words in rig.wait_posted(ev.Alarm).text
+    rig.pulse.join(PATIENCE_S)
+    assert rig.store.closed
+
+
+def test_a_store_that_cannot_be_opened_yet_is_opened_later(rig: Rig) -> None:
+    """The pulse does not give up before its lease does."""
+    rig.opens = [StoreUnavailable("too many connections")] * 3
+    rig.begin()
+    assert rig.store.renewals >= 1
+
+
+def test_what_the_machine_slept_is_taken_off_the_lease(rig: Rig) -> None:
+    """Monotonic time stands still in a suspended machine, the lease does not."""
+    rig.begin()
+    (first,) = rig.of(inp.Renewed)
+    rig.store.failing = StoreUnavailable("not awake yet")
+    rig.clocks.slept_s = 30.0
+    event = wait_until(
+        lambda: [e for e in rig.of(inp.Renewed) if e.until_s < first.until_s],
+        PATIENCE_S,
+        "an earlier deadline",
+    )[0]
+    assert event.until_s < rig.clocks.monotonic_s()
+    count = len(rig.of(inp.Renewed))
+    rig.store.failing = None
+    rig.wait_renewed()
+    assert rig.of(inp.Renewed)[count].until_s > rig.clocks.monotonic_s()
+
+
+def test_a_bug_stops_the_supervisor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pulse that fails for no known reason is not passed over in silence."""
+    monkeypatch.setattr(threading, "excepthook", lambda _args: None)
+    rig.begin()
+    rig.store.answers = [ValueError("a bug")]
+    assert "a bug" in rig.wait_posted(inp.Stop).reason
+
+
+def test_others_are_taken_only_after_steady_renewals(rig: Rig) -> None:
+    """After an outage of ours one TTL passes before anybody is presumed dead."""
+    assert not rig.pulse.may_take()
+    rig.begin()
+    assert rig.pulse.may_take()
+    rig.store.failing = StoreUnavailable("away")
+    rig.clocks.passed_s += TTL_S
+    assert not rig.pulse.may_take()
+    rig.store.failing = None
+    rig.wait_renewed(2)
+    assert not rig.pulse.may_take()
+    for _ in range(5):
+        rig.clocks.passed_s += 0.2 * TTL_S
+        rig.wait_renewed(2)
+    assert rig.pulse.may_take()
+
+
+def test_a_lower_ttl_counts_before_it_is_published(rig: Rig) -> None:
+    """Its answer may be lost while the store goes by it already."""
+    rig.begin()
+    rig.wait_renewed()
+    rig.store.failing = StoreUnavailable("away")
+    before = len(rig.of(inp.Renewed))
+    rig.pulse.ttl_s = 2.0
+    wait_until(lambda: len(rig.of(inp.Renewed)) > before, PATIENCE_S, "told of it")
+    told = rig.of(inp.Renewed)[-1]
+    assert told.until_s <= rig.clocks.monotonic_s() + 2.0 + LEASE_EXTRA_S
+    assert told.ttl_s == 2.0 + LEASE_EXTRA_S
+
+
+def test_who_has_lapsed_judges_nobody_for_a_while(rig: Rig) -> None:
+    """Perhaps the server's clock has jumped, and everybody's lease with it."""
+    rig.begin()
+    assert rig.pulse.may_take()
+    rig.store.answers = [Renewal.LAPSED]
+    rig.wait_posted(inp.Lapsed)
+    assert not rig.pulse.may_take()
+
+
+def test_a_short_trouble_is_no_outage(rig: Rig) -> None:
+    """A cut that cannot have ended anybody's lease delays nobody's recovery."""
+    rig.begin()
+    rig.store.failing = StoreUnavailable("cut")
+    rig.clocks.passed_s += 0.2 * TTL_S
+    rig.store.failing = None
+    rig.wait_renewed(2)
+    assert rig.pulse.may_take()
+
+
+def test_the_clocks_of_this_machine_agree() -> None:
+    """A machine that is awake has not slept."""
+    pulse = LeaseRenewal(
+        "run",
+        TTL_S,
+        opener=FakeStore,
+        post=lambda _e: None,
+        rung=lambda: None,
+        clock=SystemClock(),
+    )
+    assert not pulse.may_take()
+    assert abs(pulse._skew() - pulse._skew_s) < 0.1
+
+
+def test_zygotes_are_told_a_moment_before_the_leases_end(rig: Rig) -> None:
+    """What a stopped supervisor runs has ended before anybody else may begin it."""
+    moved: list[float] = []
+    rig.pulse.move_fence = moved.append
+    rig.begin()
+    wait_until(lambda: len(moved) > 1, PATIENCE_S, "moves")
+    until_s = rig.of(inp.Renewed)[-1].until_s
+    ahead_s = min(abs(until_s - one - margin_s(PUBLISHED_S) / 2) for one in moved)
+    assert ahead_s < 0.05

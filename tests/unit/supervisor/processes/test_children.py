@@ -1,0 +1,189 @@
+"""When a slot's death is told: once no process can be of its tree any more.
+
+A child that is just being made may be anybody's: its pid is not known yet. The children
+and their zygotes are not real here; what waits for what is the supervisor's own.
+"""
+
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from jobpool.sandbox.protocol.verdict import Exit
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.processes import children as module
+from jobpool.supervisor.processes.children import SWEEP_AGAIN_S, Children
+from support.machine.world import World, pool
+
+KILLED = Exit(signal=signal.SIGKILL)
+
+
+class Child:
+    """A child's process, as far as its burial asks for it."""
+
+    is_populated = False
+    wants_write = False
+    group = None
+    below = ()
+    fds_for_child = ()
+    start_time = 1
+    job_pid = 0
+    mark_path = "/nowhere"
+
+    def __init__(self, number, slot_name, _mark, lockdown):
+        self.number, self.slot_name, self.lockdown = number, slot_name, lockdown
+        self.pid, self.pidfd = 0, f"pidfd of {slot_name}"
+
+    def attach(self, pid):
+        self.pid = pid
+
+    def reap(self):
+        return KILLED
+
+    def output_tail(self, _size):
+        return b""
+
+    def stack_text(self):
+        return ""
+
+    def recall(self):
+        return []
+
+    def receive(self):
+        return None
+
+    def send(self, *_frames):
+        pass
+
+    def close_child_ends(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class Loop:
+    """A reactor whose clock stands still; what it watches is rung by hand."""
+
+    def __init__(self):
+        self.time_s = 100.0
+        self.clock = SimpleNamespace(utc_ms=lambda: 0)
+        self.fed, self.ready = [], {}
+        self.watch = self.ready.__setitem__
+
+    def __len__(self):
+        return len(self.fed)
+
+    def now_s(self):
+        return self.time_s
+
+    def feed(self, event):
+        self.fed.append(event)
+
+    def unwatch(self, what):
+        self.ready.pop(what, None)
+
+    def tell(self, _event):
+        pass
+
+    def buried(self):
+        """Return the slots whose death was told."""
+        return [event.slot for event in self.fed if type(event) is inp.ChildExited]
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+@pytest.fixture
+def children(loop, monkeypatch):
+    """Two slots: the child of the first one lives, the second one has none."""
+    monkeypatch.setattr(module, "ChildProcess", Child)
+    monkeypatch.setattr(module, "sweep_orphans", lambda _known, _oldest: frozenset())
+    world = World(pool(size=2))
+    zygotes = SimpleNamespace(
+        settings=world.settings,
+        oldest_start_time=1,
+        fork=lambda *_args: None,
+        pids=set,
+        spared=list,
+        buried=lambda _pid: None,
+        fenced=lambda: False,
+    )
+    run = SimpleNamespace(
+        run_id="r",
+        path=Path("/nowhere/r"),
+        tmp_root="/nowhere",
+        mark_path=lambda _number: "",
+        write_slot=lambda *_args: None,
+    )
+    made = Children(
+        loop,
+        zygotes,
+        run,
+        slots=world.machine.slots,
+        lockdown=lambda _pool: SimpleNamespace(enclosure=None),
+    )
+    made.fork(0)
+    made.forked(0, 50)
+    made.look(loop.now_s())
+    return made
+
+
+def die(loop):
+    """Let the first slot's child end."""
+    loop.ready["pidfd of cpu/0"](0)
+
+
+def test_a_death_is_told_at_once(children, loop):
+    """Where nothing else is being made, nothing is waited for."""
+    die(loop)
+    assert loop.buried() == [0]
+
+
+def test_a_death_is_not_told_while_a_child_is_made(children, loop):
+    """Its pid is not known yet: it would be taken for an orphan of the dead one."""
+    children.fork(1)
+    die(loop)
+    loop.time_s = children.next_s()
+    assert loop.time_s == pytest.approx(100.0 + SWEEP_AGAIN_S)
+    children.look(loop.time_s)
+    assert loop.buried() == []
+
+
+@pytest.mark.parametrize("answer", ["forked", "fork_failed"])
+def test_the_forks_answer_ends_the_wait(children, loop, answer):
+    """Whatever it is: no timer has to ring before a death is told."""
+    children.fork(1)
+    die(loop)
+    getattr(children, answer)(1, {"forked": 51, "fork_failed": "no pids"}[answer])
+    assert children.next_s() <= loop.now_s()
+    children.look(loop.now_s())
+    assert loop.buried() == [0]
+
+
+def test_a_fork_that_cannot_be_recorded_ends_the_wait_as_well(
+    children, loop, monkeypatch
+):
+    """Its child ends by itself, and is nobody's orphan."""
+
+    def refuse(_self, _pid):
+        raise OSError("no descriptors")
+
+    monkeypatch.setattr(Child, "attach", refuse)
+    children.fork(1)
+    die(loop)
+    children.forked(1, 51)
+    assert children.next_s() <= loop.now_s()
+    children.look(loop.now_s())
+    assert loop.buried() == [0]
+
+
+def test_a_fork_calls_for_no_sweep_where_nobody_is_dead(children, loop):
+    """A sweep looks at every process of the machine that is ours."""
+    before_s = children.next_s()
+    children.fork(1)
+    children.forked(1, 51)
+    assert children.next_s() == before_s > loop.now_s()

@@ -1,0 +1,256 @@
+"""The memory watch takes little of the supervisor's time, whatever a child is."""
+
+import pytest
+
+from jobpool.core.config.settings import MIB
+from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.processes import memory_watch as watching
+from jobpool.supervisor.processes.memory_watch import (
+    GROWTH_BYTES,
+    OUTPUT_SHOWN_BYTES,
+    REST_LOOK_S,
+    Watch,
+)
+from support.machine.sandbox_rig import pool_of
+
+LIMIT = 512 * MIB
+SMALL = 64 * MIB
+
+
+class Process:
+    """A child whose memory, and that of its tree, is what the test says."""
+
+    job_pid = 0
+    mark_path = ""
+    root = 0
+
+    def __init__(self):
+        self.own = self.known = self.confirmed = 0
+        self.below = []
+        self.nears = []
+        self.size = self.begun = 0
+        self.said = b""
+
+    def rss_bytes(self):
+        return self.own
+
+    def output_bytes(self):
+        return len(self.said)
+
+    def output_tail(self, max_bytes):
+        return self.said[-max_bytes:]
+
+    def trim_output(self, _keep, _over):
+        return False
+
+    def look(self, _now_s, *, near=False):
+        self.nears.append(near)
+        return self.known
+
+    def measure(self, _limit, _now_s):
+        return self.confirmed
+
+    def forget_costs(self):
+        pass
+
+
+class Size:
+    """How many a child's tree has: what the test says."""
+
+    grows = False
+
+    def __init__(self, process):
+        self.process = process
+
+    def begin(self):
+        self.process.begun += 1
+
+    def look(self, _now_s, _most, _on_host):
+        self.grows = self.process.size > 0
+        return self.process.size
+
+
+@pytest.fixture
+def process(monkeypatch):
+    made = Process()
+    monkeypatch.setattr(watching, "trim_marks", lambda _path: None)
+    monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
+    monkeypatch.setattr(watching, "Confirming", lambda _tree: made)
+    monkeypatch.setattr(watching, "TreeSize", lambda _pid: Size(made))
+    return made
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def watch(process, told):
+    made = Watch(told.append)
+    made.adopt(0, process, pool_of())
+    made.begin(cmd.Watch(0, 7, LIMIT, None), 0.0)
+    return made
+
+
+def test_those_that_are_known_are_looked_at_whenever_their_child_is(watch, process):
+    """However seldom others are looked for: their memory is in every figure."""
+    process.own = LIMIT - 40 * MIB
+    for step in range(1, 20):
+        process.known = step * MIB
+        watch.look(watch.next_s())
+        assert watch.peak_bytes(0) == process.own + process.known
+    assert process.nears == [False, *[True] * 18]
+
+
+def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, told):
+    """Who is called over its limit grows until it is gone; it is told of once."""
+    process.own = process.confirmed = LIMIT + 1
+    watch.look(watch.next_s())
+    assert told == [inp.OverMemory(0, 7, LIMIT + 1)]
+    process.known = LIMIT
+    for _ in range(5):
+        watch.look(watch.next_s())
+    assert watch.peak_bytes(0) == 2 * LIMIT + 1
+    assert len(told) == 1
+
+
+def test_who_is_called_over_its_limit_is_so_again_in_the_next_attempt(
+    watch, process, told
+):
+    """The word may have come when its attempt had ended."""
+    process.own = process.confirmed = LIMIT + 1
+    watch.look(watch.next_s())
+    watch.begin(cmd.Watch(0, 8, LIMIT, None), 10.0)
+    watch.look(watch.next_s())
+    assert [over.seq for over in told] == [7, 8]
+
+
+def rest_with(watch, process, own):
+    """Let a small job end in a child that has had a big one, and look at it."""
+    process.own = process.confirmed = own
+    watch.begin(cmd.Watch(0, 8, SMALL, None), 0.5)
+    watch.rest(0, LIMIT)
+    watch.look(watch.next_s())
+
+
+def test_what_a_big_job_has_left_is_no_fault_of_a_small_one_after_it(
+    watch, process, told
+):
+    """At rest the highest limit among its attempts is the child's."""
+    rest_with(watch, process, 2 * SMALL)
+    watch.look(watch.next_s() + REST_LOOK_S)
+    assert told == []
+
+
+def test_who_comes_to_rest_with_too_much_is_replaced_without_a_word(
+    watch, process, told
+):
+    """Quick jobs end before they are looked at: nobody has done anything since."""
+    rest_with(watch, process, LIMIT + MIB)
+    assert told == [inp.Overfull(0)]
+
+
+def test_who_grows_at_rest_beyond_all_limits_does_not_rest(watch, process, told):
+    """No job runs that might grow: somebody has declared its own end."""
+    rest_with(watch, process, LIMIT - MIB)
+    assert told == []
+    process.own = process.confirmed = LIMIT + GROWTH_BYTES
+    watch.look(watch.next_s())
+    (said,) = told
+    assert isinstance(said, inp.Restless)
+    assert "528MiB, 512MiB allowed" in said.said
+
+
+def test_a_tree_that_grows_is_looked_at_every_50_ms(watch, process, told):
+    """However far its memory is from its limit; over its number it is told of once."""
+    process.size = 300
+    watch.look(began_s := watch.next_s())
+    assert watch.next_s() - began_s <= 0.05
+    assert told == []
+    process.size = PROCESSES_COUNTED_MAX + 1
+    watch.look(watch.next_s())
+    watch.look(watch.next_s())
+    most = PROCESSES_COUNTED_MAX
+    assert told == [inp.OverProcesses(0, 7, most + 1, most)]
+
+
+def test_each_attempt_answers_for_what_it_makes_itself(watch, process):
+    """What its child's tree had before is no growth of its own."""
+    watch.begin(cmd.Watch(0, 8, LIMIT, None), 1.0)
+    assert process.begun == 2
+
+
+def test_of_a_crowd_that_grows_the_number_comes_first(watch, process):
+    """To measure the memory of thousands takes longer than they need to be more."""
+    process.size = 501
+    watch.look(began_s := watch.next_s())
+    assert process.nears == []
+    assert watch.next_s() == began_s + 0.05
+    process.size = 500
+    watch.look(watch.next_s())
+    assert process.nears == [False]
+
+
+def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, told):
+    """Who has reported its end and breeds goes on with it."""
+    rest_with(watch, process, SMALL)
+    process.size = PROCESSES_COUNTED_MAX + 1
+    watch.look(watch.next_s())
+    assert told == [inp.Restless(0, "has 4097 processes and threads")]
+
+
+def seen(watch, told, until_s):
+    """Look until then; return what was shown since the last time, and when."""
+    found, now_s = [], watch.next_s()
+    while now_s <= until_s:
+        watch.look(now_s)
+        found += [(now_s, one) for one in told if isinstance(one, inp.Seen)]
+        told.clear()
+        now_s = watch.next_s()
+    return found
+
+
+def test_what_an_attempt_shows_is_told_once_a_second_while_it_changes(
+    watch, process, told
+):
+    """Its output and its memory; nothing of what ends sooner."""
+    process.own = SMALL
+    watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
+    assert seen(watch, told, 0.9) == []
+    ((_at_s, first),) = seen(watch, told, 3.0)
+    assert first == inp.Seen(0, 7, SMALL, None)
+    process.said = b"x" * (OUTPUT_SHOWN_BYTES + 1)
+    ((_at_s, wrote),) = seen(watch, told, 6.0)
+    assert wrote == inp.Seen(0, 7, SMALL, b"x" * OUTPUT_SHOWN_BYTES)
+    process.own += SMALL // 50
+    assert seen(watch, told, 9.0) == []
+    process.own += SMALL // 2
+    ((_at_s, grown),) = seen(watch, told, 12.0)
+    assert (grown.rss_bytes, grown.output) == (process.own, None)
+
+
+def test_a_flood_is_shown_no_more_often(watch, process, told):
+    """Once a second, and the tail of it."""
+    process.own = SMALL
+    watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
+    times_s = []
+    for step in range(100):
+        process.said += b"%09d\n" % step * 1000
+        times_s += [at_s for at_s, _one in seen(watch, told, step / 20)]
+    assert 3 <= len(times_s) <= 5
+
+
+def test_the_next_attempt_has_written_nothing_yet(watch, process, told):
+    """Its child's capture is empty again, and what it writes is its own."""
+    process.own, process.said = SMALL, b"one"
+    watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
+    assert [one.output for _at_s, one in seen(watch, told, 2.0)] == [b"one"]
+    process.said = b""
+    watch.begin(cmd.Watch(0, 8, LIMIT), 2.0)
+    process.said = b"two"
+    ((at_s, shown),) = seen(watch, told, 4.0)
+    assert (shown.seq, shown.output) == (8, b"two")
+    assert at_s >= 3.0

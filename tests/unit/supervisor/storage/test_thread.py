@@ -1,0 +1,583 @@
+"""The store thread: what may wait, what is written, and what an answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jobpool.core import events as ev
+from jobpool.core.clock import Clock, SystemClock
+from jobpool.core.event_lines import human_line
+from jobpool.core.jobs.job import JobState, Lease, NewJob, Progress, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
+from jobpool.sandbox.protocol.messages import FRAME_MAX_BYTES
+from jobpool.sandbox.runs.marks import MARK, MARK_BYTES
+from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.statements.parameters import newest_beats
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.backpressure import SMALL_BYTES
+from jobpool.supervisor.machine.state.pool import HELD_MAX
+from jobpool.supervisor.storage import thread
+from jobpool.supervisor.storage.inbox import FULL_BATCH, Inbox
+from jobpool.supervisor.storage.outbox import (
+    HURRIED_TURN_BYTES,
+    LARGE_MAX,
+    QUIET_S,
+    TURN_BYTES,
+)
+from jobpool.supervisor.storage.thread import RUSH_S, StoreThread
+from support.store.storing import ManualClock
+from support.waiting import wait_until
+
+PATIENCE_S = 10.0
+
+
+def test_beats_that_pile_up_are_merged() -> None:
+    """While the store is away each lease keeps one beat, with its newest values."""
+    beats = [
+        Progress(1, 10, b"0.1", b"a"),
+        Progress(2, 20, b"0.5", None),
+        Progress(1, 10, b"0.2", None),
+        Progress(1, 10, None, b"b"),
+    ]
+    assert newest_beats(beats) == [
+        Progress(1, 10, b"0.2", b"b"),
+        Progress(2, 20, b"0.5", None),
+    ]
+
+
+def settlements(count: int) -> list[Settlement]:
+    """Return settlements of so many jobs."""
+    return [Settlement(id=n, token=n, state=JobState.SUCCEEDED) for n in range(count)]
+
+
+def test_only_settlements_wait_for_company() -> None:
+    """Somebody waits for leases, answers and chores; a full batch is large enough."""
+    assert Inbox(settlements=settlements(3)).can_wait
+    assert not Inbox(settlements=settlements(FULL_BATCH)).can_wait
+    assert not Inbox(settlements=settlements(3), lease=cmd.Lease({"cpu": 1})).can_wait
+    assert not Inbox(settlements=settlements(3), chores=[lambda _store: ()]).can_wait
+
+
+def test_an_empty_inbox_is_false() -> None:
+    """The thread sleeps only when nothing at all was left."""
+    assert not Inbox()
+    assert Inbox(lease=cmd.Lease({}))
+    assert Inbox(starts=[(1, 1, "cpu/0")])
+
+
+class FakeStore:
+    """A store in memory that can be told what to answer."""
+
+    one_host = False
+    run_root = Path("/nowhere")
+
+    def __init__(self) -> None:
+        self.receipts: dict[int, list[Receipt]] = {}
+        self.settled: list[Settlement] = []
+        self.parts_left = 0
+        self.parts: list[int] = []
+        self.failures: list[Exception] = []
+        self.held: list[Lease] = []
+        self.grants: list[Lease] = []
+        self.refused: Exception | None = None
+        self.spoilt: list[str] = []
+        self.rings = 0
+        self.closed = False
+        self._is_open = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Fail at the commit, if told to; a method outside commits by itself."""
+        if self._is_open:
+            yield
+            return
+        self._is_open = True
+        try:
+            yield
+        finally:
+            self._is_open = False
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
+        self.settled += settlements
+        receipts = [
+            (self.receipts.get(s.token) or [Receipt.ACCEPTED]).pop(0)
+            for s in settlements
+        ]
+        gone = {
+            s.token
+            for s, receipt in zip(settlements, receipts, strict=True)
+            if receipt is not Receipt.LATER
+        }
+        self.held = [lease for lease in self.held if lease.token not in gone]
+        return receipts
+
+    def lease(self, *_args: object, suspects: bool, alone: bool) -> LeaseBatch:
+        assert (suspects, alone) == (True, False)
+        with self.transaction():
+            granted, self.grants = tuple(self.grants), []
+            self.held += granted
+        return LeaseBatch(leases=granted)
+
+    def enqueue(self, _jobs: object) -> list[object]:
+        if self.refused is not None:
+            raise self.refused
+        return []
+
+    def leases_of(self, _run_id: str) -> list[Lease]:
+        return list(self.held)
+
+    def ring(self) -> None:
+        self.rings += 1
+
+    def store_part(self, settlement: Settlement) -> bool:
+        if self.parts_left:
+            self.parts_left -= 1
+            self.parts.append(settlement.token)
+            return True
+        return False
+
+    def spoilt_rows(self) -> list[str]:
+        found, self.spoilt = self.spoilt, []
+        return found
+
+    def tidy(self, *, waited_for: bool) -> None:
+        """Nothing was put off."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Rig:
+    """A store thread over a fake store, and what it posted."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.store = FakeStore()
+        self.posted: list[object] = []
+        self.thread = StoreThread(
+            lambda: self.store, "run", self.posted.append, clock or SystemClock()
+        )
+        self.thread.start()
+        self.thread.opened.wait(PATIENCE_S)
+
+    def settle(self, *tokens: int, **fields: object) -> None:
+        """Leave settlements."""
+        for token in tokens:
+            settlement = Settlement(
+                id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
+            )
+            self.thread.leave([cmd.Settle([settlement])])
+
+    def wait_settled(self, count: int) -> list[inp.Settled]:
+        """Wait until so many settlements have left the outbox."""
+
+        def enough() -> list[inp.Settled] | None:
+            found = self.of(inp.Settled)
+            return found if sum(e.count for e in found) >= count else None
+
+        return wait_until(enough, PATIENCE_S, f"{count} settled")
+
+    def wait_for(self, kind: type) -> object:
+        """Wait for something of a class and return it."""
+        return wait_until(lambda: self.of(kind), PATIENCE_S, kind.__name__)[-1]
+
+    def of(self, kind: type) -> list:
+        """Return what was posted of a class."""
+        return [one for one in list(self.posted) if isinstance(one, kind)]
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.thread.close(PATIENCE_S)
+    assert not rig.thread.is_alive()
+    assert rig.store.closed
+
+
+def leased(token: int) -> Lease:
+    """Return a lease."""
+    return Lease(id=token, token=token, kind="k", pool="cpu", attempt=1, payload=b"{}")
+
+
+def test_the_store_is_tidied_after_the_answer(rig: Rig) -> None:
+    """Whoever waits for an end or a lease does not wait for that as well."""
+    answered: list[int] = []
+    rig.store.tidy = lambda waited_for: answered.append(len(rig.of(inp.Settled)))
+    rig.settle(1)
+    rig.wait_settled(1)
+    wait_until(lambda: answered, PATIENCE_S, "tidied")
+    assert answered[0] == 1
+
+
+def test_a_job_that_is_held_waits_in_the_outbox_while_others_go_on(rig: Rig) -> None:
+    """LATER is tried again until it is written; only what is written is counted."""
+    rig.store.receipts[1] = [Receipt.LATER, Receipt.LATER, Receipt.ACCEPTED]
+    rig.settle(1, 2)
+    assert rig.wait_settled(1)[0] == inp.Settled(1)
+    rig.settle(3)
+    events = rig.wait_settled(3)
+    assert sum(event.count for event in events) == 3
+    assert [s.token for s in rig.store.settled].count(1) == 3
+    assert not rig.of(ev.StaleSettlement)
+
+
+def test_ends_that_follow_each_other_soon_are_written_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit costs as much for one; who comes alone, or waits, is served at once."""
+    monkeypatch.setattr(thread, "LINGER_S", 1000 * PATIENCE_S)
+    clock = ManualClock()
+    rig = Rig(clock)
+    rig.settle(1)
+    rig.wait_settled(1)
+    clock.advance(RUSH_S)
+    rig.settle(2)
+    rig.wait_settled(2)
+    rig.settle(3)
+    rig.settle(4)
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    assert [said.count for said in rig.wait_settled(4)] == [1, 1, 2]
+    rig.thread.close(PATIENCE_S)
+
+
+@pytest.mark.parametrize("many", [FULL_BATCH, FULL_BATCH + 1])
+def test_a_full_batch_waits_for_no_company(
+    monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """However its ends came: what can wait wakes nobody, the last one does."""
+    monkeypatch.setattr(thread, "LINGER_S", 1000 * PATIENCE_S)
+    rig = Rig(ManualClock())
+    rig.settle(1)
+    rig.wait_settled(1)
+    rig.settle(*range(2, FULL_BATCH + 1))
+    assert len(rig.store.settled) == 1
+    rig.settle(*range(FULL_BATCH + 1, many + 2))
+    rig.wait_settled(FULL_BATCH + 1)
+    rig.thread.close(PATIENCE_S)
+
+
+def test_large_ends_are_written_after_small_ones_and_a_few_at_a_time() -> None:
+    """Who has a small end, or waits for a lease, does not wait for large ones."""
+    clock = ManualClock()
+    rig = Rig(clock)
+    with rig.thread._changed:
+        rig.settle(1, 2, 3, result=b"x" * (TURN_BYTES // 2))
+        rig.settle(4, result=b"x" * SMALL_BYTES)
+        rig.settle(5)
+    assert [said.count for said in rig.wait_settled(5)] == [2, 1, 1, 1]
+    assert [one.token for one in rig.store.settled] == [4, 5, 1, 2, 3]
+    rig.thread.close(PATIENCE_S)
+
+
+def test_where_there_are_no_small_ends_large_ones_are_written_together() -> None:
+    """They keep nobody waiting then; what is only tried again is no small end."""
+    clock = ManualClock()
+    rig = Rig(clock)
+    rig.store.receipts[1] = [Receipt.LATER, Receipt.ACCEPTED]
+    rig.settle(1)
+    wait_until(lambda: rig.store.settled, PATIENCE_S, "tried")
+    clock.advance(2 * QUIET_S)
+    rig.wait_settled(1)
+    with rig.thread._changed:
+        rig.settle(2, 3, 4, result=b"x" * (TURN_BYTES // 2))
+    assert [said.count for said in rig.wait_settled(4)] == [1, 2, 1]
+    rig.thread.close(PATIENCE_S)
+
+
+def test_beside_small_ends_a_few_that_are_hardly_large_are_written_together() -> None:
+    """A commit for each would take longer than all of them together."""
+    clock = ManualClock()
+    rig = Rig(clock)
+    count = HURRIED_TURN_BYTES // (SMALL_BYTES + 1)
+    with rig.thread._changed:
+        rig.settle(*range(1, count + 2), result=b"x" * (SMALL_BYTES + 1))
+        rig.settle(count + 2)
+    said = rig.wait_settled(count + 2)
+    assert [one.count for one in said] == [1, count, 1]
+    rig.thread.close(PATIENCE_S)
+
+
+def test_beside_small_ends_a_large_one_is_written_in_parts(rig: Rig) -> None:
+    """Each lets what has come meanwhile have its turn; its end is settled last."""
+    rig.store.parts_left = 2
+    settled_before: list[int] = []
+    store_part = rig.store.store_part
+
+    def note(settlement: Settlement) -> bool:
+        settled_before.append(len(rig.store.settled))
+        rig.settle(10 + len(settled_before))
+        return store_part(settlement)
+
+    rig.store.store_part = note
+    with rig.thread._changed:
+        rig.settle(1)
+        rig.settle(2, result=b"x" * (SMALL_BYTES + 1))
+    rig.wait_settled(5)
+    assert rig.store.parts == [2, 2]
+    assert settled_before == [1, 2, 3]
+    assert [s.token for s in rig.store.settled] == [1, 11, 12, 2, 13]
+
+
+def test_where_there_are_no_small_ends_a_large_one_stays_whole() -> None:
+    """Nobody would have the turns between its parts."""
+    clock = ManualClock()
+    rig = Rig(clock)
+    rig.store.parts_left = 1
+    clock.advance(2 * QUIET_S)
+    rig.settle(1, result=b"x" * (SMALL_BYTES + 1))
+    rig.wait_settled(1)
+    assert rig.store.parts == []
+    rig.thread.close(PATIENCE_S)
+
+
+def test_a_part_that_could_not_be_stored_is_stored_again(rig: Rig) -> None:
+    """The store is left alone for a while; then its end is written as ever."""
+    store_part, failures = rig.store.store_part, [StoreUnavailable("the disk is full")]
+
+    def fail_once(settlement: Settlement) -> bool:
+        if failures:
+            raise failures.pop()
+        return store_part(settlement)
+
+    rig.store.store_part, rig.store.parts_left = fail_once, 1
+    with rig.thread._changed:
+        rig.settle(1)
+        rig.settle(2, result=b"x" * (SMALL_BYTES + 1))
+    rig.wait_settled(2)
+    assert rig.store.parts == [2]
+    assert len(rig.of(ev.StoreTrouble)) == len(rig.of(ev.StoreBack)) == 1
+
+
+def test_it_is_said_which_large_ends_are_answered_for(rig: Rig) -> None:
+    """Their pools wait for that, but not for one that somebody's transaction holds."""
+    rig.store.receipts = {
+        1: [Receipt.STALE],
+        2: [Receipt.LATER, Receipt.ACCEPTED],
+        3: [Receipt.COMPLETED],
+    }
+    with rig.thread._changed:
+        rig.settle(1, 2, 3, 4, result=b"x" * TURN_BYTES)
+        rig.settle(5)
+    told = [token for said in rig.wait_settled(5) for token in said.large]
+    assert sorted(told) == [1, 2, 2, 3, 4]
+    assert [said.count for said in rig.of(inp.Settled)] == [1, 1, 0, 1, 1, 1]
+
+
+def test_a_row_that_was_set_aside_is_told_of(rig: Rig) -> None:
+    """Once, with the next thing that is done."""
+    rig.store.spoilt = ["job 7 was set aside"]
+    rig.settle(1)
+    rig.settle(2)
+    rig.wait_settled(2)
+    alarm = rig.wait_for(ev.Alarm)
+    assert isinstance(alarm, ev.Alarm)
+    assert alarm.text == "job 7 was set aside"
+    assert len(rig.of(ev.Alarm)) == 1
+
+
+def test_the_store_is_told_that_somebody_waits(rig: Rig) -> None:
+    """What it has put off comes after them, if it can."""
+    waited: list[bool] = []
+    settle = rig.store.settle
+
+    def settle_slowly(settlements: Sequence[Settlement]) -> list[Receipt]:
+        if not rig.store.settled:
+            rig.settle(2)
+        return settle(settlements)
+
+    def tidy(*, waited_for: bool) -> None:
+        waited.append(waited_for)
+
+    rig.store.settle, rig.store.tidy = settle_slowly, tidy
+    rig.settle(1)
+    rig.wait_settled(2)
+    wait_until(lambda: len(waited) > 1, PATIENCE_S, "tidied twice")
+    assert waited == [True, False]
+
+
+def test_one_end_that_is_larger_than_a_turn_is_written(rig: Rig) -> None:
+    """It has a turn of its own."""
+    rig.settle(1, 2, result=b"x" * (TURN_BYTES + 1))
+    assert [said.count for said in rig.wait_settled(2)] == [1, 1]
+
+
+def test_too_many_large_ends_are_not_put_off() -> None:
+    """No lease is granted beside them: a slot could begin more than its ring holds."""
+    rig = Rig()
+    count = LARGE_MAX + 1
+    with rig.thread._changed:
+        rig.settle(*range(1, count + 1), result=b"x" * (SMALL_BYTES + 1))
+        rig.settle(count + 1)
+        rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.Granted)
+    first = next(one for one in rig.posted if not isinstance(one, inp.Tick))
+    assert isinstance(first, inp.Settled)
+    assert first.count == count + 1
+    rig.thread.close(PATIENCE_S)
+
+
+def test_a_slots_marks_remember_all_that_can_be_unsettled() -> None:
+    """What is forgotten there counts as never begun when everything is killed."""
+    running = 1
+    assert running + HELD_MAX + LARGE_MAX < MARK_BYTES // MARK.size
+
+
+def test_all_large_ends_are_written_at_the_end() -> None:
+    """A close leaves none behind, however many turns they would take."""
+    rig = Rig()
+    with rig.thread._changed:
+        rig.settle(*range(1, 6), result=b"x" * TURN_BYTES)
+        rig.thread._closing = True
+    rig.thread.close(PATIENCE_S)
+    assert [said.count for said in rig.of(inp.Settled)] == [5]
+
+
+def test_large_ends_wait_while_the_store_is_away(rig: Rig) -> None:
+    """What was not sent is not in doubt: a stale receipt of it is told."""
+    rig.store.failures = [OutcomeUnknown("the answer was lost")]
+    rig.store.receipts = {1: [Receipt.ACCEPTED, Receipt.STALE], 2: [Receipt.STALE]}
+    with rig.thread._changed:
+        rig.settle(1)
+        rig.settle(2, result=b"x" * TURN_BYTES)
+    rig.wait_settled(2)
+    assert [one.token for one in rig.store.settled] == [1, 1, 2]
+    assert [event.token for event in rig.of(ev.StaleSettlement)] == [2]
+
+
+def test_what_is_held_at_the_end_is_tried_once_more() -> None:
+    """A close does not wait for another's transaction, nor for the next moment."""
+    rig = Rig()
+    rig.store.receipts[1] = [Receipt.LATER] * 1000
+    rig.settle(1)
+    wait_until(lambda: rig.store.settled, PATIENCE_S, "a try")
+    rig.thread.close(PATIENCE_S)
+    assert not rig.thread.is_alive()
+
+
+def test_a_stale_settlement_leaves_the_outbox_and_is_said(rig: Rig) -> None:
+    """A superseded token is refused, counted and named."""
+    rig.store.receipts[1] = [Receipt.STALE]
+    rig.settle(1, 2)
+    assert rig.wait_settled(2) == [inp.Settled(2, stale=(1,))]
+    assert rig.wait_for(ev.StaleSettlement).token == 1
+
+
+def test_a_completion_that_stands_is_said_of_a_bad_end(rig: Rig) -> None:
+    """Whoever read that the attempt crashed reads that its job succeeded."""
+    rig.store.receipts[1] = [Receipt.COMPLETED]
+    rig.settle(1, state=JobState.PENDING, outcome=Outcome.CRASHED)
+    assert rig.wait_settled(1) == [inp.Settled(1, completed=(1,))]
+    event = rig.wait_for(ev.JobCompleted)
+    assert (event.id, event.outcome) == (1, Outcome.CRASHED)
+    assert "completed by its own transaction" in human_line(event)
+
+
+def test_a_claimed_completion_is_reported_to_the_loop(rig: Rig) -> None:
+    """The loop, which has held back its words, learns whether it stands."""
+    claim = {"state": JobState.PENDING, "outcome": Outcome.FAILED, "completed": True}
+    rig.store.receipts[1] = [Receipt.COMPLETED]
+    rig.settle(1, 2, **claim)
+    events = rig.wait_settled(2)
+    assert [token for e in events for token in e.completed] == [1]
+    assert [token for e in events for token in e.unfinished] == [2]
+    assert not rig.of(ev.JobCompleted)
+
+
+def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:
+    """A settlement that was written by the lost commit is no superseded one."""
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.store.receipts[1] = [Receipt.ACCEPTED, Receipt.STALE]
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.wait_for(ev.StoreTrouble)
+    assert not rig.of(ev.StaleSettlement)
+
+
+def test_an_unknown_outcome_answers_who_asked(rig: Rig) -> None:
+    """A handler's enqueue and a lease request both learn that nobody knows."""
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.thread.leave([cmd.Enqueue(0, 1, 7, []), cmd.Lease({"cpu": 1})])
+    assert rig.wait_for(inp.Stored).answer.error_class == "OutcomeUnknown"
+    assert rig.wait_for(inp.GrantFailed)
+
+
+def test_leases_that_nobody_heard_of_are_handed_back(rig: Rig) -> None:
+    """Granted by a commit whose answer was lost, they would wait for ever."""
+    rig.store.grants = [leased(1)]
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.Granted)
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.store.grants = [leased(2)]
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.GrantFailed)
+    assert not rig.store.settled
+    rig.store.grants = [leased(3)]
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    wait_until(lambda: rig.store.settled, PATIENCE_S, "a lease handed back")
+    assert [(s.token, s.state) for s in rig.store.settled] == [(2, JobState.RUNNABLE)]
+    assert [lease.token for lease in rig.store.held] == [1, 3]
+
+
+def test_what_is_held_leaves_the_doubt(rig: Rig) -> None:
+    """A lease nobody heard of that cannot be handed back yet is handed back later."""
+    rig.store.failures = [OutcomeUnknown("cut while committing")]
+    rig.store.grants = [leased(2)]
+    rig.store.receipts[2] = [Receipt.LATER, Receipt.ACCEPTED]
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.GrantFailed)
+    for count in (1, 2):
+        rig.thread.leave([cmd.Lease({"cpu": 1})])
+        wait_until(lambda n=count: len(rig.store.settled) == n, PATIENCE_S, "a try")
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    wait_until(lambda: len(rig.of(inp.Granted)) == 3, PATIENCE_S, "the last grant")
+    assert [s.token for s in rig.store.settled] == [2, 2]
+
+
+def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> None:
+    """Jobs with a key come after the commit, each by itself, and fail alone."""
+    rig.store.refused = StoreUnavailable("somebody holds that key")
+    keyed = NewJob(kind="k", pool="cpu", payload=b"{}", key="order-7")
+    rig.thread.leave([cmd.Enqueue(0, 1, 7, [keyed])])
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.wait_for(inp.Stored).answer.error_class == "StoreUnavailable"
+    assert not rig.of(ev.StoreTrouble)
+
+
+def test_a_job_too_long_to_be_sent_is_refused_to_who_reads_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop, which would send it, never sees it."""
+    endless = "x" * (FRAME_MAX_BYTES + 1)
+    monkeypatch.setattr(rig.store, "get", lambda _id: endless, raising=False)
+    rig.thread.leave([cmd.Enqueue(0, 1, 7, [], 5)])
+    answer = rig.wait_for(inp.Stored).answer
+    assert (answer.found, answer.error_class) == (None, "UsageError")
+    assert "job 5 cannot be read in a handler" in answer.error
+
+
+def test_a_store_that_refuses_is_kept_as_the_reason(rig: Rig) -> None:
+    """The command ends with its exit code, and not as if all were well."""
+    rig.store.failures = [StoreRefused("this queue has moved")]
+    rig.settle(1)
+    rig.wait_for(inp.Stop)
+    assert str(rig.thread.refusal) == "this queue has moved"
+
+
+def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:
+    """Results are written within a moment of the store's return."""
+    rig.store.failures = [StoreUnavailable("away")] * 8
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.of(ev.StoreBack)[0].away_s < 8 * 0.5 + 1.0
+    rig.thread._pause_s = 0.4
+    rig.thread._pause()
+    assert rig.thread._pause_s == 0.5
