@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jobpool.sandbox.runs.fence import LATELY_S
+from jobpool.sandbox.runs.fence import RECENTLY_S
 from support.store import history as h
 
 FAR_MS = 1 << 60
@@ -211,7 +211,7 @@ class Accounts:
         For a while after a fence nobody can tell whose a SIGKILL was.
         """
         return self.host_oom or (
-            self.shared and self._was_kept_away(lease, after_s=LATELY_S)
+            self.shared and self._was_kept_away(lease, after_s=RECENTLY_S)
         )
 
     def may_burst(self, lease):

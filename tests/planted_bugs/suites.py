@@ -80,7 +80,7 @@ SUITE_BUGS = (
             Edit(
                 "sandbox/metering/sampling.py",
                 "    headroom_s = (limit_bytes - rss_bytes) / FILL_BYTES_PER_S\n",
-                "    headroom_s = LOOK_MAX_S\n",
+                "    headroom_s = SAMPLE_MAX_S\n",
             ),
         ),
     ),

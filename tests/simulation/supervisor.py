@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jobpool.core.config.settings import Settings
 from jobpool.core.isolation.cgroups import Controls
 from jobpool.errors import JobpoolError, StoreError
-from jobpool.sandbox.runs.fence import LATELY_S
+from jobpool.sandbox.runs.fence import RECENTLY_S
 from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.machine import Machine
@@ -140,10 +140,10 @@ class _Fence:
             max(0.0, left_s) + late_s, supervisor.look_at_fence, run.host.machine
         )
 
-    def passed_lately(self) -> bool:
-        """See `Fence.passed_lately`."""
+    def passed_recently(self) -> bool:
+        """See `Fence.passed_recently`."""
         now_s = self._supervisor.host.clock.boottime_s()
-        return self._left_s() <= 0 or now_s - self._passed_s < LATELY_S
+        return self._left_s() <= 0 or now_s - self._passed_s < RECENTLY_S
 
     def _left_s(self) -> float:
         run = self._supervisor.directory.record

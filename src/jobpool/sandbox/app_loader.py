@@ -84,7 +84,7 @@ def _import(name: str, what: str) -> ModuleType:
         ) from exc
     except BaseException as exc:
         raise AppError(
-            f"{what} does not import: {type(exc).__name__}: {_said(exc)}",
+            f"{what} does not import: {type(exc).__name__}: {_text_of(exc)}",
             _traceback(exc),
         ) from exc
 
@@ -133,7 +133,7 @@ def _names(module: ModuleType) -> str:
     )
 
 
-def _said(exc: BaseException) -> str:
+def _text_of(exc: BaseException) -> str:
     try:
         return str(exc)
     except Exception as failure:  # noqa: BLE001 - anything can happen in a __str__

@@ -237,7 +237,7 @@ class _Supervisor:
         if self._store.shared:
             zygotes.fence = directory.fence_path()
             fence = Fence(zygotes.fence, make=True)
-            self._renewal.move_fence, zygotes.fenced = fence.move, fence.passed_lately
+            self._renewal.move_fence, zygotes.fenced = fence.move, fence.passed_recently
         children = Children(
             reactor,
             zygotes,

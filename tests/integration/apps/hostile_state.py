@@ -248,7 +248,7 @@ def time_reset(how):
         if how == "look":
             baseline._look_at_s = 0.0
         begun_s = time.perf_counter()
-        baseline.restore(may_glance=True)
+        baseline.restore(may_be_quick=True)
         spent_s += time.perf_counter() - begun_s
     return spent_s / 200
 
@@ -286,7 +286,7 @@ def glance_after(what):
     baseline = _baseline()
     baseline.restore()
     acts[what]()
-    return baseline.restore(may_glance=True).at_a_glance
+    return baseline.restore(may_be_quick=True).is_quick
 
 
 def _fork_in_vain():

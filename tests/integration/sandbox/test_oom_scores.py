@@ -38,11 +38,11 @@ def started():
 def test_a_score_that_was_raised_is_put_back_and_told(started):
     """Not one that was lowered; nor is it told twice."""
     scores, first = OomScores(), score_of(started)
-    assert scores.put_back([started]) == []
+    assert scores.restore([started]) == []
     Path(f"/proc/{started}/oom_score_adj").write_text(str(first + 7))
-    assert scores.put_back([started]) == [started]
+    assert scores.restore([started]) == [started]
     assert score_of(started) == first
-    assert scores.put_back([started, 2**22 + 1]) == []
+    assert scores.restore([started, 2**22 + 1]) == []
 
 
 def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_path):
@@ -67,4 +67,4 @@ def test_what_is_out_of_sight_is_left_for_the_next_time(monkeypatch):
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(oom_scores, "read", refuse)
-    assert scores.put_back([os.getpid()]) == []
+    assert scores.restore([os.getpid()]) == []

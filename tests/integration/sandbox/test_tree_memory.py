@@ -8,7 +8,7 @@ import pytest
 
 from jobpool.sandbox.metering import confirmation as confirming_module
 from jobpool.sandbox.metering import tree_memory
-from jobpool.sandbox.metering.confirmation import Confirming
+from jobpool.sandbox.metering.confirmation import Confirmation
 from jobpool.sandbox.metering.tree_memory import TreeMemory
 from jobpool.sandbox.system import procfs
 from support.machine.sandbox_rig import PATIENCE_S, Rig
@@ -71,7 +71,7 @@ class Tree:
         )
         self.pid = self.process.pid
         self.memory = TreeMemory(self.pid)
-        self.confirming = Confirming(self.memory)
+        self.confirming = Confirmation(self.memory)
 
     def do(self, line):
         """Let the root run a line of Python."""
@@ -132,17 +132,17 @@ def test_who_is_new_is_found_between_two_walks(tree, no_walks):
     assert len(tree.memory.walk()) == 1
     no_walks()
     tree.memory._walk.is_due = lambda *_args, **_kwargs: False
-    tree.memory.look(time.monotonic())
+    tree.memory.sample(time.monotonic())
     tree.do("fork()")
     tree.do("below[0].write('fork()\\n')")
     wait_until(
-        lambda: tree.memory.look(time.monotonic()) and len(tree.memory.below) == 3,
+        lambda: tree.memory.sample(time.monotonic()) and len(tree.memory.below) == 3,
         PATIENCE_S,
         "two more",
     )
     tree.do("below.pop().close(); os.wait()")
     tree.memory._search.forget()
-    tree.memory.look(time.monotonic())
+    tree.memory.sample(time.monotonic())
     assert set(tree.memory.below) == set(procfs.descendants_of(tree.pid))
 
 
@@ -165,7 +165,7 @@ def test_what_is_shared_is_no_reason_to_kill(tree):
     tree.do("held.append(b'x' * (60 << 20))")
     for _ in range(10):
         tree.do("fork()")
-    assert tree.memory.look(0.0) > 600 * MIB
+    assert tree.memory.sample(0.0) > 600 * MIB
     for _ in range(3):
         assert tree.measure(110) < 110
     tree.grow(3, 60)
@@ -245,7 +245,7 @@ def test_children_of_the_sandbox_are_measured_so(tmp_path):
         for how, least in (("hold", 0), ("hold_in_two", 64)):
             child = rig.child()
             memory = TreeMemory(child.job_pid)
-            confirming = Confirming(memory)
+            confirming = Confirmation(memory)
             rig.start(child, how, 64)
             wait_until(
                 lambda m=memory, c=confirming: (

@@ -84,15 +84,15 @@ def test_it_is_counted_once_the_host_has_a_step_more(counts):
     size = TreeSize(os.getpid())
     counts += [1, 300, 310, 2]
     for host in (1000, 500, 755):
-        assert size.look(0.0, 4096, host) == 1
+        assert size.sample(0.0, 4096, host) == 1
         assert not size.grows
-    assert size.look(0.3, 4096, 756) == 300
+    assert size.sample(0.3, 4096, 756) == 300
     assert size.grows
-    assert size.look(0.35, 4096, 756) == 310  # who grew is counted once more
+    assert size.sample(0.35, 4096, 756) == 310  # who grew is counted once more
     assert not size.grows
-    assert size.look(0.4, 4096, 1000) == 310
+    assert size.sample(0.4, 4096, 1000) == 310
     size.begin()
-    assert size.look(0.5, 4096, 1000) == 2  # as at each beginning
+    assert size.sample(0.5, 4096, 1000) == 2  # as at each beginning
 
 
 def test_what_takes_long_to_count_is_counted_while_it_grows(counts):
@@ -100,8 +100,8 @@ def test_what_takes_long_to_count_is_counted_while_it_grows(counts):
     size = TreeSize(os.getpid())
     size._count = Slow()
     counts += [1, 1000, 2000, 3000, 3000]
-    size.look(0.0, 4096, 1000)
+    size.sample(0.0, 4096, 1000)
     for step in range(1, 5):
-        size.look(step * 0.01, 4096, 1000 + 500 * step)
+        size.sample(step * 0.01, 4096, 1000 + 500 * step)
     assert counts == []
-    assert size.look(0.05, 4096, 3500) == 3000  # not counted
+    assert size.sample(0.05, 4096, 3500) == 3000  # not counted

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox.handles.child import HURRY_NICE, ChildProcess
+from jobpool.sandbox.handles.child import DYING_NICE, ChildProcess
 from jobpool.supervisor.os_priority import FIRST_NICE, going_first
 from support.machine.sandbox_rig import PATIENCE_S, Rig
 from support.site.supervising import Site
@@ -108,7 +108,7 @@ def test_a_child_that_is_to_die_goes_first(allowed, tmp_path):
             PATIENCE_S,
             "the stack",
         )
-        assert niceness(child.pid) == HURRY_NICE
+        assert niceness(child.pid) == DYING_NICE
         child.kill_tree()
         assert rig.exit(child).signal == signal.SIGKILL
     finally:

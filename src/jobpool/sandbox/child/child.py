@@ -47,7 +47,7 @@ from jobpool.sandbox.protocol.messages import (
     RunJob,
     StartFailed,
 )
-from jobpool.sandbox.reset.after_attempt import Parting, Restored
+from jobpool.sandbox.reset.after_attempt import AfterAttempt, Restored
 from jobpool.sandbox.reset.baseline import Baseline
 from jobpool.sandbox.runs.marks import Marks
 from jobpool.sandbox.system.own_fds import out_of_reach
@@ -144,10 +144,10 @@ class Child:
         self._soft_memory = SoftMemoryGuard()
         self._marks = Marks(fds.mark)
         self._usage = Usage()
-        self._has_looked = True
+        self._was_full = True
         """More than a glance was taken since the last `Done`."""
-        self._has_glanced = False
-        self._baseline: Baseline | Parting | None = None
+        self._was_quick = False
+        self._baseline: Baseline | AfterAttempt | None = None
         self._deadline_s = float("inf")
         """Of the last attempt."""
         self._surprise = ""
@@ -165,7 +165,7 @@ class Child:
         setup.write_stacks_to(self._fds.stack)
         setup.set_signals(self._on_soft_timeout, self._soft_memory.on_signal)
         setup.forget_multiprocess()
-        watch_forks(self._forsake)
+        watch_forks(self._become_copy)
         running.enter(_NO_ATTEMPT, None)
         running.offer_restorer(self._between)
         setup.raise_oom_score()
@@ -181,7 +181,7 @@ class Child:
         )
         setup.set_limits(lockdown.data_bound_bytes(self._go))
         application.start_child()
-        state = Parting if self._go.is_for_one else Baseline
+        state = AfterAttempt if self._go.is_for_one else Baseline
         self._baseline = state(self._fds.output, self._fds.stack, scratch)
         self._baseline.restore()
         self._usage.begin()
@@ -223,9 +223,9 @@ class Child:
         if error is not None and error.out_of_memory:
             # Libraries may have been refused memory half-way, as if they were killed.
             self._surprise = self._surprise or "it ran out of memory"
-        output, surprise = self._reset(may_glance=self._link.has_jobs)
-        used = self._usage.take(looking=self._has_looked)
-        self._has_looked = False
+        output, surprise = self._reset(may_be_quick=self._link.has_jobs)
+        used = self._usage.take(looking=self._was_full)
+        self._was_full = False
         done = Done(
             seq=job.seq,
             token=job.token,
@@ -309,35 +309,35 @@ class Child:
 
     def _rest(self) -> None:
         """Look at what only a glance was taken at, before this process waits."""
-        if self._has_glanced:
-            _output, self._surprise = self._reset(may_glance=False)
+        if self._was_quick:
+            _output, self._surprise = self._reset(may_be_quick=False)
 
-    def _reset(self, *, may_glance: bool) -> tuple[bytes, str]:
-        output, surprise, self._has_glanced = self._restore(may_glance=may_glance)
+    def _reset(self, *, may_be_quick: bool) -> tuple[bytes, str]:
+        output, surprise, self._was_quick = self._restore(may_be_quick=may_be_quick)
         surprise, self._surprise = surprise or self._surprise, ""
-        if problem := self._marks.renew(at_a_glance=self._has_glanced):
+        if problem := self._marks.renew(quick=self._was_quick):
             unmarked = f"its mark file cannot be written: {problem}"
             surprise = f"{surprise}; {unmarked}" if surprise else unmarked
         return output, surprise
 
     def _between(self) -> tuple[bytes, bool]:
-        output, surprise, self._has_glanced = self._restore(may_glance=True)
+        output, surprise, self._was_quick = self._restore(may_be_quick=True)
         self._surprise = self._surprise or surprise
         return output, not surprise
 
-    def _restore(self, *, may_glance: bool) -> Restored:
+    def _restore(self, *, may_be_quick: bool) -> Restored:
         if self._baseline is None:
             return Restored(b"", "")
         for _ in range(2):  # a timer or thread of the handler's may raise in the first
             try:
                 restored = self._baseline.restore(
-                    may_glance=may_glance, until_s=self._deadline_s - _REPORT_S
+                    may_be_quick=may_be_quick, until_s=self._deadline_s - _REPORT_S
                 )
             except BaseException as exc:  # noqa: BLE001 - told as a surprise
-                self._has_looked = True
+                self._was_full = True
                 problem = raised(exc)
             else:
-                self._has_looked |= not restored.at_a_glance
+                self._was_full |= not restored.is_quick
                 return restored
         return Restored(
             b"",
@@ -356,7 +356,7 @@ class Child:
             "limit follows"
         )
 
-    def _forsake(self) -> None:
+    def _become_copy(self) -> None:
         """Runs in each process that a handler forks: it must not speak for us."""
         self._soft_from_s = None
         self._soft_memory.disarm()

@@ -21,7 +21,7 @@ from jobpool.errors import (
     Snooze,
     SoftTimeout,
 )
-from jobpool.sandbox.child.memory_errors import want_of_memory
+from jobpool.sandbox.child.memory_errors import memory_limit_reason
 from jobpool.sandbox.protocol.messages import Raised
 
 MESSAGE_MAX_CHARS = 8 * 1024
@@ -73,7 +73,7 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
         give_up=isinstance(exc, GiveUp),
         soft_timeout=_is_soft_timeout(exc),
         retry_in_s=retry_in_s,
-        out_of_memory=want_of_memory(exc, memory_bytes),
+        out_of_memory=memory_limit_reason(exc, memory_bytes),
         snooze_s=snooze_s,
         misfit=isinstance(exc, ArgumentsMisfit),
     )

@@ -39,7 +39,7 @@ _TEXT_MAX_CHARS = 1000
 _KIB = 1024
 
 
-def want_of_memory(exc: BaseException, limit_bytes: int) -> str:
+def memory_limit_reason(exc: BaseException, limit_bytes: int) -> str:
     """Say in words how an exception comes from a memory limit; "": it does not.
 
     Args:

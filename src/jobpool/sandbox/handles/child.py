@@ -49,7 +49,7 @@ from jobpool.sandbox.system.procfs import (
 
 TICKETS_AT_ONCE = 512
 """So many tickets go or stay as one: their socket takes a page as a whole."""
-HURRY_NICE = -10
+DYING_NICE = -10
 """Of a child that is to die: as the loop's own (`supervisor.priority`)."""
 _TICKETS_READ_BYTES = 64 * 1024
 _STATM_BYTES = 128
@@ -397,7 +397,7 @@ class ChildProcess:
         """
         for pid in {self.pid, self.job_pid} if self.pidfd >= 0 else ():
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, pid, HURRY_NICE)
+                os.setpriority(os.PRIO_PROCESS, pid, DYING_NICE)
 
     def _signal(self, signum: int) -> None:
         if self._job_pidfd >= 0:

@@ -50,7 +50,7 @@ class Claim(NamedTuple):
         return self.anon_bytes + self.shared_bytes
 
 
-class Confirming:
+class Confirmation:
     """Confirms the figures of one child's tree.
 
     Args:

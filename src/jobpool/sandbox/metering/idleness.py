@@ -22,7 +22,7 @@ from jobpool.sandbox.system import procfs
 
 DOUBTS_MAX = 3
 """So many looks in a row must say the same: one may fall into a moment's work."""
-LOOK_AFTER_S = 1.0
+SAMPLE_AFTER_S = 1.0
 """Looks that come sooner do not count."""
 BUSY_SHARE = 0.5
 """More of a processor than any background thread of an application should need."""
@@ -37,7 +37,7 @@ _WAITS: Mapping[str, tuple[int, ...]] = {
 the process was stopped and let go on. The arguments stay those of the first call."""
 
 
-class Stillness:
+class Idleness:
     """The looks at one child while it rests.
 
     Args:
@@ -60,7 +60,7 @@ class Stillness:
         self._doubts = 0
         self._looked_s = 0.0
 
-    def look(self, now_s: float, below: Iterable[int]) -> str:
+    def sample(self, now_s: float, below: Iterable[int]) -> str:
         """Look once more.
 
         Args:
@@ -72,7 +72,7 @@ class Stillness:
             or not yet certain.
         """
         passed_s = now_s - self._looked_s
-        if passed_s < LOOK_AFTER_S:
+        if passed_s < SAMPLE_AFTER_S:
             return ""
         cpu_s = sum(map(_cpu_s, (self._pid, *below)))
         used_s = cpu_s - self._cpu_s if self._looked_s else 0.0

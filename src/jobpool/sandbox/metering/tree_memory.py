@@ -45,7 +45,7 @@ class TreeMemory:
         for cost in (self._walk, self._search, self._sum):
             cost.forget()
 
-    def look(self, now_s: float, *, near: bool = False) -> int:
+    def sample(self, now_s: float, *, near: bool = False) -> int:
         """Return the resident memory below the root: a trigger, and no proof.
 
         What processes share counts several times.

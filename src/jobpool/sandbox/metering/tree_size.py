@@ -42,7 +42,7 @@ class TreeSize:
         self._at_count = 0  # it may have many at the first look
         self._count.forget()
 
-    def look(self, now_s: float, most: int, on_host: int) -> int:
+    def sample(self, now_s: float, most: int, on_host: int) -> int:
         """Return how many there were at the last count at least; it may be now.
 
         Args:

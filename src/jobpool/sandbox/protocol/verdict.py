@@ -238,13 +238,13 @@ def _cause(
         # What the kernel killed here, where it counts that; else anywhere on the host.
         wanted = host_oom if events is None else events.oom_kills > 0
         if wanted:
-            return _want_of_memory(events, name)
+            return _memory_shortage(events, name)
     if stopping:
         return Outcome.INTERRUPTED, f"killed by {name} while jobpool was stopping"
     return Outcome.CRASHED, f"killed by {name}; jobpool did not send it"
 
 
-def _want_of_memory(events: MemoryEvents | None, name: str) -> tuple[Outcome, str]:
+def _memory_shortage(events: MemoryEvents | None, name: str) -> tuple[Outcome, str]:
     """Say whose want of memory it was that the kernel killed for."""
     if events is None or not events.oom:
         return (

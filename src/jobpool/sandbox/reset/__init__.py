@@ -1,4 +1,4 @@
-"""Putting a child back as it was after each attempt, or finding that it cannot be.
+"""Restoring a child after each attempt, or finding that it cannot be restored.
 
 May import: sandbox.protocol, sandbox.system. Start with `baseline`.
 """

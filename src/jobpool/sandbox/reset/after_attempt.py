@@ -1,8 +1,8 @@
-"""What must be in order after an attempt, whatever comes next in its process.
+"""The restore after every attempt, whatever comes next in its process.
 
-Our own code goes on there, if only to report the attempt's end, and an attempt has
-ended only when nothing of it runs any more. What else a handler changed matters to
-those that follow in the same process (`reset`); where none follows, this is all.
+Our own code continues there, if only to report the attempt's end, and an attempt has
+ended only when nothing of it runs any more. Whatever else a handler changed matters
+only to attempts that follow in the same process (`baseline`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from jobpool.sandbox.confinement import setup
 from jobpool.sandbox.confinement.scratch import Scratch
-from jobpool.sandbox.reset.builtin_functions import Foundations
+from jobpool.sandbox.reset.builtin_functions import BuiltinFunctions
 from jobpool.sandbox.reset.streams import Streams
 from jobpool.sandbox.system.own_fds import identity_of, require
 from jobpool.sandbox.system.procfs import command_name, listed_children_of
 
-# Before they are noted as if a handler had called them (`deeds`).
+# Bound before calls are intercepted: ours are not noted as a handler's.
 _pthread_sigmask, _set_wakeup_fd = _signal.pthread_sigmask, _signal.set_wakeup_fd
 _setitimer = _signal.setitimer
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
@@ -36,29 +36,28 @@ _SIGNALS = sorted(
     - set(range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
 )
 GRACE_S = 0.02
-"""For a thread or process that is ending anyway."""
+"""How long to wait for a thread or process that is ending anyway."""
 _GRACE_STEP_S = 0.001
 _NAMED_MAX = 5
-_count_threads = _thread._count  # noqa: SLF001 - the cheap one; before a handler has it
-_waitpid = ctypes.CDLL(None).waitpid  # having no children is no exception here
+_count_threads = _thread._count  # noqa: SLF001 - cheap, and bound before a handler runs
+_waitpid = ctypes.CDLL(None).waitpid  # raises no exception without children
 
 
 class Restored(NamedTuple):
-    """What came of putting a process back.
+    """The result of restoring a process.
 
     Attributes:
         output: the tail of what the attempt wrote.
-        surprise: what it left behind that cannot be undone, ``""``: nothing.
-        at_a_glance: nothing told that there was more to put back, so that most of it
-            was not looked at; no process was begun.
+        surprise: what it left behind that cannot be undone; ``""``: nothing.
+        is_quick: there was only a quick check; the attempt started no process.
     """
 
     output: bytes
     surprise: str
-    at_a_glance: bool = False
+    is_quick: bool = False
 
 
-class Parting:
+class AfterAttempt:
     """The state that our own code needs, taken when the child's hooks have run.
 
     Args:
@@ -68,7 +67,7 @@ class Parting:
     """
 
     def __init__(self, output_fd: int, stack_fd: int, scratch: Scratch | None) -> None:
-        self._foundations = Foundations()
+        self._builtins = BuiltinFunctions()
         self._streams = Streams(output_fd)
         self._stack_fd, self._stack = stack_fd, identity_of(stack_fd)
         self._scratch = scratch
@@ -86,32 +85,32 @@ class Parting:
     def restore(
         self,
         *,
-        may_glance: bool = False,  # noqa: ARG002 - as of `Baseline`
+        may_be_quick: bool = False,  # noqa: ARG002 - as of `Baseline`
         until_s: float = float("inf"),  # noqa: ARG002 - likewise
     ) -> Restored:
-        """Put in order what the end of the last attempt needs."""
-        surprises = [self.restore_foundations()]
-        self.compose()
+        """Restore what our own code needs to report the attempt's end."""
+        surprises = [self.restore_builtins()]
+        self.disarm()
         surprises += self.left_running()
         output = self.take_output()
         if self._scratch is not None:
             self._scratch.clean()
         return Restored(output, "; ".join(filter(None, surprises)))
 
-    def restore_foundations(self) -> str:
-        """Put back what our own code stands on; name it. First of all."""
-        replaced = self._foundations.restore()
-        sys.audit("jobpool.reset")  # who raises at each event raises at ours: here
+    def restore_builtins(self) -> str:
+        """Restore the functions that our own code needs; name them. Called first."""
+        replaced = self._builtins.restore()
+        sys.audit("jobpool.reset")  # a hook that raises at every event raises here
         return replaced
 
-    def compose(self) -> None:
-        """Let nothing of the attempt's run in our own code any more."""
+    def disarm(self) -> None:
+        """Remove every hook by which the attempt's code could run inside ours."""
         self._restore_signals()
-        self.compose_python()
+        self.disarm_python()
 
-    def compose_python(self) -> None:
-        """Do so with what no call tells of."""
-        # By identity: what a handler has set may call itself equal.
+    def disarm_python(self) -> None:
+        """Remove the hooks that are set without an intercepted call."""
+        # By identity: an object that a handler has set may claim to be equal.
         if sys.gettrace() is not self._trace:
             sys.settrace(self._trace)
         if sys.getprofile() is not self._profile:
@@ -120,7 +119,7 @@ class Parting:
             sys.setrecursionlimit(self._recursion)
 
     def is_untouched(self) -> bool:
-        """Say whether neither threads nor changed or used streams are left."""
+        """Say whether no thread is left and the streams are unchanged and unused."""
         return (
             not self._has_more_threads()
             and self._streams.are_untouched()
@@ -128,14 +127,14 @@ class Parting:
         )
 
     def left_running(self) -> tuple[str, str]:
-        """Name the threads and the processes that go on without their attempt."""
+        """Name the threads and processes that outlive their attempt."""
         return self._left_threads(), self._left_processes()
 
     def take_output(self) -> bytes:
-        """Put the streams back; return the tail of what the attempt wrote.
+        """Restore the streams; return the tail of what the attempt wrote.
 
         Raises:
-            OSError: a capture is not to be had any more; it was not emptied.
+            OSError: a capture is not accessible any more; it was not emptied.
         """
         output = self._streams.take_output()
         require(self._stack_fd, self._stack)
@@ -152,7 +151,7 @@ class Parting:
                 if handler is not None:
                     _signal.signal(signum, handler)
         if _signal.getsignal(signal.SIGUSR2) is not self._on_usr2:
-            # Ours is C code of which Python does not know: it must be put in anew.
+            # Ours is C code that Python does not know: it must be registered again.
             _signal.signal(signal.SIGUSR2, self._on_usr2)
             faulthandler.unregister(signal.SIGUSR2)
             setup.write_stacks_to(self._stack_fd)
@@ -162,7 +161,7 @@ class Parting:
             setup.write_stacks_to(self._stack_fd)
 
     def _stop_timers(self) -> None:
-        """A handler's own timer must not fire in our code."""
+        """Stop a handler's own timers: they must not fire in our code."""
         for timer in _TIMERS:
             if _signal.getitimer(timer)[0]:
                 _setitimer(timer, 0)
@@ -189,7 +188,7 @@ class Parting:
         return f"it left processes running: {names}" if left else ""
 
     def _has_children(self) -> bool:
-        """Reap what has ended; say whether anything is left that the hooks did not."""
+        """Reap what has ended; say whether there are more children than at first."""
         while (ended := _waitpid(-1, None, os.WNOHANG)) > 0:
             pass
         if ended < 0:  # it has none
@@ -200,7 +199,7 @@ class Parting:
 
 
 def still_there_after_grace(is_there: Callable[[], bool]) -> bool:
-    """Say whether something that may be ending anyway is still there a moment later."""
+    """Say whether something that may be ending is still there a moment later."""
     deadline = time.monotonic() + GRACE_S
     while is_there():
         if time.monotonic() >= deadline:
@@ -210,6 +209,6 @@ def still_there_after_grace(is_there: Callable[[], bool]) -> bool:
 
 
 def listed(names: list[str]) -> str:
-    """Return the first of these names, and how many more there are."""
+    """Join the first few of these names, and say how many more there are."""
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more

@@ -1,11 +1,11 @@
-"""The functions that everybody's code stands on, ours as well: put back first of all.
+"""The functions that all code needs, ours included: restored first of all.
 
-A handler may replace them for its process; what follows in it, if only the report of
-the attempt's end, needs them as they were.
+A handler may replace them for its process. Whatever runs there next, if only the
+report of the attempt's end, needs the originals.
 
-Where dictionaries have versions (PEP 509), another one says that something in a module
-was replaced, and only then it is looked at. Whether they have is found out by trying:
-there is no other way to them than by their address.
+Where dictionaries have versions (PEP 509), a module is checked only if the version of
+its dictionary has changed. Whether they have versions is found out by trying: they can
+be read only by their address.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any
 
 _NAMED_MAX = 5
 _VERSION_AT = 2 * ctypes.sizeof(ctypes.c_void_p) + ctypes.sizeof(ctypes.c_ssize_t)
-"""In a dictionary of CPython: behind what all objects have, and its size."""
+"""In CPython's dict: after the object header and the size."""
 _VERSIONED_BEFORE = (3, 13)
-_Look = Callable[[], object]
-# What the interpreter itself binds anew, such as "_", is no function.
+_Read = Callable[[], object]
+# What the interpreter itself rebinds, such as "_", is not a function.
 _BUILTINS = " ".join(name for name, value in vars(builtins).items() if callable(value))
 _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
     (builtins, _BUILTINS),
@@ -48,54 +48,54 @@ _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
     (threading, "Thread active_count current_thread enumerate"),
     (time, "monotonic perf_counter sleep time"),
 )
-"""Each module with the names that count."""
+"""Each module with the names that are restored."""
 
 
-class Foundations:
-    """They as they are now, to be put back later."""
+class BuiltinFunctions:
+    """These functions as they are now, to be restored later."""
 
     def __init__(self) -> None:
         self._modules = [_Foundation(*one) for one in _FOUNDATIONS]
         self._versions = _versions() if _have_versions() else ()
         self._seen: list[int] = []
-        """The versions that were found intact."""
+        """The dictionary versions at which everything was intact."""
 
     def restore(self) -> str:
-        """Put back what was replaced, and name it."""
+        """Restore what was replaced, and name it."""
         seen = [version.value for version in self._versions]
         if seen and seen == self._seen:
             return ""
         replaced = [name for one in self._modules for name in one.restore()]
-        # What was put back by now has made another version: it is looked at once more.
+        # A restore makes another version: such a module is checked once more.
         self._seen = seen
         return f"it replaced {', '.join(replaced[:_NAMED_MAX])}" if replaced else ""
 
 
 class _Foundation:
-    """The functions and classes of a module that a handler is not to replace.
+    """The functions and classes of one module that a handler must not replace.
 
-    What is added is no matter: libraries do that when they are first used.
+    Additions do not matter: libraries make them when they are first used.
     """
 
     def __init__(self, module: ModuleType, names: str) -> None:
         self._module = vars(module)
         wanted = names.split()
         self._names = {name: self._module[name] for name in wanted}
-        self._look: _Look = (
+        self._read: _Read = (
             partial(list, self._module.values())  # of so many names twice as fast
             if module is builtins
             else partial(itemgetter(*wanted), self._module)
         )
-        """Finds the same as before while nothing was replaced; else look closer."""
-        self._intact = self._look()
+        """Returns the same as before while nothing was replaced."""
+        self._intact = self._read()
 
     def restore(self) -> list[str]:
-        """Put back what is missing or another; return its names."""
+        """Restore what is missing or replaced; return its names."""
         try:
-            if self._look() == self._intact:
+            if self._read() == self._intact:
                 return []
         except KeyError:
-            pass  # a name is gone
+            pass  # a name was deleted
         changed = [
             name
             for name, value in self._names.items()
@@ -111,13 +111,13 @@ def _versions() -> tuple[ctypes.c_uint64, ...]:
 
 
 def _version_of(namespace: dict[str, Any]) -> ctypes.c_uint64:
-    """Return what shows a dictionary's version, which must outlive it."""
+    """Return a live view of a dictionary's version; the dictionary must outlive it."""
     return ctypes.c_uint64.from_address(id(namespace) + _VERSION_AT)
 
 
 @cache
 def _have_versions() -> bool:
-    """Say whether dictionaries have versions that tell of each change."""
+    """Say whether dictionaries have versions that differ after each change."""
     if sys.version_info >= _VERSIONED_BEFORE or sys.implementation.name != "cpython":
         return False
     module = ModuleType("tried")
@@ -128,7 +128,7 @@ def _have_versions() -> bool:
         lambda: None,
         lambda: setattr(module, "kept", 1),
         lambda: namespace.update(kept=2),
-        lambda: exec("kept = 3", namespace),  # noqa: S102 - a global is set so
+        lambda: exec("kept = 3", namespace),  # noqa: S102 - sets a global
         lambda: delattr(module, "gone"),
     )
     for change in changes:
@@ -136,4 +136,4 @@ def _have_versions() -> bool:
         if version.value in seen:
             return False
         seen.add(version.value)
-    return version.value == version.value  # read anew each time
+    return version.value == version.value  # each access reads it again

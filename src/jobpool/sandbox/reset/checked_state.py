@@ -1,9 +1,9 @@
-"""What a handler can change about its process that is not put back: it is named.
+"""State of the process that is checked and not restored: a change is named.
 
-The supervisor replaces a child whose traits have changed. Some could be put back,
-but who has changed its user, say, may have left more behind than is known here. Runs
-between attempts, so what nobody can have changed is not looked at: Python alone makes
-no prctl(2), and comes by `deeds` when it sets a limit or a user.
+The supervisor replaces a child whose state has changed. Some of it could be restored,
+but a handler that has changed its user, say, may have left more behind than is known
+here. Runs between attempts, so what cannot have changed is not checked: Python alone
+makes no prctl(2), and `intercepted_calls` notes when it sets a limit or a user.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from jobpool.sandbox.confinement.data_limit import is_signed
 from jobpool.sandbox.system.own_fds import open_own
 
 _DESCRIPTORS_MORE_MAX = 64
-"""Some growth is caches that fill; more is a leak."""
+"""Up to here growth may be caches that fill; beyond it is a leak."""
 _PR_GET_DUMPABLE, _PR_GET_TIMERSLACK, _PR_GET_CHILD_SUBREAPER = 3, 30, 37
 _LIMITS = (
-    # Not that of the data, which has a look of its own: the supervisor moves it.
+    # Without RLIMIT_DATA, which the supervisor moves: it is checked separately.
     resource.RLIMIT_AS,
     resource.RLIMIT_CPU,
     resource.RLIMIT_FSIZE,
@@ -31,7 +31,7 @@ _LIMITS = (
     resource.RLIMIT_NPROC,
     resource.RLIMIT_STACK,
 )
-_prctl = ctypes.CDLL(None).prctl  # once: each child would pay for it
+_prctl = ctypes.CDLL(None).prctl  # at import: otherwise each child pays for it
 
 
 def _root() -> tuple[int, int]:
@@ -39,26 +39,26 @@ def _root() -> tuple[int, int]:
     return root.st_dev, root.st_ino
 
 
-def _works(look: Callable[[], Any]) -> bool:
+def _works(read: Callable[[], Any]) -> bool:
     """Say whether the C library has a call: musl has no sched_getscheduler."""
     try:
-        look()
+        read()
     except OSError:
         return False
     return True
 
 
 _WATCHED: tuple[tuple[str, Callable[[], Any]], ...] = tuple(
-    (what, look)
-    for what, look in (
+    (what, read)
+    for what, read in (
         ("the cores that it runs on", partial(os.sched_getaffinity, 0)),
         ("how it is scheduled", partial(os.sched_getscheduler, 0)),
         ("how it is scheduled", partial(_prctl, _PR_GET_TIMERSLACK)),
     )
-    if _works(look)
+    if _works(read)
 )
-"""What is asked of the kernel: each a single quick call. Neighbours may change it."""
-_WATCHED_AFTER_DEEDS: tuple[tuple[str, Callable[[], Any]], ...] = (
+"""Checked after every attempt, a quick call each: other processes may change it."""
+_WATCHED_AFTER_CALLS: tuple[tuple[str, Callable[[], Any]], ...] = (
     *(("its limits", partial(resource.getrlimit, limit)) for limit in _LIMITS),
     ("its user or groups", os.getresuid),
     ("its user or groups", os.getresgid),
@@ -66,11 +66,11 @@ _WATCHED_AFTER_DEEDS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("its root directory", _root),
     ("how it is scheduled", partial(_prctl, _PR_GET_DUMPABLE)),
 )
-"""What takes a call that is noted, or code that is not Python, to change."""
+"""What only an intercepted call, or code that is not Python, can change."""
 
 
-class Traits:
-    """The traits of this process as they are now, to be compared with later ones."""
+class CheckedState:
+    """The state of this process as it is now, to be compared with later."""
 
     def __init__(self) -> None:
         self._finders = list(sys.meta_path)
@@ -81,19 +81,19 @@ class Traits:
         self._adopts = ctypes.c_int()
         self._adopts_ref = ctypes.byref(self._adopts)
         self._watched = _Watch(_WATCHED)
-        self._watched_after_deeds = _Watch(_WATCHED_AFTER_DEEDS)
+        self._watched_after_calls = _Watch(_WATCHED_AFTER_CALLS)
         self._descriptors = self._open_descriptors()
 
-    def changes(self, *, after_deeds: bool, by_foreign_code: bool) -> str:
-        """Name what only the kernel or the handler could undo.
+    def changes(self, *, after_calls: bool, by_native_code: bool) -> str:
+        """Name what has changed and is not restored.
 
         Args:
-            after_deeds: a call was noted that may have changed any of them.
-            by_foreign_code: code that is not Python's own may have done anything.
+            after_calls: an intercepted call may have changed any of it.
+            by_native_code: code that is not Python's own may have changed anything.
         """
         found = self._watched.changes()
-        if after_deeds or by_foreign_code:
-            found += self._watched_after_deeds.changes()
+        if after_calls or by_native_code:
+            found += self._watched_after_calls.changes()
             if (data := resource.getrlimit(resource.RLIMIT_DATA)) != self._data:
                 if data[1] != self._data[1] or not is_signed(data[0]):
                     found.append("it changed its limit of data")
@@ -103,17 +103,17 @@ class Traits:
             found.append(f"it changed its priority from {self._priority} to {priority}")
         if (more := self._more_descriptors()) > _DESCRIPTORS_MORE_MAX:
             found.append(f"its process has {more} descriptors more than at first")
-        if by_foreign_code and not self._adopts_orphans():
+        if by_native_code and not self._adopts_orphans():
             found.append("it let its left-over processes escape")
         found.append(self.changes_of_imports())
         return "; ".join(filter(None, found))
 
     def has_spent_descriptors(self) -> bool:
-        """Say whether so many are open that the next attempt may be short of them."""
+        """Say whether so many are open that the next attempt may run out."""
         return self._more_descriptors() > _DESCRIPTORS_MORE_MAX
 
     def changes_of_imports(self) -> str:
-        """Name what of the modules and of what finds them was taken away."""
+        """Name what was removed of the modules and of what finds them."""
         found = []
         if sys.meta_path != self._finders and not self._finds_modules():
             found.append("it took away what finds modules")
@@ -138,15 +138,15 @@ class Traits:
 
 
 class _Watch:
-    """Answers of the kernel as they are now, to be compared with later ones."""
+    """What the kernel reports now, to be compared with later."""
 
     def __init__(self, watched: tuple[tuple[str, Callable[[], Any]], ...]) -> None:
-        self._names, self._looks = zip(*watched, strict=True)
-        self._before = [look() for look in self._looks]
+        self._names, self._reads = zip(*watched, strict=True)
+        self._before = [read() for read in self._reads]
 
     def changes(self) -> list[str]:
-        """Name each trait once that is not as it was."""
-        now = [look() for look in self._looks]
+        """Name everything that differs, once each."""
+        now = [read() for read in self._reads]
         if now == self._before:
             return []
         answers = zip(self._names, now, self._before, strict=True)

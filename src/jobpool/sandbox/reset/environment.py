@@ -1,8 +1,8 @@
 """The environment, as Python shows it and as the C library has it.
 
-Programs that a handler starts get the C library's. `os.putenv` changes that alone, and
-so does a library in C. The C library never writes into a variable: a change shows in
-the array of pointers to them, which is compared as bytes.
+Programs that a handler starts get the C library's. `os.putenv` changes only that one,
+and so does a library in C. The C library never writes into a variable: a change shows
+in the array of pointers to them, which is compared as bytes.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 
 
 class Environment:
-    """The variables as they are now, to be put back later."""
+    """The variables as they are now, to be restored later."""
 
     def __init__(self) -> None:
         self._python = os.environ
         self.accept()
 
     def accept(self) -> None:
-        """Take what is there now for what is to be put back."""
+        """Make the present variables the ones to restore."""
         self._variables = dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001 - 100 times faster than a copy
         self._entries = _entries()
         self._remember()
 
     def restore(self) -> None:
-        """Put back what differs."""
+        """Restore what differs."""
         self.restore_object()
         if os.environ._data != self._variables:  # type: ignore[attr-defined]  # noqa: SLF001 - see accept
             self._restore_python()
-        # What is at another address may be shorter, and is never read.
+        # An array at another address may be shorter: it is never read.
         if _environ.value != self._at or self._view.raw != self._array:
             self._restore_c()
 
     def restore_object(self) -> None:
-        """Put the object back that Python shows it as; no call tells of that."""
+        """Restore `os.environ` itself; replacing it takes no call."""
         if os.environ is not self._python:
             os.environ = self._python  # noqa: B003 - putting the real one back
 
@@ -52,7 +52,7 @@ class Environment:
         _libc.clearenv()
         for entry in self._entries:
             name, equals, value = entry.partition(b"=")
-            if name and equals:  # what was started strangely may have others
+            if name and equals:  # a strange parent may have passed malformed entries
                 os.putenv(name, value)
         self._remember()
 
@@ -68,7 +68,7 @@ class Environment:
 
 
 def _entries() -> list[bytes]:
-    """Return the C library's variables, each with its name."""
+    """Return the C library's variables as ``NAME=value``."""
     found: list[bytes] = []
     at = _environ.value
     if at:

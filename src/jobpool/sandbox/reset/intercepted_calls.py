@@ -1,16 +1,16 @@
-"""Notes the calls of Python's own by which a handler changes its process.
+"""Notes calls to Python's own functions by which a handler changes its process.
 
-An audit hook stays for ever, and nobody can list them; a process that leaves a
-namespace does not come back: such changes can be neither undone nor seen. All others
-can be seen, but most attempts would pay for the check in vain: without code in C there
-is no way past these calls, or past another process that was started by one of them. (A
-handler that sets out to find one will: so what is noted here says when to check, and
-never that no check is needed for long, see `reset`.)
+An audit hook stays for ever and cannot be listed; a process that leaves a namespace
+does not come back. Such changes are permanent: they can be neither undone nor seen.
+All others can be seen, but checking after every attempt would be a waste: without code
+in C the process changes only by these calls, or by another process that one of them
+started. (A handler that searches for another way will find one. So a note says when to
+check; the lack of one never excuses a check for long, see `baseline`.)
 
-Each such function is replaced by one that notes the call before it does what it always
-did, so that this costs nothing until it is called. What puts the process back calls
-them as they were: it has bound them by name before. Our code that runs for a handler
-(to enqueue, to beat) is noted as that handler's.
+Each such function is replaced by one that notes the call and then makes it, which
+costs nothing until it is called. The code that restores the process calls the
+originals, which it bound by name before. Calls that our code makes for a handler (to
+enqueue, to beat) are noted as that handler's.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ _ABLE: tuple[set[Any], ...] = (
     os.supports_fd,
     os.supports_follow_symlinks,
 )
-"""Callers look up here what a function can do."""
+"""Callers check here what a function can do."""
 _F_SETFL, _F_SETSIG = 4, 10
 _done: list[str] = []
 _last: list[object] = [object()]
 
 
 def watch() -> None:
-    """Note such calls from now on, and in all copies of this process."""
+    """Note such calls from now on, also in forked copies of this process."""
     for module, name in _FOR_GOOD:
-        _note((module,), name, partial(_do_for_good, f"{module.__name__}.{name}"))
+        _note((module,), name, partial(_note_permanent, f"{module.__name__}.{name}"))
     for modules, names in _TO_BE_SEEN:
         for name in names.split():
             _note(modules, name, _do)
@@ -78,33 +78,33 @@ def watch() -> None:
 
 
 def count() -> int:
-    """Return how often something was done that cannot be seen."""
+    """Return how many permanent changes were made."""
     return len(_done)
 
 
-def done_since(count_before: int) -> str:
-    """Name what was done since there were so many; once each."""
+def permanent_since(count_before: int) -> str:
+    """Name the permanent changes since that count, once each."""
     return ", ".join(dict.fromkeys(_done[count_before:]))
 
 
 def last() -> object:
-    """Return what stands for the last call that can be seen: another one after each."""
+    """Return an object that identifies the last call: a new one for each."""
     return _last[0]
 
 
 def _do() -> None:
-    """Note such a call. A single step, in whatever thread."""
+    """Note a call whose effect can be seen. Atomic in any thread."""
     _last[0] = object()
 
 
-def _do_for_good(name: str) -> None:
-    """Note a call that cannot be seen."""
+def _note_permanent(name: str) -> None:
+    """Note a call whose effect is permanent."""
     _done.append(name)
     _do()
 
 
 def _note(modules: tuple[ModuleType, ...], name: str, note: Callable[[], None]) -> None:
-    """Replace a function in all modules that have it, by one and the same."""
+    """Replace a function in all modules that have it by the same object."""
     replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
     for module in modules:
         function = getattr(module, name, None)
@@ -120,15 +120,15 @@ def _note(modules: tuple[ModuleType, ...], name: str, note: Callable[[], None]) 
 
 
 class _Noting:
-    """Stands for a function of C.
+    """Stands in for a function written in C.
 
-    Like that one it is no descriptor: who makes it an attribute of a class gets it back
-    as it is, and no method. And it is sent elsewhere by its name.
+    Like that function it is no descriptor: as an attribute of a class it does not
+    become a method. It is pickled by name.
     """
 
     def __init__(self, function: Callable[..., Any], note: Callable[[], None]) -> None:
         update_wrapper(self, function)
-        del self.__wrapped__  # type: ignore[attr-defined]  # a way past this
+        del self.__wrapped__  # type: ignore[attr-defined]  # would bypass the note
         self._function, self._note = function, note
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -140,14 +140,14 @@ class _Noting:
 
 
 class _NotingFcntl(_Noting):
-    """Notes who changes how a file is written to, which may be our own.
+    """Notes changes of how a file is written to, which may be ours.
 
-    So is who has a descriptor send another signal than SIGIO: it may stay open.
+    Having a descriptor send another signal than SIGIO is permanent: it may stay open.
     """
 
     def __call__(self, fd: Any, command: Any, *argument: Any) -> Any:
         if command == _F_SETSIG:
-            _do_for_good("fcntl.fcntl with F_SETSIG")
+            _note_permanent("fcntl.fcntl with F_SETSIG")
         elif command == _F_SETFL:
             self._note()
         return self._function(fd, command, *argument)

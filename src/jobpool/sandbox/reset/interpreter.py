@@ -1,9 +1,8 @@
-"""The interpreter's own settings, which a handler may change for itself alone.
+"""The interpreter's settings, which a handler may change only for itself.
 
-Decimals are rounded by two contexts: the default's, and the child's own. An attempt
-runs in a copy of the child's context variables. It makes itself a context for its
-decimals from the default, unless the application had one before all attempts: that
-would be the same object in every copy.
+Two contexts round decimals: the default and the child's own. An attempt runs in a copy
+of the child's context variables. It makes its own decimal context from the default,
+unless the application already had one: that is the same object in every copy.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-# How many digits a number in text may have: not in the first of 3.11.
+# How many digits a number in text may have: missing in the first releases of 3.11.
 _digits: Callable[[], int] = getattr(sys, "get_int_max_str_digits", int)
 _DECIMAL_NAMES = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 _decimal_rules = attrgetter(*_DECIMAL_NAMES)
 _usual_decimal_rules = attrgetter("prec", "rounding")
-"""Whatever changes the context changes these, as a rule: the rest is not compared."""
+"""A changed context differs in one of these as a rule: only they are compared."""
 
 
 class Interpreter:
-    """The settings as they are now, to be put back later."""
+    """The settings as they are now, to be restored later."""
 
     def __init__(self) -> None:
         self._settings = _settings()
@@ -41,21 +40,21 @@ class Interpreter:
 
     def restore(self) -> None:
         """Put back what differs."""
-        # By identity, and first: what a handler has set may call itself equal.
+        # By identity, and first: an object that a handler has set may claim equality.
         if threading.gettrace() is not self._threads_trace:
             threading.settrace(self._threads_trace)
         if threading.getprofile() is not self._threads_profile:
             threading.setprofile(self._threads_profile)
         self._decimals.restore()
         if _settings() != self._settings:
-            self._put_back()
+            self._restore_changed()
         if sys.path != self._path:
             sys.path[:] = self._path
         if warnings.filters != self._warnings:
             warnings.filters[:] = self._warnings  # type: ignore[index]  # a list in truth
             warnings._filters_mutated()  # type: ignore[attr-defined]  # noqa: SLF001 - it caches
 
-    def _put_back(self) -> None:
+    def _restore_changed(self) -> None:
         hooks, recursion, digits, switch_s, timeout_s, silenced, collector = (
             self._settings
         )
@@ -86,7 +85,7 @@ def _settings() -> tuple[Any, ...]:
 
 
 class _DecimalContexts:
-    """The contexts as they are now, to be put back later."""
+    """The contexts as they are now, to be restored later."""
 
     def __init__(self) -> None:
         self._default = decimal.DefaultContext.copy()
@@ -105,7 +104,7 @@ class _DecimalContexts:
 
 
 def _has_decimal_context() -> bool:
-    """Say whether decimals were used outside of any attempt."""
+    """Say whether decimals were used outside any attempt."""
     return not decimal.HAVE_CONTEXTVAR or any(
         variable.name == "decimal_context" for variable in contextvars.copy_context()
     )

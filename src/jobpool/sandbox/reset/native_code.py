@@ -1,9 +1,9 @@
-"""Notices what only code that is not Python's own can have changed for good.
+"""Detects permanent changes that only code that is not Python's own can make.
 
 A POSIX timer, a filter of system calls, lost rights, another namespace: no handler
-gets there without ctypes, cffi or an extension module. To look costs 10 µs (more as
-root), so it is done only where there is such code beyond what was there before the
-application: then after every attempt, for nobody knows what a C function does.
+gets there without ctypes, cffi or an extension module. The check costs 10 µs (more as
+root), so it is made only if such code was loaded after jobpool's own: then after every
+attempt, since what a C function does is unknown.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _OWN_EXTENSIONS = os.path.join(  # noqa: PTH118 - a str here
 )
 _STATUS_BYTES = 16 * 1024
 _FROM, _UP_TO = b"\nCapInh:", b"\nCpus_allowed:"
-"""Of /proc/self/status: capabilities, no_new_privs, and how many filters there are."""
+"""In /proc/self/status: capabilities, no_new_privs and the number of filters."""
 _UNCHANGING = {"pid", "time"}
-"""Only the next process is in another one: `pid_for_children` shows it."""
-_Look = tuple[bytes, bytes, list[str]]
+"""A process itself stays in these: `pid_for_children` shows a change."""
+_State = tuple[bytes, bytes, list[str]]
 _TIMERS_BYTES = 4096
 _namespace_of: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)[
     "__dict__"
 ].__get__
-"""A module's own dictionary, also where a lazy one would import itself when asked."""
+"""Reads a module's dictionary without triggering a lazy import."""
 _HANDLE_AT = 2
-"""Of the arguments of a library: its name, its mode, a handle if it is open already."""
+"""Position of the handle of an open library in the arguments of `ctypes.CDLL`."""
 _WITHOUT_NOTES = {"_interpreters", "_xxsubinterpreters"}
-"""Python's own modules that run code which meets none of our notes (`deeds`)."""
+"""Python's own modules that run code past `intercepted_calls`."""
 _known_names: set[str] = set()
 _opened: list[object] = []
-"""A mark for each library that ctypes was told to open (it may be closed again), and
-for each function of the one that it opens itself."""
+"""One entry for each library that ctypes opened (it may be closed again), and for each
+function of the one that ctypes opens itself."""
 
 
 def know() -> None:
-    """Take all code that is here now for known. Before the application is loaded."""
+    """Take all code loaded so far as known. Called before the application is loaded."""
     _known_names.update(sys.modules)
     open_library = ctypes._dlopen  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
 
@@ -60,7 +60,7 @@ def know() -> None:
 
     def noting_handle(self: Any, *args: Any, **options: Any) -> None:
         if len(args) > _HANDLE_AT or options.get("handle") is not None:
-            _opened.append(None)  # one that is open: the whole C library's, perhaps
+            _opened.append(None)  # an open library: perhaps the C library itself
         begin(self, *args, **options)
 
     ctypes._dlopen = noting  # type: ignore[attr-defined]  # noqa: SLF001 - as above
@@ -69,22 +69,22 @@ def know() -> None:
 
 
 class _NotingApi(ctypes.PyDLL):
-    """Python's own C interface: through it, all of the C library can be called."""
+    """Python's C interface: all of the C library can be called through it."""
 
     def __getitem__(self, name: Any) -> Any:
         _opened.append(None)
         return super().__getitem__(name)
 
 
-class Foreign:
-    """What such code could change, as it is now, to be compared with later."""
+class NativeCode:
+    """What native code could change, as it is now, to be compared with later."""
 
     def __init__(self) -> None:
         self._status = open_own("/proc/self/status", os.O_RDONLY)
         self._timers = _open_timers()
-        # An ordinary user only leaves one by getting rights, which are seen.
+        # An ordinary user leaves one only by gaining rights, which are seen.
         self._places = _places() if os.geteuid() == 0 else []
-        self._before = self._look()
+        self._before = self._read()
         self._names = set(_known_names)
         self._hint = (0, 0)
         self._is_here = False
@@ -95,14 +95,14 @@ class Foreign:
         return self._is_here
 
     def may_have_come(self) -> bool:
-        """Say whether there is such code, or may be since the last look."""
+        """Say whether there is such code, or may be since the last check."""
         return self._is_here or self._hint != (len(sys.modules), len(_opened))
 
     def changes(self) -> str:
-        """Name what was changed, if anybody can have."""
+        """Name what was changed, if there is code that could have."""
         if not self._is_here and not self._has_come():
             return ""
-        timers, rights, namespaces = self._look()
+        timers, rights, namespaces = self._read()
         found = []
         if timers != self._before[0]:
             found.append("it left timers running")
@@ -124,7 +124,7 @@ class Foreign:
         )
         return self._is_here
 
-    def _look(self) -> _Look:
+    def _read(self) -> _State:
         timers = b""
         if self._timers >= 0:
             timers = os.pread(self._timers, _TIMERS_BYTES, 0)
@@ -142,7 +142,7 @@ def _open_timers() -> int:
 
 
 def _places() -> list[str]:
-    """Return the kinds of namespaces that there are."""
+    """Return the paths of this process's namespaces."""
     with contextlib.suppress(FileNotFoundError):  # a kernel without any
         found = set(os.listdir("/proc/self/ns")) - _UNCHANGING  # noqa: PTH208 - names are what we want
         return [f"/proc/self/ns/{name}" for name in sorted(found)]
@@ -150,7 +150,7 @@ def _places() -> list[str]:
 
 
 def _has_extension(names: Iterable[str]) -> bool:
-    """Say whether one of these modules is of C, and not Python's own."""
+    """Say whether one of these modules is written in C and not Python's own."""
     for name in names:
         module = sys.modules.get(name)
         if module is None or not issubclass(type(module), ModuleType):

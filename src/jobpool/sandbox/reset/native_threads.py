@@ -1,16 +1,16 @@
-"""Threads of native code that go on after their attempt, as the kernel lists them.
+"""Threads of native code that outlive their attempt, as the kernel lists them.
 
-Theory of operation. Libraries start pools of threads when they are first used, and keep
-them for the next time (OpenBLAS, OpenMP, Rust's rayon): without them the next job would
-pay once more, and so would a child that was replaced for them. Such a thread waits
-until another thread of its process gives it work; the kernel shows that it does, in a
-futex that is private to the process, and without end. By itself it does nothing. Every
-other thread that was not there at first is taken for one that its handler has left.
+Theory of operation. Libraries start thread pools when they are first used, and keep
+them (OpenBLAS, OpenMP, Rust's rayon): without them the next job would pay again, as
+would a child that replaced this one. Such a thread waits until another thread of its
+process gives it work; the kernel shows that it waits without a timeout in a futex that
+is private to the process. By itself it does nothing. Every other thread that was not
+there at first counts as left behind by a handler.
 
-After an operation the threads of a pool look for more of it for a while (OpenBLAS's for
-some 100 ms), and those that end take a moment: so they are waited for, once in a child,
-since who has been seen to rest is known. While there are as many threads as before,
-nobody looks closer.
+After an operation the threads of a pool spin for more work for a while (OpenBLAS's for
+some 100 ms), and threads that end take a moment. So they are waited for, once in a
+child, since a thread that was seen at rest is known. While the number of threads is the
+same as before, they are not examined.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from jobpool.sandbox.system.own_fds import open_own
 from jobpool.sandbox.system.procfs import read
 
 ENDING_S = 0.02
-"""For a thread that waits for something else, and may be ending."""
+"""How long to wait for a thread that waits for something else and may be ending."""
 SPINNING_S = 0.3
-"""For one that runs, and may be looking for work."""
+"""How long to wait for a thread that runs and may be spinning for work."""
 _STEP_MIN_S, _STEP_MAX_S = 0.00005, 0.005
 _PLACE = "/proc/self/task"
 _FUTEX: Mapping[str, int] = {"x86_64": 202, "aarch64": 98}
@@ -34,11 +34,11 @@ _WAITS = {0, 9}
 """FUTEX_WAIT and FUTEX_WAIT_BITSET."""
 _PRIVATE, _COMMAND = 128, 127
 _OUTSIDE = (b"running", b"-1")
-"""In no call: on a processor, or waiting for a page of memory that it has touched."""
+"""Not in a system call: on a processor, or in a page fault."""
 
 
 class NativeThreads:
-    """The threads of this process that were there at first, or were seen to rest."""
+    """The threads of this process that were there at first or were seen at rest."""
 
     def __init__(self) -> None:
         self._place = open_own(_PLACE, os.O_RDONLY | os.O_DIRECTORY)
@@ -46,10 +46,10 @@ class NativeThreads:
         self._count = self._counted()
 
     def left(self, until_s: float) -> str:
-        """Name the threads that go on without their attempt.
+        """Name the threads that outlive their attempt.
 
         Args:
-            until_s: monotonic time; who does not rest by then is left.
+            until_s: monotonic time; a thread that is not at rest by then is named.
         """
         if self._counted() == self._count:
             return ""
@@ -68,7 +68,7 @@ class NativeThreads:
             step_s = min(2 * step_s, _STEP_MAX_S)
 
     def _counted(self) -> int:
-        """Return how many threads there are: a directory has two links more."""
+        """Return how many threads there are; a directory has two links more."""
         return os.fstat(self._place).st_nlink - 2
 
 
@@ -79,7 +79,7 @@ def _listed() -> set[int]:
 def _state(thread: int) -> str:
     """Say what a thread does: "rests", "runs", or "waits" for something else.
 
-    Of one that is gone, and where the kernel does not show it, that it rests.
+    "rests" also for a thread that is gone, and where the kernel does not show it.
     """
     futex = _FUTEX.get(platform.machine())
     try:

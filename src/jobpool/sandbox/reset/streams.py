@@ -1,10 +1,9 @@
-"""The standard streams of a child: put back after each attempt, and read out.
+"""The standard streams of a child: restored after each attempt, and read out.
 
-Most attempts write nothing and leave them alone, and most often their positions alone
-tell: stdout and stderr are copies of the capture's descriptor and share its position,
-which is put where no other file's is, looked at through both, and put back. Where they
-write is another matter: the capture appends, wherever that may be, if nobody has told
-it otherwise.
+Most attempts write nothing and leave the streams alone, which their positions usually
+show: stdout and stderr are copies of the capture's descriptor and share its position.
+It is set where no other file's is, read through both, and set back. It does not affect
+where they write: the capture appends, unless a handler has changed that.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class Streams:
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
 
     def are_untouched(self) -> bool:
-        """Say whether nothing was written, and they are where they were.
+        """Say whether nothing was written and no stream was replaced.
 
-        The input is looked at as well: files close it in C, where nobody notes it.
+        The input is checked as well: a file object closes it in C, which is not noted.
         """
         streams = sys.stdin, sys.stdout, sys.stderr
         if streams != self._streams or any(map(_is_closed, streams)):
@@ -52,10 +51,10 @@ class Streams:
         )
 
     def take_output(self) -> bytes:
-        """Put the streams back, and take what was written since the last attempt.
+        """Restore the streams, and take what was written since the last attempt.
 
         Raises:
-            OSError: the capture is not to be had any more.
+            OSError: the capture is not accessible any more.
         """
         require(self._output_fd, self._capture)
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
@@ -78,9 +77,9 @@ class Streams:
     def _flush_both(self) -> None:
         for stream in (sys.stdout, sys.stderr):
             if problem := _flush(stream):
-                # Not to stderr: its number may be a file of the handler's.
-                told = f"jobpool: a stream could not be flushed: {problem}\n"
-                os.write(self._output_fd, told.encode())
+                # Not to stderr: its descriptor may be a file of the handler's.
+                text = f"jobpool: a stream could not be flushed: {problem}\n"
+                os.write(self._output_fd, text.encode())
 
     def _are_in_place(self) -> bool:
         """Say whether stdout and stderr are copies of the capture's descriptor."""
@@ -88,11 +87,11 @@ class Streams:
             os.lseek(self._output_fd, _FAR, os.SEEK_SET)
             at = os.lseek(1, 0, os.SEEK_CUR), os.lseek(2, 0, os.SEEK_CUR)
         except OSError:
-            return False  # the handler closed one of them, or has put a pipe there
+            return False  # the handler closed one of them, or replaced it by a pipe
         return at == (_FAR, _FAR)
 
     def _reopen_closed(self) -> None:
-        """Make the streams anew that the handler closed."""
+        """Reopen the streams that the handler closed."""
         stdin, stdout, stderr = self._streams
         if not (_is_closed(stdin) or _is_closed(stdout) or _is_closed(stderr)):
             return

@@ -14,7 +14,7 @@ import struct
 
 from jobpool.core.clock import boottime_s
 
-LATELY_S = 5.0
+RECENTLY_S = 5.0
 """A child that a zygote has ended is buried by then."""
 _MOMENT = struct.Struct("=d")
 
@@ -50,9 +50,9 @@ class Fence:
         (until_s,) = _MOMENT.unpack(data)
         return float(until_s) - boottime_s()
 
-    def passed_lately(self) -> bool:
+    def passed_recently(self) -> bool:
         """Say whether a zygote may just have ended children, as far as we can know."""
-        return self.left_s() <= 0 or boottime_s() - self._passed_s < LATELY_S
+        return self.left_s() <= 0 or boottime_s() - self._passed_s < RECENTLY_S
 
     def fileno(self) -> int:
         """Return its descriptor."""

@@ -36,7 +36,7 @@ from jobpool.sandbox.system.remove_tree import remove_tree
 
 MARK = struct.Struct("<Q")
 MARK_BYTES = 8192
-_LOOK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGE = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _RING = struct.Struct(f"<{MARK_BYTES // MARK.size}Q")
 
@@ -95,18 +95,18 @@ class Marks:
             pass
         self._at = (at + MARK.size) % MARK_BYTES
 
-    def renew(self, *, at_a_glance: bool = False) -> str:
+    def renew(self, *, quick: bool = False) -> str:
         """Undo what a handler did to the file.
 
         Args:
-            at_a_glance: only its length may be another; the rest is looked at later.
+            quick: only its length may be another; the rest is looked at later.
 
         Returns:
             Why it cannot be written any more, ``""`` when it can. Nothing was written
             to a file that has taken its place.
         """
         try:
-            if at_a_glance and os.lseek(self._fd, 0, os.SEEK_END) == MARK_BYTES:
+            if quick and os.lseek(self._fd, 0, os.SEEK_END) == MARK_BYTES:
                 return ""
             status = os.fstat(self._fd)
             if (status.st_dev, status.st_ino) != self._inode:
@@ -133,7 +133,7 @@ def read_marks(path: str | Path) -> frozenset[int] | None:
         OSError: it cannot be looked at, for want of descriptors.
     """
     try:
-        return reserve_fds.look(_read, os.fspath(path))
+        return reserve_fds.with_reserve(_read, os.fspath(path))
     except OSError as exc:
         if exc.errno in EXHAUSTED:
             raise
@@ -141,7 +141,7 @@ def read_marks(path: str | Path) -> frozenset[int] | None:
 
 
 def _read(path: str) -> frozenset[int] | None:
-    fd = os.open(path, _LOOK)
+    fd = os.open(path, _READ)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size != MARK_BYTES:
@@ -151,7 +151,7 @@ def _read(path: str) -> frozenset[int] | None:
         os.close(fd)
 
 
-def look_at_marks(path: str | Path) -> frozenset[int] | None:
+def try_read_marks(path: str | Path) -> frozenset[int] | None:
     """Do as `read_marks`; None also when there is no descriptor to look with."""
     try:
         return read_marks(path)

@@ -21,7 +21,7 @@ class OomScores:
         self._pid = os.getpid()
         self._first = self._own = _score(self._pid) or 0
 
-    def put_back(self, pids: Iterable[int]) -> list[int]:
+    def restore(self, pids: Iterable[int]) -> list[int]:
         """Put back the scores that were raised, and return whose they are.
 
         Args:
@@ -29,7 +29,7 @@ class OomScores:
         """
         self._own = min(self._own, _score(self._pid) or 0)
         before = {**dict.fromkeys(pids, self._first), self._pid: self._own}
-        return [pid for pid, score in before.items() if _put_back(pid, score)]
+        return [pid for pid, score in before.items() if _restore(pid, score)]
 
 
 def _score(pid: int) -> int | None:
@@ -43,7 +43,7 @@ def _score(pid: int) -> int | None:
     return None
 
 
-def _put_back(pid: int, score: int) -> bool:
+def _restore(pid: int, score: int) -> bool:
     seen = _score(pid)
     if seen is None or seen <= score:
         return False

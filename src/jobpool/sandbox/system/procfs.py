@@ -119,7 +119,7 @@ def listed_children_of(pid: int) -> list[int]:
     """
     found: list[int] = []
     try:
-        threads = reserve_fds.look(os.listdir, f"/proc/{pid}/task")
+        threads = reserve_fds.with_reserve(os.listdir, f"/proc/{pid}/task")
     except _GONE:
         return found
     for thread in threads:
@@ -153,7 +153,9 @@ def thread_count(pid: int) -> int:
 def process_numbers() -> set[int]:
     """Return the numbers of all processes that this one may see."""
     return {
-        int(name) for name in reserve_fds.look(os.listdir, "/proc") if name.isdigit()
+        int(name)
+        for name in reserve_fds.with_reserve(os.listdir, "/proc")
+        if name.isdigit()
     }
 
 
@@ -224,7 +226,7 @@ def read(path: str) -> bytes:
         OSError: there is no descriptor to look with, not even one kept back.
     """
     try:
-        return reserve_fds.look(_read, path)
+        return reserve_fds.with_reserve(_read, path)
     except _GONE:
         return b""
 

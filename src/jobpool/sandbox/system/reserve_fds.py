@@ -40,7 +40,7 @@ def lent() -> Iterator[bool]:
             keep()
 
 
-def look(how: Callable[[str], _Seen], path: str) -> _Seen:
+def with_reserve(how: Callable[[str], _Seen], path: str) -> _Seen:
     """Look at something, if need be with a descriptor that was kept back.
 
     Args:

@@ -89,7 +89,7 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
     read_end, write_end = pipe = os.pipe()
     try:
         try:
-            middle = _fork_told()
+            middle = _fork_with_hooks()
             if middle == 0:
                 _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
         finally:
@@ -130,7 +130,7 @@ def _fork(fork: Callable[[], int], be: Be, pipe: tuple[int, int]) -> int:
     return pid
 
 
-def _fork_told() -> int:
+def _fork_with_hooks() -> int:
     """Fork out of the zygote, as `_fork_bare`; what is to be done there comes first."""
     if _is_one_thread():
         for hook in (*reversed(_before), *_after_in_parent):

@@ -69,8 +69,8 @@ from jobpool.sandbox.system.procfs import process_start_time, resident_bytes
 from jobpool.sandbox.zygote.fork_safety import check_fork_safety
 from jobpool.sandbox.zygote.forking import fork_child, watch_hooks
 
-FENCE_LOOK_MIN_S = 0.05
-FENCE_LOOK_MAX_S = 0.5
+FENCE_CHECK_MIN_S = 0.05
+FENCE_CHECK_MAX_S = 0.5
 """So often the fence is looked at: it moves while the supervisor is well."""
 _RECEIVE_BYTES = 64 * 1024
 _FDS_MAX = 250
@@ -126,7 +126,7 @@ class Zygote:
         """Do what the supervisor asks until it dies; then end what it leaves."""
         decoder = Decoder(ToZygote)
         while True:
-            self._watch_the_fence()
+            self._watch_fence()
             data, fds = self._receive()
             if not data:
                 break
@@ -143,14 +143,14 @@ class Zygote:
             close_fds(fds)
         self._end_children()
 
-    def _watch_the_fence(self) -> None:
+    def _watch_fence(self) -> None:
         """Wait for an order while children live, and end them once they must not."""
         while self._fence is not None and self._children:
             left_s = self._fence.left_s()
             if left_s <= 0:
                 self._end_children()
                 self._forget_dead()
-            wait_s = min(max(left_s, FENCE_LOOK_MIN_S), FENCE_LOOK_MAX_S)
+            wait_s = min(max(left_s, FENCE_CHECK_MIN_S), FENCE_CHECK_MAX_S)
             if select([self._control], (), (), wait_s)[0]:
                 return
 

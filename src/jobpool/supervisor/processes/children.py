@@ -25,7 +25,7 @@ from jobpool.sandbox.handles.child import ChildProcess
 from jobpool.sandbox.protocol.messages import FrameError, Go, RunJob, ToChild
 from jobpool.sandbox.protocol.validation import screened
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.sandbox.runs.marks import look_at_marks
+from jobpool.sandbox.runs.marks import try_read_marks
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.system.oom_scores import OomScores
 from jobpool.sandbox.system.process_tree import sweep_orphans
@@ -202,7 +202,7 @@ class Children:
         """Take back what the child has not begun."""
         process = self._process(number)
         seqs = tuple(process.recall()) if process is not None else ()
-        marked = look_at_marks(process.mark_path) if process is not None else None
+        marked = try_read_marks(process.mark_path) if process is not None else None
         self._reactor.feed(inp.Recalled(number, seqs, last_seq, marked))
 
     def soft_timeout(self, number: int) -> None:
@@ -238,7 +238,7 @@ class Children:
             # Also without a death: a handler can make processes that are ours at
             # once (clone with CLONE_PARENT), beside a child that lives on.
             if now_s >= self._patrol_s:
-                for pid in self._scores.put_back(self._zygotes.pids()):
+                for pid in self._scores.restore(self._zygotes.pids()):
                     at_ms = self._reactor.clock.utc_ms()
                     self._reactor.tell(notices.oom_score_raised(at_ms, pid))
             self._patrol_s = now_s + PATROL_EVERY_S
@@ -371,7 +371,7 @@ class Children:
                 slot=number,
                 exit=ended,
                 never_begun=never_begun,
-                marked=look_at_marks(process.mark_path),
+                marked=try_read_marks(process.mark_path),
                 peak_rss_bytes=peak,
                 output=process.output_tail(OUTPUT_TAIL_BYTES),
                 stack=process.stack_text(),

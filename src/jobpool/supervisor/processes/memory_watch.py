@@ -4,7 +4,7 @@ Only children that have run an attempt are looked at: while they run one, and mo
 seldom while they say that they have none (`stillness`: whether that is so). Resident
 memory is the trigger; before
 a child is called over its limit, the figure is confirmed without what it merely
-shares or maps (`Confirming`). After that it is looked at until it is gone, for the
+shares or maps (`Confirmation`). After that it is looked at until it is gone, for the
 evidence: even dying takes a while. A soft limit is told now and again for as
 long as it is passed: the child may not have heard. What grows with the number of a
 child's threads and processes is measured the more seldom the longer it takes: none of
@@ -26,9 +26,9 @@ from jobpool.core.config.settings import PoolSettings
 from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.core.units import show_size
 from jobpool.sandbox.handles.child import ChildProcess
-from jobpool.sandbox.metering.confirmation import Confirming
-from jobpool.sandbox.metering.idleness import Stillness
-from jobpool.sandbox.metering.sampling import next_look_s
+from jobpool.sandbox.metering.confirmation import Confirmation
+from jobpool.sandbox.metering.idleness import Idleness
+from jobpool.sandbox.metering.sampling import next_sample_s
 from jobpool.sandbox.metering.tree_memory import TreeMemory
 from jobpool.sandbox.metering.tree_size import COUNT_AGAIN_S, TreeSize, host_tasks
 from jobpool.sandbox.runs.marks import trim_marks
@@ -67,9 +67,9 @@ class Watched:
     output_max_bytes: int
     processes_max: int
     """Processes and threads; where a cgroup bounds them, they are never more."""
-    stillness: Stillness
+    stillness: Idleness
     tree: TreeMemory
-    confirming: Confirming
+    confirming: Confirmation
     size: TreeSize
     limit_bytes: int = 0
     """The attempt's; at rest, the highest among the child's."""
@@ -129,14 +129,14 @@ class Watch:
     def adopt(self, number: int, process: ChildProcess, pool: PoolSettings) -> None:
         """A slot of a pool has a new child."""
         reserve_fds.keep()
-        stillness, tree = Stillness(process.job_pid), TreeMemory(process.job_pid)
+        stillness, tree = Idleness(process.job_pid), TreeMemory(process.job_pid)
         self._watched[number] = Watched(
             process,
             pool.output_max_bytes,
             pool.max_processes or PROCESSES_COUNTED_MAX,
             stillness,
             tree,
-            Confirming(tree),
+            Confirmation(tree),
             TreeSize(process.job_pid),
         )
 
@@ -157,7 +157,7 @@ class Watch:
         watched.confirming.forget_costs()
         watched.size.begin()
         nearest = watched.soft_bytes or watched.limit_bytes
-        look_s = now_s + next_look_s(watched.peak_bytes, nearest)
+        look_s = now_s + next_sample_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
         watched.show_s = now_s + SHOW_EVERY_S
         watched.shown_rss_bytes = watched.shown_output_bytes = 0
@@ -205,7 +205,7 @@ class Watch:
             self._look_at_rest(number, watched, now_s, on_host)
             return
         process, limit_bytes = watched.process, watched.limit_bytes
-        size = watched.size.look(now_s, watched.processes_max, on_host)
+        size = watched.size.sample(now_s, watched.processes_max, on_host)
         if size > watched.processes_max and not watched.told:
             watched.told = True
             self._tell(
@@ -217,7 +217,7 @@ class Watch:
             heapq.heappush(self._looks, (watched.look_s, number))
             return
         near = watched.seen_bytes > NEAR_SHARE * limit_bytes
-        rss = process.rss_bytes() + watched.tree.look(now_s, near=near)
+        rss = process.rss_bytes() + watched.tree.sample(now_s, near=near)
         watched.peak_bytes = max(watched.peak_bytes, rss)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
@@ -236,7 +236,7 @@ class Watch:
             nearest = watched.soft_bytes
         elif watched.soft_bytes is not None and not watched.told:
             self._look_at_soft(number, watched, watched.soft_bytes, now_s)
-        wait_s = next_look_s(rss, nearest, grows=grows)
+        wait_s = next_sample_s(rss, nearest, grows=grows)
         if watched.size.grows:
             wait_s = min(wait_s, COUNT_AGAIN_S)
         watched.look_s = now_s + wait_s
@@ -259,11 +259,11 @@ class Watch:
     ) -> None:
         """Look whether a child that says that it has no job does nothing."""
         process, limit_bytes = watched.process, watched.limit_bytes
-        rss = process.rss_bytes() + watched.tree.look(now_s)
+        rss = process.rss_bytes() + watched.tree.sample(now_s)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
-        said = watched.stillness.look(now_s, watched.tree.below)
-        size = watched.size.look(now_s, watched.processes_max, on_host)
+        said = watched.stillness.sample(now_s, watched.tree.below)
+        size = watched.size.sample(now_s, watched.processes_max, on_host)
         if size > watched.processes_max:
             said = f"has {size} processes and threads"
         if rss > limit_bytes:
@@ -277,7 +277,7 @@ class Watch:
             self._tell(inp.Restless(number, said))
             return
         if grows:
-            watched.look_s = now_s + next_look_s(min(rss, limit_bytes), limit_bytes)
+            watched.look_s = now_s + next_sample_s(min(rss, limit_bytes), limit_bytes)
         else:
             watched.look_s = (now_s // REST_LOOK_S + 1.0) * REST_LOOK_S
         heapq.heappush(self._looks, (watched.look_s, number))

@@ -179,7 +179,7 @@ class Zygotes:
 
         No handler shall choose their cores: children have those of their zygote.
         """
-        own = map(int, reserve_fds.look(os.listdir, "/proc/self/task"))
+        own = map(int, reserve_fds.with_reserve(os.listdir, "/proc/self/task"))
         return [*own, *(kept.zygote.pid for kept in self._all())]
 
     def close(self, patience_s: float = CLOSE_S) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from jobpool.sandbox.child.memory_errors import want_of_memory
+from jobpool.sandbox.child.memory_errors import memory_limit_reason
 from jobpool.sandbox.confinement.data_limit import signed
 from jobpool.sandbox.system.procfs import data_bytes
 
@@ -95,7 +95,7 @@ def in_a_group(*acts):
 def test_what_c_was_refused_is_of_the_limit(act, is_of_the_limit):
     """Not what Python code raises, nor what is only the cause of something else."""
     with bound(100):
-        said = want_of_memory(error_of(act), FAR)
+        said = memory_limit_reason(error_of(act), FAR)
     assert bool(said) is is_of_the_limit
     if said:
         assert said.startswith("asked for more than 3GiB with ")
@@ -105,7 +105,7 @@ def test_what_c_was_refused_is_of_the_limit(act, is_of_the_limit):
 def test_near_the_limit_any_is_of_it():
     """Whoever has raised it."""
     kept = bytearray(200 * MIB)
-    said = want_of_memory(error_of(own), len(kept))
+    said = memory_limit_reason(error_of(own), len(kept))
     assert said.startswith("raised MemoryError at ")
     assert said.endswith("near its memory limit of 200MiB")
 
@@ -113,22 +113,22 @@ def test_near_the_limit_any_is_of_it():
 def test_half_way_to_the_limit_is_not_near_it():
     """The handler's own idea is its own failure."""
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert want_of_memory(error_of(own), 2 * peak_kib * 1024) == ""
+    assert memory_limit_reason(error_of(own), 2 * peak_kib * 1024) == ""
 
 
 def test_without_a_known_limit_none_is_of_it():
-    assert want_of_memory(error_of(refused), 0) == ""
+    assert memory_limit_reason(error_of(refused), 0) == ""
 
 
 def test_what_the_machine_refuses_is_not_of_the_limit():
     """Not even what the limit allows can be had now."""
-    assert want_of_memory(error_of(refused), LIMIT) == ""
+    assert memory_limit_reason(error_of(refused), LIMIT) == ""
 
 
 def test_nor_what_a_handler_has_forbidden_itself():
     """Its own bound does not bear our sign."""
     with bound(20, sign=lambda size: size & ~0xFFF):
-        assert want_of_memory(error_of(lambda: bytearray(4 * GIB)), FAR) == ""
+        assert memory_limit_reason(error_of(lambda: bytearray(4 * GIB)), FAR) == ""
 
 
 def test_what_comes_from_another_process_is_taken_for_refused():
@@ -139,7 +139,7 @@ def test_what_comes_from_another_process_is_taken_for_refused():
 
     error = error_of(own)
     error.__cause__ = RemoteTraceback("somewhere")
-    assert want_of_memory(error, FAR).startswith("asked for more than 3GiB")
+    assert memory_limit_reason(error, FAR).startswith("asked for more than 3GiB")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,6 @@ def test_what_comes_from_another_process_is_taken_for_refused():
 def test_the_figure_that_was_asked_for_is_told(error, figure):
     """Where the error has it: numpy's, torch's, Arrow's."""
     error.__traceback__ = error_of(refused).__traceback__
-    said = want_of_memory(error, FAR)
+    said = memory_limit_reason(error, FAR)
     assert said.startswith(f"asked for {figure} with ")
     assert ("reserved" in said) is (figure == "4MiB")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from jobpool.sandbox.metering import idleness
-from jobpool.sandbox.metering.idleness import DOUBTS_MAX, LOOK_AFTER_S, Stillness
+from jobpool.sandbox.metering.idleness import DOUBTS_MAX, SAMPLE_AFTER_S, Idleness
 from jobpool.sandbox.system import procfs
 from support.waiting import wait_until
 
@@ -31,9 +31,9 @@ def test_who_was_stopped_outside_of_any_call_does_not_rest(busy):
     wait_until(
         lambda: procfs.process_stat(busy.pid).state == "T", PATIENCE_S, "it is stopped"
     )
-    at_rest = Stillness(busy.pid)
+    at_rest = Idleness(busy.pid)
     at_rest.begin()
-    said = [at_rest.look(n * LOOK_AFTER_S, ()) for n in range(1, DOUBTS_MAX + 1)]
+    said = [at_rest.sample(n * SAMPLE_AFTER_S, ()) for n in range(1, DOUBTS_MAX + 1)]
     assert [bool(text) for text in said[:-1]] == [False] * (DOUBTS_MAX - 1)
     if procfs.read(f"/proc/{busy.pid}/syscall"):  # else the machine does not show it
         assert said[-1] == "does not wait for one"
@@ -50,12 +50,12 @@ def test_who_hides_what_was_shown_does_not_rest(monkeypatch, first):
         return b""
 
     monkeypatch.setattr(procfs, "read", read)
-    at_rest = Stillness(os.getpid())
+    at_rest = Idleness(os.getpid())
     at_rest.learn()
     hidden = True
     at_rest.learn()
     at_rest.begin()
-    said = [at_rest.look(n * LOOK_AFTER_S, ()) for n in range(1, DOUBTS_MAX + 1)]
+    said = [at_rest.sample(n * SAMPLE_AFTER_S, ()) for n in range(1, DOUBTS_MAX + 1)]
     assert said[-1] == ("hides what it does" if first == "shown" else "")
 
 

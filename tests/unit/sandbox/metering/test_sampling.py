@@ -3,10 +3,10 @@
 import pytest
 
 from jobpool.sandbox.metering.sampling import (
-    LOOK_MAX_S,
-    LOOK_MIN_S,
+    SAMPLE_MAX_S,
+    SAMPLE_MIN_S,
     backstop_bytes,
-    next_look_s,
+    next_sample_s,
 )
 
 MIB = 2**20
@@ -15,15 +15,15 @@ MIB = 2**20
 @pytest.mark.parametrize(
     ("rss", "limit", "expected"),
     [
-        (0, 2**40, LOOK_MAX_S),
+        (0, 2**40, SAMPLE_MAX_S),
         (0, 256 * MIB, 256 / 8192),
-        (250 * MIB, 256 * MIB, LOOK_MIN_S),
-        (300 * MIB, 256 * MIB, LOOK_MIN_S),
+        (250 * MIB, 256 * MIB, SAMPLE_MIN_S),
+        (300 * MIB, 256 * MIB, SAMPLE_MIN_S),
     ],
 )
 def test_looks_come_faster_near_the_limit(rss, limit, expected):
     """The wait is the headroom at 8 GiB/s, between 2 and 100 ms."""
-    assert next_look_s(rss, limit) == pytest.approx(expected)
+    assert next_sample_s(rss, limit) == pytest.approx(expected)
 
 
 def test_backstop_is_far_above_the_limit():
@@ -33,6 +33,6 @@ def test_backstop_is_far_above_the_limit():
 
 def test_what_grows_is_looked_at_twice_as_often():
     """Near its limit only; a child that just sits there costs no more than before."""
-    assert next_look_s(255 * MIB, 256 * MIB, grows=True) == LOOK_MIN_S / 2
-    assert next_look_s(255 * MIB, 256 * MIB) == LOOK_MIN_S
-    assert next_look_s(0, 256 * MIB, grows=True) == next_look_s(0, 256 * MIB)
+    assert next_sample_s(255 * MIB, 256 * MIB, grows=True) == SAMPLE_MIN_S / 2
+    assert next_sample_s(255 * MIB, 256 * MIB) == SAMPLE_MIN_S
+    assert next_sample_s(0, 256 * MIB, grows=True) == next_sample_s(0, 256 * MIB)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jobpool.sandbox.reset.after_attempt import Parting
+from jobpool.sandbox.reset.after_attempt import AfterAttempt
 
 
 class Equal:
@@ -26,11 +26,11 @@ def test_a_tracer_is_removed_that_calls_itself_equal(which):
     get, put = getattr(sys, f"get{which}"), getattr(sys, f"set{which}")
     before = get()
     nowhere = os.open(os.devnull, os.O_RDWR)
-    parting = Parting(nowhere, nowhere, None)
+    parting = AfterAttempt(nowhere, nowhere, None)
     put(Equal())
     try:
-        parting.restore_foundations()
-        parting.compose()
+        parting.restore_builtins()
+        parting.disarm()
         assert get() is before
     finally:
         put(before)

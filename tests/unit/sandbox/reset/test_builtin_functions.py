@@ -12,18 +12,18 @@ from collections.abc import Callable
 import pytest
 
 from jobpool.sandbox.reset import builtin_functions
-from jobpool.sandbox.reset.builtin_functions import Foundations
+from jobpool.sandbox.reset.builtin_functions import BuiltinFunctions
 
 SLEEP, LOADS, LISTDIR, OPEN = time.sleep, json.loads, os.listdir, open
 
 
 @pytest.fixture(params=[True, False], ids=["versions", "no versions"])
 def ours(request, monkeypatch):
-    """Foundations as on a Python whose dictionaries have versions, or have none."""
+    """The functions as on a Python whose dictionaries have versions, or have none."""
     if request.param and not builtin_functions._have_versions():
         pytest.skip("this Python's dictionaries have no versions")
     monkeypatch.setattr(builtin_functions, "_have_versions", lambda: request.param)
-    found = Foundations()
+    found = BuiltinFunctions()
     assert found.restore() == ""
     yield found
     found.restore()
@@ -46,7 +46,7 @@ def _bind_globally() -> None:
     ids=["set", "updated", "global", "removed", "added"],
 )
 def test_what_was_replaced_is_put_back_and_named(
-    ours: Foundations, replace: Callable[[], object], named: str
+    ours: BuiltinFunctions, replace: Callable[[], object], named: str
 ) -> None:
     """In whatever way, each time, and once only; what was added is no matter."""
     for _ in range(2):

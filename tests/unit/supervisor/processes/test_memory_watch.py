@@ -45,7 +45,7 @@ class Process:
     def trim_output(self, _keep, _over):
         return False
 
-    def look(self, _now_s, *, near=False):
+    def sample(self, _now_s, *, near=False):
         self.nears.append(near)
         return self.known
 
@@ -67,7 +67,7 @@ class Size:
     def begin(self):
         self.process.begun += 1
 
-    def look(self, _now_s, _most, _on_host):
+    def sample(self, _now_s, _most, _on_host):
         self.grows = self.process.size > 0
         return self.process.size
 
@@ -77,7 +77,7 @@ def process(monkeypatch):
     made = Process()
     monkeypatch.setattr(watching, "trim_marks", lambda _path: None)
     monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
-    monkeypatch.setattr(watching, "Confirming", lambda _tree: made)
+    monkeypatch.setattr(watching, "Confirmation", lambda _tree: made)
     monkeypatch.setattr(watching, "TreeSize", lambda _pid: Size(made))
     return made
 

@@ -98,7 +98,7 @@ class Process:
     def rss_bytes(self):
         return self.rss
 
-    def look(self, _now_s, *, near=False):
+    def sample(self, _now_s, *, near=False):
         return 0
 
     def forget_costs(self):
@@ -117,7 +117,7 @@ def process(monkeypatch):
     made = Process()
     made.asked = []
     monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
-    monkeypatch.setattr(watching, "Confirming", lambda _tree: made)
+    monkeypatch.setattr(watching, "Confirmation", lambda _tree: made)
     return made
 
 
