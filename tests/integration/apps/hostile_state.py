@@ -245,16 +245,16 @@ def time_reset(how):
     baseline.restore()
     spent_s = 0.0
     for _ in range(200):
-        if how == "look":
-            baseline._look_at_s = 0.0
+        if how == "full":
+            baseline._quick_until_s = 0.0
         begun_s = time.perf_counter()
         baseline.restore(may_be_quick=True)
         spent_s += time.perf_counter() - begun_s
     return spent_s / 200
 
 
-def glance_after(what):
-    """Say whether a glance is enough after something, right after a look."""
+def quick_check_after(what):
+    """Say whether a quick check is enough after something, just after a full one."""
     acts = {
         "nothing": lambda: None,
         "a file": lambda: open(os.devnull).close(),
@@ -355,7 +355,7 @@ HANDLERS = (
     hold_scratch,
     nest,
     time_reset,
-    glance_after,
+    quick_check_after,
     slip_past_notes,
     ask_about_functions,
     keep_memory,

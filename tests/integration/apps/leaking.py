@@ -76,7 +76,7 @@ def is_watched(_):
     frame = sys._getframe()
     while not hasattr(frame.f_locals.get("self"), "_baseline"):
         frame = frame.f_back
-    return frame.f_locals["self"]._baseline._foreign.is_here
+    return frame.f_locals["self"]._baseline._native_code.is_here
 
 
 def _wake():

@@ -101,7 +101,7 @@ def test_a_librarys_pool_at_rest_and_threads_that_end_are_no_leak(rig, child, wh
 
 
 @pytest.mark.parametrize("level", [SandboxLevel.OFF, SandboxLevel.STRICT])
-def test_foreign_code_of_a_child_without_rights_is_looked_at_as_well(rig, level):
+def test_native_code_of_a_child_without_rights_is_checked_as_well(rig, level):
     """What takes rights to change in Python is seen where code in C has come."""
     if level is SandboxLevel.STRICT and (why := missing()):
         pytest.skip(f"not to be had here: {why}")
@@ -141,8 +141,8 @@ def test_a_bound_that_the_supervisor_moves_is_no_leak(rig, child):
     assert rig.run(child, "change_for_good", "data").surprise
 
 
-def test_dear_looks_are_for_foreign_code(rig, child):
-    """Only once there is some are they made, whoever brought it."""
+def test_expensive_checks_are_for_native_code(rig, child):
+    """They are made only once there is such code, whatever loaded it."""
     assert rig.result(child, "is_watched") is False
     rig.run(child, "change", "clearenv")  # opens a library
     assert rig.result(child, "is_watched") is True

@@ -169,7 +169,7 @@ def test_what_has_taken_a_descriptors_place_is_not_cut(rig, child, tmp_path, par
 
 @pytest.mark.parametrize("how", ["truncate", "grow"])
 def test_a_mark_file_is_whole_before_the_next_job_begins(rig, child, how):
-    """Also where only a glance was taken: it may be all that tells what ran."""
+    """Also after a quick check: it may be all that shows what ran."""
     jobs = [
         rig.job("mark_bytes" if number % 2 else "harm_marks", how)
         for number in range(40)
@@ -341,7 +341,7 @@ def test_environment_can_be_scrubbed(tmp_path, monkeypatch):
         rig.close()
 
 
-@pytest.mark.parametrize("how", ["glance", "look"])
+@pytest.mark.parametrize("how", ["quick", "full"])
 def test_reset_is_cheap(rig, child, how):
     """The reset between attempts stays a small part of a millisecond."""
     costs = [rig.result(child, "time_reset", how) for _ in range(5)]
@@ -349,13 +349,13 @@ def test_reset_is_cheap(rig, child, how):
 
 
 @pytest.mark.parametrize("what", ["nothing", "a file", "settings"])
-def test_a_glance_is_enough_after_what_no_call_tells_of(rig, what):
+def test_a_quick_check_is_enough_after_what_no_call_shows(rig, what):
     """Who does nothing that is noted costs the next job no look at all the rest.
 
     Three times: a machine that stops a child for a moment makes it look again.
     """
     child = rig.child()
-    assert any(rig.result(child, "glance_after", what) for _ in range(3))
+    assert any(rig.result(child, "quick_check_after", what) for _ in range(3))
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_a_glance_is_enough_after_what_no_call_tells_of(rig, what):
 )
 def test_a_look_is_taken_after_what_may_have_changed_more(rig, what):
     """A call that is noted, other code than Python's, output, and each 10 ms."""
-    assert not rig.result(rig.child(), "glance_after", what)
+    assert not rig.result(rig.child(), "quick_check_after", what)
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -417,7 +417,7 @@ def test_what_is_noted_is_called_as_before(rig, child):
 
 
 def test_memory_that_was_given_back_is_nobodys(rig, child):
-    """Also of jobs that follow at once, and are only glanced at after."""
+    """Also of jobs that follow at once, after only a quick check."""
     jobs = [rig.job("keep_memory", 30), rig.job("keep_memory", 0)]
     jobs += [rig.job("echo", 1) for _ in range(3)]
     child.send(*jobs)

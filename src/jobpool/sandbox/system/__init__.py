@@ -1,4 +1,4 @@
-"""Linux as it is: /proc, descriptors, process trees, directories.
+"""Linux primitives: /proc, descriptors, process trees, directories.
 
 May import: core. Start with `procfs`.
 """

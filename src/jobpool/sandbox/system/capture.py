@@ -31,7 +31,7 @@ def create_capture(name: str) -> int:
 
 
 def read_tail(fd: int, max_bytes: int) -> bytes:
-    """Return the last *max_bytes* of a capture, marked when more was written."""
+    """Return the last *max_bytes* of a capture, with a mark if more was written."""
     size = os.fstat(fd).st_size
     if size <= max_bytes:
         return os.pread(fd, size, 0)
@@ -40,15 +40,15 @@ def read_tail(fd: int, max_bytes: int) -> bytes:
 
 
 def trim(fd: int, keep_bytes: int, over_bytes: int) -> bool:
-    """Give the memory of a capture's head back, once it holds too much.
+    """Free the memory of a capture's head once it holds too much.
 
     Args:
         fd: the capture.
         keep_bytes: this much of the tail stays readable.
-        over_bytes: nothing is done while it holds no more than this.
+        over_bytes: up to this much nothing is done.
 
     Returns:
-        Whether something was given back.
+        Whether memory was freed.
     """
     status = os.fstat(fd)
     if status.st_blocks * _BLOCK_BYTES <= over_bytes:

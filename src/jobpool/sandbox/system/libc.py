@@ -1,11 +1,11 @@
-"""The C library, for calls that Python does not make; their errors as `OSError`."""
+"""The C library, for calls that Python lacks; errors are raised as `OSError`."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 
-libc = ctypes.CDLL(None, use_errno=True)  # once: each child would pay for it
+libc = ctypes.CDLL(None, use_errno=True)  # at import: otherwise each child pays for it
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -13,11 +13,11 @@ PR_SET_NO_NEW_PRIVS = 38
 
 
 def checked(answer: int, what: str) -> None:
-    """Raise what the kernel has answered.
+    """Raise the error that a call has returned.
 
     Args:
-        answer: of a call; 0: it was made.
-        what: the call, in words.
+        answer: what the call returned; 0: success.
+        what: the call, for the message.
 
     Raises:
         OSError: the kernel refused.

@@ -1,8 +1,8 @@
-"""Keeps supervisor and zygotes from being what the kernel ends first.
+"""Keeps the supervisor and its zygotes from being the OOM killer's first choice.
 
 A handler may write to /proc/PID/oom_score_adj of any process of its user, and no filter
-of system calls sees whose file it is. A score that was raised so is put back; one that
-was lowered, by an operator, stays.
+of system calls sees whose file it is. A raised score is restored; one that an operator
+has lowered stays.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from jobpool.sandbox.system.procfs import read
 
 
 class OomScores:
-    """The scores of this process, and of those that it has started."""
+    """The scores of this process and of those that it has started."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._first = self._own = _score(self._pid) or 0
 
     def restore(self, pids: Iterable[int]) -> list[int]:
-        """Put back the scores that were raised, and return whose they are.
+        """Restore the scores that were raised, and return the pids.
 
         Args:
-            pids: processes that this one has started, not reaped.
+            pids: processes that this one has started and not reaped.
         """
         self._own = min(self._own, _score(self._pid) or 0)
         before = {**dict.fromkeys(pids, self._first), self._pid: self._own}
@@ -33,9 +33,10 @@ class OomScores:
 
 
 def _score(pid: int) -> int | None:
-    """Return a score; None: it is gone, another user's now, or out of sight.
+    """Return a score; None: it cannot be read.
 
-    So it is while not one descriptor is left: the next time, then.
+    The process is gone or another user's, or no descriptor is left: then the next
+    call restores it.
     """
     with contextlib.suppress(OSError):
         if text := read(f"/proc/{pid}/oom_score_adj"):
@@ -49,7 +50,7 @@ def _restore(pid: int, score: int) -> bool:
         return False
     try:
         file = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:  # it is gone, or no descriptor is left: the next time, then
+    except OSError:  # as for `_score`
         return False
     try:
         os.write(file, b"%d" % score)

@@ -1,10 +1,10 @@
-"""A child's own descriptors, at numbers that no handler's files get.
+"""A child's own descriptors, at numbers that a handler's files do not get.
 
-A handler that closes a number twice, or all that there are, as daemons do, would hit
-ours; and its next file would get that number. What is written, cut and moved between
-attempts would be the user's file, then. The kernel gives out the lowest number that is
-free: so ours are at the upper end. Who has closed them all the same, and then opens
-hundreds of files, has another one there: what is about to be cut is looked at before.
+A handler that closes a number twice, or all of them, as daemons do, would close ours,
+and its next file would get that number. Between attempts we would then write to,
+truncate and seek in the user's file. The kernel assigns the lowest free number, so ours
+are at the upper end. A handler that closes them all the same and then opens hundreds of
+files has another file there: so each is checked before it is truncated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl  # before an application can replace th
 from os import close
 
 OWN_FROM = 960
-"""With the usual limit of descriptors (RLIMIT_NOFILE), or a higher one."""
+"""The first number, at the usual limit on descriptors (RLIMIT_NOFILE) or above."""
 _ROOM = 64
 _USUAL_LIMIT = OWN_FROM + _ROOM
 Identity = tuple[int, int]
@@ -23,21 +23,21 @@ Identity = tuple[int, int]
 
 
 def out_of_reach(fd: int) -> int:
-    """Move a descriptor; return its number: the old one, if no high one may be had."""
+    """Move a descriptor up; return its number: the old one if none is free there."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     first = min(limit, _USUAL_LIMIT) - _ROOM
     if first <= fd:
         return fd
     try:
         own = fcntl(fd, F_DUPFD_CLOEXEC, first)
-    except OSError:  # the limit counts
+    except OSError:  # at the limit
         return fd
     close(fd)
     return own
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a file, or make it, as a descriptor of the child's own.
+    """Open or create a file as one of the child's own descriptors.
 
     Raises:
         OSError: it cannot be opened.
@@ -46,7 +46,7 @@ def open_own(path: str, flags: int) -> int:
 
 
 def identity_of(fd: int) -> Identity:
-    """Say which file a descriptor is; (0, 0) for none."""
+    """Return which file a descriptor refers to; (0, 0) for none."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -55,13 +55,13 @@ def identity_of(fd: int) -> Identity:
 
 
 def require(fd: int, identity: Identity) -> None:
-    """Do nothing if a descriptor of ours is the file that it was.
+    """Check that a descriptor of ours still refers to its file.
 
     Raises:
-        OSError: it is closed, or another file.
+        OSError: it is closed or another file.
     """
     if identity_of(fd) != identity:
         raise OSError(
             f"descriptor {fd}, which is jobpool's, was closed or is another file now; "
-            "a handler is to close what it has opened itself, and nothing else"
+            "a handler must close only what it has opened itself"
         )

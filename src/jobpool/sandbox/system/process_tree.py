@@ -1,17 +1,17 @@
-"""Ends process trees, so that nothing of them is left.
+"""Kills whole process trees, so that nothing of them is left.
 
 Theory of operation. Every child of ours is the subreaper of its own tree: whatever
 its descendants do (setsid, double fork), they cannot leave it while it lives. A
 walk therefore starts at the child and stops each process that it meets, until a
-whole walk meets nobody new; then everything but the root gets SIGKILL, and the root
+whole walk meets no new one; then everything but the root gets SIGKILL, and the root
 is killed last. A process with a pending SIGKILL cannot fork any more, and a walk
-after the kills proves that nobody slipped through.
+after the kills proves that none slipped through.
 
-When a child dies by itself, its orphans fall to the supervisor, which is the next
-subreaper above: `sweep_orphans` ends those.
+When a child dies by itself, its orphans are reparented to the supervisor, the next
+subreaper above: `sweep_orphans` kills those.
 
-No pid is signalled on trust: it is pinned by a pidfd, and its start time and parent
-are compared after that, so that a recycled pid is never hit.
+No pid is signalled on trust: it is pinned by a pidfd first, then its start time and
+parent are compared, so that a recycled pid is never hit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobpool.sandbox.system.libc import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG
 from jobpool.sandbox.system.procfs import EXHAUSTED, children_of, process_stat
 
 ROUNDS_MAX = 200
-"""Walks before a tree that grows faster than it is stopped is killed anyway."""
+"""After so many walks a tree that grows faster than it is stopped is killed anyway."""
 Member = tuple[int, int]
 """A pid and its start time."""
 
@@ -34,10 +34,10 @@ Member = tuple[int, int]
 def end_with(parent: int) -> None:
     """Let the kernel kill this process as soon as its parent ends.
 
-    Forked copies do not have this; a thread that forked counts as the parent.
+    Forked copies do not inherit this; the thread that forked counts as the parent.
 
     Args:
-        parent: whose end it is; if that was before the call, this process ends now.
+        parent: the parent's pid; if it has ended already, this process ends now.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -59,15 +59,14 @@ def become_subreaper() -> None:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
     except OSError as exc:
         raise JobpoolError(
-            f"jobpool may not adopt orphans here ({exc}); without it a job's left-over "
-            "processes could not be ended. Linux 3.4 or newer is needed, and whatever "
-            "filters this process's system calls must allow "
-            "prctl(PR_SET_CHILD_SUBREAPER, 1)."
+            f"jobpool may not adopt orphans here ({exc}), which it needs to end what a "
+            "job leaves running: use Linux 3.4 or newer, and let any filter of this "
+            "process's system calls allow prctl(PR_SET_CHILD_SUBREAPER, 1)"
         ) from exc
 
 
 def send_signal(pidfd: int, signum: int) -> bool:
-    """Signal the process behind a pidfd; False: it is gone or not ours."""
+    """Signal the process of a pidfd; False: it is gone or not ours."""
     try:
         signal.pidfd_send_signal(pidfd, signum)
     except (ProcessLookupError, PermissionError):
@@ -76,15 +75,15 @@ def send_signal(pidfd: int, signum: int) -> bool:
 
 
 def kill_tree(pid: int, pidfd: int) -> int:
-    """Kill a process with everything below it; the process itself comes last.
+    """Kill a process and everything below it; the process itself comes last.
 
-    Returns at once: the kernel finishes the dying. A tree whose root is dead
-    already has no descendants here; they are orphans (`sweep_orphans`). So are those
-    that cannot be looked for now: the root dies all the same.
+    Returns at once, before the kernel has finished. If the root is already dead, its
+    descendants are orphans (`sweep_orphans`). If they cannot be listed now, the root
+    is killed all the same, and they become orphans.
 
     Args:
         pid: the root.
-        pidfd: a pidfd of the root, which makes *pid* safe to use.
+        pidfd: a pidfd of the root, which keeps *pid* from being recycled.
 
     Returns:
         How many descendants were killed.
@@ -101,7 +100,7 @@ def kill_tree(pid: int, pidfd: int) -> int:
 
 
 def _kill_below(pid: int, stopped: set[Member]) -> None:
-    """Stop, then kill everything below a stopped process; note whom we met."""
+    """Stop, then kill everything below a stopped process; record it in *stopped*."""
     killed: set[Member] = set()
     for _ in range(ROUNDS_MAX):
         if _stop_new(pid, stopped):
@@ -118,20 +117,20 @@ def _kill_below(pid: int, stopped: set[Member]) -> None:
 def sweep_orphans(
     known_pids: Collection[int], not_before: int
 ) -> frozenset[Member] | None:
-    """Kill and reap children of this process that nobody here has started.
+    """Kill and reap children of this process that were not started here.
 
-    Call it again until it meets nobody: the dying takes a moment, and an orphan's own
-    children become ours when it dies. Never call it while a fork is being awaited,
-    whose pid is not known yet.
+    Call it again until it finds none: dying takes a moment, and an orphan's own
+    children become ours when it dies. Never call it while waiting for a fork whose pid
+    is not known yet.
 
     Args:
-        known_pids: children that belong to somebody here.
+        known_pids: children that were started here.
         not_before: start time (clock ticks since boot) of the first zygote; older
             or equally old processes are left alone.
 
     Returns:
-        Unknown children that were met, the dying ones included; None: they could not
-        be looked for, for want of descriptors or memory.
+        Unknown children that were found, dying ones included; None: they could not be
+        listed, for want of descriptors or memory.
     """
     try:
         return frozenset(_sweep(known_pids, not_before))
@@ -151,7 +150,7 @@ def _sweep(known_pids: Collection[int], not_before: int) -> set[Member]:
             continue
         met.add((pid, stat.start_time))
         if stat.state != "Z":
-            # It is our own child: until we reap it, its pid cannot be recycled.
+            # Our own child: until we reap it, its pid cannot be recycled.
             with contextlib.suppress(ProcessLookupError):
                 _kill_own(pid)
         with contextlib.suppress(ChildProcessError):
@@ -168,7 +167,7 @@ def _kill_own(pid: int) -> None:
 
 
 def _stop_new(root: int, stopped: set[Member]) -> bool:
-    """Walk the tree once and stop whom we have not met; say whether there was any."""
+    """Walk the tree once and stop each new process; say whether there was any."""
     fresh = False
     todo, inside = [root], {root}
     while todo:
@@ -177,7 +176,7 @@ def _stop_new(root: int, stopped: set[Member]) -> bool:
             if stat is None or pid in inside or stat.is_dead:
                 continue
             if stat.parent not in inside:
-                fresh = True  # reparented under our eyes: look again
+                fresh = True  # reparented meanwhile: walk again
                 continue
             inside.add(pid)
             todo.append(pid)
@@ -190,15 +189,15 @@ def _stop_new(root: int, stopped: set[Member]) -> bool:
 
 
 def _signal_member(member: Member, signum: int) -> None:
-    """Signal a process if it is still the one that was seen."""
+    """Signal a process if it is still the same one."""
     pid, start_time = member
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     except OSError:
-        # Out of descriptors: its parent is stopped and cannot reap it, so the pid
-        # is still its own. Killing must not depend on a free descriptor.
+        # Out of descriptors. Its parent is stopped and cannot reap it, so the pid is
+        # still its own: killing must not depend on a free descriptor.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signum)
         return

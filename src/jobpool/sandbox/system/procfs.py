@@ -1,7 +1,7 @@
-"""What Linux tells about processes, read from /proc; nothing here is kept.
+"""What Linux reports about processes, read from /proc; nothing is cached.
 
-A process that is gone is an ordinary answer (None, 0 or an empty list), never an
-error: it may end between any two lines of ours.
+A process that is gone is an ordinary result (None, 0 or an empty list), never an
+error: it may end between any two of our lines.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from jobpool.sandbox.system import reserve_fds
 _READ_BYTES = 64 * 1024
 _GONE = (FileNotFoundError, ProcessLookupError)
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Nothing can be looked at now, for want of descriptors or memory; later it can."""
+"""Nothing can be read now, for want of descriptors or memory; it can be later."""
 _STATE, _PARENT, _THREADS, _START = 0, 1, 17, 19
-"""Places in /proc/PID/stat after the name: fields 3, 4, 20 and 22 of proc(5)."""
+"""Positions in /proc/PID/stat after the name: fields 3, 4, 20 and 22 of proc(5)."""
 _STATM_RESIDENT, STATM_DATA = 1, 5
 _THREADS_MANY = 500
-"""Fewer are read one by one, without a look at how many processes there are."""
+"""Up to here threads are read one by one, whatever the number of processes."""
 _NAMED_MAX = 20
-"""So many processes are named; a fork bomb has more."""
+"""How many processes are named; a fork bomb has more."""
 
 
 class ProcessStat(NamedTuple):
-    """Who a process is."""
+    """The identity and state of a process."""
 
     state: str
-    """One letter: R, S, D, T, Z and so on."""
+    """One letter, such as R, S, D, T or Z."""
     parent: int
     start_time: int
     """Clock ticks from boot to its start: with the pid, its identity."""
     threads: int = 1
-    """Those that have ended with it included."""
+    """How many, ended ones included."""
 
     @property
     def is_dead(self) -> bool:
-        """Whether nothing of it runs, and nothing is below it, any more."""
+        """Whether nothing of it runs and nothing is below it any more."""
         return self.state == "Z" and self.threads <= 1
 
 
 def require_linux() -> None:
-    """Refuse a platform that lacks what the sandbox stands on.
+    """Refuse a platform that lacks what the sandbox needs.
 
     Raises:
         JobpoolError: this is not Linux, or Linux before 5.3; nothing was started.
@@ -56,7 +56,7 @@ def require_linux() -> None:
         raise JobpoolError(
             f"jobpool runs jobs on Linux 5.3 or newer only, because it needs pidfds, "
             f"subreapers and memfds; this is {sys.platform}. Enqueueing works "
-            "everywhere: run the supervisor on a Linux host."
+            "everywhere: run the supervisor on a Linux host"
         )
 
 
@@ -86,7 +86,7 @@ def process_start_time(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start_time: int) -> bool:
-    """Say whether this very process still runs; a zombie does not."""
+    """Say whether the same process still runs; a zombie does not."""
     stat = process_stat(pid)
     return stat is not None and stat.start_time == start_time and stat.state != "Z"
 
@@ -97,10 +97,9 @@ def command_name(pid: int) -> str:
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Say whether a process has a handler of its own for a signal.
+    """Say whether a process handles a signal itself.
 
-    No, when there is no descriptor to look with: this is asked for evidence, and that
-    stops no kill.
+    False if no descriptor is left to read with: evidence must not delay a kill.
     """
     try:
         status = read(f"/proc/{pid}/status")
@@ -128,13 +127,13 @@ def listed_children_of(pid: int) -> list[int]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return what `listed_children_of` does, soon also if there are many threads.
+    """Return the children of a process, quickly also if it has many threads.
 
-    A handler could keep us reading for long: of who has more threads than there are
-    processes, those are asked for their parent.
+    Reading the list of each thread could take long. If it has more threads than there
+    are processes, each process's parent is read instead.
     """
     threads = thread_count(pid)
-    if threads == 1:  # its first: most processes have no other
+    if threads == 1:  # the main thread: most processes have no other
         return [*map(int, read(f"/proc/{pid}/task/{pid}/children").split())]
     if threads < _THREADS_MANY or threads < len(others := process_numbers()):
         return listed_children_of(pid)
@@ -151,7 +150,7 @@ def thread_count(pid: int) -> int:
 
 
 def process_numbers() -> set[int]:
-    """Return the numbers of all processes that this one may see."""
+    """Return the pids of all processes that this one may see."""
     return {
         int(name)
         for name in reserve_fds.with_reserve(os.listdir, "/proc")
@@ -163,14 +162,14 @@ def descendants_of(pid: int) -> list[int]:
     """Return all living processes below one, nearest first."""
     found = children_of(pid)
     for child in found:
-        found += children_of(child)  # grows what is being walked: breadth first
+        found += children_of(child)  # the list that is being walked: breadth first
     return found
 
 
 def descendants_in_words(pid: int) -> tuple[str, ...]:
-    """Describe all living processes below one, the first of them by name and size.
+    """Describe the living processes below one, the first of them by name and size.
 
-    None of them, when there is no descriptor to look with: as in `catches`.
+    Empty if no descriptor is left to read with, as for `catches`.
     """
     try:
         members = descendants_of(pid)
@@ -192,7 +191,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def data_bytes() -> int:
-    """Return what RLIMIT_DATA counts of this process."""
+    """Return what RLIMIT_DATA counts for this process."""
     return statm_bytes(read("/proc/self/statm"), STATM_DATA)
 
 
@@ -202,7 +201,7 @@ def statm_bytes(statm: bytes, field: int = _STATM_RESIDENT) -> int:
 
 
 def kib_bytes(text: bytes, labels: tuple[bytes, ...]) -> int:
-    """Sum the lines of a file of /proc that are such as ``RssAnon:  12 kB``."""
+    """Sum the lines of a /proc file that look like ``RssAnon:  12 kB``."""
     return 1024 * sum(
         int(line.split()[1]) for line in text.splitlines() if line.startswith(labels)
     )
@@ -214,7 +213,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> int:
-    """Return the identity of the namespace in which our pids have a meaning."""
+    """Return the identity of the namespace in which our pids are valid."""
     return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - beside os.open
 
 
@@ -222,8 +221,8 @@ def read(path: str) -> bytes:
     """Return a /proc file's content; ``b""`` when its process is gone.
 
     Raises:
-        PermissionError: the process belongs to somebody else.
-        OSError: there is no descriptor to look with, not even one kept back.
+        PermissionError: the process is another user's.
+        OSError: no descriptor is left to read with, not even a reserved one.
     """
     try:
         return reserve_fds.with_reserve(_read, path)

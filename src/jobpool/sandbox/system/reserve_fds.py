@@ -1,9 +1,8 @@
-"""Descriptors kept back, to look at processes when there are no others left.
+"""Descriptors kept in reserve, to read /proc when no others are left.
 
-Where a process has used up its descriptors, it could not open what tells how much
-memory a job has: a limit would hold only as long as nothing else of ours leaks, or as
-`ulimit -n` is generous. A check that closes what it has opened before the next one
-needs one descriptor at a time.
+A supervisor that has used up its descriptors could not measure a job's memory: a limit
+would hold only while nothing of ours leaks and `ulimit -n` is generous. A check that
+closes each file before it opens the next needs one descriptor at a time.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from typing import TypeVar
 
 _Seen = TypeVar("_Seen")
 _KEPT = 2
-"""One to read by; another thread may be quicker to take the first one."""
+"""One to read with; another thread may take the first one."""
 _kept: list[int] = []
 
 
 def keep() -> None:
-    """Keep descriptors back, as many as there are to be had; again, it adds none."""
+    """Reserve descriptors, as many as are available; a second call adds none."""
     with contextlib.suppress(OSError):
         while len(_kept) < _KEPT:
             _kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -29,7 +28,7 @@ def keep() -> None:
 
 @contextlib.contextmanager
 def lent() -> Iterator[bool]:
-    """Set one free for a moment; say whether there was one."""
+    """Free one for a moment; yield whether there was one."""
     found = bool(_kept)
     if found:
         os.close(_kept.pop())
@@ -41,14 +40,14 @@ def lent() -> Iterator[bool]:
 
 
 def with_reserve(how: Callable[[str], _Seen], path: str) -> _Seen:
-    """Look at something, if need be with a descriptor that was kept back.
+    """Read something, with a reserved descriptor if need be.
 
     Args:
-        how: opens *path*, and closes it again.
-        path: what to look at.
+        how: opens *path* and closes it again.
+        path: what to read.
 
     Raises:
-        OSError: as *how*; EMFILE when not even one that was kept back is left.
+        OSError: as *how*; EMFILE if not even a reserved descriptor is left.
     """
     try:
         return how(path)
@@ -62,7 +61,7 @@ def with_reserve(how: Callable[[str], _Seen], path: str) -> _Seen:
 
 
 def _forget() -> None:
-    """In a forked copy: they are the parent's to lend, and closed one by one here."""
+    """Close them in a forked copy: the reserve is the parent's."""
     while _kept:
         os.close(_kept.pop())
 
