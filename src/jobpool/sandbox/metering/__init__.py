@@ -1,4 +1,4 @@
-"""How much memory a child and its processes use, and whether they are idle.
+"""Metering: the memory of a child and its processes, and whether they are idle.
 
 May import: sandbox.system. Start with `sampling`.
 """

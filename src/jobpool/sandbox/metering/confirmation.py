@@ -1,18 +1,18 @@
 """Whether a process tree is over a limit, without what it shares or maps from files.
 
-Theory of operation. Resident memory counts what processes share once for each, and
-mapped files as well: nobody is killed for it. The cheapest measurement comes first:
+Theory of operation. Resident memory counts shared pages once for each process, and
+mapped files as well: no child is killed for it. The cheapest measurement comes first.
 
-What each process has of memory that is of no file, added up, is an upper bound. A lower
-one is what the root has of memory of its own, and what the others have come to have
-since they were first seen: nothing of that is shared with who was there before them.
-What was swapped in is not counted, since it may be shared.
+The sum of each process's memory that is not from files is an upper bound. A lower bound
+is the root's own anonymous memory plus what the others have gained since they were
+first seen: none of that is shared with processes that existed before. What was swapped
+in is not counted, since it may be shared.
 
 If the limit is between the two, the proportional shares are read. They are exact, but
-the kernel goes through all that is mapped, and waits for who is changing that: a
-handler can make it take as long as it likes. So a round of them is given up when it
-takes long, and made in full only once it has rested for a while; and who has very much
-mapped is measured last, more seldom still, and only if it matters.
+the kernel walks all mappings, and waits for whatever is changing them: a handler can
+make it take as long as it likes. So a round that takes long is given up, and repeated
+in full only after a pause. A process that has very much mapped is measured last, less
+often still, and only if it matters.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from jobpool.sandbox.metering.tree_memory import TreeMemory
 from jobpool.sandbox.system.procfs import kib_bytes, read, resident_bytes
 
 HEAVY_BYTES = 4 * 2**30
-"""The kernel needs tens of milliseconds for what has so much resident memory."""
+"""For so much resident memory the kernel needs tens of milliseconds."""
 CLAIMS_EXPENSIVE_S = 0.0005
-"""Who shares much with many is measured over and over: it must not take all time."""
+"""A tree that shares much is measured again and again: it must not take all time."""
 SHARES_EXPENSIVE_S = 0.002
 """A round that takes longer, waiting included, is not repeated at once."""
 ROUND_S = 0.02
@@ -37,21 +37,21 @@ _SHARE = (b"Pss_Anon:", b"Pss_Shmem:")
 
 
 class Claim(NamedTuple):
-    """What a process has, shared with others or not."""
+    """A process's memory, shared with others or not."""
 
     anon_bytes: int
     swapped_bytes: int
     shared_bytes: int
-    """Of memory that is mapped as shared."""
+    """Memory that is mapped as shared."""
 
     @property
     def resident_bytes(self) -> int:
-        """What it may have at most."""
+        """The most that it can have in memory."""
         return self.anon_bytes + self.shared_bytes
 
 
 class Confirmation:
-    """Confirms the figures of one child's tree.
+    """Confirms the memory figure of one child's tree.
 
     Args:
         tree: its processes.
@@ -63,11 +63,11 @@ class Confirmation:
         self._light = CostLimiter(SHARES_EXPENSIVE_S, monotonic)
         self._heavy = CostLimiter(SHARES_EXPENSIVE_S, monotonic)
         self._given_up = False
-        """The last round was."""
+        """Whether the last round was given up."""
         self._first: dict[int, Claim] = {}
-        """By descendant: the least that it was seen with."""
+        """By descendant: its smallest figures so far."""
         self._claimed_bytes = self._found_bytes = 0
-        """At the last exact measurement."""
+        """As of the last exact measurement."""
 
     def forget_costs(self) -> None:
         """Another attempt begins: measuring it may cost less."""
@@ -82,8 +82,8 @@ class Confirmation:
             now_s: monotonic time.
 
         Returns:
-            Bytes, more than the limit only if the tree certainly has more. 0: it is
-            too early to measure again what was expensive.
+            Bytes; more than the limit only if the tree certainly has more. 0: it is
+            too early to repeat an expensive measurement.
         """
         if not self._cheap.is_due(now_s, near=True):
             return 0
@@ -96,7 +96,7 @@ class Confirmation:
             return most
         if least > limit_bytes:
             return least
-        # It cannot be over the limit unless more was claimed than it had room for.
+        # It can be over the limit only if the claims grew by more than what was free.
         near = most - self._claimed_bytes >= limit_bytes - self._found_bytes
         if not self._light.is_due(now_s, near=near):
             return 0
@@ -116,7 +116,7 @@ class Confirmation:
         return found
 
     def _claims(self) -> dict[int, Claim]:
-        """Read what each process has; who is not of the tree any more is left out."""
+        """Read each process's memory, without processes that have left the tree."""
         root = self._tree.root
         claims = {root: _claim(read(f"/proc/{root}/status"))}
         for pid in self._tree.below:
@@ -127,7 +127,7 @@ class Confirmation:
         return claims
 
     def _least(self, claims: Mapping[int, Claim]) -> int:
-        """Return what the processes have together at least."""
+        """Return the least that the processes can have together."""
         first = self._first
         total = claims[self._tree.root].anon_bytes
         self._first = {}
@@ -155,13 +155,13 @@ def _shares(
     """Add up the proportional shares of some processes.
 
     Args:
-        claims: of all.
-        pids: those processes.
-        limit_bytes: more need not be found.
-        until_s: monotonic time; after it nobody else is measured.
+        claims: of all processes.
+        pids: the processes to measure.
+        limit_bytes: the sum may end above it.
+        until_s: monotonic time; after it no other process is measured.
 
     Returns:
-        Bytes, and whether these are of all, or more than the limit.
+        Bytes, and whether they cover all processes or exceed the limit.
     """
     total = 0
     for pid in sorted(pids, key=claims.__getitem__, reverse=True):
@@ -170,7 +170,7 @@ def _shares(
         try:
             total += kib_bytes(read(f"/proc/{pid}/smaps_rollup"), _SHARE)
         except PermissionError:
-            # It has made itself unreadable (PR_SET_DUMPABLE): count it in full.
+            # It made itself unreadable (PR_SET_DUMPABLE): count it in full.
             total += claims[pid].resident_bytes
         if total > limit_bytes:
             break

@@ -1,8 +1,8 @@
 """How often to repeat a measurement that may be expensive.
 
-What a measurement costs grows with what a handler makes: threads, processes, mappings.
-So that no handler takes the supervisor's time from the others, what has taken long is
-measured less often. By processor time: waiting for a processor makes nothing expensive.
+The cost of a measurement grows with what a handler makes: threads, processes, mappings.
+So that no handler takes the supervisor's time from the others, what took long is
+measured less often. Processor time counts: waiting for a processor costs nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from time import thread_time
 
 EXPENSIVE_S = 0.005
-"""A cheaper measurement is repeated whenever it is asked for."""
+"""A cheaper measurement is repeated on every request."""
 REST_FACTOR = 10
-"""An expensive one is not repeated before so many times as long as it took."""
+"""An expensive one pauses for so many times as long as it took."""
 NEAR_REST_FACTOR = 3
-"""Instead, while a memory limit may have been passed since."""
+"""Used instead while a limit may have been passed since."""
 
 
 class CostLimiter:
-    """One measurement: what it took the last time, and when that was.
+    """One measurement: how long it took last time, and when that was.
 
     Args:
         expensive_s: a measurement that takes longer is expensive.
-        clock: the time that it takes; None: the processor time of this thread.
+        clock: measures its duration; None: the processor time of this thread.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class CostLimiter:
         self._took_s = self._made_s = self._began_s = 0.0
 
     def is_due(self, now_s: float, *, near: bool = False) -> bool:
-        """Say whether it may be made (again).
+        """Say whether the measurement may be made (again).
 
         Args:
             now_s: monotonic time.
@@ -46,13 +46,13 @@ class CostLimiter:
         return now_s >= self._made_s + factor * self._took_s
 
     def begin(self) -> None:
-        """It is made now."""
+        """Note that the measurement begins."""
         self._began_s = self._clock()
 
     def end(self, now_s: float) -> None:
-        """It has been made."""
+        """Note that the measurement has ended."""
         self._took_s, self._made_s = self._clock() - self._began_s, now_s
 
     def forget(self) -> None:
-        """What it takes may have changed: it may be made at once."""
+        """Make it due at once: its cost may have changed."""
         self._took_s = 0.0

@@ -1,11 +1,11 @@
-"""The memory of what is below a child, at a price that the child cannot drive up.
+"""The memory of a child's descendants, at a cost that the child cannot drive up.
 
-Theory of operation. To find descendants, the list of children of each thread of each
-process is read: a handler with thousands of threads makes that expensive, and it is
-done less often (`CostLimiter`). A descendant that is known is measured all the same
-whenever its child is; between two walks, each process that is new on the host is asked
-for its parent, which costs the same however many threads there are. A number that
-another process has left to a descendant since the last walk is met at the next one.
+Theory of operation. A walk that finds descendants reads the list of children of each
+thread of each process: a handler with thousands of threads makes that expensive, and
+then it is done less often (`CostLimiter`). Known descendants are measured all the same
+whenever their child is. Between two walks the parent of each process that is new on
+the host is read, which costs the same however many threads there are. A descendant that
+has got the recycled pid of a known process is found by the next walk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobpool.sandbox.system.procfs import (
 )
 
 FIND_EXPENSIVE_S = 0.001
-"""Finding descendants counts as expensive sooner than measuring those known."""
+"""Finding descendants counts as expensive sooner than measuring known ones."""
 
 
 class TreeMemory:
@@ -32,9 +32,9 @@ class TreeMemory:
     def __init__(self, root: int) -> None:
         self.root = root
         self.below: list[int] = []
-        """Some of them may be gone, and their numbers be those of others."""
+        """Some of them may be gone, and their pids recycled."""
         self._settled: set[int] = set()
-        """Processes whose parents were asked for since the last walk."""
+        """Processes whose parents were read since the last walk."""
         self._rss_bytes = 0
         self._walk = CostLimiter(FIND_EXPENSIVE_S)
         self._search = CostLimiter(FIND_EXPENSIVE_S)
@@ -46,13 +46,13 @@ class TreeMemory:
             cost.forget()
 
     def sample(self, now_s: float, *, near: bool = False) -> int:
-        """Return the resident memory below the root: a trigger, and no proof.
+        """Return the resident memory below the root: a trigger, not proof.
 
         What processes share counts several times.
 
         Args:
             now_s: monotonic time.
-            near: the tree is near its limit; what is expensive is repeated sooner.
+            near: the tree is near its limit: repeat expensive measurements sooner.
         """
         if self._walk.is_due(now_s, near=near):
             self._walk.begin()
@@ -79,7 +79,7 @@ class TreeMemory:
         return sum(map(resident_bytes, self.below))
 
     def _find_new(self) -> None:
-        """Find descendants that have come since the last walk."""
+        """Find descendants that are new since the last walk."""
         numbers = process_numbers()
         fresh = numbers - self._settled
         stats = ((pid, process_stat(pid)) for pid in fresh)
@@ -91,7 +91,7 @@ class TreeMemory:
         }:
             inside |= found
             self.below += found
-        # Whose parent is gone already will have another one when it is asked again.
+        # One whose parent is gone already will have another parent next time.
         self._settled = numbers - {
             pid
             for pid, parent in parents.items()

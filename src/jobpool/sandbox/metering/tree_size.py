@@ -1,11 +1,11 @@
-"""How many processes and threads a tree has, counted when there can be more of them.
+"""How many processes and threads a tree has, counted only when it may have grown.
 
 Theory of operation. Counting a tree is expensive once it is large. But it cannot have
-grown more than all processes and threads of the host, and asking for their number costs
-a few microseconds. Only when that has grown by a step is the tree counted, and no
-further than to a step above all that it had: many children of one process are found at
-once. While it grows so, it is counted again and again, which its limit bounds; else a
-count that took long rests for a while, as others' processes may come and go.
+grown by more than the host's number of processes and threads, which costs a few
+microseconds to read. Only when that number has grown by a step is the tree counted, and
+only to a step above its highest count: many children of one process are found at once.
+While the tree grows like this it is counted again and again, which its limit bounds.
+Otherwise a count that took long pauses for a while, as other trees may be growing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from jobpool.sandbox.metering.cost_limiter import CostLimiter
 from jobpool.sandbox.system.procfs import children_of, process_stat, read, thread_count
 
 COUNT_AGAIN_S = 0.05
-"""A tree that grows is counted at least so often."""
+"""A growing tree is counted at least this often."""
 _STEPS = 16
-"""Of the most that there may be; so far over it a tree may come unseen."""
+"""A step is the limit divided by this: a tree may exceed its limit by a step unseen."""
 
 
 class TreeSize:
@@ -30,25 +30,25 @@ class TreeSize:
         self._root = root
         self._count = CostLimiter()
         self._at_count = 0
-        """How many the host had at the last count, or the lowest since."""
+        """The host's number at the last count, or the lowest since."""
         self._highest = 0
         self._size = 0
         self.grows = False
-        """It had a step more at the last count than ever before in its attempt."""
+        """Whether the last count was a step above the highest before in its attempt."""
 
     def begin(self) -> None:
-        """Another attempt begins: what it makes is its own."""
+        """Start over: another attempt begins."""
         self._highest, self.grows = 0, False
-        self._at_count = 0  # it may have many at the first look
+        self._at_count = 0  # it may have many in the first sample
         self._count.forget()
 
     def sample(self, now_s: float, most: int, on_host: int) -> int:
-        """Return how many there were at the last count at least; it may be now.
+        """Return the last count, at least; the tree is counted now if need be.
 
         Args:
             now_s: monotonic time.
-            most: more need not be counted.
-            on_host: of `host_tasks`, not long ago.
+            most: counting may end above this.
+            on_host: a recent result of `host_tasks`.
         """
         step = max(1, most // _STEPS)
         self._at_count = min(self._at_count, on_host)
@@ -69,15 +69,15 @@ def tree_size(root: int, enough: int) -> int:
 
     Args:
         root: the first process.
-        enough: counting ends when there are so many.
+        enough: counting ends at this number.
     """
     size, found = thread_count(root), children_of(root)
     size += len(found)
-    for pid in found:  # grows while it is walked
+    for pid in found:  # the list grows during the walk
         if size >= enough:
             break
         stat = process_stat(pid)
-        if stat is None or stat.is_dead:  # thousands, where nobody waits for them
+        if stat is None or stat.is_dead:  # there may be thousands of zombies
             continue
         below = children_of(pid)
         size += max(0, stat.threads - 1) + len(below)
@@ -86,6 +86,6 @@ def tree_size(root: int, enough: int) -> int:
 
 
 def host_tasks() -> int:
-    """Return how many processes and threads the host has; 0: it does not tell."""
+    """Return how many processes and threads the host has; 0: unknown."""
     _before, _slash, rest = read("/proc/loadavg").partition(b"/")
     return int(rest.split()[0]) if rest else 0

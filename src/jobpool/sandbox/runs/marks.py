@@ -2,24 +2,24 @@
 
 Two pages of 8-byte words, written by the child, that outlive every process: a ring of
 the tokens of the last 1,024 attempts that began in the slot. When a supervisor and its
-children have died at once, it tells the leased jobs that had begun from those that had
-not; and while they live, whether a ticket that is gone was taken for its job.
+children have died at once, it separates the leased jobs that had begun from those that
+had not; while they live, it shows whether a missing ticket was taken for its job.
 
-A word is never cleared when its attempt ends: the store may not know the end yet,
-and an attempt that was finished but not settled has begun all the same. Tokens are
-never used twice, so that an old one means nothing to anybody later. Fewer than 1,024
-attempts of a slot can be unsettled at once: no more than its pool may hold
-(`pool.HELD_MAX`), and those whose large ends the outbox puts off (`LARGE_MAX`).
+A word is not cleared when its attempt ends: the store may not know the end yet, and an
+attempt that was finished but not settled has begun all the same. Tokens are never
+reused, so an old one does no harm. Fewer than 1,024 attempts of a slot can be unsettled
+at once: no more than its pool may hold (`pool.HELD_MAX`), and those whose large results
+the outbox postpones (`LARGE_MAX`).
 
 Theory of operation. A handler shares the child's descriptors and may truncate the
-file or put another one in its place. The child keeps a copy of the ring, therefore,
-and compares the file with it between attempts: what a handler did to the file is
-undone there, and what cannot be written is met there, when no job can be blamed for
-it. No other file gets the number of its descriptor meanwhile (`ownfds`).
+file or replace it. So the child keeps a copy of the ring and compares the file with it
+between attempts: what a handler did to the file is undone there, and a failure to write
+is noticed there, when no job can be blamed for it. No other file gets the number of its
+descriptor meanwhile (`own_fds`).
 
-It is not mapped: touching a page that is gone would kill the child. Nor may the kernel
-put a mark there while it hands out the ticket, which would be quicker: it might wait
-for the disk with the tickets' socket locked, and the supervisor with it.
+The file is not mapped: touching a page that is gone would kill the child. Nor may the
+kernel write the mark while it hands out the ticket, which would be faster: it might
+wait for the disk with the tickets' socket locked, and block the supervisor.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _RING = struct.Struct(f"<{MARK_BYTES // MARK.size}Q")
 
 
 def open_marks(path: str) -> int:
-    """Open a mark file, made if it is missing.
+    """Open a mark file, created if it is missing.
 
-    Its pages are reserved on the disk: a full one is better met before a child is made.
+    Its pages are reserved: a full disk should be noticed before a child is forked.
 
     Raises:
-        OSError: it could not be made; on a full disk it is left empty.
+        OSError: it could not be created; on a full disk it is left empty.
     """
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.lstat(path).st_mode):  # a handler's doing
+        if not stat.S_ISREG(os.lstat(path).st_mode):  # a handler replaced it
             remove_tree(path)
     fd = os.open(path, _CHANGE | os.O_CREAT, 0o600)
     try:
-        if os.fstat(fd).st_size > MARK_BYTES:  # and has let it grow
+        if os.fstat(fd).st_size > MARK_BYTES:  # a handler let it grow
             os.ftruncate(fd, MARK_BYTES)
         os.posix_fallocate(fd, 0, MARK_BYTES)
     except OSError:
@@ -64,7 +64,7 @@ def open_marks(path: str) -> int:
 
 
 class Marks:
-    """The mark file, as the child sees it that writes to it.
+    """The mark file on the side of the child, which writes it.
 
     Args:
         fd: the mark file.
@@ -79,13 +79,13 @@ class Marks:
         self._inode = status.st_dev, status.st_ino
         self._ring = bytearray(os.pread(fd, MARK_BYTES, 0).ljust(MARK_BYTES, b"\0"))
         words = _RING.unpack_from(self._ring)
-        self._at = words.index(min(words)) * MARK.size  # go on at the oldest
+        self._at = words.index(min(words)) * MARK.size  # continue at the oldest
 
     def begin(self, token: int) -> None:
-        """Mark that an attempt begins, in the place of the oldest mark.
+        """Mark that an attempt begins, replacing the oldest mark.
 
-        A failure is not told here, where the job would be blamed for it: `renew` meets
-        it again. Until then the attempt counts as not begun if all is killed at once.
+        A failure is not reported here, where the job would be blamed for it: `renew`
+        finds it. Until then the attempt counts as not begun if all is killed at once.
         """
         at, mark = self._at, MARK.pack(token)
         self._ring[at : at + MARK.size] = mark
@@ -99,11 +99,11 @@ class Marks:
         """Undo what a handler did to the file.
 
         Args:
-            quick: only its length may be another; the rest is looked at later.
+            quick: check only the length; the content is checked later.
 
         Returns:
-            Why it cannot be written any more, ``""`` when it can. Nothing was written
-            to a file that has taken its place.
+            Why it cannot be written any more; ``""``: it can. Nothing was written to
+            another file that has its descriptor now.
         """
         try:
             if quick and os.lseek(self._fd, 0, os.SEEK_END) == MARK_BYTES:
@@ -113,8 +113,8 @@ class Marks:
                 return "its descriptor is another file's now"
             if status.st_size > MARK_BYTES:
                 os.ftruncate(self._fd, MARK_BYTES)
-            # To read it is cheaper than to write it. What `begin` could not
-            # write is missing here, and is met again.
+            # Reading is cheaper than writing. What `begin` failed to write is missing
+            # here, and fails again.
             if os.pread(self._fd, MARK_BYTES, 0) != self._ring:
                 os.pwrite(self._fd, self._ring, 0)
         except OSError as exc:
@@ -123,14 +123,14 @@ class Marks:
 
 
 def read_marks(path: str | Path) -> frozenset[int] | None:
-    """Return all tokens in a mark file; None: somebody has spoilt it.
+    """Return all tokens in a mark file; None: it was tampered with.
 
-    Its pages were reserved before the child was made: a handler that has cut,
-    lengthened, replaced or removed it may have meant to hide what ran. Nothing here
-    waits, whatever stands in its place.
+    Its pages were reserved before the child was forked: a handler that truncated,
+    extended, replaced or removed it may have meant to hide what ran. Nothing here
+    blocks, whatever has replaced it.
 
     Raises:
-        OSError: it cannot be looked at, for want of descriptors.
+        OSError: it cannot be read, for want of descriptors.
     """
     try:
         return reserve_fds.with_reserve(_read, os.fspath(path))
@@ -152,7 +152,7 @@ def _read(path: str) -> frozenset[int] | None:
 
 
 def try_read_marks(path: str | Path) -> frozenset[int] | None:
-    """Do as `read_marks`; None also when there is no descriptor to look with."""
+    """Do as `read_marks`; None also if no descriptor is left to read with."""
     try:
         return read_marks(path)
     except OSError:
@@ -160,13 +160,13 @@ def try_read_marks(path: str | Path) -> frozenset[int] | None:
 
 
 def trim_marks(path: str | Path) -> None:
-    """Give back what a handler has put behind the ring: it could fill a disk so."""
+    """Truncate what a handler has appended, so that it cannot fill the disk."""
     try:
-        if os.lstat(path).st_size <= MARK_BYTES:  # as ever
+        if os.lstat(path).st_size <= MARK_BYTES:  # the usual case
             return
         fd = os.open(path, _CHANGE)
     except OSError:
-        return  # somebody has removed or replaced it: there is nothing to give back
+        return  # it was removed or replaced: nothing to truncate
     try:
         if stat.S_ISREG(os.fstat(fd).st_mode):
             os.ftruncate(fd, MARK_BYTES)

@@ -1,16 +1,16 @@
 """The run directory: what a supervisor leaves on disk about its own processes.
 
 Theory of operation. ``<root>/<run id>/`` holds a lock file, locked for as long as
-the supervisor lives; the slot file, a header and one fixed-size record a slot,
-written by the supervisor alone; a mark file a slot; and a FIFO by which producers
-wake the supervisor. A later supervisor reads it to prove this one dead (`proof`);
-nobody needs it while all is well. Nothing in it is synced to disk: it is of use on
-this boot of the host only. Temporary files of jobs are in the host's own temporary
-directory: they must not fill the disk that the database is on.
+the supervisor lives; the slot file, with a header and one fixed-size record per slot,
+which only the supervisor writes; a mark file per slot; and a FIFO by which producers
+wake the supervisor. A later supervisor reads it to prove this one dead (`death_proof`).
+Nothing in it is synced to disk: it is useful only during this boot of the host.
+Temporary files of jobs are in the host's temporary directory: they must not fill the
+database's disk.
 
-The lock is fcntl's: it belongs to this process alone, is not inherited by forks,
-and vanishes when the process does, however it ends. It would also vanish if this
-process opened and closed the lock file once more: `held_runs` tells it not to.
+The lock is fcntl's: it belongs to this process alone, is not inherited by forks, and
+is released when the process ends, however it ends. It would also be released if this
+process opened and closed the lock file again: so it skips the runs in `held_runs`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from jobpool.sandbox.system.remove_tree import remove_tree
 HEADER_BYTES = 4096
 TMP_PREFIX = "jobpool-"
 _TMP_RANDOM_BYTES = 4
-"""Few: names of sockets below it may have 107 bytes."""
+"""Few: the path of a socket below it may have 107 bytes."""
 _TMP_VARIABLES = ("TMPDIR", "TEMP", "TMP")
 _TMP_PLACES = (Path("/tmp"), Path("/var/tmp"), Path("/usr/tmp"))  # noqa: S108 - Python's
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RECORD = struct.Struct("<qQ")
 _MARK = "mark.{}"
 _held: set[tuple[int, str]] = set()
-"""Pids and runs: a fork of this process holds none of its locks."""
+"""With the pid, since a fork of this process holds none of its locks."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Whose run directory it is."""
+    """The supervisor to which a run directory belongs."""
 
     run_id: str
     pid: int
@@ -66,13 +66,13 @@ class RunDirectory:
     """This supervisor's run directory.
 
     As a context manager it is removed at the end, unless `keep` was called or an
-    exception leaves while children are on record: then a later supervisor must be
-    able to prove this run dead.
+    exception leaves while children are recorded: then a later supervisor must be able
+    to prove this run dead.
 
     Args:
         path: the directory; must exist and be empty.
         run_id: the run.
-        tmp_root: is made, for the jobs' temporary files, once it is on record.
+        tmp_root: directory for the jobs' temporary files; created once it is recorded.
 
     Attributes:
         path: the directory.
@@ -92,7 +92,7 @@ class RunDirectory:
         _held.add((os.getpid(), run_id))
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Named only when it is complete: a prover finds all of it or nothing.
+            # Renamed only when it is complete: a reader finds all of it or nothing.
             self._slots = os.open(path / "slots.new", flags, 0o600)
             header = msgspec.json.encode(_header(run_id, tmp_root))
             os.pwrite(self._slots, header.ljust(HEADER_BYTES), 0)
@@ -104,15 +104,15 @@ class RunDirectory:
 
     @classmethod
     def create(cls, root: str | Path, run_id: str) -> RunDirectory:
-        """Make the directory, for its owner only, and take its lock.
+        """Create the directory, for its owner only, and take its lock.
 
         Args:
-            root: directory of all runs of a store; made if it is missing.
+            root: directory of all runs of a store; created if it is missing.
             run_id: the run; must be new.
 
         Raises:
             StoreFull: there is no room for it; nothing is left there.
-            ConfigError: the place cannot be used; nothing is left there.
+            ConfigError: the directory cannot be used; nothing is left there.
         """
         path = Path(root, run_id)
         name = f"{TMP_PREFIX}{os.urandom(_TMP_RANDOM_BYTES).hex()}"
@@ -127,12 +127,12 @@ class RunDirectory:
         except OSError as exc:
             if exc.errno in _NO_ROOM:
                 raise StoreFull(
-                    f"there is no room for the run directory {path}, or in the "
-                    f"temporary directory {_tmp_place()} ({exc.strerror}); make room"
+                    f"there is no space for the run directory {path}, or in the "
+                    f"temporary directory {_tmp_place()} ({exc.strerror}); free some"
                 ) from exc
             raise ConfigError(
-                f"cannot make the run directory {path}: {exc.strerror}; jobpool needs "
-                "to write beside its database and in the temporary directory"
+                f"cannot create the run directory {path}: {exc.strerror}; jobpool must "
+                "be able to write beside its database and in the temporary directory"
             ) from exc
 
     def keep(self) -> None:
@@ -144,10 +144,10 @@ class RunDirectory:
         return str(self.path / _MARK.format(slot))
 
     def record_cgroup(self, path: str) -> None:
-        """Put the run's cgroup on record, before it is made.
+        """Record the run's cgroup, before it is created.
 
         Raises:
-            OSError: it could not be written; the cgroup must not be made.
+            OSError: it could not be written; the cgroup must not be created.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(self.path / "cgroup", flags, 0o600)
@@ -157,11 +157,11 @@ class RunDirectory:
             os.close(fd)
 
     def fence_path(self) -> str:
-        """Return the file that says until when children may live."""
+        """Return the path of the fence's file."""
         return str(self.path / "fence")
 
     def write_slot(self, slot: int, pid: int, start_time: int) -> None:
-        """Put a slot's child on record; pid 0: it has none.
+        """Record a slot's child; pid 0: it has none.
 
         Args:
             slot: the slot's number.
@@ -169,16 +169,16 @@ class RunDirectory:
             start_time: the child's start, in clock ticks since boot.
 
         Raises:
-            OSError: it could not be written; the child must not be let go.
+            OSError: it could not be written; the child must not be started.
         """
         offset = HEADER_BYTES + slot * _RECORD.size
         os.pwrite(self._slots, _RECORD.pack(pid, start_time), offset)
         (self._recorded.add if pid else self._recorded.discard)(slot)
 
     def open_wake(self) -> int:
-        """Make the FIFO that producers ring, and return its reading end.
+        """Create the FIFO by which producers wake the supervisor; return its read end.
 
-        It is opened for writing too, so that it never reads as ended.
+        It is opened for writing too, so that it never reads as closed.
         """
         path = self.path / "wake"
         os.mkfifo(path, 0o600)
@@ -186,7 +186,7 @@ class RunDirectory:
         return self._wake
 
     def close(self) -> None:
-        """Let the lock go, and leave the directory as it is."""
+        """Release the lock, and leave the directory as it is."""
         for fd in (self._wake, self._slots, self._lock):
             if fd >= 0:
                 os.close(fd)
@@ -194,9 +194,9 @@ class RunDirectory:
         _held.discard((os.getpid(), self.run_id))
 
     def remove(self) -> None:
-        """Remove the directory and the jobs' temporary files, then let the lock go.
+        """Remove the directory and the jobs' temporary files, then release the lock.
 
-        What cannot be removed stays; that is no reason not to end.
+        What cannot be removed stays.
         """
         remove_tree(self.path)
         remove_tree(self.tmp_root)
@@ -220,7 +220,7 @@ class RunDirectory:
 
 
 def _unmake(path: Path) -> None:
-    """Remove what was begun, by names only: there may be no descriptor to look."""
+    """Remove a half-made directory, by names: there may be no descriptor to list it."""
     with contextlib.suppress(OSError):  # what cannot be removed stays
         for name in ("lock", "slots.new", "slots"):
             (path / name).unlink(missing_ok=True)
@@ -228,7 +228,7 @@ def _unmake(path: Path) -> None:
 
 
 def read_header(path: Path) -> Header:
-    """Return whose run directory it is.
+    """Return the header of a run directory.
 
     Raises:
         OSError: there is none, or it cannot be read.
@@ -239,14 +239,14 @@ def read_header(path: Path) -> Header:
 
 
 def read_slots(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield pid and start time of every child on record."""
+    """Yield pid and start time of every recorded child."""
     for pid, start_time in _records(path):
         if pid > 0:
             yield pid, start_time
 
 
 def occupied_marks(path: Path) -> list[Path]:
-    """Return the mark files of the slots that have a child on record."""
+    """Return the mark files of the slots that have a recorded child."""
     records = enumerate(_records(path))
     return [path / _MARK.format(slot) for slot, (pid, _start) in records if pid > 0]
 
@@ -258,7 +258,7 @@ def _records(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_cgroup(path: Path) -> str:
-    """Return the cgroup that a run has put on record; "": none.
+    """Return the cgroup that a run has recorded; "": none.
 
     Raises:
         OSError: it cannot be read.
@@ -270,12 +270,12 @@ def read_cgroup(path: Path) -> str:
 
 
 def remove_run(root: str | Path, run_id: str) -> None:
-    """Remove what a run has left that was proven dead and reclaimed."""
+    """Remove what is left of a run that was proven dead and reclaimed."""
     path = Path(root, run_id)
     try:
         tmp_root = Path(read_header(path).tmp_root)
     except (OSError, ValueError):
-        tmp_root = None  # it never was complete, or somebody has removed it
+        tmp_root = None  # it was never complete, or was removed
     if tmp_root is not None and tmp_root.name.startswith(TMP_PREFIX):
         remove_tree(tmp_root)
     remove_tree(path)
@@ -285,14 +285,14 @@ def _header(run_id: str, tmp_root: Path) -> Header:
     pid = os.getpid()
     start_time = process_start_time(pid)
     if start_time is None:
-        raise JobpoolBug("/proc does not know this process; please report this")
+        raise JobpoolBug("/proc does not list this process; please report this")
     return Header(run_id, pid, start_time, boot_id(), pid_namespace(), str(tmp_root))
 
 
 def _tmp_place() -> Path:
     """Return the directory for temporary files, as `tempfile` would choose it.
 
-    That tries a place by writing a file, which stays if the process is killed there.
+    `tempfile` tries a directory by writing a file, which a kill would leave there.
     """
     if tempfile.tempdir is not None:
         return Path(os.fsdecode(tempfile.tempdir))
