@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.statements.integrity import JOB, KIND, Sound, can_stand, put_right
+from jobpool.store.statements.integrity import (
+    JOB,
+    KIND,
+    RowChecker,
+    is_valid,
+    repair_job,
+)
 from jobpool.store.statements.rows import LeaseRow
 
 NOW_MS = 1_800_000_000_000
-SOUND = Sound(tuple(JOB))
+CHECKER = RowChecker(tuple(JOB))
 HONEST: dict[str, Any] = {
     **dict.fromkeys(JOB),
     **dict.fromkeys(("attempt", "reset_attempt", "failures", "crashes"), 0),
@@ -42,13 +48,13 @@ ANYTHING = st.one_of(
 
 def is_sound(fields: dict[str, Any]) -> bool:
     """Say whether a row can stand."""
-    return not SOUND.unsound([tuple(fields[name] for name in JOB)])
+    return not CHECKER.damaged([tuple(fields[name] for name in JOB)])
 
 
 def test_an_honest_row_is_left_alone() -> None:
     """No field of it is touched."""
     assert is_sound(HONEST)
-    mended = put_right(HONEST, NOW_MS)
+    mended = repair_job(HONEST, NOW_MS)
     assert (mended.wrong, mended.fields) == ([], HONEST)
 
 
@@ -56,13 +62,13 @@ def test_an_honest_row_is_left_alone() -> None:
 def test_what_was_put_right_can_stand(spoilt: dict[str, Any], held: bool) -> None:
     """However many of its fields could not; and what was right stays as it is."""
     found = HONEST | spoilt | {"id": 7}
-    mended = put_right(found, NOW_MS, held=held)
+    mended = repair_job(found, NOW_MS, held=held)
     assert is_sound(mended.fields)
     assert bool(mended.wrong) is not is_sound(found)
     if mended.is_set_aside:
         assert mended.fields["state"] is JobState.DEAD
         assert all(name in mended.fields["reason"] for name in mended.wrong)
-    again = put_right(mended.fields, NOW_MS)
+    again = repair_job(mended.fields, NOW_MS)
     assert again.wrong == []
 
 
@@ -71,7 +77,7 @@ def test_a_job_that_has_ended_stays_as_it_ended(name: str, value: object) -> Non
     """Its success is not forgotten for a figure; only without a state it is dead."""
     ended = HONEST | {"state": "succeeded", "outcome": "succeeded", "attempt": 1}
     ended |= {"finished_at_ms": NOW_MS}
-    mended = put_right(ended | {name: value, "id": 7}, NOW_MS)
+    mended = repair_job(ended | {name: value, "id": 7}, NOW_MS)
     if name != "state":
         assert mended.fields["state"] == JobState.SUCCEEDED
     if mended.wrong == ["state"]:
@@ -100,4 +106,4 @@ def test_a_lease_asks_for_nothing_that_a_sound_row_has_not() -> None:
 )
 def test_a_kind_is_published_with_a_schema(schema: str, is_readable: bool) -> None:
     """What is none would stop whoever checks arguments by it."""
-    assert can_stand({"schema": schema}, KIND) is is_readable
+    assert is_valid({"schema": schema}, KIND) is is_readable

@@ -8,8 +8,8 @@ import msgspec
 
 from jobpool.core.jobs.outcome import CHARGES
 from jobpool.core.rules import lifecycle
-from jobpool.store.memory.enqueue import Producing
-from jobpool.store.memory.runs import Keeping
+from jobpool.store.memory.enqueue import Enqueueing
+from jobpool.store.memory.runs import RunKeeping
 from planted_bugs.bug import Promise
 from simulation.planting import Change, breaks
 
@@ -26,23 +26,23 @@ def crashes_are_never_forgotten() -> list[Change]:
 
 @breaks(Promise.DURABLE)
 def dead_letters_go_with_the_rest() -> list[Change]:
-    right = Keeping.prune
+    right = RunKeeping.prune
 
     def wrong(self: Any, retention: Any, limit: int = 1000) -> int:
         same = msgspec.structs.replace(retention, dead_s=retention.succeeded_s)
         return right(self, same, limit)
 
-    return [(Keeping, "prune", wrong)]
+    return [(RunKeeping, "prune", wrong)]
 
 
 @breaks(Promise.BOUNDED_DATA)
 def nothing_is_deleted() -> list[Change]:
-    return [(Keeping, "_delete_old", lambda _self, _state, _before_ms, _limit: 0)]
+    return [(RunKeeping, "_delete_old", lambda _self, _state, _before_ms, _limit: 0)]
 
 
 @breaks(Promise.FENCED)
 def keys_are_forgotten_in_an_hour() -> list[Change]:
-    right = Producing._held
+    right = Enqueueing._held
 
     def wrong(self: Any, job: Any, first_id: int) -> Any:
         held = right(self, job, first_id)
@@ -50,4 +50,4 @@ def keys_are_forgotten_in_an_hour() -> list[Change]:
         is_old = held is not None and held.created_at_ms + HOUR_MS < now_ms
         return None if is_old else held
 
-    return [(Producing, "_held", wrong)]
+    return [(Enqueueing, "_held", wrong)]

@@ -9,8 +9,8 @@ import msgspec
 from jobpool.store.memory import lease as memory_leasing
 from jobpool.store.memory import settle as memory_settling
 from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.memory.enqueue import Producing
-from jobpool.store.memory.runs import Keeping
+from jobpool.store.memory.enqueue import Enqueueing
+from jobpool.store.memory.runs import RunKeeping
 from jobpool.store.records import Receipt
 from planted_bugs.bug import Promise
 from simulation.completing import Completions
@@ -63,7 +63,7 @@ def cancel_is_forgotten() -> list[Change]:
 
 @breaks(Promise.FENCED)
 def keys_are_not_looked_up() -> list[Change]:
-    return [(Producing, "_held", nothing)]
+    return [(Enqueueing, "_held", nothing)]
 
 
 @breaks(Promise.FENCED)
@@ -73,14 +73,14 @@ def stale_ends_are_not_counted() -> list[Change]:
 
 @breaks(Promise.LATE_OVERLAP)
 def the_renewed_are_seized() -> list[Change]:
-    right = Keeping.expired_runs
+    right = RunKeeping.expired_runs
 
     def wrong(self: Any) -> list[Any]:
         return right(self) or self._open_runs()
 
     return [
-        (Keeping, "seize", lambda _self, _run_id, **_named: True),
-        (Keeping, "expired_runs", wrong),
+        (RunKeeping, "seize", lambda _self, _run_id, **_named: True),
+        (RunKeeping, "expired_runs", wrong),
     ]
 
 

@@ -306,8 +306,8 @@ class SimStore(MemoryStore):
                     )
         return count
 
-    def ring(self) -> None:
-        """See `Store.ring`: a hint, which may be lost."""
+    def wake(self) -> None:
+        """See `Store.wake`: a hint, which may be lost."""
         self._world.ring()
 
     def store_part(self, settlement: Settlement) -> bool:
@@ -320,16 +320,16 @@ class SimStore(MemoryStore):
         del after_id
         return None
 
-    def spoilt_rows(self) -> list[str]:
-        """See `Store.spoilt_rows`."""
+    def damaged_rows(self) -> list[str]:
+        """See `Store.damaged_rows`."""
         return []
 
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: there is nothing to do."""
         del waited_for
 
-    def hear(self, timeout_s: float) -> bool:
-        """See `SharedStore.hear`."""
+    def wait_for_wake(self, timeout_s: float) -> bool:
+        """See `SharedStore.wait_for_wake`."""
         self._world.kernel.sleep(timeout_s)
         return False
 

@@ -98,7 +98,7 @@ def _die(store: Store, count: int) -> None:
     while some := list(itertools.islice(ways, TOGETHER)):
         kinds = [way.__name__ for way in some]
         made = store.enqueue([_job(kind) for kind in kinds])
-        store.ring()
+        store.wake()
         for one, kind in zip(made, kinds, strict=True):
             outcome = _outcome(store, one.id)
             check(outcome == OUTCOMES[kind], f"{kind}: {outcome}")

@@ -65,7 +65,7 @@ class Gateway:
         self._refuse_in_started_process("enqueue")
         if connection is None:
             self.refuse_in_transaction("enqueue")
-            return self._lazy.get().enqueue(jobs, rings=True)
+            return self._lazy.get().enqueue(jobs, wakes=True)
         held = getattr(self._local, "held", None)
         if held is not None and held[0] is connection and held[1] != os.getpid():
             raise UsageError(
@@ -76,7 +76,7 @@ class Gateway:
         store = self._lazy.joining(connection)
         stored = store.enqueue(jobs, connection)
         if not unwrap.has_transaction(connection):
-            store.ring()  # else it is too early: nothing is committed yet
+            store.wake()  # else it is too early: nothing is committed yet
         return stored
 
     async def enqueue_async(

@@ -148,7 +148,7 @@ def cancel(gateway: Gateway, job_id: int) -> bool:
     store = gateway.store("cancel")
     gateway.refuse_in_transaction("cancel")
     if store.cancel([job_id]):
-        store.ring()
+        store.wake()
         return True
     gateway.read(job_id)
     return False

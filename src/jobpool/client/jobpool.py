@@ -170,7 +170,7 @@ class JobPool(Registration):
         store = self._gateway.store(what)
         self._gateway.refuse_in_transaction(what)
         if store.revive([_checked_id(job_id)], states):
-            store.ring()
+            store.wake()
             return True
         self._gateway.read(job_id)
         return False

@@ -80,7 +80,7 @@ class Store(Protocol):
     # -- producers ---------------------------------------------------------------
 
     def enqueue(
-        self, jobs: Sequence[NewJob], connection: Any = None, *, rings: bool = False
+        self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
     ) -> list[Enqueued]:
         """Store jobs, durably once this returns.
 
@@ -88,7 +88,7 @@ class Store(Protocol):
             jobs: in order; ids grow in this order.
             connection: the caller's own DB-API connection to the same database; the
                 jobs then belong to its transaction, and commit or vanish with it.
-            rings: `ring` as well, once they are stored; neither for a caller's
+            wakes: `wake` as well, once they are stored; neither for a caller's
                 connection nor for use within `transaction`.
 
         Raises:
@@ -287,7 +287,7 @@ class Store(Protocol):
         """Say whether somebody else may have committed since the last call; cheap."""
         ...
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake this host's supervisors; harmless when there is none."""
         ...
 
@@ -413,7 +413,7 @@ class Store(Protocol):
         """
         ...
 
-    def spoilt_rows(self) -> Sequence[str]:
+    def damaged_rows(self) -> Sequence[str]:
         """Return what was set aside or put right since the last call; costs nothing."""
         ...
 
@@ -421,7 +421,7 @@ class Store(Protocol):
 class SharedStore(Store, Protocol):
     """A store that several hosts can use: its leases expire by its own clock."""
 
-    def hear(self, timeout_s: float) -> bool:
+    def wait_for_wake(self, timeout_s: float) -> bool:
         """Wait until somebody rings, at most so long.
 
         Returns:

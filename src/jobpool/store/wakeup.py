@@ -17,10 +17,10 @@ import threading
 from pathlib import Path
 
 LOCK_S = 0.1
-_RING = b"\0"
+_WAKE_BYTE = b"\0"
 
 
-class Bell:
+class Waker:
     """The writing ends of all wake-up FIFOs below one run directory. Thread-safe."""
 
     def __init__(self, run_root: Path) -> None:
@@ -28,7 +28,7 @@ class Bell:
         self._fds: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake every supervisor that listens; never blocks, never raises."""
         try:
             runs = os.listdir(self._run_root)  # noqa: PTH208 - half the time
@@ -41,11 +41,11 @@ class Bell:
             for gone in self._fds.keys() - set(runs):
                 os.close(self._fds.pop(gone))
             for run in runs:
-                self._ring_one(run)
+                self._wake_one(run)
         finally:
             self._lock.release()
 
-    def _ring_one(self, run: str) -> None:
+    def _wake_one(self, run: str) -> None:
         fd = self._fds.get(run)
         try:
             if fd is None:
@@ -54,7 +54,7 @@ class Bell:
                     os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW,
                 )
                 self._fds[run] = fd
-            os.write(fd, _RING)
+            os.write(fd, _WAKE_BYTE)
         except BlockingIOError:
             return  # Full: it has been rung and not yet looked.
         except OSError:

@@ -308,8 +308,8 @@ def test_the_supervisors_are_woken_after_the_commit(plain, url, jobs, add):
     """transaction() rings once it has committed."""
     jobs.close()  # a store that has just rung would not ring again so soon
     store = open_store(url)
-    store.hear(0.0)
+    store.wait_for_wake(0.0)
     with psycopg.connect(plain) as connection, jobs.transaction(connection):
         add.options(connection=connection).enqueue(1)
-    assert store.hear(20.0)
+    assert store.wait_for_wake(20.0)
     store.close()

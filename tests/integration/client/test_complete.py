@@ -169,7 +169,7 @@ def test_what_is_rolled_back_is_tried_again(site, end):
         assert "never committed" in first.reason
         # "failed" has no rule of its own here: the operator does not wait for it.
         assert site.store.revive([job_id], (JobState.PENDING,)) == 1
-        site.store.ring()
+        site.store.wake()
     job = site.finish(job_id)
     assert (job.state, job.attempt) == ("succeeded", 2)
     assert sales(site, job_id) == 1

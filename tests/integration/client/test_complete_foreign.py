@@ -218,7 +218,7 @@ def test_they_roll_back_together(site, library):
     assert "never committed" in first.reason
     assert (sales(site, job_id), receipts(site, job_id)) == (0, 0)
     assert site.store.revive([job_id], (JobState.PENDING,)) == 1
-    site.store.ring()
+    site.store.wake()
     assert site.result(job_id)["by"] == library
     assert site.job(job_id).attempt == 2
     assert (sales(site, job_id), receipts(site, job_id)) == (1, 1)

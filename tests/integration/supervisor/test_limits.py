@@ -407,7 +407,7 @@ def test_a_child_at_rest_is_not_blamed_for_what_a_bigger_job_has_left(tmp_path):
         small = NewJob(kind="quick.small", pool="cpu", payload=b"{}")
         for _ in range(10):
             made = site.store.enqueue([big, small])
-            site.store.ring()
+            site.store.wake()
             ended = site.finish_all([one.id for one in made])
             assert [job.state for job in ended] == ["succeeded"] * 2
             if json.loads(ended[1].result):

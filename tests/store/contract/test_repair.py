@@ -31,7 +31,7 @@ from jobpool.store.statements.integrity import (
     PAUSE,
     RUN,
     SUSPECT,
-    Sound,
+    RowChecker,
 )
 from support.postgres.server import query_of
 from support.store.storing import (
@@ -316,16 +316,16 @@ class Queue:
     def states(self):
         return {job.id: job for job in self.store.find(Filter(), limit=1000)}
 
-    def unsound(self):
+    def damaged(self):
         """Return the rows that cannot stand."""
         with self.store._database.reading() as session:
             ids = msgspec.json.encode(list(self.states())).decode()
             rows = session.rows("raw_jobs", ids=ids)
-        return [rows[place] for place in Sound(tuple(JOB)).unsound(rows)]
+        return [rows[place] for place in RowChecker(tuple(JOB)).damaged(rows)]
 
     def spoilt_states(self, *, sound):
         """Return the states of the jobs to be spoilt, or of those that are."""
-        bad = {row[0] for row in self.unsound()}
+        bad = {row[0] for row in self.damaged()}
         found = self.states()
         return {one: found[one].state for one in self.spoilt if sound or one in bad}
 
@@ -385,7 +385,7 @@ def complaint(queue, whole, before, column):
             return f"the spoilt {role} is {job.state}: {job.reason}"
         if aside and column and column not in job.reason:
             return f"the spoilt {role} is dead, and not for that: {job.reason}"
-    return f"still unsound: {left[:2]}" if (left := queue.unsound()) else None
+    return f"still damaged: {left[:2]}" if (left := queue.damaged()) else None
 
 
 def test_one_spoilt_value_costs_its_row_alone(queue, new_store_url):
@@ -461,7 +461,7 @@ def test_a_run_whose_end_cannot_be_read_keeps_its_jobs(queue, new_store_url):
     queue.scrub()
     held = [job_id for role in ("success", "release") for job_id in queue.ids[role]]
     assert {queue.store.get(job_id).state for job_id in held} == {JobState.LEASED}
-    assert not any(name in str(queue.store.spoilt_rows()) for name in ("job ", "jobs"))
+    assert not any(name in str(queue.store.damaged_rows()) for name in ("job ", "jobs"))
 
 
 def test_a_job_that_runs_is_left_to_who_holds_it(queue, new_store_url):

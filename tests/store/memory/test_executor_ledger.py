@@ -42,7 +42,7 @@ class Rig:
         self.jobs |= dict(enumerate(jobs, first))
         return [Stored(first + i) for i in range(len(jobs))]
 
-    def ring(self):
+    def wake(self):
         """Nobody listens."""
 
     def transaction(self):

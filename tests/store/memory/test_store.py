@@ -59,7 +59,7 @@ def used_in_child(store, answers):
         lambda: store.lease("run-1", {"cpu": 1}, {"cpu": ["shop.thumbnail"]}),
         lambda: store.transaction().__enter__(),
         store.changed,
-        store.ring,
+        store.wake,
     ):
         try:
             use()
@@ -114,8 +114,8 @@ def test_who_was_rung_is_let_go_at_the_close(store_factory, tmp_path):
     os.mkfifo(run / "wake")
     ear = os.open(run / "wake", os.O_RDONLY | os.O_NONBLOCK)
     store = store_factory()
-    store.ring()
-    store.ring()
+    store.wake()
+    store.wake()
     assert os.read(ear, 9) == b"\0\0"
     store.close()
     assert os.read(ear, 9) == b""  # The end of the file: nobody writes any more.
@@ -310,7 +310,7 @@ def test_ring_wakes_a_supervisor(store):
     os.mkfifo(directory / "wake")
     fd = os.open(directory / "wake", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        store.ring()
+        store.wake()
         assert os.read(fd, 100) == b"\0"
     finally:
         os.close(fd)

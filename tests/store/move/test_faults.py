@@ -53,9 +53,9 @@ class House:
         self.source.close()
         self.target.close()
 
-    def move(self, tell=None):
+    def move(self, on_progress=None):
         """Move in this process."""
-        return move.move(self.source_url, self.target_url, tell)
+        return move.move(self.source_url, self.target_url, on_progress)
 
     def kill_at(self, pattern):
         """Kill a mover with SIGKILL while it waits for the answer to a statement."""

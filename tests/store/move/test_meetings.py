@@ -75,6 +75,6 @@ def test_nothing_can_fail_once_a_queue_is_closed(database_path):
     with contextlib.closing(move_source.Source(str(database_path))) as source:
         with source._file.reading() as session:
             session.connection.set_trace_callback(statements.append)
-        source.shut("postgresql://new.example/jobs")
+        source.close_queue("postgresql://new.example/jobs")
         session.connection.set_trace_callback(None)
     assert statements[-1].startswith("COMMIT")

@@ -267,14 +267,14 @@ def test_an_interrupted_last_step_shows_nothing(
 def test_a_lost_answer_is_found_out(source, source_url, target_url, monkeypatch):
     """Committed, but its caller died before it could note so: it is done."""
     furnish(source)
-    appear = move._appear
+    appear = move._publish
 
     def interrupt(*given):
         appear(*given)
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(move, "_appear", interrupt)
+        patch.setattr(move, "_publish", interrupt)
         with pytest.raises(Interrupted):
             move.move(source_url, target_url)
     with pytest.raises(StoreRefused, match="is done"):

@@ -145,12 +145,12 @@ def test_a_failure_leaves_what_came_before_it_known(store):
     assert store.count(Filter()) == 1
 
 
-@pytest.mark.parametrize("rings", [False, True])
-def test_no_commit_is_believed_that_was_a_rollback(store, rings):
+@pytest.mark.parametrize("wakes", [False, True])
+def test_no_commit_is_believed_that_was_a_rollback(store, wakes):
     """A server answers so, without an error, when a failure before went unnoticed."""
 
     def overlook():
-        with store._server.writing(rings=rings) as session:
+        with store._server.writing(wakes=wakes) as session:
             assert session.value("counter", name="store_id")
             with contextlib.suppress(StoreError):
                 session.run("outcome_of", xid="no number")

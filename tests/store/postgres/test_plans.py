@@ -160,7 +160,7 @@ RULES = {
         in_order="jobs_pending",
     ),
     "next_due": Rule({}, {"jobs_pending": ""}, in_order="jobs_pending"),
-    "look": Rule(
+    "lease_status": Rule(
         {"now_ms": NOW_MS} | RUN,
         {"runs_pkey": "id", "jobs_expiring": "expires_at_ms", "jobs_pending": ""},
         in_order="jobs_pending",
@@ -180,7 +180,7 @@ RULES = {
     },
 }
 
-KEPT = ("lease_candidates", "lease_jobs", "look")
+KEPT = ("lease_candidates", "lease_jobs", "lease_status")
 """Whose plans are kept for as long as a connection."""
 ALONE = {
     *("key_holders", "unique_holders", "complete_job", "store_result", "is_attempt"),

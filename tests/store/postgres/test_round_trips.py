@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from jobpool.errors import QueueFull
-from jobpool.store.postgres.store import RINGS_AT_ONCE
+from jobpool.store.postgres.store import WAKES_AT_ONCE
 from jobpool.store.records import Filter
 from support.store.storing import KINDS, begin_run, new_job
 
@@ -86,7 +86,7 @@ def test_one_job_is_stored_in_two_trips(queue, tmp_path, pause_s):
 def test_a_ring_goes_out_with_the_commit(queue, tmp_path):
     """It costs no trip of its own, and is no part of the transaction."""
     with traced(queue, tmp_path / "trace") as lines:
-        queue.enqueue([new_job()], rings=True)
+        queue.enqueue([new_job()], wakes=True)
     assert completed(lines)[-2:] == ["COMMIT", "NOTIFY"]
     assert trips(lines) == TRIPS_MAX - 1
 
@@ -94,19 +94,19 @@ def test_a_ring_goes_out_with_the_commit(queue, tmp_path):
 def test_rings_are_few_however_many_jobs_come(queue, tmp_path):
     """A ring makes all commits of the database queue: most jobs come without one."""
     with traced(queue, tmp_path / "trace") as lines:
-        for _ in range(3 * RINGS_AT_ONCE):
-            queue.enqueue([new_job()], rings=True)
+        for _ in range(3 * WAKES_AT_ONCE):
+            queue.enqueue([new_job()], wakes=True)
     done = completed(lines)
-    assert done.count("COMMIT") == 3 * RINGS_AT_ONCE
-    assert 0 < done.count("NOTIFY") < 2 * RINGS_AT_ONCE
+    assert done.count("COMMIT") == 3 * WAKES_AT_ONCE
+    assert 0 < done.count("NOTIFY") < 2 * WAKES_AT_ONCE
 
 
 def test_a_ring_that_fails_takes_no_job_back(queue, monkeypatch):
     """A hint only: the job is stored, and its supervisors poll."""
     wire = queue._server._session._wire
-    monkeypatch.setattr(wire, "_queries", {**wire._queries, "ring": "SELECT 1 / 0"})
+    monkeypatch.setattr(wire, "_queries", {**wire._queries, "wake": "SELECT 1 / 0"})
     before = queue.count(Filter())
-    (made,) = queue.enqueue([new_job()], rings=True)
+    (made,) = queue.enqueue([new_job()], wakes=True)
     assert made.created
     assert queue.count(Filter()) == before + 1
 
@@ -116,7 +116,7 @@ def test_a_look_that_comes_late_still_refuses(store_factory, monkeypatch):
     store = store_factory(queue_depth_max=3)
     store.enqueue([new_job()] * 3)
     monkeypatch.setattr(store._depth, "_was_wide", True)
-    assert store._depth.looks_late(1)
+    assert store._depth.may_check_late(1)
     with pytest.raises(QueueFull, match="holds 3 unfinished jobs of at most 3"):
         store.enqueue([new_job()])
     assert store.count(Filter()) == 3

@@ -303,9 +303,9 @@ def test_a_record_that_cannot_be_read_is_read_as_well_as_can_be(
     write(statement)
     assert len(getattr(store, ask)()) == (ask == "open_runs")
     store.scrub(None)
-    assert len(store.spoilt_rows()) == 1
+    assert len(store.damaged_rows()) == 1
     store.scrub(None)
-    assert len(store.spoilt_rows()) == 0
+    assert len(store.damaged_rows()) == 0
 
 
 @pytest.mark.parametrize("run_id", ["../../etc", "..", "", "nul\0", "a/b", "x" * 999])

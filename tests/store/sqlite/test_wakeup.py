@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from jobpool.store.opening import run_root
-from jobpool.store.wakeup import Bell
+from jobpool.store.wakeup import Waker
 from support.store.storing import new_job
 from support.waiting import wait_until
 
@@ -39,11 +39,11 @@ def heard(fd):
 
 def test_a_ring_reaches_every_supervisor(store, listen):
     """Those that come later as well."""
-    store.ring()
+    store.wake()
     first = listen("a")
-    store.ring()
+    store.wake()
     second = listen("b")
-    store.ring()
+    store.wake()
     assert (heard(first), heard(second)) == (2, 1)
 
 
@@ -51,9 +51,9 @@ def test_a_full_fifo_is_rung_already(store, listen):
     """Nobody waits for a supervisor that does not look."""
     fd = listen("a")
     for _ in range(70_000):
-        store.ring()
+        store.wake()
     assert heard(fd) == 65536
-    store.ring()
+    store.wake()
     assert heard(fd) >= 1
 
 
@@ -61,14 +61,14 @@ def test_whoever_is_gone_is_passed_over(store, listen, store_url):
     """A FIFO without a reader, a run without a FIFO, a file in the wrong place."""
     fd = listen("a")
     dead = listen("dead")
-    store.ring()
+    store.wake()
     reader = os.dup(fd)
     os.close(dead)
     os.open("/dev/null", os.O_RDONLY)  # The fixture closes this number.
     (run_root(store_url) / "empty").mkdir()
     (run_root(store_url) / "file").touch()
-    store.ring()
-    store.ring()
+    store.wake()
+    store.wake()
     assert heard(reader) == 3
     os.close(reader)
 
@@ -76,12 +76,12 @@ def test_whoever_is_gone_is_passed_over(store, listen, store_url):
 def test_a_run_that_ended_is_forgotten(store, listen, store_url):
     """Its descriptor is given back."""
     listen("a")
-    store.ring()
-    assert len(store._bell._fds) == 1
+    store.wake()
+    assert len(store._waker._fds) == 1
     (run_root(store_url) / "a" / "wake").unlink()
     (run_root(store_url) / "a").rmdir()
-    store.ring()
-    assert store._bell._fds == {}
+    store.wake()
+    assert store._waker._fds == {}
 
 
 def test_a_link_in_place_of_a_fifo_is_not_followed(tmp_path):
@@ -90,9 +90,9 @@ def test_a_link_in_place_of_a_fifo_is_not_followed(tmp_path):
     target = tmp_path / "target"
     target.write_bytes(b"")
     (tmp_path / "run" / "a" / "wake").symlink_to(target)
-    bell = Bell(tmp_path / "run")
-    bell.ring()
-    bell.close()
+    waker = Waker(tmp_path / "run")
+    waker.wake()
+    waker.close()
     assert target.read_bytes() == b""
 
 
@@ -112,14 +112,14 @@ def test_a_callers_transaction_rings_after_its_commit(store, listen, database_pa
 
 def test_threads_may_ring_one_bell_while_runs_come_and_go(tmp_path):
     """What is gone is found gone by several of them at once."""
-    bell = Bell(tmp_path)
+    waker = Waker(tmp_path)
     failures = []
     stop = threading.Event()
 
     def ring():
         while not stop.is_set():
             try:
-                bell.ring()
+                waker.wake()
             except Exception as error:  # noqa: BLE001 - none may come
                 failures.append(error)
                 return
@@ -139,5 +139,5 @@ def test_threads_may_ring_one_bell_while_runs_come_and_go(tmp_path):
     stop.set()
     for thread in threads:
         thread.join()
-    bell.close()
+    waker.close()
     assert failures == []

@@ -176,7 +176,7 @@ def dies(granted):
 def close_source(store):
     """Begin to move the queue away."""
     with source_of(store) as source:
-        return source.shut("postgresql://new.example/jobs")
+        return source.close_queue("postgresql://new.example/jobs")
 
 
 def source_of(store):

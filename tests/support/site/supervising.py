@@ -267,7 +267,7 @@ class Site:
                 for arguments in many
             ]
         )
-        self.store.ring()
+        self.store.wake()
         return [one.id for one in made]
 
     def job(self, job_id):

@@ -65,7 +65,7 @@ CALLS = {
     ),
     "enqueue and ring": Call(
         nothing,
-        lambda far, _: far.enqueue([new_job()], rings=True),
+        lambda far, _: far.enqueue([new_job()], wakes=True),
         lambda near, _: near.count(Filter()) == 1,
         lambda made: [one.created for one in made] == [True],
     ),

@@ -51,15 +51,15 @@ class FakeStore:
         self.jobs = []
         self.batches = []
         self.stored = {}
-        self.rings = 0
+        self.wakes = 0
         self.closed = False
         self.error = None
         self.get_calls = 0
 
-    def enqueue(self, jobs, connection=None, *, rings=False):
+    def enqueue(self, jobs, connection=None, *, wakes=False):
         if self.error:
             raise self.error
-        self.rings += rings
+        self.wakes += wakes
         self.batches.append((len(jobs), connection))
         return [self._add(job) for job in jobs]
 
@@ -98,8 +98,8 @@ class FakeStore:
             self.put(job_id, to)
         return len(found)
 
-    def ring(self):
-        self.rings += 1
+    def wake(self):
+        self.wakes += 1
 
     def close(self):
         self.closed = True

@@ -8,7 +8,7 @@ from jobpool.core.jobs.job import Start
 from jobpool.errors import JobpoolError
 from jobpool.store.records import LeaseBatch
 
-ABOUT_ITSELF = {"close", "describe", "ring", "changed"}
+ABOUT_ITSELF = {"close", "describe", "wake", "changed"}
 
 
 class Names:

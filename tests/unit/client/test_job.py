@@ -140,12 +140,12 @@ def test_state_progress_and_info_read_the_store(store, add):
 def test_operators_steps_answer_whether_something_changed(store, jobs, add):
     """cancel, retry and release each concern certain states."""
     job = add.enqueue(1)
-    rings = store.rings
+    wakes = store.wakes
     assert (jobs.cancel(job.id), jobs.cancel(job.id)) == (True, False)
     assert (jobs.release(job.id), jobs.retry(job.id)) == (False, True)
     store.put(job.id, JobState.QUARANTINED)
     assert (jobs.retry(job.id), jobs.release(job.id)) == (False, True)
-    assert store.rings == rings + 3
+    assert store.wakes == wakes + 3
 
 
 @pytest.mark.parametrize("job_id", [0, -1, 7, 2**63, 10**400])

@@ -72,7 +72,7 @@ def test_enqueue_stores_one_job_and_wakes_the_supervisor(store, add):
         "cpu",
         b'{"a":1,"b":2}',
     )
-    assert store.rings == 1
+    assert store.wakes == 1
 
 
 def test_options_travel_with_the_job(store, add):
@@ -120,7 +120,7 @@ def test_a_connection_goes_to_the_store_and_nobody_is_woken(store, add):
     connection = InTransaction()
     add.options(connection=connection).enqueue(1)
     assert store.batches == [(1, connection)]
-    assert store.rings == 0
+    assert store.wakes == 0
 
 
 @pytest.mark.parametrize("name", ["self", "handler", "function", "args", "job"])

@@ -59,14 +59,14 @@ def test_a_full_queue_is_counted_and_refuses(now):
 def test_after_a_wide_look_the_next_may_come_late(now):
     """Never the first one, nor while the last one stands, nor when there was little."""
     guard, sizes = DepthGuard(1000), Sizes(500)
-    assert not guard.looks_late(1)
+    assert not guard.may_check_late(1)
     guard.reserve(sizes, 1)
-    assert not guard.looks_late(1)
+    assert not guard.may_check_late(1)
     now[0] += 0.11
-    assert guard.looks_late(1)
+    assert guard.may_check_late(1)
     guard.admit(sizes, 1, 99, stored=1)
     now[0] += 0.11
-    assert not guard.looks_late(1)
+    assert not guard.may_check_late(1)
 
 
 @pytest.mark.parametrize("limit", [3, 4])

@@ -87,4 +87,4 @@ def _switch(
             else:
                 (what, name), *_ = target.items()
                 print_line(f"{what} {name} {done}", "" if changed else "as it was")
-        found.ring()
+        found.wake()

@@ -107,7 +107,7 @@ def enqueue(
             stored = found.enqueue(batch)
             count += len(stored)
             _print(stored, as_json=as_json)
-        found.ring()
+        found.wake()
     if not count:
         click.echo("stdin had no line: nothing was enqueued", err=True)
 

@@ -180,7 +180,7 @@ def _act(store: Store, act: _Act, ids: Sequence[int], per_s: float | None) -> in
             due_s = begun_s + number * size / per_s
             time.sleep(max(0.0, due_s - time.monotonic()))
         changed += act.call(store, batch)
-        store.ring()
+        store.wake()
     return changed
 
 

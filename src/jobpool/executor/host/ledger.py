@@ -155,7 +155,7 @@ class Ledger:
                 self._bundles[stored.id] = entry
             else:
                 self._single[stored.id] = entry
-        self._store.ring()
+        self._store.wake()
 
     def _grouped(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
         if self._setup.jobs_per_child is not None:

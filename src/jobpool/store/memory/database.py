@@ -139,7 +139,7 @@ class MemoryDatabase:
 
     def undo(self, mark: int) -> None:
         """Take back every change since *mark*, the newest first."""
-        self.jobs.mend()
+        self.jobs.repair_indexes()
         while len(self._journal) > mark:
             table, key, former, _ = self._journal[-1]
             table.put(key, former)

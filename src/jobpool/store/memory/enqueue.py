@@ -19,7 +19,7 @@ from jobpool.store.statements.validation import check_new_jobs, queue_full
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
 
 
-class Producing(ABC):
+class Enqueueing(ABC):
     """The producers' part of the store."""
 
     _database: MemoryDatabase
@@ -28,7 +28,7 @@ class Producing(ABC):
     _queue_depth_max: int
 
     def enqueue(
-        self, jobs: Sequence[NewJob], connection: Any = None, *, rings: bool = False
+        self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
     ) -> list[Enqueued]:
         """See `Store.enqueue`; there is no database that a connection could be to."""
         if connection is not None:
@@ -43,12 +43,12 @@ class Producing(ABC):
             fresh = self._database.jobs.unfinished - unfinished
             if fresh and unfinished + fresh > self._queue_depth_max:
                 raise queue_full(unfinished, self._queue_depth_max, fresh)
-        if rings:
-            self.ring()
+        if wakes:
+            self.wake()
         return answers
 
     @abstractmethod
-    def ring(self) -> None:
+    def wake(self) -> None:
         """See `Store.ring`."""
 
     def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:

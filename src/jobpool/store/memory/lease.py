@@ -15,9 +15,9 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.misfits import Fitting
+from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.ordered_set import RankSet, id_of, time_of
-from jobpool.store.memory.suspects import Cautioning
+from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.operations.lease import STEP_JOBS
 from jobpool.store.records import LeaseBatch, Run
@@ -28,7 +28,7 @@ _LEASED = JobState.LEASED
 _EXPIRED = ("expired before an attempt began", "expired while it was snoozed")
 
 
-class Leasing(Cautioning, Fitting):
+class Leasing(SuspectKeeping, MisfitKeeping):
     """The part of the store that grants leases."""
 
     _database: MemoryDatabase
@@ -66,7 +66,9 @@ class Leasing(Cautioning, Fitting):
             suspect, suspects_wait = self._next_suspect(
                 wanted, kinds, left, may=suspects
             )
-            if (suspects_wait and not suspects) or self._has_trial_beside(run, now_ms):
+            if (suspects_wait and not suspects) or self._has_probation_beside(
+                run, now_ms
+            ):
                 suspect, suspects_wait, wanted = None, True, {}
             leases: list[Lease] = []
             is_short = False

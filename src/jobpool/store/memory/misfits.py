@@ -18,7 +18,7 @@ from jobpool.store.records import MisfitRow
 _WAITING = (JobState.PENDING, JobState.RUNNABLE)
 
 
-class Fitting:
+class MisfitKeeping:
     """The part of the store that leaves such jobs to whoever knows better."""
 
     _database: MemoryDatabase

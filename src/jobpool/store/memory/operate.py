@@ -10,14 +10,14 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.misfits import Fitting
+from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.tables import NOTHING_SPENT, Row
 from jobpool.store.statements.validation import pausable
 
 _replace = msgspec.structs.replace
 
 
-class Operating(Fitting):
+class Operating(MisfitKeeping):
     """The operators' part of the store."""
 
     _database: MemoryDatabase
@@ -50,7 +50,7 @@ class Operating(Fitting):
             now_ms, count = self._clock.utc_ms(), 0
             for job_id in sorted(set(ids)):
                 row = self._database.jobs.get(job_id)
-                if row is None or row.state not in states or self._has_heir(row):
+                if row is None or row.state not in states or self._unique_is_taken(row):
                     continue
                 following = TRANSITIONS[row.state][JobEvent.REVIVE]
                 if following is not None:
@@ -59,7 +59,7 @@ class Operating(Fitting):
                     count += 1
         return count
 
-    def _has_heir(self, row: Row) -> bool:
+    def _unique_is_taken(self, row: Row) -> bool:
         """Say whether another unfinished job holds its unique text."""
         unique = row.new.unique
         if unique is None:

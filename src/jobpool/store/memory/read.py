@@ -15,7 +15,7 @@ import msgspec
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.misfits import Fitting
+from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.ordered_set import oldest_ms
 from jobpool.store.memory.tables import Row, job_from
 from jobpool.store.records import (
@@ -97,7 +97,7 @@ def _figures_of(
     )
 
 
-class Watching(Fitting):
+class Reading(MisfitKeeping):
     """The part of the store that answers questions."""
 
     _database: MemoryDatabase

@@ -21,7 +21,7 @@ _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
 
 
-class Keeping(Leasing):
+class RunKeeping(Leasing):
     """The part of the store that knows supervisors, and prunes."""
 
     _database: MemoryDatabase

@@ -20,9 +20,9 @@ from jobpool.core.jobs.outcome import Charge, Outcome
 from jobpool.core.rules.lifecycle import TRANSITIONS
 from jobpool.errors import JobpoolBug
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.enqueue import Producing
-from jobpool.store.memory.misfits import Fitting
-from jobpool.store.memory.suspects import Cautioning
+from jobpool.store.memory.enqueue import Enqueueing
+from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.records import Receipt
 from jobpool.store.statements.moment import Moment
@@ -46,7 +46,7 @@ _DURATION_MAX_S = TIME_MAX_MS / 1000
 _STALE, _ACCEPTED = Receipt.STALE, Receipt.ACCEPTED
 
 
-class Settling(Producing, Cautioning, Fitting):
+class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: MemoryDatabase

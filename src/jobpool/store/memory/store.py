@@ -11,13 +11,13 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Settlement
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.operate import Operating
-from jobpool.store.memory.read import Watching
-from jobpool.store.memory.runs import Keeping
+from jobpool.store.memory.read import Reading
+from jobpool.store.memory.runs import RunKeeping
 from jobpool.store.memory.settle import Settling
-from jobpool.store.wakeup import Bell
+from jobpool.store.wakeup import Waker
 
 
-class MemoryStore(Settling, Keeping, Watching, Operating):
+class MemoryStore(Settling, RunKeeping, Reading, Operating):
     """A store in memory. Thread-safe; of no use in a forked child.
 
     Args:
@@ -40,8 +40,8 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
         self._clock = clock
         self._queue_depth_max = queue_depth_max
         self._run_root = run_root
-        self._bell = Bell(run_root)
-        self._bell_lock = threading.Lock()
+        self._waker = Waker(run_root)
+        self._waker_lock = threading.Lock()
         self._seen: int | None = None
 
     @property
@@ -62,8 +62,8 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
     def close(self) -> None:
         """See `Store.close`; the jobs stay in the database."""
         self._session.close()
-        with self._bell_lock:
-            self._bell.close()
+        with self._waker_lock:
+            self._waker.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -79,11 +79,11 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
             self._seen = by_others
         return is_new
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """See `Store.ring`."""
         self._session.check()
-        with self._bell_lock:
-            self._bell.ring()
+        with self._waker_lock:
+            self._waker.wake()
 
     def store_part(self, settlement: Settlement) -> bool:
         """See `Store.store_part`: there is no disk to wait for."""
@@ -95,8 +95,8 @@ class MemoryStore(Settling, Keeping, Watching, Operating):
         del after_id
         return None
 
-    def spoilt_rows(self) -> Sequence[str]:
-        """See `Store.spoilt_rows`."""
+    def damaged_rows(self) -> Sequence[str]:
+        """See `Store.damaged_rows`."""
         return ()
 
     def tidy(self, *, waited_for: bool = False) -> None:

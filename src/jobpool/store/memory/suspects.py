@@ -22,7 +22,7 @@ from jobpool.store.records import Run, SuspectRow
 _replace = msgspec.structs.replace
 
 
-class Cautioning:
+class SuspectKeeping:
     """The part of the store that remembers what may be dangerous."""
 
     _database: MemoryDatabase
@@ -92,12 +92,12 @@ class Cautioning:
         is_later = at_ms > max(dead.heartbeat_at_ms, lived_ms)
         return len(held.get(other.id, ())) + (taken if is_later else 0)
 
-    def _has_trial_beside(self, run: Run, now_ms: int) -> bool:
+    def _has_probation_beside(self, run: Run, now_ms: int) -> bool:
         """Say whether another run of its host has a suspect on probation."""
         others = {other.id for other in self._others_of_boot(run)}
         rows = map(self._database.jobs.get, self._database.suspects)
         return any(
-            row.held.run_id in others and _tried_until_ms(row, row.held) > now_ms
+            row.held.run_id in others and _probation_until_ms(row, row.held) > now_ms
             for row in rows
             if row is not None and row.held is not None
         )
@@ -159,7 +159,7 @@ def _has_outlived(other: Run, dead: Run) -> bool:
     return 2 * other.heartbeat_at_ms > dead.heartbeat_at_ms + dead.lease_until_ms
 
 
-def _tried_until_ms(row: Row, held: Held) -> int:
+def _probation_until_ms(row: Row, held: Held) -> int:
     """Return until when a leased suspect may be on probation."""
     began_ms = row.begun.started_at_ms
     if began_ms is None:

@@ -317,7 +317,7 @@ class JobTable:
         self._enter(row)
         self._is_torn = False
 
-    def mend(self) -> None:
+    def repair_indexes(self) -> None:
         """Make the indexes anew, if a Ctrl-C has fallen into the change of one."""
         if not self._is_torn:
             return

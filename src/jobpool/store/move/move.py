@@ -26,7 +26,7 @@ from jobpool.store.postgres.connection.session import Session
 from jobpool.store.statements.session import Row
 
 _SQLITE = "sqlite:///"
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Hears how many jobs are staged, and of how many."""
 
 
@@ -45,13 +45,15 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     those that had not ended have moved as dead."""
 
 
-def move(source_url: str, target_url: str, tell: Tell | None = None) -> Moved:
+def move(
+    source_url: str, target_url: str, on_progress: OnProgress | None = None
+) -> Moved:
     """Move a queue, or go on with a move that was interrupted.
 
     Args:
         source_url: ``sqlite:///…``, of a queue without an open run.
         target_url: ``postgresql://…``; its tables are made if they are not there.
-        tell: is told after each chunk.
+        on_progress: is told after each chunk.
 
     Raises:
         ConfigError: not such URLs.
@@ -61,16 +63,18 @@ def move(source_url: str, target_url: str, tell: Tell | None = None) -> Moved:
         OutcomeUnknown: call again to find out.
     """
     with _source(source_url) as source, _target(target_url) as target:
-        note = source.shut(target.url)
+        note = source.close_queue(target.url)
         last_id, tokens, stale = source.counters()
         states = source.states()
         total = sum(states.values())
         checksum = None
         if note.step != DONE and target.prepare(note.id, source.url, last_id, tokens):
-            states = _stage(source, target, note, total, tell or _quiet)
+            states = _stage(
+                source, target, note, total, on_progress or _ignore_progress
+            )
             source.step(note, COMMITTING)
             try:
-                checksum = _appear(source, target, note, states, stale)
+                checksum = _publish(source, target, note, states, stale)
             except StoreRefused:
                 source.step(note, COPYING)  # Surely not committed.
                 raise
@@ -82,7 +86,7 @@ def move(source_url: str, target_url: str, tell: Tell | None = None) -> Moved:
             jobs=total,
             states=states,
             checksum=checksum,
-            spoilt=dict(sorted(source.fitting.spoilt.items())),
+            spoilt=dict(sorted(source.fitter.damaged.items())),
         )
 
 
@@ -135,7 +139,7 @@ def _check_address(source: Source, note: Note, target: Target) -> None:
 
 
 def _stage(
-    source: Source, target: Target, note: Note, total: int, tell: Tell
+    source: Source, target: Target, note: Note, total: int, on_progress: OnProgress
 ) -> dict[str, int]:
     """Copy all jobs that are not there yet; return their number by state."""
     states: Counter[str] = Counter()
@@ -153,16 +157,16 @@ def _stage(
                 put(session, "move_stage_job", wanted)
                 history = source.attempts(max(first, after), last)
                 put(session, "move_stage_attempt", history)
-        tell(states.total(), total)
+        on_progress(states.total(), total)
     return dict(sorted(states.items()))
 
 
-def _appear(
+def _publish(
     source: Source, target: Target, note: Note, states: dict[str, int], stale: int
 ) -> str | None:
     """Commit the move; None: somebody else's call has done so meanwhile."""
-    runs, kinds, pauses = source.surroundings()
-    suspects, misfits, breakers = source.cautions()
+    runs, kinds, pauses = source.runs_kinds_and_pauses()
+    suspects, misfits, breakers = source.suspects_and_breakers()
     with target.transaction() as session:
         if target.is_done(session, note.id):
             return None
@@ -227,6 +231,6 @@ def _target(url: str) -> Iterator[Target]:
         target.close()
 
 
-def _quiet(staged: int, total: int) -> None:
+def _ignore_progress(staged: int, total: int) -> None:
     """Tell nobody."""
     del staged, total

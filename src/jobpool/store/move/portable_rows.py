@@ -25,12 +25,12 @@ JOB = (
     *("progress", "checkpoint", "snoozes", "snoozed_since_ms", "result"),
 )
 """The columns of move_jobs."""
-_SOUND = integrity.Sound(JOB)
+_CHECKER = integrity.RowChecker(JOB)
 _NO_TEXT = object()
 """Stands for a text that the new place cannot hold: no column may hold it."""
 
 
-class Fitting:
+class RowFitter:
     """Makes rows fit, and remembers which did not.
 
     Args:
@@ -42,16 +42,16 @@ class Fitting:
 
     def __init__(self, moment_ms: int) -> None:
         self._moment_ms = moment_ms
-        self.spoilt: dict[int, str] = {}
+        self.damaged: dict[int, str] = {}
 
     def jobs(self, rows: list[Row]) -> list[Row]:
         """Return rows of move_jobs as they are to move."""
         rows = [row if all(map(_fits, row)) else _without_texts(row) for row in rows]
-        for place in _SOUND.unsound(rows):
+        for place in _CHECKER.damaged(rows):
             found = dict(zip(JOB, rows[place], strict=True))
-            mended = integrity.put_right(found, self._moment_ms)
-            self.spoilt[found["id"]] = integrity.why(mended.wrong)
-            rows[place] = _plain(mended.fields)
+            repaired = integrity.repair_job(found, self._moment_ms)
+            self.damaged[found["id"]] = integrity.why(repaired.wrong)
+            rows[place] = _plain(repaired.fields)
         return rows
 
     def attempts(self, rows: list[Row]) -> list[Row]:
@@ -60,9 +60,9 @@ class Fitting:
         fit = []
         for row in rows:
             found = dict(zip(columns, _without_texts(row), strict=True))
-            fields, wrong = integrity.put_attempt_right(found)
+            fields, wrong = integrity.repair_attempt(found)
             if wrong:
-                self.spoilt.setdefault(
+                self.damaged.setdefault(
                     fields["job_id"], f"its history: {integrity.why(wrong)}"
                 )
             fit.append(_plain(fields) if wrong else row)
@@ -73,9 +73,9 @@ class Fitting:
         fit = []
         for row in rows:
             found = dict(zip(integrity.RUN, row, strict=False))
-            if integrity.can_stand({"id": found["id"]}, integrity.RUN):
+            if integrity.is_valid({"id": found["id"]}, integrity.RUN):
                 found |= {n: None for n, v in found.items() if not _fits(v)}
-                fields, _ = integrity.put_run_right(found, self._moment_ms)
+                fields, _ = integrity.repair_run(found, self._moment_ms)
                 fields["ended_at_ms"] = fields["ended_at_ms"] or self._moment_ms
                 fit.append(_plain(fields))
         return fit
@@ -87,7 +87,7 @@ def readable(columns: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
         row
         for row in rows
         if all(map(_fits, row))
-        and integrity.can_stand(dict(zip(columns, row, strict=True)), columns)
+        and integrity.is_valid(dict(zip(columns, row, strict=True)), columns)
     ]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused
-from jobpool.store.move.portable_rows import Fitting, readable
+from jobpool.store.move.portable_rows import RowFitter, readable
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.statements import integrity
@@ -47,10 +47,10 @@ class Source:
         path: the file; it exists and holds a queue.
 
     Attributes:
-        fitting: makes its rows fit for their new place; known once it is shut.
+        fitter: makes its rows fit for their new place; known once it is shut.
     """
 
-    fitting: Fitting
+    fitter: RowFitter
 
     def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
@@ -66,7 +66,7 @@ class Source:
         with self._file.reading() as session:
             return _note(session)
 
-    def shut(self, address: str) -> Note:
+    def close_queue(self, address: str) -> Note:
         """Close the queue for everybody, unless it is closed already.
 
         Args:
@@ -92,7 +92,7 @@ class Source:
                 f"to {address}; go on with that, or give it up first with `jobpool "
                 f"move --from {self.url} --abandon`"
             )
-        self.fitting = Fitting(moment_ms)
+        self.fitter = RowFitter(moment_ms)
         return note
 
     @contextmanager
@@ -140,13 +140,13 @@ class Source:
         """Return the jobs of a stretch, as they are to move."""
         with self._reading() as session:
             rows = session.rows("move_jobs", after=after, last=last)
-        return self.fitting.jobs(rows)
+        return self.fitter.jobs(rows)
 
     def attempts(self, after: int, last: int) -> list[Row]:
         """Return the history of a stretch; first their ids."""
         with self._reading() as session:
             rows = session.rows("move_attempts", after=after, last=last)
-        return self.fitting.attempts(rows)
+        return self.fitter.attempts(rows)
 
     def states(self) -> dict[str, int]:
         """Count the jobs by state."""
@@ -154,16 +154,16 @@ class Source:
             rows = session.rows("move_states")
         return {str(state): jobs for state, jobs in rows}
 
-    def surroundings(self) -> tuple[list[Row], list[Row], list[Row]]:
+    def runs_kinds_and_pauses(self) -> tuple[list[Row], list[Row], list[Row]]:
         """Return runs, kinds and pauses."""
         with self._reading() as session:
             return (
-                self.fitting.runs(session.rows("move_runs")),
+                self.fitter.runs(session.rows("move_runs")),
                 readable(integrity.KIND, session.rows("move_kinds")),
                 readable(integrity.PAUSE, session.rows("paused")),
             )
 
-    def cautions(self) -> tuple[list[Row], list[Row], list[Row]]:
+    def suspects_and_breakers(self) -> tuple[list[Row], list[Row], list[Row]]:
         """Return suspects, jobs that did not fit, and kinds that crash in a row."""
         with self._reading() as session:
             return (

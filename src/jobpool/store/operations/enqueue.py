@@ -27,14 +27,14 @@ _TRIES = 5
 """So often a job that another producer has just stored is looked for again."""
 
 
-class Producing(ABC):
+class Enqueueing(ABC):
     """The producers' part of the store."""
 
     _database: Database
     _depth: Depth
 
     def enqueue(
-        self, jobs: Sequence[NewJob], connection: Any = None, *, rings: bool = False
+        self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
     ) -> list[Enqueued]:
         """See `Store.enqueue`."""
         if not jobs:
@@ -43,7 +43,7 @@ class Producing(ABC):
         if connection is not None:
             place = self._joined(connection)
         else:
-            place = self._ringing() if rings else self._database.writing()
+            place = self._waking() if wakes else self._database.writing()
         with place as session:
             check_new_jobs(jobs, self._database.known_ms(session))
             return [
@@ -53,15 +53,15 @@ class Producing(ABC):
             ]
 
     @abstractmethod
-    def ring(self) -> None:
+    def wake(self) -> None:
         """See `Store.ring`."""
 
     @contextmanager
-    def _ringing(self) -> Iterator[Session]:
+    def _waking(self) -> Iterator[Session]:
         """Use the connection in a transaction, and ring when it is over."""
         with self._database.writing() as session:
             yield session
-        self.ring()
+        self.wake()
 
     @abstractmethod
     def _joined(self, connection: Any) -> AbstractContextManager[Session]:
@@ -138,8 +138,8 @@ def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
     Returns:
         For each job the one that it duplicates, or None: it is to be stored.
     """
-    looked_at = representatives(jobs)
-    if not any(job.key is not None or job.unique is not None for job in looked_at):
+    checked = representatives(jobs)
+    if not any(job.key is not None or job.unique is not None for job in checked):
         return [None] * len(jobs)
     keys, uniques = _stored_holders(session, jobs)
     answers: list[_Holder | None] = []

@@ -12,7 +12,7 @@ from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S
 from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.operations.misfits import misfits_among, with_misfits
-from jobpool.store.operations.repair import Mending
+from jobpool.store.operations.repair import Repairing
 from jobpool.store.operations.runs import known
 from jobpool.store.records import LeaseBatch
 from jobpool.store.statements.parameters import as_json
@@ -24,7 +24,7 @@ STEP_JOBS = 1000
 """So many jobs are expired and promoted in one call, at most."""
 
 
-class _Turn(NamedTuple):
+class _SuspectChoice(NamedTuple):
     """What a lease has to do with suspects."""
 
     rows: list[LeaseRow]
@@ -32,10 +32,10 @@ class _Turn(NamedTuple):
     others_wait: bool
 
 
-_NOBODY = _Turn([], others_wait=False)
+_NO_SUSPECT = _SuspectChoice([], others_wait=False)
 
 
-class Leasing(Mending, ABC):
+class Leasing(Repairing, ABC):
     """The part of the store that grants leases."""
 
     _database: Database
@@ -66,9 +66,9 @@ class Leasing(Mending, ABC):
         alone: bool = False,
     ) -> LeaseBatch:
         """See `Store.lease`."""
-        return self._sparing(
+        return self._with_repair(
             lambda: self._lease(run_id, wanted, kinds, suspects=suspects, alone=alone),
-            lambda session: self._within_reach(session, wanted, kinds),
+            lambda session: self._reachable(session, wanted, kinds),
         )
 
     def _lease(
@@ -82,15 +82,15 @@ class Leasing(Mending, ABC):
     ) -> LeaseBatch:
         asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
         with self._database.writing() as session:
-            who = {"run_id": run_id, "now_ms": self._database.known_ms(session)}
+            by = {"run_id": run_id, "now_ms": self._database.known_ms(session)}
             # All at once: the jobs are nearly always those that come to be leased.
-            look, *found = session.ask(
-                ("look", who),
-                *(_query(who, pool, kinds[pool], wanted[pool]) for pool in asked),
+            status, *found = session.ask(
+                ("lease_status", by),
+                *(_query(by, pool, kinds[pool], wanted[pool]) for pool in asked),
             )
             now_ms = self._database.now_ms(session)
             ended, has_expired, due_ms, has_suspects, has_misfits, lapsed = known(
-                session, run_id, look
+                session, run_id, status
             )
             if ended:
                 raise StoreRefused(
@@ -102,14 +102,14 @@ class Leasing(Mending, ABC):
             due_ms, has_moved = _bring_due(
                 session, _due_ms(due_ms), now_ms, has_expired=has_expired
             )
-            turn = _NOBODY
+            turn = _NO_SUSPECT
             if has_suspects:
                 may = suspects
                 turn = self._next_suspect(
                     session, run_id, now_ms, wanted, kinds, may=may
                 )
                 is_closed = turn.others_wait and not may
-                if is_closed or _has_trial_beside(session, run_id, now_ms):
+                if is_closed or _has_probation_beside(session, run_id, now_ms):
                     return LeaseBatch(
                         next_due_in_s=_in_s(due_ms, now_ms), suspects_wait=True
                     )
@@ -121,7 +121,7 @@ class Leasing(Mending, ABC):
                 }
             if has_moved or turn.rows:
                 queries = [
-                    _query(who, pool, kinds[pool], wanted[pool]) for pool in asked
+                    _query(by, pool, kinds[pool], wanted[pool]) for pool in asked
                 ]
                 found = session.ask(*queries) if queries else []
             candidates, is_short = self._candidates(
@@ -155,7 +155,7 @@ class Leasing(Mending, ABC):
         kinds: Mapping[str, Sequence[str]],
         *,
         may: bool,
-    ) -> _Turn:
+    ) -> _SuspectChoice:
         """Choose the suspect whose turn it is, if none is leased anywhere."""
         known = as_json(
             (pool, kind)
@@ -166,10 +166,10 @@ class Leasing(Mending, ABC):
         given = {"kinds": known, "run_id": run_id, "now_ms": now_ms}
         ((due, leased),) = session.rows("suspects_due", **given)
         if not may or not is_ours or leased or not due:
-            return _Turn([], others_wait=bool(due))
+            return _SuspectChoice([], others_wait=bool(due))
         rows, unreadable = read_leases(session.rows("suspect_candidate", **given))
-        self._bury(session, unreadable)
-        return _Turn(rows, others_wait=due > len(rows))
+        self._set_aside_unreadable(session, unreadable)
+        return _SuspectChoice(rows, others_wait=due > len(rows))
 
     def leases_of(self, run_id: str) -> list[Lease]:
         """See `Store.leases_of`."""
@@ -177,7 +177,7 @@ class Leasing(Mending, ABC):
             if self._LOCK_RUN:
                 session.rows(self._LOCK_RUN, run_id=run_id)
             rows = self._readable_leases(session, run_id)
-            history, spoilt = self._readable_history(session, rows)
+            history, damaged = self._readable_history(session, rows)
             suspects = {
                 job_id for (job_id,) in session.rows("suspects_of", run_id=run_id)
             }
@@ -193,7 +193,7 @@ class Leasing(Mending, ABC):
                 unfit=row.id in unfit,
             )
             for row in rows
-            if row.id not in spoilt
+            if row.id not in damaged
             and row.token is not None
             and row.leased_at_ms is not None
         ]
@@ -246,7 +246,7 @@ class Leasing(Mending, ABC):
                     "report this"
                 )
             rows, unreadable = read_leases(best)
-            self._bury(session, unreadable)
+            self._set_aside_unreadable(session, unreadable)
             late = {
                 row.id
                 for row in rows
@@ -267,7 +267,7 @@ class Leasing(Mending, ABC):
             )
         return chosen, is_short
 
-    def _within_reach(
+    def _reachable(
         self,
         session: Session,
         wanted: Mapping[str, int],
@@ -280,20 +280,20 @@ class Leasing(Mending, ABC):
             *session.rows("expired_jobs", **step),
             *session.rows("due_jobs", **step),
         ]
-        nobody = {"run_id": "", "now_ms": now_ms}
+        no_run = {"run_id": "", "now_ms": now_ms}
         for pool in wanted:
-            name, given = _query(nobody, pool, kinds.get(pool, ()), STEP_JOBS)
+            name, given = _query(no_run, pool, kinds.get(pool, ()), STEP_JOBS)
             reached += session.rows(name, **given)
         known = as_json((pool, kind) for pool in wanted for kind in kinds.get(pool, ()))
-        reached += session.rows("suspect_candidate", kinds=known, **nobody)
+        reached += session.rows("suspect_candidate", kinds=known, **no_run)
         return {job_id for job_id, *_ in reached}
 
     def _grant(
         self, session: Session, run_id: str, rows: Sequence[LeaseRow], now_ms: int
     ) -> tuple[Lease, ...]:
-        history, spoilt = self._readable_history(session, rows)
-        if spoilt:
-            rows = [row for row in rows if row.id not in spoilt]
+        history, damaged = self._readable_history(session, rows)
+        if damaged:
+            rows = [row for row in rows if row.id not in damaged]
         if not rows:
             return ()
         tokens = self._lease_jobs(session, run_id, [row.id for row in rows], now_ms)
@@ -338,11 +338,11 @@ def _in_s(due_ms: int | None, now_ms: int) -> float | None:
     return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
 
 
-def _has_trial_beside(session: Session, run_id: str, now_ms: int) -> bool:
+def _has_probation_beside(session: Session, run_id: str, now_ms: int) -> bool:
     """Say whether another run of a run's host has a suspect on probation."""
     return bool(
         session.value(
-            "has_trial_beside",
+            "has_probation_beside",
             run_id=run_id,
             now_ms=now_ms,
             begins_ms=round(PROBATION_S * 1000),
@@ -357,11 +357,11 @@ def _due_ms(value: object) -> int | None:
 
 
 def _query(
-    who: Mapping[str, object], pool: str, kinds: Sequence[str], limit: int
+    by: Mapping[str, object], pool: str, kinds: Sequence[str], limit: int
 ) -> tuple[str, Mapping[str, object]]:
     """Return the query for the best jobs of a pool."""
     names = as_json(set(kinds))
-    return "lease_candidates", {**who, "pool": pool, "kinds": names, "limit": limit}
+    return "lease_candidates", {**by, "pool": pool, "kinds": names, "limit": limit}
 
 
 def _others_hold(

@@ -40,7 +40,7 @@ def handed_on(session: Session, s: Settlement, now_ms: int) -> Settlement:
     if s.unknown_for_ms is None:
         return s
     ((digest, since_ms, is_elsewhere),) = session.rows(
-        "look_for_fit", id=s.id, now_ms=now_ms
+        "fit_elsewhere", id=s.id, now_ms=now_ms
     )
     wait = wait_for(s, Knowledge(digest, since_ms, bool(is_elsewhere)), now_ms)
     if wait is None:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from jobpool.core.jobs.job import JobState
-from jobpool.store.operations.repair import Mending
+from jobpool.store.operations.repair import Repairing
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Database, Depth
 from jobpool.store.statements.validation import is_id, pausable
 
 
-class Operating(Mending):
+class Operating(Repairing):
     """The operators' part of the store."""
 
     _database: Database
@@ -23,7 +23,7 @@ class Operating(Mending):
     def cancel(self, ids: Iterable[int]) -> int:
         """See `Store.cancel`."""
         known = [job_id for job_id in ids if is_id(job_id)]
-        return self._sparing(lambda: self._cancel(as_json(known)), lambda _: known)
+        return self._with_repair(lambda: self._cancel(as_json(known)), lambda _: known)
 
     def _cancel(self, wanted: str) -> int:
         with self._database.writing() as session:
@@ -36,7 +36,7 @@ class Operating(Mending):
     def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
         """See `Store.revive`."""
         known = [job_id for job_id in ids if is_id(job_id)]
-        return self._sparing(
+        return self._with_repair(
             lambda: self._revive(as_json(known), states), lambda _: known
         )
 

@@ -13,14 +13,14 @@ from jobpool.store.records import (
     StatRow,
     WaitingRow,
 )
-from jobpool.store.statements.integrity import PAUSE, can_stand
+from jobpool.store.statements.integrity import PAUSE, is_valid
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import attempt_from, job_from, kind_from, records
 from jobpool.store.statements.session import Database, Session
 from jobpool.store.statements.validation import ID_MAX, clean_text, is_id
 
 
-class Watching:
+class Reading:
     """The part of the store that answers questions."""
 
     _database: Database
@@ -103,7 +103,7 @@ class Watching:
         return [
             (what, name)
             for what, name in rows
-            if can_stand({"what": what, "name": name}, PAUSE)
+            if is_valid({"what": what, "name": name}, PAUSE)
         ]
 
 

@@ -7,7 +7,13 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from jobpool.core.jobs.job import JobState
 from jobpool.store.statements import integrity
-from jobpool.store.statements.integrity import JOB, RUN, Mended, RowRefused, Sound
+from jobpool.store.statements.integrity import (
+    JOB,
+    RUN,
+    Repaired,
+    RowChecker,
+    RowRefused,
+)
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import (
     History,
@@ -26,7 +32,7 @@ TRIES = 3
 """So often a statement may be refused although no row is spoilt: another supervisor has
 met the same one, and has it in hand or has put it right already."""
 _NOTED_MAX = 100
-_SOUND = Sound(tuple(JOB))
+_CHECKER = RowChecker(tuple(JOB))
 
 
 class _Table(NamedTuple):
@@ -49,7 +55,7 @@ _TABLES = (
 )
 
 
-class Mending:
+class Repairing:
     """The part of the store that keeps a spoilt row from stopping others."""
 
     _database: Database
@@ -58,8 +64,8 @@ class Mending:
     _HOLD_JOBS: ClassVar[str | None] = None
     """The query that keeps jobs as they are until the commit, where others write."""
 
-    def spoilt_rows(self) -> Sequence[str]:
-        """See `Store.spoilt_rows`."""
+    def damaged_rows(self) -> Sequence[str]:
+        """See `Store.damaged_rows`."""
         if not self._noted:
             return ()
         noted, self._noted = self._noted, []
@@ -74,9 +80,9 @@ class Mending:
             ids = [job_id for (job_id,) in step]
             rows = session.rows("raw_jobs", ids=as_json(ids)) if ids else []
             living = _living(session)
-        unsound = _SOUND.unsound(rows)
+        damaged = _CHECKER.damaged(rows)
         strays = [row[0] for row in rows if _is_stray(_named(row), living)]
-        suspects = {*strays, *(rows[place][0] for place in unsound)}
+        suspects = {*strays, *(rows[place][0] for place in damaged)}
         if suspects:
             with self._database.writing() as session:
                 self._scrub_jobs(session, suspects)
@@ -88,17 +94,17 @@ class Mending:
         living = _living(session)
         for row in found:
             if _is_stray(row, living):
-                self._mend(session, row, now_ms, also=("its lease",))
+                self._repair(session, row, now_ms, also=("its lease",))
             elif row["state"] != JobState.LEASED:  # else its holder ends it
-                self._mend(session, row, now_ms)
+                self._repair(session, row, now_ms)
 
     def _scrub_tables(self) -> None:
         """Put right, or delete, what cannot be read of every other table."""
         with self._database.reading() as session:
-            has_spoilt = any(_unreadable(session, table) for table in _TABLES) or any(
+            has_damaged = any(_unreadable(session, table) for table in _TABLES) or any(
                 _run_remedy(row, 0) for row in _rows_of(session, "raw_runs", RUN)
             )
-        if not has_spoilt:
+        if not has_damaged:
             return
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
@@ -111,7 +117,7 @@ class Mending:
                     session.run(remedy[0], **remedy[1])
                     self._note(f"run {row['id']!r}", "mended")
 
-    def _sparing(
+    def _with_repair(
         self,
         act: Callable[[], T],
         ids: Callable[[Session], Iterable[int]],
@@ -146,7 +152,7 @@ class Mending:
         *,
         also: Sequence[str] = (),
         held: bool = False,
-    ) -> dict[int, Mended]:
+    ) -> dict[int, Repaired]:
         """Put rows of jobs right, and set aside those that may not go on.
 
         Args:
@@ -159,13 +165,15 @@ class Mending:
             Those that were not as they should be.
         """
         now_ms = self._database.now_ms(session)
-        mended = {
-            row["id"]: self._mend(session, row, now_ms, also=also, held=held)
+        repaired = {
+            row["id"]: self._repair(session, row, now_ms, also=also, held=held)
             for row in self._raw(session, ids)
         }
-        return {job_id: one for job_id, one in mended.items() if one.wrong}
+        return {job_id: one for job_id, one in repaired.items() if one.wrong}
 
-    def _bury(self, session: Session, unreadable: Iterable[Row]) -> None:
+    def _set_aside_unreadable(
+        self, session: Session, unreadable: Iterable[Row]
+    ) -> None:
         """Set jobs aside whose leases cannot be made."""
         for row in unreadable:
             also = () if has_payload(row) else ("payload",)
@@ -176,7 +184,7 @@ class Mending:
         found = session.rows("leases_of", run_id=run_id)
         rows, unreadable = read_leases(found)
         whole = [r for r in rows if r.token is not None and r.leased_at_ms is not None]
-        self._bury(session, unreadable)
+        self._set_aside_unreadable(session, unreadable)
         if len(whole) < len(rows):
             kept = {row.id for row in whole}
             self._set_aside(session, [row.id for row in rows if row.id not in kept])
@@ -190,10 +198,10 @@ class Mending:
         Returns:
             With it, those jobs.
         """
-        history, spoilt = read_history(session, rows)
-        if spoilt:
-            self._set_aside(session, spoilt, also=("its history",))
-        return history, spoilt
+        history, damaged = read_history(session, rows)
+        if damaged:
+            self._set_aside(session, damaged, also=("its history",))
+        return history, damaged
 
     def _raw(self, session: Session, ids: Iterable[int]) -> list[dict[str, Any]]:
         wanted = as_json(ids)
@@ -201,7 +209,7 @@ class Mending:
             wanted = as_json(i for (i,) in session.rows(self._HOLD_JOBS, ids=wanted))
         return [_named(row) for row in session.rows("raw_jobs", ids=wanted)]
 
-    def _mend(
+    def _repair(
         self,
         session: Session,
         row: Mapping[str, Any],
@@ -209,13 +217,13 @@ class Mending:
         *,
         also: Sequence[str] = (),
         held: bool = False,
-    ) -> Mended:
-        mended = integrity.put_right(row, now_ms, also=also, held=held)
-        if mended.wrong:
-            session.run("rewrite_job", **mended.fields)
-            fate = "set aside" if mended.is_set_aside else "mended"
-            self._note(f"job {row['id']}", fate, mended.wrong)
-        return mended
+    ) -> Repaired:
+        repaired = integrity.repair_job(row, now_ms, also=also, held=held)
+        if repaired.wrong:
+            session.run("rewrite_job", **repaired.fields)
+            fate = "set aside" if repaired.is_set_aside else "mended"
+            self._note(f"job {row['id']}", fate, repaired.wrong)
+        return repaired
 
     def _note(self, what: str, fate: str, wrong: Sequence[str] = ()) -> None:
         """Have it told of; a flood of them is cut."""
@@ -255,7 +263,7 @@ def _unreadable(session: Session, table: _Table) -> list[dict[str, Any]]:
     return [
         row
         for row in _rows_of(session, table.query, table.columns)
-        if not integrity.can_stand(row, table.columns)
+        if not integrity.is_valid(row, table.columns)
     ]
 
 
@@ -263,7 +271,7 @@ def _run_remedy(
     row: Mapping[str, Any], now_ms: int
 ) -> tuple[str, Mapping[str, Any]] | None:
     """Return the statement for a run that cannot be read; None: it can."""
-    if not integrity.can_stand({"id": row["id"]}, RUN):
+    if not integrity.is_valid({"id": row["id"]}, RUN):
         return "drop_run", row
-    fields, is_sound = integrity.put_run_right(row, now_ms)
+    fields, is_sound = integrity.repair_run(row, now_ms)
     return None if is_sound else ("rewrite_run", fields)

@@ -9,7 +9,7 @@ import msgspec
 
 from jobpool.core.config.settings import Retention
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
-from jobpool.store.operations.repair import Mending
+from jobpool.store.operations.repair import Repairing
 from jobpool.store.records import KindRecord, Renewal, Run
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
@@ -20,7 +20,7 @@ _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
 
 
-class Keeping(Mending):
+class RunKeeping(Repairing):
     """The part of the store that knows supervisors, and prunes."""
 
     _database: Database

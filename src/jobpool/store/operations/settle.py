@@ -10,9 +10,9 @@ import msgspec
 
 from jobpool.core.jobs.job import UNFINISHED, JobState, Progress, Settlement, Start
 from jobpool.core.jobs.outcome import Charge, Outcome
-from jobpool.store.operations.enqueue import Producing
+from jobpool.store.operations.enqueue import Enqueueing
 from jobpool.store.operations.misfits import handed_on
-from jobpool.store.operations.repair import TRIES, Mending
+from jobpool.store.operations.repair import TRIES, Repairing
 from jobpool.store.records import Receipt
 from jobpool.store.statements.integrity import RowRefused, why
 from jobpool.store.statements.moment import Moment
@@ -32,7 +32,7 @@ _NULL = b"null"
 _NO_CHARGE = Charge()
 
 
-class Settling(Mending, Producing):
+class Settling(Repairing, Enqueueing):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: Database
@@ -48,13 +48,13 @@ class Settling(Mending, Producing):
             try:
                 return self._settle(settlements)
             except RowRefused:
-                spared = self._spare(settlements)
-                settlements = spared or settlements
-                left -= not spared
+                repaired = self._repair_rows(settlements)
+                settlements = repaired or settlements
+                left -= not repaired
                 if not left:
                     raise
 
-    def _spare(self, settlements: Sequence[Settlement]) -> list[Settlement]:
+    def _repair_rows(self, settlements: Sequence[Settlement]) -> list[Settlement]:
         """Put the jobs' rows right, so that every end can be written.
 
         Returns:
@@ -63,13 +63,13 @@ class Settling(Mending, Producing):
         """
         ids = {s.id for s in settlements}
         with self._database.writing() as session:
-            mended = self._set_aside(session, ids, held=True)
-        if not mended:
+            repaired = self._set_aside(session, ids, held=True)
+        if not repaired:
             return []
-        spoilt = {job_id: one.wrong for job_id, one in mended.items() if one.decides}
+        damaged = {job_id: one.wrong for job_id, one in repaired.items() if one.decides}
         return [
-            set_aside(s, spoilt[s.id])
-            if s.id in spoilt and s.state in UNFINISHED
+            set_aside(s, damaged[s.id])
+            if s.id in damaged and s.state in UNFINISHED
             else s
             for s in settlements
         ]
@@ -115,7 +115,7 @@ class Settling(Mending, Producing):
             session.run("settle_jobs", rows=as_json(rows), blobs=blobs, now_ms=now.ms)
         if done:
             session.run("note_completed", rows=as_json(_job_row(s, now) for s in done))
-        _judge(session, [*won, *done], now.ms)
+        _note_suspects(session, [*won, *done], now.ms)
         self._store_results(session, won)
         hooks = [s.followup for s in won if s.followup]
         if hooks:
@@ -167,7 +167,7 @@ class Settling(Mending, Producing):
             return
         newest = newest_beats(beats)
         blobs = Blobs()
-        told = [
+        reported = [
             (one.id, one.token, *blobs.add(one.progress), *blobs.add(one.checkpoint))
             for one in newest
             if one.progress is not None or one.checkpoint is not None
@@ -181,17 +181,17 @@ class Settling(Mending, Producing):
         def write() -> None:
             with self._database.writing() as session:
                 now_ms = self._database.now_ms(session)
-                if told:
+                if reported:
                     session.run(
                         "record_beats",
-                        rows=as_json(told),
+                        rows=as_json(reported),
                         blobs=blobs.joined(),
                         now_ms=now_ms,
                     )
                 if seen:
                     session.run("show_running", rows=as_json(seen), now_ms=now_ms)
 
-        self._sparing(write, lambda _: {beat.id for beat in beats}, held=True)
+        self._with_repair(write, lambda _: {beat.id for beat in beats}, held=True)
 
     def begin_attempts(self, starts: Sequence[Start]) -> None:
         """See `Store.begin_attempts`."""
@@ -204,10 +204,10 @@ class Settling(Mending, Producing):
                 rows = [(*start[:3], now.of(start.began_s)) for start in starts]
                 session.run("begin_attempts", rows=as_json(rows))
 
-        self._sparing(write, lambda _: {job_id for job_id, *_ in starts}, held=True)
+        self._with_repair(write, lambda _: {job_id for job_id, *_ in starts}, held=True)
 
 
-def _judge(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
+def _note_suspects(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
     """Note who is a suspect now, and who no more."""
     suspects = [s.id for s in ended if s.suspect]
     cleared = [s.id for s in ended if s.suspect is False]

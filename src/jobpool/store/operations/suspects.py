@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from jobpool.core.rules.circuit_breaker import OPEN_LAST_S, BreakerState, Saved
 from jobpool.core.rules.suspects import DEATHS_WITHIN_S, Deaths
 from jobpool.store.records import MisfitRow, SuspectRow
-from jobpool.store.statements.integrity import BREAKER, can_stand
+from jobpool.store.statements.integrity import BREAKER, is_valid
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import records
 from jobpool.store.statements.session import Database
 
 
-class Cautioning:
+class SuspectKeeping:
     """The part of the store that remembers what may be dangerous."""
 
     _database: Database
@@ -101,5 +101,5 @@ class Cautioning:
                 wait_s=min(max(0.0, (one["next_at_ms"] - now_ms) / 1000), OPEN_LAST_S),
             )
             for one in named
-            if can_stand(one, BREAKER)
+            if is_valid(one, BREAKER)
         ]

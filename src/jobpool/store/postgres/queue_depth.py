@@ -34,7 +34,7 @@ class DepthGuard:
     """Refuses jobs beyond the limit."""
 
     def __init__(self, limit: int) -> None:
-        self.look: Query = ("room_left", {"limit": limit})
+        self.room_query: Query = ("room_left", {"limit": limit})
         """What to ask; `admit` judges the answer."""
         self._limit = limit
         self._counted = 0
@@ -53,10 +53,10 @@ class DepthGuard:
         if jobs <= self._trusted and time.monotonic() < self._trust_until_s:
             self._trusted -= jobs
         else:
-            name, given = self.look
+            name, given = self.room_query
             self.admit(session, jobs, session.value(name, **given))
 
-    def looks_late(self, jobs: int) -> bool:
+    def may_check_late(self, jobs: int) -> bool:
         """Say whether to look is due, but may go along with what stores the jobs.
 
         There was much room at the last look, so they will hardly be refused: to be

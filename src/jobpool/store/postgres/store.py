@@ -19,10 +19,10 @@ from jobpool.errors import StoreError
 from jobpool.store.operations.enqueue import job_rows
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operate import Operating
-from jobpool.store.operations.read import Watching
-from jobpool.store.operations.runs import Keeping, has_ended
+from jobpool.store.operations.read import Reading
+from jobpool.store.operations.runs import RunKeeping, has_ended
 from jobpool.store.operations.settle import Settling, has_result, success_row
-from jobpool.store.operations.suspects import Cautioning
+from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.postgres.caller_connection import caller_transaction, joined
 from jobpool.store.postgres.connection.database import Database
 from jobpool.store.postgres.connection.run_root import run_root_of
@@ -36,10 +36,10 @@ from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.session import Query, Row, Session
 
 PATIENCE_S = 30.0
-RINGS_PER_S = 20.0
+WAKES_PER_S = 20.0
 """A process rings no more often: a ring makes all commits of the database queue. Who
 was rung for looks again a few times, ever more rarely."""
-RINGS_AT_ONCE = 20
+WAKES_AT_ONCE = 20
 _RANDOM_BITS = 20
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out so long ago does not come back."""
@@ -74,7 +74,7 @@ class RateLimit:
         return True
 
 
-class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
+class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating):
     """A store that several hosts share. Thread-safe; connects again after a fork."""
 
     _depth: DepthGuard
@@ -98,7 +98,7 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         self._depth = DepthGuard(queue_depth_max)
         self._server = Database(read_address(url), clock, patience_s)
         self._database = self._server
-        self._rings = RateLimit(RINGS_PER_S, RINGS_AT_ONCE)
+        self._wake_limit = RateLimit(WAKES_PER_S, WAKES_AT_ONCE)
         self._seen: str | None = None
         self._noted = []
         self._listening: object = None
@@ -139,7 +139,7 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         """See `Store.caller_transaction`."""
         with caller_transaction(self._server, connection):
             yield
-        self.ring()
+        self.wake()
 
     def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """See `Store.renew`."""
@@ -175,24 +175,24 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         """See `Store.tidy`: the server does so by itself."""
         del waited_for
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """See `Store.ring`: a hint; a ring that cannot be sent is no error."""
-        if self._server.is_writing or not self._rings.take(time.monotonic()):
+        if self._server.is_writing or not self._wake_limit.take(time.monotonic()):
             return
         try:
             with self._server.reading() as session:
-                session.run("ring")
+                session.run("wake")
         except StoreError:
             return  # Supervisors poll.
 
     @contextmanager
-    def _ringing(self) -> Iterator[Session]:
-        """See `Producing._ringing`: the ring goes out with the commit."""
-        rings = not self._server.is_writing and self._rings.take(time.monotonic())
-        with self._server.writing(rings=rings) as session:
+    def _waking(self) -> Iterator[Session]:
+        """See `Producing._waking`: the ring goes out with the commit."""
+        wakes = not self._server.is_writing and self._wake_limit.take(time.monotonic())
+        with self._server.writing(wakes=wakes) as session:
             yield session
 
-    def hear(self, timeout_s: float) -> bool:
+    def wait_for_wake(self, timeout_s: float) -> bool:
         """See `SharedStore.hear`."""
         with self._server.reading() as session:
             if self._server.is_pooled:
@@ -203,7 +203,7 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
                 session.run("listen")
                 self._listening = connection
                 return True  # What was rung before is not heard: look.
-            return self._server.heard(session, timeout_s)
+            return self._server.wait_for_notification(session, timeout_s)
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`."""
@@ -232,10 +232,10 @@ class PostgresStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating)
         if (
             len(jobs) == 1
             and isinstance(session, OwnSession)
-            and self._depth.looks_late(1)
+            and self._depth.may_check_late(1)
         ):
             insert = self._insert_query(session, *jobs)
-            ((room,),), stored = session.ask(self._depth.look, insert)
+            ((room,),), stored = session.ask(self._depth.room_query, insert)
             self._depth.admit(session, 1, room, len(stored))
             return [_enqueued(stored)]
         return super()._admit(session, jobs)

@@ -15,10 +15,10 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operate import Operating
-from jobpool.store.operations.read import Watching
-from jobpool.store.operations.runs import Keeping
+from jobpool.store.operations.read import Reading
+from jobpool.store.operations.runs import RunKeeping
 from jobpool.store.operations.settle import Settling
-from jobpool.store.operations.suspects import Cautioning
+from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.sqlite import result_parts, tokens
 from jobpool.store.sqlite.caller_connection import caller_transaction, joined
 from jobpool.store.sqlite.connection.connect import check_library
@@ -32,12 +32,12 @@ from jobpool.store.sqlite.id_overflow import has_far_numbers, renumber
 from jobpool.store.sqlite.queue_depth import DepthGuard
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.session import Session
-from jobpool.store.wakeup import Bell
+from jobpool.store.wakeup import Waker
 
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
-class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
+class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating):
     """A store in one file. Thread-safe; opens itself again after a fork."""
 
     _DELETIONS = (
@@ -62,7 +62,7 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         path = os.path.realpath(path)
         prepare(path, create=create, force_network=force_network)
         self._depth = DepthGuard(queue_depth_max, clock)
-        self._bell = Bell(run_directory(path))
+        self._waker = Waker(run_directory(path))
         self._database = self._file = Database(path, clock)
         self._seen: int | None = None
         self._noted = []
@@ -89,7 +89,7 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
 
     def close(self) -> None:
         """See `Store.close`."""
-        self._bell.close()
+        self._waker.close()
         self._file.close()
 
     @contextmanager
@@ -103,7 +103,7 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         """See `Store.caller_transaction`."""
         with caller_transaction(self._file, connection):
             yield
-        self._bell.ring()
+        self._waker.wake()
 
     def _joined(self, connection: Any) -> AbstractContextManager[Session]:
         return joined(self._file, connection)
@@ -129,8 +129,8 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
     def scrub(self, after_id: int | None) -> int | None:
         """See `Store.scrub`; numbers that leave none for others are put right, too."""
         with self._database.reading() as session:
-            is_spoilt = has_far_numbers(session)
-        if is_spoilt:
+            is_damaged = has_far_numbers(session)
+        if is_damaged:
             with self._database.writing() as session:
                 renumber(session, partial(self._set_aside, session, also=("id",)))
         return super().scrub(after_id)
@@ -143,9 +143,9 @@ class SqliteStore(Leasing, Settling, Keeping, Cautioning, Watching, Operating):
         self._seen = version
         return is_new
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """See `Store.ring`."""
-        self._bell.ring()
+        self._waker.wake()
 
     def store_part(self, settlement: Settlement) -> bool:
         """See `Store.store_part`."""

@@ -51,7 +51,7 @@ def insert(
         stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
         ids = sorted(job_id for (job_id,) in stored)
         if len(ids) != len(rows):
-            raise _meddled_with(session, len(rows), len(ids))
+            raise _trigger_interfered(session, len(rows), len(ids))
     blobs = Blobs()
     places = zip(ids, *blobs.add_all(payloads_of(jobs)), strict=True)
     session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
@@ -72,11 +72,11 @@ def _insert_alike(session: Session, count: int, **fields: Any) -> Sequence[int]:
     stored = session.run("insert_alike", count=count, **fields)
     last: int = session.value("last_id")
     if stored != count or (count > 1 and last != highest + count):
-        raise _meddled_with(session, count, stored)
+        raise _trigger_interfered(session, count, stored)
     return range(last - count + 1, last + 1)
 
 
-def _meddled_with(session: Session, count: int, stored: int) -> StoreRefused:
+def _trigger_interfered(session: Session, count: int, stored: int) -> StoreRefused:
     return StoreRefused(
         f"{count} new jobs were to be stored in {session.place}, one after another; "
         f"{stored} were, or not one after another. Something else leaves jobs out, or "

@@ -112,11 +112,11 @@ ATTEMPT: Mapping[str, Any] = {
     **dict.fromkeys(("started_at_ms", "finished_at_ms"), Moment),
 }
 """What each column of an attempt may hold, in the table's order."""
-_ATTEMPT_INSTEAD: Mapping[str, Any] = {
+_ATTEMPT_REPLACEMENTS: Mapping[str, Any] = {
     "outcome": Outcome.LOST,
     **dict.fromkeys(("attempt", "token", "started_at_ms", "finished_at_ms"), 0),
 }
-_TELLS = frozenset(
+_INFORMATIONAL = frozenset(
     {
         "created_at_ms",
         "completed_token",
@@ -135,7 +135,7 @@ _TELLS = frozenset(
     }
 )
 """Columns that decide nothing of what becomes of a job."""
-_INSTEAD: Mapping[str, Any] = {
+_REPLACEMENTS: Mapping[str, Any] = {
     "kind": "",
     "pool": "",
     "state": JobState.DEAD,
@@ -155,7 +155,7 @@ RUN: Mapping[str, Any] = {
     "died_with_jobs": Count | None,
 }
 """What each column of a run may hold, in the order of `raw_runs`."""
-_RUN_INSTEAD: Mapping[str, Any] = {
+_RUN_REPLACEMENTS: Mapping[str, Any] = {
     **dict.fromkeys(("host", "boot_id", "version"), ""),
     **dict.fromkeys(("pid", "pid_namespace"), 0),
     "pools": "{}",
@@ -198,7 +198,7 @@ class RowRefused(StoreRefused):
     """
 
 
-class Mended(NamedTuple):
+class Repaired(NamedTuple):
     """A row that was put right."""
 
     fields: dict[str, Any]
@@ -210,7 +210,7 @@ class Mended(NamedTuple):
     @property
     def decides(self) -> bool:
         """Whether any of them decides what becomes of the job."""
-        return any(name not in _TELLS for name in self.wrong)
+        return any(name not in _INFORMATIONAL for name in self.wrong)
 
 
 def why(wrong: Sequence[str]) -> str:
@@ -233,7 +233,7 @@ def convert(values: Any, kind: Any) -> Any:
     return msgspec.convert(values, kind, builtin_types=(bytes,))
 
 
-class Sound:
+class RowChecker:
     """Tells rows that can stand from others, quickly.
 
     Args:
@@ -246,15 +246,15 @@ class Sound:
             "SoundRow", [(name, kinds[name]) for name in columns], array_like=True
         )
 
-    def unsound(self, rows: Sequence[Sequence[Any]]) -> list[int]:
+    def damaged(self, rows: Sequence[Sequence[Any]]) -> list[int]:
         """Return the places of the rows that cannot stand."""
         try:
             records = convert(rows, list[self._record])  # type: ignore[name-defined]
         except msgspec.ValidationError:
-            return [place for place, row in enumerate(rows) if not self._stands(row)]
+            return [place for place, row in enumerate(rows) if not self._is_valid(row)]
         return [place for place, one in enumerate(records) if _contradicts(one)]
 
-    def _stands(self, row: Sequence[Any]) -> bool:
+    def _is_valid(self, row: Sequence[Any]) -> bool:
         try:
             return not _contradicts(convert(row, self._record))
         except msgspec.ValidationError:
@@ -264,16 +264,16 @@ class Sound:
 def _contradicts(row: Any) -> bool:
     """Say whether fields that can stand each by itself cannot beside each other."""
     fields = {name: getattr(row, name) for name in row.__struct_fields__}
-    return any(True for _ in _at_odds(fields, 0))
+    return any(True for _ in _contradictions(fields, 0))
 
 
-def put_right(
+def repair_job(
     found: Mapping[str, Any],
     now_ms: int,
     *,
     also: Sequence[str] = (),
     held: bool = False,
-) -> Mended:
+) -> Repaired:
     """Return a job's row such that the database's rules allow it, whatever it held.
 
     Args:
@@ -282,31 +282,31 @@ def put_right(
         also: what else of the job cannot be read; it is set aside for that.
         held: a supervisor holds its lease and settles it next: it stays leased.
     """
-    fields, wrong = _each(found, {**JOB, **BULK}, _INSTEAD)
-    _agree(fields, wrong, now_ms)
-    _keep_apart(fields, wrong)
+    fields, wrong = _valid_fields(found, {**JOB, **BULK}, _REPLACEMENTS)
+    _match_state(fields, wrong, now_ms)
+    _release_keys(fields, wrong)
     wrong += also
     given = {name: fields.get(name) for name in found}
-    mended = Mended(given, wrong, is_set_aside=False)
-    if not mended.decides or (fields["state"] in FINISHED and "state" not in wrong):
-        return mended
+    repaired = Repaired(given, wrong, is_set_aside=False)
+    if not repaired.decides or (fields["state"] in FINISHED and "state" not in wrong):
+        return repaired
     given["reason"] = why(wrong)
     if held and fields["state"] is JobState.LEASED and not set(_LEASE) & set(wrong):
-        return mended
+        return repaired
     given |= {"state": JobState.DEAD, "finished_at_ms": now_ms}
     given |= {name: None for name in _LEASE if name in given}
     if "cancel_requested" in given:
         given["cancel_requested"] = 0
-    return mended._replace(is_set_aside=True)
+    return repaired._replace(is_set_aside=True)
 
 
-def put_attempt_right(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def repair_attempt(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return an attempt's row such that it can be read, and what could not."""
-    return _each(found, ATTEMPT, _ATTEMPT_INSTEAD)
+    return _valid_fields(found, ATTEMPT, _ATTEMPT_REPLACEMENTS)
 
 
-def _each(
-    found: Mapping[str, Any], kinds: Mapping[str, Any], instead: Mapping[str, Any]
+def _valid_fields(
+    found: Mapping[str, Any], kinds: Mapping[str, Any], replacements: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return fields, each such that it can stand by itself, and which could not."""
     fields: dict[str, Any] = {}
@@ -315,31 +315,31 @@ def _each(
         try:
             fields[name] = convert(value, kinds[name])
         except msgspec.ValidationError:
-            fields[name] = instead.get(name)
+            fields[name] = replacements.get(name)
             wrong.append(name)
     return fields, wrong
 
 
-def put_run_right(found: Mapping[str, Any], now_ms: int) -> tuple[dict[str, Any], bool]:
+def repair_run(found: Mapping[str, Any], now_ms: int) -> tuple[dict[str, Any], bool]:
     """Return a run's row such that it can be read, and whether it could before.
 
     Its id has to be readable: who has none is nobody.
     """
-    instead = {
-        **_RUN_INSTEAD,
+    replacements = {
+        **_RUN_REPLACEMENTS,
         **dict.fromkeys(("started_at_ms", "heartbeat_at_ms"), now_ms),
         "lease_until_ms": now_ms + _LEASE_AGAIN_MS,
     }
     fields = dict(found)
     for name, value in found.items():
-        if not can_stand({name: value}, RUN) or (
+        if not is_valid({name: value}, RUN) or (
             name == "pools" and not _holds(value, dict[str, str])
         ):
-            fields[name] = instead.get(name)
+            fields[name] = replacements.get(name)
     return fields, fields == found
 
 
-def can_stand(found: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
+def is_valid(found: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
     """Say whether a row of a small table, or some columns of it, can be read."""
     try:
         for name, value in found.items():
@@ -358,7 +358,7 @@ def _holds(text: str, kind: Any) -> bool:
     return True
 
 
-def _keep_apart(fields: dict[str, Any], wrong: Sequence[str]) -> None:
+def _release_keys(fields: dict[str, Any], wrong: Sequence[str]) -> None:
     """Let no value that was put right meet another job's key or unique text."""
     if "kind" in wrong:
         fields["key"] = None
@@ -366,15 +366,17 @@ def _keep_apart(fields: dict[str, Any], wrong: Sequence[str]) -> None:
         fields["unique_text"] = None
 
 
-def _agree(fields: dict[str, Any], wrong: list[str], now_ms: int) -> None:
+def _match_state(fields: dict[str, Any], wrong: list[str], now_ms: int) -> None:
     """Put right what cannot stand beside the state."""
-    for name, value in list(_at_odds(fields, now_ms)):
+    for name, value in list(_contradictions(fields, now_ms)):
         fields[name] = value
         if name not in wrong and "state" not in wrong:
             wrong.append(name)
 
 
-def _at_odds(fields: Mapping[str, Any], now_ms: int) -> Iterator[tuple[str, Any]]:
+def _contradictions(
+    fields: Mapping[str, Any], now_ms: int
+) -> Iterator[tuple[str, Any]]:
     """Yield what cannot stand beside the state, with what can."""
     state = fields["state"]
     is_over, is_leased = state in FINISHED, state is JobState.LEASED

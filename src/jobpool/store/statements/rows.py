@@ -23,9 +23,9 @@ from jobpool.store.statements.integrity import (
     Text,
     Timeout,
     Token,
-    can_stand,
     convert,
-    put_run_right,
+    is_valid,
+    repair_run,
 )
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Row, Session
@@ -95,15 +95,15 @@ def read_history(
         return {}, frozenset()
     found = session.rows("history_of", rows=as_json(resets))
     history: History = {}
-    spoilt: set[int] = set()
+    damaged: set[int] = set()
     for job_id, past in groupby(found, key=itemgetter(0)):
         try:
             history[job_id] = convert(
                 [row[1:] for row in past], tuple[PastAttempt, ...]
             )
         except msgspec.ValidationError:
-            spoilt.add(job_id)
-    return history, frozenset(spoilt)
+            damaged.add(job_id)
+    return history, frozenset(damaged)
 
 
 def make_lease(
@@ -191,9 +191,9 @@ def _readable(value: Any, kind: Any) -> Any:
 def run_from(row: Row, now_ms: int) -> Run | None:
     """Return a row of open_runs as a record, put right; None: it has no id."""
     found = dict(zip(Run.__struct_fields__, row, strict=True))
-    if not can_stand({"id": found["id"]}, RUN):
+    if not is_valid({"id": found["id"]}, RUN):
         return None
-    fields, _ = put_run_right(found, now_ms)
+    fields, _ = repair_run(found, now_ms)
     run: Run = convert({**fields, "pools": json.loads(fields["pools"])}, Run)
     return run
 
@@ -201,7 +201,7 @@ def run_from(row: Row, now_ms: int) -> Run | None:
 def kind_from(row: Row) -> KindRecord | None:
     """Return a row of get_kinds as a record; None: it cannot be read."""
     values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
-    if not can_stand(values, KIND):
+    if not is_valid(values, KIND):
         return None
     kind: KindRecord = convert(
         {**values, "schema": values["schema"].encode()}, KindRecord

@@ -41,8 +41,8 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
     if now_ms is None:
         now_ms = time.time_ns() // 10**6
     have_payloads = {bytes}.issuperset(map(type, payloads_of(jobs)))
-    looked_at = representatives(jobs) if have_payloads else jobs
-    for index, job in enumerate(looked_at):
+    checked = representatives(jobs) if have_payloads else jobs
+    for index, job in enumerate(checked):
         complaint = _complaint(job, now_ms)
         if complaint:
             which = f"job {index} of {len(jobs)}: " if len(jobs) > 1 else ""

@@ -155,7 +155,7 @@ class LeaseRenewal(threading.Thread):
                     if not self._renew(store):
                         return
                     now_s = self._clock.monotonic_s()
-                if store.hear(min(max(0.0, next_s - now_s), RENEW_EVERY_S)):
+                if store.wait_for_wake(min(max(0.0, next_s - now_s), RENEW_EVERY_S)):
                     self._rung()
             except StoreRefused as exc:
                 self._end(str(exc), "the store refuses")

@@ -117,7 +117,7 @@ def take_back(
         )
         if taken.later == 0:
             store.end_run(run.id)
-    store.ring()
+    store.wake()
     return taken
 
 

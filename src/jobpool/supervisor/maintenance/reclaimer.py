@@ -239,7 +239,7 @@ class Reclaimer(threading.Thread):
                 now_ms=now_ms,
                 living=self._living,
             )
-        store.ring()
+        store.wake()
         return taken.said(run, now_ms, presumed=True)
 
 

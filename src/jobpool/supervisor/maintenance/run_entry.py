@@ -50,7 +50,7 @@ class Entry:
         """End the run, and tell others."""
         store.end_run(self._run.id)
         self.may_be_open = False
-        store.ring()
+        store.wake()
         return ()
 
 

@@ -242,7 +242,7 @@ class Children:
                     at_ms = self._reactor.clock.utc_ms()
                     self._reactor.tell(notices.oom_score_raised(at_ms, pid))
             self._patrol_s = now_s + PATROL_EVERY_S
-            self._bury()
+            self._set_aside_unreadable()
 
     def is_congested(self) -> bool:
         """Say whether messages have waited for room or a turn, since last asked."""
@@ -326,9 +326,9 @@ class Children:
         self._reactor.unwatch(process)
         del self._processes[number]
         self._dead[number] = (process, ended)
-        self._bury()
+        self._set_aside_unreadable()
 
-    def _bury(self) -> None:
+    def _set_aside_unreadable(self) -> None:
         """Tell of the dead once nothing of their trees is left."""
         self._sweep_s = NEVER_S
         if self._forking:

@@ -198,7 +198,7 @@ class Outbox:
             receipts = store.settle([hand_back(lease) for lease in strays])
         self.in_doubt = Receipt.LATER in receipts
         if strays:
-            store.ring()
+            store.wake()
 
     def _say_stale(self, settlement: Settlement) -> None:
         if settlement.token in self._doubtful:

@@ -201,7 +201,7 @@ class StoreThread(threading.Thread):
                 said = (ev.Alarm(at_ms=self._clock.utc_ms(), text=text),)
             for event in said:
                 self._post(event)
-        for text in store.spoilt_rows():
+        for text in store.damaged_rows():
             self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
 
     def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> bool:
@@ -242,7 +242,7 @@ class StoreThread(threading.Thread):
         for ask in apart:
             self._store_apart(store, ask)
         if any(ask.jobs for ask in batch.asks):
-            store.ring()
+            store.wake()
         return True
 
     def _write_apart(self, store: Store, apart: list[Settlement]) -> None:

@@ -48,7 +48,7 @@ class FakeStore:
         self.renewals += 1
         return answer
 
-    def hear(self, timeout_s: float) -> bool:
+    def wait_for_wake(self, timeout_s: float) -> bool:
         if self.failing is not None:
             raise self.failing
         return self.rings.acquire(timeout=timeout_s)

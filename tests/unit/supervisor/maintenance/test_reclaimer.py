@@ -84,7 +84,7 @@ class FakeStore:
     def end_run(self, run_id: str) -> None:
         self.ended.append(run_id)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake nobody."""
 
     def concerns(self) -> list[str]:

@@ -23,8 +23,8 @@ class Store:
         if self.error:
             raise self.error
 
-    def ring(self):
-        self.seen.append("ring")
+    def wake(self):
+        self.seen.append("wake")
 
 
 class Run:
@@ -73,5 +73,5 @@ def test_it_is_open_until_its_end_is_written(entry):
     assert entry.may_be_open
     store = Store(entry)
     entry.end(store)
-    assert store.seen == ["abc", "ring"]
+    assert store.seen == ["abc", "wake"]
     assert not entry.may_be_open

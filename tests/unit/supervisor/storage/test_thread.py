@@ -134,7 +134,7 @@ class FakeStore:
     def leases_of(self, _run_id: str) -> list[Lease]:
         return list(self.held)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self.rings += 1
 
     def store_part(self, settlement: Settlement) -> bool:
@@ -144,7 +144,7 @@ class FakeStore:
             return True
         return False
 
-    def spoilt_rows(self) -> list[str]:
+    def damaged_rows(self) -> list[str]:
         found, self.spoilt = self.spoilt, []
         return found
 

@@ -138,15 +138,15 @@ class Database:
             try:
                 yield session
             except BaseException as error:
-                self._judge(error)
+                self._drop_if_broken(error)
                 raise
 
     @contextmanager
-    def writing(self, *, rings: bool = False) -> Iterator[Session]:
+    def writing(self, *, wakes: bool = False) -> Iterator[Session]:
         """Use the connection in a transaction, our own or the one that is open.
 
         Args:
-            rings: ring once something is committed; of no effect in an open one.
+            wakes: wake supervisors after the commit; no effect within an open one.
 
         Raises:
             StoreUnavailable: on leaving, the commit failed; nothing happened.
@@ -162,24 +162,24 @@ class Database:
                 session.begin()
                 self._owner = threading.get_ident()
                 yield session
-                self._commit(session, rings=rings)
+                self._commit(session, wakes=wakes)
             except BaseException as error:
-                self._judge(error)
+                self._drop_if_broken(error)
                 self._roll_back(session)
                 raise
             finally:
                 self._owner = None
                 session.forget()
 
-    def heard(self, session: Session, timeout_s: float) -> bool:
+    def wait_for_notification(self, session: Session, timeout_s: float) -> bool:
         """Wait for a notification on a session that listens.
 
         Raises:
             StoreUnavailable: the connection was lost.
         """
         try:
-            heard = session.connection.notifies(timeout=timeout_s, stop_after=1)
-            return any(True for _ in heard)
+            notifications = session.connection.notifies(timeout=timeout_s, stop_after=1)
+            return any(True for _ in notifications)
         except psycopg.Error as error:
             raise explain(error, session.place) from error
 
@@ -203,14 +203,14 @@ class Database:
 
     # -- the end of a transaction ----------------------------------------------------
 
-    def _commit(self, session: Session, *, rings: bool) -> None:
+    def _commit(self, session: Session, *, wakes: bool) -> None:
         if session is not self._session:
             raise StoreUnavailable(
                 f"the transaction on {session.place} was left behind by a fork; "
                 "nothing of it happened. Try all of it again"
             )
         try:
-            session.end("commit", rings=rings)
+            session.end("commit", wakes=wakes)
         except StoreError as error:
             if not session.has_written or _has_answered(session, error):
                 raise
@@ -269,7 +269,7 @@ class Database:
 
     # -- the connection ----------------------------------------------------------------
 
-    def _judge(self, error: BaseException) -> None:
+    def _drop_if_broken(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
             self._drop()  # Interrupted: who knows in the middle of what.
             return

@@ -31,11 +31,13 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BEGIN, _BEGUN, _SAVEPOINT = "begin", "begun", "savepoint"
 _BEGINNING = (_BEGIN, _BEGUN)
 _COMMITTED = b"COMMIT"
-_KEPT = frozenset({"insert_job", "look", "lease_candidates", "lease_jobs", "room_left"})
+_KEPT = frozenset(
+    {"insert_job", "lease_status", "lease_candidates", "lease_jobs", "room_left"}
+)
 """Their plans are kept. A transaction with any other query that is given something
 plans all such queries anew from there on."""
-_LOOKS = frozenset(
-    {"look", "lease_candidates", "count_runnable", "room_left", "rollback"}
+_READS = frozenset(
+    {"lease_status", "lease_candidates", "count_runnable", "room_left", "rollback"}
 )
 """They change nothing: what looked only is rolled back, since a commit waits for the
 disk, and is in doubt when its answer is lost. An idle supervisor does nothing else."""
@@ -185,12 +187,12 @@ class Session:
             self.run("rollback_to")
             self.run("release")
 
-    def end(self, name: str, *, rings: bool = False) -> None:
+    def end(self, name: str, *, wakes: bool = False) -> None:
         """Commit, or roll back, what has begun; there may be nothing to commit.
 
         Args:
             name: of the query.
-            rings: ring as well, if something is committed.
+            wakes: wake supervisors as well, if something is committed.
 
         Raises:
             StoreError: it failed.
@@ -199,8 +201,8 @@ class Session:
         """
         has_begun = _BEGIN not in self._ahead
         self._ahead.clear()
-        if has_begun and rings and self.has_written:
-            self._end_and_ring(name)
+        if has_begun and wakes and self.has_written:
+            self._end_and_wake(name)
         elif has_begun:
             name = name if self.has_written else "rollback"
             self._require_committed(name, self._execute((name, _NOTHING))[0])
@@ -235,7 +237,7 @@ class Session:
             # Up to here nothing was sent, so what goes ahead has still to go.
             self._ahead = []
             self._plans_anew |= plans_anew
-            self.has_written |= any(name not in _LOOKS for name, _ in queries)
+            self.has_written |= any(name not in _READS for name, _ in queries)
             results, error = wire.ask(sent)
         except psycopg.Error as failed:
             raise explain(failed, self._place) from failed
@@ -245,13 +247,13 @@ class Session:
             raise explain(error, self._place) from error
         return results[len(ahead) :]
 
-    def _end_and_ring(self, name: str) -> None:
+    def _end_and_wake(self, name: str) -> None:
         """Commit; and ring, in the same trip but after the transaction.
 
         The ring is a hint: once the commit is known it may fail, supervisors poll.
         """
         statement = self._wire.statement
-        sent = [statement(one, _NOTHING, may_be_kept=True) for one in (name, "ring")]
+        sent = [statement(one, _NOTHING, may_be_kept=True) for one in (name, "wake")]
         try:
             results, error = self._wire.ask(sent)
         except psycopg.Error as failed:

@@ -114,7 +114,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 -- One of jobpool.meta's counters.
 SELECT value FROM jobpool.meta WHERE name = %(name)s
 
--- name: ring
+-- name: wake
 -- Outside of any transaction: it takes a lock of the whole database at commit.
 NOTIFY "jobpool.wake"
 

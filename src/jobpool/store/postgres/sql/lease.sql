@@ -8,7 +8,7 @@
 -- longer than to follow them. Whatever the table holds when they are made, there is but
 -- one way for them to go.
 
--- name: look
+-- name: lease_status
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
 -- that no attempt began in time, when the first pending job falls due, whether there
 -- are suspects or misfits, and whether the run's own lease is over. No row: the run is unknown.

@@ -1,6 +1,6 @@
 -- Jobs whose arguments did not fit what a supervisor knows their kind by.
 
--- name: look_for_fit
+-- name: fit_elsewhere
 -- Of a leased job: by what its holder knows the kind, since when others' is known not to
 -- fit, and whether a living supervisor knows it otherwise that has not tried.
 SELECT

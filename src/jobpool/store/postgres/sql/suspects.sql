@@ -142,7 +142,7 @@ SELECT
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 
--- name: has_trial_beside
+-- name: has_probation_beside
 -- Whether another run of this one's host has a suspect on probation: it has begun, or is
 -- about to. What waits for memory is not.
 SELECT EXISTS (

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.sqlite.connection.errors import explain
 from jobpool.store.sqlite.connection.location import OPENING, Identity, identity_of
-from jobpool.store.sqlite.connection.session import BUSY_LOOK_S, Session
+from jobpool.store.sqlite.connection.session import BUSY_CHECK_S, Session
 from jobpool.store.statements.named_sql import load_migrations
 
 OLDEST = (3, 35, 0)
@@ -59,7 +59,7 @@ def connect(path: str) -> tuple[Session, Identity]:
             connection = sqlite3.connect(
                 f"file:{quote(os.fsencode(path))}?mode=rw",
                 uri=True,
-                timeout=min(BUSY_LOOK_S, BUSY_TIMEOUT_S),
+                timeout=min(BUSY_CHECK_S, BUSY_TIMEOUT_S),
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,

@@ -130,7 +130,7 @@ class Database:
                 self._check_place()
                 yield session
             except JobpoolError as error:
-                self._judge(error)
+                self._drop_if_broken(error)
                 raise
 
     @contextmanager
@@ -158,7 +158,7 @@ class Database:
             except BaseException as error:
                 self._roll_back(session)
                 if isinstance(error, JobpoolError):
-                    self._judge(error)
+                    self._drop_if_broken(error)
                 raise
             finally:
                 self._owner = None
@@ -210,7 +210,7 @@ class Database:
             self._drop()
             raise replaced(self.path)
 
-    def _judge(self, error: JobpoolError) -> None:
+    def _drop_if_broken(self, error: JobpoolError) -> None:
         cause = error.__cause__
         if isinstance(cause, sqlite3.Error) and primary_code(cause) in REOPEN_AFTER:
             self._drop()

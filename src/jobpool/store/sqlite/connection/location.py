@@ -63,11 +63,11 @@ def identity_of(path: str) -> Identity | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _cannot_look(path, error) from error
+        raise _inaccessible(path, error) from error
     return found.st_dev, found.st_ino
 
 
-def _cannot_look(path: str, error: OSError) -> StoreUnavailable:
+def _inaccessible(path: str, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(
         f"the store {path} cannot be looked at ({error.strerror}); make its "
         "directory readable again"
@@ -90,7 +90,7 @@ def prepare(path: str, *, create: bool, force_network: bool) -> None:
     try:
         _prepare(path, create=create, force_network=force_network)
     except OSError as error:
-        raise _cannot_look(path, error) from error
+        raise _inaccessible(path, error) from error
 
 
 def _prepare(path: str, *, create: bool, force_network: bool) -> None:

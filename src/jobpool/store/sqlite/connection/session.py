@@ -12,7 +12,7 @@ from jobpool.store.sqlite.connection import contention
 from jobpool.store.sqlite.connection.errors import explain, is_busy
 from jobpool.store.statements.named_sql import load_queries
 
-BUSY_LOOK_S = 0.1
+BUSY_CHECK_S = 0.1
 """After so long it is looked who keeps a statement waiting; SQLite waits meanwhile."""
 Row = tuple[Any, ...]
 _QUERIES = load_queries("sqlite")
@@ -120,7 +120,7 @@ class Session:
         self, name: str, parameters: Mapping[str, Any], error: Exception
     ) -> tuple[list[Row], int]:
         """Run a statement that met another's transaction until that is over."""
-        deadline_s = time.monotonic() + self.patience_s - BUSY_LOOK_S
+        deadline_s = time.monotonic() + self.patience_s - BUSY_CHECK_S
         while is_busy(error):
             contention.refuse_deadlock(self.path)
             if time.monotonic() >= deadline_s:

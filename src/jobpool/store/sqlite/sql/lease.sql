@@ -1,6 +1,6 @@
 -- Leasing: one statement a step, whatever the size of the batch.
 
--- name: look
+-- name: lease_status
 -- What a lease has to know first: whether its run has ended, whether jobs have expired
 -- that no attempt began in time, when the first pending job falls due, whether there
 -- are suspects or misfits, and whether the run's own lease is over: on one host none ends by time.

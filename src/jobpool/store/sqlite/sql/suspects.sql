@@ -132,7 +132,7 @@ SELECT
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 
--- name: has_trial_beside
+-- name: has_probation_beside
 -- Whether another run of this one's host has a suspect on probation: it has begun, or is
 -- about to. What waits for memory is not.
 SELECT EXISTS (

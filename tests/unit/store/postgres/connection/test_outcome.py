@@ -61,7 +61,7 @@ class Server:
     def forget(self):
         pass
 
-    def end(self, name, *, rings=False):
+    def end(self, name, *, wakes=False):
         self.asked.append(name)
         if name == "commit" and self.failure is not None:
             raise self.failure from self.cause
@@ -166,9 +166,9 @@ def test_what_it_says_as_it_goes_is_no_answer(ours, there):
     there.failure, there.cause = LOST, psycopg.errors.AdminShutdown("x")
     there.answers = [("committed", LIFE)]
 
-    def end(name, *, rings, end=there.end):
+    def end(name, *, wakes, end=there.end):
         there.lose()
-        end(name, rings=rings)
+        end(name, wakes=wakes)
 
     there.end = end
     write(ours)
