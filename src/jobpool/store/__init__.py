@@ -1,5 +1,5 @@
-"""Durable truth: jobs, attempts, leases. Knows databases and no process.
+"""Where jobs, attempts and leases are kept. Knows databases, not processes.
 
-May import core and errors. Entry points: `opening.open_store`, and `base.Store`, the
-protocol that every store fulfils.
+May import: core, errors. Start with `opening.open_store` and `protocol.Store`, which
+every store implements.
 """

@@ -1,7 +1,7 @@
-"""Completing an attempt on its handler's own connection, without a store.
+"""Completes an attempt on its handler's own connection, without a store.
 
-Runs in a child, which never opens the store: all that is known of it is its URL,
-and all that is used is the connection that the handler brings.
+Runs in a child, which never opens the store: it knows the store's URL and uses the
+connection that the handler passes, nothing else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ def complete(connection: Any, claim: Claim, result: bytes) -> None:
         result: JSON.
 
     Raises:
-        Superseded: the token is valid no longer; the transaction cannot be committed
-            any more.
+        Superseded: the token is no longer valid; the transaction cannot be committed.
         UsageError: the connection cannot be used for this; nothing was written.
         StoreError: the statement failed; nothing was written.
     """
@@ -43,7 +42,7 @@ def complete(connection: Any, claim: Claim, result: bytes) -> None:
 
 
 def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Store jobs beside a running attempt, in its handler's transaction.
+    """Enqueue jobs in the transaction of a running attempt's handler.
 
     Args:
         connection: a driver's connection to the attempt's store, on PostgreSQL.

@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Opens a store by its URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobpool.store.sqlite.store import SqliteStore, run_directory
 
 _SQLITE = "sqlite:///"
 ALLOW_NETWORK = "JOBPOOL_ALLOW_NETWORK_FS"
-"""Set to 1, a store on a network file system is opened, by whatever opens it."""
+"""The variable that allows a store on a network file system, if it is 1."""
 _EXAMPLES = "such as sqlite:///jobpool.db or sqlite:////var/lib/shop/jobpool.db"
 
 
@@ -34,13 +34,13 @@ def open_store(
         url: ``sqlite:///relative.db`` (to the working directory),
             ``sqlite:////absolute.db`` or ``postgresql://user@host/database``.
         clock: decides what is due; None: the machine's, or the server's own.
-        create: make the file and its tables if they are not there.
+        create: create the file and its tables if they do not exist.
         queue_depth_max: most unfinished jobs; more are refused.
         patience_s: longest wait for a server's answer; None: 30 s.
 
     Raises:
         ConfigError: not a URL of a store; nothing was opened.
-        StoreRefused: the database must not be used as it is; nothing was changed.
+        StoreRefused: the database cannot be used as it is; nothing was changed.
         StoreUnavailable: it cannot be used now; nothing was changed.
     """
     if _is_postgres(url):
@@ -61,15 +61,15 @@ def open_store(
 
 
 def guest_store(url: str, *, queue_depth_max: int = QUEUE_DEPTH_MAX) -> Store | None:
-    """Return a store for jobs that go into callers' open transactions: it opens none.
+    """Return a store that only enqueues within callers' transactions, without opening.
 
     Args:
         url: of the store.
         queue_depth_max: most unfinished jobs; more are refused.
 
     Returns:
-        None where a caller's transaction keeps nobody from opening the store: on
-        PostgreSQL.
+        None on PostgreSQL, where a caller's open transaction does not keep the store
+        from being opened.
 
     Raises:
         ConfigError, StoreRefused: as of `open_store`.
@@ -88,8 +88,8 @@ def run_root(url: str) -> Path:
     """Return the directory below which supervisors keep their run directories.
 
     Args:
-        url: of a store, which need not exist. A PostgreSQL store's directories stand
-            in a folder that only the database can name, below this one.
+        url: of a store, which need not exist. A PostgreSQL store's directories are in
+            a subdirectory that only the database can name.
 
     Raises:
         ConfigError: not such a URL.
@@ -128,7 +128,7 @@ def _sqlite_path(url: str) -> str:
     if path in {"", "/", ":memory:"} or path.endswith("/"):
         raise ConfigError(
             f"store: {url!r} names no file; jobs must outlive their process: name "
-            f"one, {_EXAMPLES}"
+            f"a file, {_EXAMPLES}"
         )
     if any(odd in path for odd in "\0?#") or not _can_be_named(path):
         raise ConfigError(

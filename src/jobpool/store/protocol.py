@@ -1,9 +1,9 @@
-"""The Store protocol: every state change that a job can go through, as one method.
+"""The Store protocol: one method for each state change of a job.
 
-Each method is one transaction by itself, or joins the one that `transaction`
-has opened. A method that raises has changed nothing. The store's clock decides
-what is due and what has expired. Everything that settles or renews a lease
-names its token, and a superseded token changes nothing.
+Each method is a transaction of its own, or joins the one that `transaction` has opened.
+A method that raises has changed nothing. The store's clock decides what is due and what
+has expired. Whatever settles or renews a lease names its token, and a superseded token
+changes nothing.
 
 One conformance suite (``tests/store``) holds every implementation to this.
 """
@@ -46,7 +46,7 @@ from jobpool.store.records import (
 
 
 class Store(Protocol):
-    """Where jobs are durable. One object serves one thread at a time."""
+    """A durable store of jobs. One object serves one thread at a time."""
 
     @property
     def url(self) -> str:
@@ -55,7 +55,7 @@ class Store(Protocol):
 
     @property
     def one_host(self) -> bool:
-        """Whether everybody who uses this store is on one host, by its nature."""
+        """Whether this kind of store can only be used from one host."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the connection back; the store object is unusable afterwards."""
+        """Close the connection; the store object cannot be used any more."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -72,7 +72,7 @@ class Store(Protocol):
 
         Raises:
             StoreUnavailable: on leaving, the commit failed; nothing happened.
-            OutcomeUnknown: its answer was lost, and nobody could be asked: it may or
+            OutcomeUnknown: its answer was lost and could not be found out: it may or
                 may not have happened.
         """
         ...
@@ -82,18 +82,18 @@ class Store(Protocol):
     def enqueue(
         self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
     ) -> list[Enqueued]:
-        """Store jobs, durably once this returns.
+        """Store jobs; they are durable once this returns.
 
         Args:
             jobs: in order; ids grow in this order.
             connection: the caller's own DB-API connection to the same database; the
-                jobs then belong to its transaction, and commit or vanish with it.
-            wakes: `wake` as well, once they are stored; neither for a caller's
-                connection nor for use within `transaction`.
+                jobs then belong to its transaction and commit or roll back with it.
+            wakes: `wake` as well, once they are stored; not for use with a caller's
+                connection or within `transaction`.
 
         Raises:
             KeyConflict: a key is held by a job with other arguments or kind.
-            QueueFull: more than the allowed number of jobs wait.
+            QueueFull: the queue already holds as many unfinished jobs as allowed.
             UsageError: the connection is closed, or is to another database.
             StoreUnavailable: nothing was stored.
             OutcomeUnknown: the commit failed such that they may or may not be stored.
@@ -101,11 +101,11 @@ class Store(Protocol):
         ...
 
     def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:
-        """Begin a write transaction on a caller's connection fairly, and end it.
+        """Begin a write transaction on a caller's connection, and end it.
 
-        Takes its turn among jobpool's writers, begins, and on leaving commits and
-        wakes the supervisors; after an exception everything is rolled back. Within
-        it, jobs are stored by ``enqueue(jobs, connection=connection)``.
+        Waits for its turn among jobpool's writers, begins, and on leaving commits and
+        wakes the supervisors; an exception rolls everything back. Within it, jobs are
+        stored by ``enqueue(jobs, connection=connection)``.
 
         Args:
             connection: the caller's own DB-API connection to the same database,
@@ -122,18 +122,18 @@ class Store(Protocol):
     # -- supervisors -------------------------------------------------------------
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
-        """Enter a supervisor and publish the kinds that its application knows.
+        """Register a run and publish the kinds that its application knows.
 
-        May be called again by a living run: it replaces what it published.
+        A run that is alive may call this again: it replaces what it published.
         """
         ...
 
     def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
         """Extend all leases of a run to *ttl_s* from now.
 
-        What has run out is not extended until it is asked for *anew*: so whoever holds
-        the run can distrust what it leased before, before it can lease anything again.
-        When its answer is lost it may have happened; renew again.
+        Leases that have run out are only extended if *anew* is true. So a supervisor
+        learns that others may have taken its jobs before it can lease new ones. If the
+        answer is lost, the leases may have been extended; renew again.
 
         Raises:
             StoreRefused: the run is unknown here: this is not the database in which
@@ -142,7 +142,7 @@ class Store(Protocol):
         ...
 
     def end_run(self, run_id: str) -> None:
-        """Mark a run as ended; it must hold no lease any more."""
+        """Mark a run as ended; it must not hold any leases."""
         ...
 
     def open_runs(self) -> list[Run]:
@@ -150,23 +150,23 @@ class Store(Protocol):
         ...
 
     def expired_runs(self) -> list[Run]:
-        """Return the open runs whose leases ran out and who still hold some."""
+        """Return the open runs that still hold leases which have run out."""
         ...
 
     def seize(
         self, run_id: str, *, by: str | None = None, lapsed_s: float = 0.0
     ) -> bool:
-        """Within a transaction: keep an expired run from renewing until its end.
+        """Keep an expired run from renewing until the open transaction ends.
 
         Args:
             run_id: the run.
-            by: the run that asks. If its own lease has run out, the clock has jumped,
-                or it was away itself: then it must not judge others.
-            lapsed_s: for so long at least the lease must have run out.
+            by: the run that asks. If its own lease has run out, the clock has jumped
+                or it was stopped for a while: then it must not judge others.
+            lapsed_s: the lease must have run out at least this long ago.
 
         Returns:
-            False: it has renewed or ended, or is about to; its leases must be left
-            alone.
+            False: the run has renewed or ended, or is about to; its leases must be
+            left alone.
         """
         ...
 
@@ -179,22 +179,22 @@ class Store(Protocol):
         suspects: bool = True,
         alone: bool = False,
     ) -> LeaseBatch:
-        """Grant due jobs to a run.
+        """Lease due jobs to a run.
 
-        Moves at most 1,000 due pending jobs to runnable first, and cancels
-        expired ones, at most 1,000. Paused pools and kinds are passed over. Of
-        suspects at most one is granted, before any other job, and only while no other
-        one is leased in the whole store. Nothing is granted beside a suspect that is on
-        probation with another run of the same host, nor before due suspects to who
-        takes none yet. Where leases end by time, a run whose own is over gets nothing,
-        and nothing is changed, until it has been renewed anew.
+        First moves up to 1,000 due pending jobs to runnable, and cancels up to 1,000
+        expired ones. Skips paused pools and kinds. Grants at most one suspect, ahead
+        of every other job, and only while no other suspect is leased in the whole
+        store. Grants nothing while another run of the same host has a suspect on
+        probation, and nothing ahead of due suspects to a run that takes none yet.
+        Where leases expire by time, a run whose own lease has run out gets nothing,
+        and nothing is changed, until it has been renewed with ``anew``.
 
         Args:
             run_id: the run that will hold the leases; must be open.
             wanted: most leases to grant, by pool.
             kinds: kinds that the run can execute, by pool; others wait.
-            suspects: False: none of them now, nor anything else while some are due.
-            alone: with a suspect nothing else is granted.
+            suspects: False: grant no suspect, and nothing else while some are due.
+            alone: grant nothing else along with a suspect.
 
         Returns:
             The suspect, if one is granted; then leases by pool in (priority
@@ -207,19 +207,19 @@ class Store(Protocol):
         ...
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
-        """Write the ends of leases, each once, under its token, as of when it was."""
+        """Write the ends of leases, each once, under its token, as of when it ended."""
         ...
 
     def record(self, beats: Sequence[Progress]) -> None:
-        """Store what is known of running attempts; what is stale vanishes."""
+        """Store what running attempts have reported; stale reports are dropped."""
         ...
 
     def begin_attempts(self, starts: Sequence[Start]) -> None:
-        """Note when and where attempts began, for people to see."""
+        """Record when and in which slot attempts began, for operators to see."""
         ...
 
     def cancel_requests(self, run_id: str) -> list[int]:
-        """Return tokens of the run's leases whose cancellation was asked for."""
+        """Return the tokens of a run's leases whose cancellation was requested."""
         ...
 
     def leases_of(self, run_id: str) -> list[Lease]:
@@ -227,7 +227,7 @@ class Store(Protocol):
         ...
 
     def note_leaving(self, run_id: str) -> None:
-        """Note that a run drains or stops: its end will need no explanation."""
+        """Record that a run drains or stops: its end will be no crash."""
         ...
 
     def note_death(
@@ -238,28 +238,28 @@ class Store(Protocol):
         with_host: bool = False,
         living: Collection[str] = (),
     ) -> Deaths:
-        """Note that a run was found dead, unless it was leaving.
+        """Record that a run was found dead, unless it was leaving.
 
-        One that was idle and died with others of its host that were not is no death.
+        An idle run that died together with busy ones of its host does not count.
 
         Args:
             run_id: the run.
             ran: how many attempts were really running.
-            with_host: its host has been started anew since: what died there in the
-                same life of the host is no other death.
+            with_host: its host has rebooted since: runs that died there in the same
+                boot are the same death, not other ones.
             living: runs that are known to be alive.
 
         Returns:
-            What is known of its death, and of others within ten minutes before.
+            What is known of its death, and of others in the ten minutes before.
         """
         ...
 
     def clear(self, leases: Sequence[tuple[int, int]]) -> None:
-        """Clear suspects that are leased under ``(id, token)``; others stay."""
+        """Clear the suspects that are leased under ``(id, token)``; others stay."""
         ...
 
     def save_breakers(self, saved: Iterable[Saved]) -> None:
-        """Keep what is known of kinds that crash in a row; without crashes: forget."""
+        """Save circuit breakers by kind; one without crashes is deleted."""
         ...
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
@@ -267,24 +267,25 @@ class Store(Protocol):
         ...
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
-        """Count due jobs of these kinds by pool, up to *limit* each; paused ones: 0."""
+        """Count due jobs of these kinds by pool, up to *limit* each; paused: 0."""
         ...
 
     def store_part(self, settlement: Settlement) -> bool:
-        """Store a part of a large result, if any, ahead of settling it; say whether.
+        """Store the next part of a large result ahead of settling it.
 
-        Call it again until there is none; without the settlement nobody sees a part.
+        Call it until it returns False: there was none. Parts are invisible until the
+        settlement is stored.
         """
         ...
 
     def tidy(self, *, waited_for: bool = False) -> None:
-        """Do what was put off; little of it may wait, if others do. Never fails."""
+        """Do deferred upkeep; *waited_for*: only if much has piled up. Never fails."""
         ...
 
-    # -- people and programs that watch ----------------------------------------------
+    # -- people and programs that read ------------------------------------------------
 
     def changed(self) -> bool:
-        """Say whether somebody else may have committed since the last call; cheap."""
+        """Say whether another connection may have committed since the last call."""
         ...
 
     def wake(self) -> None:
@@ -301,7 +302,7 @@ class Store(Protocol):
         ...
 
     def concerns(self) -> list[str]:
-        """Return what an operator should hear of the database's health; cheap."""
+        """Return warnings about the database's health for an operator; cheap."""
         ...
 
     def get(self, job_id: int) -> Job | None:
@@ -353,7 +354,7 @@ class Store(Protocol):
     # -- operators ------------------------------------------------------------------
 
     def cancel(self, ids: Iterable[int]) -> int:
-        """Cancel unfinished or quarantined jobs; running ones at their next look.
+        """Cancel unfinished or quarantined jobs; running ones when next checked.
 
         Returns:
             How many jobs were canceled or will be.
@@ -361,9 +362,9 @@ class Store(Protocol):
         ...
 
     def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
-        """Make jobs in one of *states* runnable now; counters reset, history kept.
+        """Make jobs in one of *states* runnable now: reset counters, keep history.
 
-        A job whose unique text another unfinished job holds stays as it is.
+        A job whose unique text is held by another unfinished job stays as it is.
 
         Args:
             ids: the jobs.
@@ -375,7 +376,7 @@ class Store(Protocol):
         ...
 
     def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
-        """Stop leasing a pool or a kind; False: it was paused already."""
+        """Stop leasing a pool or a kind; False: it was already paused."""
         ...
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
@@ -387,11 +388,11 @@ class Store(Protocol):
         ...
 
     def misfits(self) -> list[MisfitRow]:
-        """Return kinds whose jobs' arguments did not fit, by pool and kind."""
+        """Return counts of jobs whose arguments did not fit, by pool and kind."""
         ...
 
     def breakers(self) -> list[Saved]:
-        """Return the kinds that crash in a row."""
+        """Return the circuit breakers of kinds that crash in a row."""
         ...
 
     def paused(self) -> list[tuple[str, str]]:
@@ -399,22 +400,22 @@ class Store(Protocol):
         ...
 
     def scrub(self, after_id: int | None) -> int | None:
-        """Look at some rows for what somebody else has spoilt there, and put it right.
+        """Check some rows for damage that other programs have done, and repair it.
 
-        Jobs are looked at a few hundred in a call, in the order of their ids; all
-        small tables in each. An unfinished job whose row cannot be read is set aside:
-        dead, with that reason. So is one that is leased by a run that is none.
+        Each call checks a few hundred jobs, in the order of their ids, and all small
+        tables. An unfinished job whose row cannot be read is set aside: dead, with
+        that reason. So is a job that is leased by a run which does not exist.
 
         Args:
-            after_id: what the last call returned; None: begin.
+            after_id: what the last call returned; None: start from the beginning.
 
         Returns:
-            Where to go on; None: that was all.
+            Where to continue; None: all jobs have been checked.
         """
         ...
 
     def damaged_rows(self) -> Sequence[str]:
-        """Return what was set aside or put right since the last call; costs nothing."""
+        """Return the rows set aside or repaired since the last call; costs nothing."""
         ...
 
 
@@ -422,11 +423,11 @@ class SharedStore(Store, Protocol):
     """A store that several hosts can use: its leases expire by its own clock."""
 
     def wait_for_wake(self, timeout_s: float) -> bool:
-        """Wait until somebody rings, at most so long.
+        """Wait until a client calls `wake`, at most this long.
 
         Returns:
-            Whether anybody rang. Where no ring can be heard (behind a pooler) it is
-            False after the time: polling remains.
+            Whether one did. Behind a pooler, where no wake-up arrives, it is False
+            after the full time: poll.
         """
         ...
 

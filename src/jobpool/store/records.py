@@ -1,4 +1,4 @@
-"""The records that go in and out of a store, beside those of `core.job`."""
+"""The records that go in and out of a store, besides those of `core.jobs.job`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Renewal(IntEnum):
     """What became of a run's leases when it asked to extend them."""
 
     ENDED = 0
-    """The run has ended: nothing was extended, and nothing of it is its own."""
+    """The run has ended: nothing was extended, and it holds no lease any more."""
     HELD = 1
-    """They had not run out, and are extended."""
+    """They had not run out, and were extended."""
     LAPSED = 2
-    """They had run out, and others may have taken some; they are extended now only if
+    """They had run out, and others may have taken some; they were extended only if
     that was asked for."""
 
 
@@ -34,9 +34,9 @@ class Receipt(IntEnum):
     """The handler's own transaction had completed the job under this token: that
     stands, and nothing was charged; only the attempt's figures were added."""
     LATER = 3
-    """Somebody's open transaction holds the job; nothing was changed: settle again."""
+    """Another open transaction holds the job; nothing was changed: settle again."""
     HANDED_ON = 4
-    """The job was not buried but handed back: its arguments may fit somebody else."""
+    """The job was handed back instead: its arguments may fit another supervisor."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind that some supervisor's application knows, as published."""
+    """A kind as a supervisor has published it."""
 
     kind: str
     pool: str
@@ -72,7 +72,7 @@ class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schema_digest(self) -> str:
-        """Tells whether two supervisors know the kind by the same arguments."""
+        """Equal if two supervisors know the kind with the same arguments."""
         return hashlib.blake2b(self.schema, digest_size=16).hexdigest()
 
 
@@ -82,11 +82,11 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     leases: tuple[Lease, ...] = ()
     next_due_in_s: float | None = None
     """Seconds until the next pending job falls due; None: there is none. 0 when another
-    call would find more, or when others hold all that is runnable."""
+    call would find more, or when other transactions hold all runnable jobs."""
     suspects_wait: bool = False
-    """Due suspects of these kinds were passed over: it is not their turn yet."""
+    """Due suspects of these kinds were skipped: it is not their turn yet."""
     lapsed: bool = False
-    """The run's own lease is over: it was not looked what there is."""
+    """The run's own lease has run out: nothing was searched for."""
 
 
 class SuspectRow(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -109,7 +109,7 @@ class MisfitRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs an operator means; every given part must hold."""
+    """Which jobs an operator means; every condition that is given must hold."""
 
     ids: tuple[int, ...] | None = None
     states: tuple[JobState, ...] | None = None
@@ -117,9 +117,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     pool: str | None = None
     tenant: str | None = None
     key: str | None = None
-    """Of several kinds, a job each may have it."""
+    """One job of each kind can have it."""
     since_ms: int | None = None
-    """Finished (or, unfinished, created) at this moment or later."""
+    """Finished (or created, if unfinished) at this moment or later."""
 
 
 class StatRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,12 @@
-"""Waking this host's supervisors through a FIFO that each keeps beside the database.
+"""Wakes this host's supervisors through a FIFO that each keeps beside the database.
 
-Theory of operation: a supervisor makes ``<database file>.run/<run id>/wake`` and
-holds its reading end. Whoever has committed work writes one byte into every such
-FIFO without ever blocking: a full one is rung already, one without a reader
-belongs to a supervisor that is gone. Writing ends are kept open; a run's FIFO is
-opened when its directory is first seen and closed when that is gone.
+Theory of operation: a supervisor creates ``<database file>.run/<run id>/wake`` and
+holds its read end. A process that has committed work writes one byte into each FIFO,
+without ever blocking: a full one has a wake-up waiting in it, and one without a reader
+belongs to a supervisor that is gone. Write ends are kept open; a run's FIFO is opened
+when its directory is first seen and closed when that is gone.
 
-A ring is only a hint, so nothing here can fail a commit that has happened.
+A wake-up is only a hint, so nothing here can fail a commit that has happened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WAKE_BYTE = b"\0"
 
 
 class Waker:
-    """The writing ends of all wake-up FIFOs below one run directory. Thread-safe."""
+    """The write ends of all wake-up FIFOs below one run directory. Thread-safe."""
 
     def __init__(self, run_root: Path) -> None:
         self._run_root = run_root
@@ -34,7 +34,7 @@ class Waker:
             runs = os.listdir(self._run_root)  # noqa: PTH208 - half the time
         except OSError:
             runs = []
-        # A copy of a process that forked while a thread rang keeps the lock for ever.
+        # A process forked while another thread was in here inherits a locked lock.
         if not self._lock.acquire(timeout=LOCK_S):
             return
         try:
@@ -56,14 +56,14 @@ class Waker:
                 self._fds[run] = fd
             os.write(fd, _WAKE_BYTE)
         except BlockingIOError:
-            return  # Full: it has been rung and not yet looked.
+            return  # Full: a wake-up is waiting to be read.
         except OSError:
-            # No FIFO yet (ENOENT) or nobody reads it (ENXIO, EPIPE).
+            # No FIFO yet (ENOENT) or no reader (ENXIO, EPIPE).
             if fd is not None:
                 os.close(self._fds.pop(run))
 
     def close(self) -> None:
-        """Close the writing ends; a later ring opens them again."""
+        """Close the write ends; the next `wake` opens them again."""
         with self._lock:
             while self._fds:
                 with contextlib.suppress(OSError):

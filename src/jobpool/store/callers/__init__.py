@@ -1,4 +1,4 @@
-"""Connections that belong to callers: found below Django or SQLAlchemy, and bridged.
+"""Connections of callers: unwrapped from Django or SQLAlchemy, async ones bridged.
 
-May import: store.records. Start with `unwrap`.
+May import: errors. Start with `unwrap`.
 """

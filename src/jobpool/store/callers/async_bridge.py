@@ -1,10 +1,10 @@
-"""A caller's asynchronous connection, as a synchronous one in another thread.
+"""Bridges a caller's asynchronous connection to a synchronous function in a thread.
 
-Theory of operation. An asynchronous connection is lent to a thread: what runs there
-gets a stand-in whose `execute` runs on the connection's own event loop, while the
-caller awaits the thread.
+Theory of operation. The function runs in a thread with a stand-in for the connection,
+whose `execute` runs on the connection's own event loop, while the caller awaits the
+thread.
 
-Only who awaits needs it: asyncio takes as long to import as a good part of jobpool.
+Import this module only where it is needed: importing asyncio takes long.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ async def call_async(connection: Any, function: Callable[[Any], T]) -> T:
         What the function returns.
 
     Raises:
-        asyncio.CancelledError: after the function has come to its end: it cannot be
-            stopped, and must not use the connection beside its owner.
+        asyncio.CancelledError: once the function has returned: it cannot be stopped,
+            and must not use the connection at the same time as its owner.
     """
     if is_async(connection):
         if library_of(connection) == "sqlalchemy":
@@ -54,17 +54,17 @@ async def call_async(connection: Any, function: Callable[[Any], T]) -> T:
 
 
 class StandIn:
-    """Psycopg's AsyncConnection as a synchronous one, for another thread.
+    """A synchronous stand-in for psycopg's AsyncConnection, for another thread.
 
-    It has what jobpool uses of one, no more. The caller awaits the thread meanwhile.
+    It has only what jobpool uses.
 
     Args:
         connection: the asynchronous connection.
-        loop: where it lives.
+        loop: its event loop.
 
     Attributes:
         connection: the asynchronous connection.
-        info: facts about it.
+        info: psycopg's ConnectionInfo.
         autocommit: whether each statement commits by itself.
     """
 
@@ -80,7 +80,7 @@ class StandIn:
         return bool(self.connection.closed)
 
     def plain_cursor(self) -> StandInCursor:
-        """Return a cursor that gives tuples, whatever the connection's own gives."""
+        """Return a cursor that returns tuples, whatever the row factory."""
         psycopg: Any = sys.modules["psycopg"]
         rows: Any = sys.modules["psycopg.rows"]
         cursor = psycopg.AsyncCursor(self.connection, row_factory=rows.tuple_row)
@@ -88,11 +88,11 @@ class StandIn:
 
 
 class StandInCursor:
-    """An asynchronous cursor as a synchronous one.
+    """A synchronous stand-in for an asynchronous cursor.
 
     Args:
         cursor: the asynchronous cursor.
-        loop: where it lives.
+        loop: its event loop.
     """
 
     def __init__(self, cursor: Any, loop: asyncio.AbstractEventLoop) -> None:

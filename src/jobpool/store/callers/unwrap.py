@@ -1,10 +1,8 @@
-"""From whatever a caller holds to the database connection below it.
+"""Finds the driver's connection below SQLAlchemy's or Django's.
 
-Theory of operation. Applications hold a driver's connection, or something of
-SQLAlchemy's or Django's around one. None of these libraries is imported here: a
-type is known by the module that defines it, and so only if the caller has imported
-it. What comes out is a driver's connection, and the caller's library has been told
-that a transaction is open on it, or it would not commit what we write there.
+Theory of operation. None of these libraries is imported here: a type is recognised by
+the module that defines it. SQLAlchemy is made to begin its transaction before its
+driver's connection is used, or it would not commit what we write there.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from typing import Any
 from jobpool.errors import UsageError
 
 POSTGRES = frozenset({"psycopg", "psycopg2", "jobpool"})
-"""Whose connections are to PostgreSQL; jobpool's are stand-ins for psycopg's."""
+"""Libraries with connections to PostgreSQL; jobpool's are stand-ins for psycopg's."""
 _LIBRARIES = ("sqlalchemy", "django", "psycopg", "psycopg2", "sqlite3", "jobpool")
 
 
 def library_of(connection: Any) -> str:
     """Return the first part of the module that defines a connection's type.
 
-    Of a subclass of the caller's own it is that of the nearest base that is known.
+    For a caller's own subclass it is that of the nearest base class that is known.
     """
     for base in type(connection).__mro__:
         name = base.__module__.partition(".")[0]
@@ -34,7 +32,7 @@ def unwrap(connection: Any) -> Any:
     """Return the driver's connection below a caller's, in the caller's transaction.
 
     Raises:
-        UsageError: it is asynchronous, or below it is nothing that can be used here.
+        UsageError: it is asynchronous, or wraps nothing that can be used here.
     """
     if is_async(connection):
         raise UsageError(
@@ -60,14 +58,14 @@ def is_async(connection: Any) -> bool:
 
 
 def has_transaction(connection: Any) -> bool:
-    """Say whether a driver's connection is within a transaction now."""
+    """Say whether a driver's connection has a transaction open."""
     if library_of(connection) in POSTGRES:
         return bool(connection.info.transaction_status)
     return bool(getattr(connection, "in_transaction", False))
 
 
 def below_sqlalchemy(connection: Any) -> Any:
-    """Return the driver's connection; its Connection knows of the transaction."""
+    """Return the driver's connection, after SQLAlchemy has begun a transaction."""
     if hasattr(connection, "get_bind"):  # a Session
         connection = connection.connection()
     if not hasattr(connection, "exec_driver_sql"):
@@ -81,7 +79,7 @@ def below_sqlalchemy(connection: Any) -> Any:
 
 
 def _below_django(connection: Any) -> Any:
-    """Return the driver's connection of ``django.db.connection`` or its like."""
+    """Return the driver's connection below ``django.db.connection`` or another."""
     connection.ensure_connection()
     return connection.connection
 
