@@ -1,12 +1,11 @@
--- Least rights for a jobpool queue in PostgreSQL: four group roles that nobody logs
--- in as.
+-- Least privileges for a jobpool queue in PostgreSQL: four group roles without login.
 --
 --   psql "$ADMIN_URL" -f conf/postgres/roles.sql                   schema jobpool
 --   psql "$ADMIN_URL" -v schema=shop -f conf/postgres/roles.sql    ?schema=shop
 --
 -- Run it after `jobpool migrate`, and again after each later one: a second run changes
--- only what is new. As a superuser, or as the database's owner with CREATEROLE, who then
--- becomes a member of jobpool_owner.
+-- only what is new. Run it as a superuser, or as the database's owner with CREATEROLE,
+-- who then becomes a member of jobpool_owner.
 --
 -- Then let your own login roles inherit from them:
 --
@@ -28,24 +27,24 @@ SELECT format('CREATE ROLE %I NOLOGIN', name)
 FROM unnest(ARRAY[
   'jobpool_owner',       -- owns the schema and its tables; migrates; runs nothing
   'jobpool_supervisor',  -- the command `jobpool`; handlers that call complete()
-  'jobpool_producer',    -- applications: enqueue, look, wait, cancel
-  'jobpool_viewer'       -- people and dashboards: only look
+  'jobpool_producer',    -- applications: enqueue, read, wait, cancel
+  'jobpool_viewer'       -- people and dashboards: read only
 ]) AS wanted (name)
 WHERE NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name)
 \gexec
 
--- A superuser may hand over to anybody; others only to a role that they are in.
+-- A superuser may hand over to any role; others only to a role that they are a member of.
 SELECT 'GRANT jobpool_owner TO CURRENT_USER'
 WHERE NOT pg_has_role('jobpool_owner', 'USAGE')
 \gexec
 
 -- -- The owner ----------------------------------------------------------------------
 
--- The schema, should `jobpool migrate` not have been run yet.
+-- The schema, in case `jobpool migrate` has not been run yet.
 CREATE SCHEMA IF NOT EXISTS :"schema";
 
--- Whoever migrated owns what was made: hand it over. A sequence that belongs to a
--- column goes with its table.
+-- The role that migrated owns what it created: hand it over. A sequence that belongs to
+-- a column goes with its table.
 ALTER SCHEMA :"schema" OWNER TO jobpool_owner;
 SELECT format('ALTER TABLE %s OWNER TO jobpool_owner', c.oid::regclass)
 FROM pg_class AS c
@@ -62,13 +61,13 @@ WHERE c.relnamespace = to_regnamespace(quote_ident(:'schema'))
   )
 \gexec
 
--- -- Everybody else -----------------------------------------------------------------
+-- -- All other roles ----------------------------------------------------------------
 
--- To name what is in the schema; not to make anything there.
+-- To name what is in the schema; not to create anything there.
 GRANT USAGE ON SCHEMA :"schema"
 TO jobpool_supervisor, jobpool_producer, jobpool_viewer;
 
--- To read every table and view: arguments and results, too. Put secrets in neither.
+-- To read every table and view, arguments and results included: put secrets in neither.
 GRANT SELECT ON ALL TABLES IN SCHEMA :"schema"
 TO jobpool_supervisor, jobpool_viewer;
 
@@ -77,12 +76,12 @@ TO jobpool_supervisor, jobpool_viewer;
 -- Lease, settle, renew, take back, prune. No TRUNCATE, no triggers, no DDL.
 GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA :"schema" TO jobpool_supervisor;
 
--- The numbers of jobs, tokens and attempts; USAGE is nextval, but never setval.
+-- The numbers of jobs, tokens and attempts; USAGE allows nextval, but not setval.
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA :"schema" TO jobpool_supervisor;
 
--- -- What later migrations make -----------------------------------------------------
+-- -- What later migrations create ---------------------------------------------------
 
--- Tables that jobpool_owner makes in this schema; for those that another role makes,
+-- Tables that jobpool_owner creates in this schema; for those that another role creates,
 -- run this file again.
 ALTER DEFAULT PRIVILEGES FOR ROLE jobpool_owner IN SCHEMA :"schema"
 GRANT SELECT ON TABLES TO jobpool_supervisor, jobpool_viewer;
@@ -98,8 +97,8 @@ SELECT to_regclass(format('%I.jobs', :'schema')) IS NOT NULL AS has_tables
 \gset
 \if :has_tables
 
--- To look: the queue itself, what supervisors know, the schema's version; and the
--- views that `jobpool status` and `jobpool list` read.
+-- To read: the queue itself, what supervisors have published, the schema's version, and
+-- the views that `jobpool status` and `jobpool list` use.
 GRANT SELECT ON
   :"schema".jobs, :"schema".job_records, :"schema".attempts,
   :"schema".kinds, :"schema".newest_kinds, :"schema".meta,
@@ -108,7 +107,7 @@ GRANT SELECT ON
   :"schema".stats, :"schema".figures, :"schema".oldest_runnable
 TO jobpool_producer;
 
--- To enqueue: the columns of a new job. Not its lease, nor a result.
+-- To enqueue: the columns of a new job, but not its lease or result.
 GRANT INSERT (
   id, kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
@@ -118,8 +117,8 @@ GRANT INSERT (
 -- Its number.
 GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;
 
--- To cancel. Leave this out if applications must not; the columns cannot be told from
--- those by which a job could be declared dead.
+-- To cancel. Leave this out if applications must not; the same columns would also let
+-- them declare a job dead.
 GRANT UPDATE (state, finished_at_ms, reason, cancel_requested)
 ON :"schema".jobs TO jobpool_producer;
 
@@ -128,6 +127,6 @@ ON :"schema".jobs TO jobpool_producer;
 COMMIT;
 
 -- So that `jobpool doctor` and the log can name other roles' long transactions, which
--- keep dead rows from being removed. Last, because not every managed server lets its
--- administrator grant this; all else is done by now.
+-- keep dead rows from being removed. This is last because not every managed server lets
+-- its administrator grant it; everything else is done by now.
 GRANT pg_read_all_stats TO jobpool_supervisor, jobpool_viewer;

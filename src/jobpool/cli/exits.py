@@ -1,4 +1,4 @@
-"""Exit codes, and which error ends in which."""
+"""Exit codes, and the code that each error ends a command with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEANING = {
     Exit.STORE: "the store cannot be used",
     Exit.BUG: "a bug in jobpool; please report it",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
-    Exit.PIPE: "whoever read the output went away",
+    Exit.PIPE: "the reader of the output went away",
 }
 TABLE = "\b\nExit codes:\n" + "\n".join(
     f"  {code:<4} {meaning}" for code, meaning in MEANING.items()

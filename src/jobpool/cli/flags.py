@@ -1,4 +1,4 @@
-"""Options that several commands share, and what was given of them."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JobNumber(click.IntRange):
 
 
 class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said on the command line about a start; None: nothing."""
+    """The launch flags on the command line; None: not given."""
 
     pools: str | None = None
     app: str | None = None
@@ -45,7 +45,7 @@ class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def options(self) -> dict[str, str | None]:
-        """Return them by option name, as the configuration's strongest layer."""
+        """Return the flags by option name, as the configuration's strongest layer."""
         return {
             "size": self.pools,
             "app": self.app,
@@ -57,7 +57,7 @@ class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def over(self, weaker: LaunchFlags) -> LaunchFlags:
-        """Return these flags, completed by *weaker* ones."""
+        """Return these flags; those not given are taken from *weaker*."""
         return LaunchFlags(
             **{
                 name: _first(getattr(self, name), getattr(weaker, name))
@@ -71,49 +71,59 @@ def _first(value: Any, weaker: Any) -> Any:
 
 
 _STORE = click.option(
-    "--store", metavar="URL", help="The store; default sqlite:///jobpool.db."
+    "--store", metavar="URL", help="Store URL; default sqlite:///jobpool.db."
 )
 _CONFIG = click.option(
-    "--config", metavar="FILE", help="Configuration file; default conf/jobpool.toml …"
+    "--config",
+    metavar="FILE",
+    help="Configuration; default conf/jobpool.toml, jobpool.toml or pyproject.toml.",
 )
 _LAUNCH = (
-    click.option("--pools", metavar="SIZES", help="Such as cpu=4,io=16 or cpu=2..8."),
-    click.option("--app", metavar="APP", help="Module or file; default ./jobs.py."),
+    click.option(
+        "--pools", metavar="SIZES", help="Pool sizes, such as cpu=4,io=16 or cpu=2..8."
+    ),
+    click.option(
+        "--app", metavar="APP", help="Application module or file; default ./jobs.py."
+    ),
     _STORE,
     click.option(
-        "--memory", metavar="LIMITS", help="Such as cpu=1GiB,io=512MiB, or one for all."
+        "--memory",
+        metavar="LIMITS",
+        help="Memory limits, such as cpu=1GiB,io=512MiB, or one for all pools.",
     ),
     click.option(
-        "--timeout", metavar="LIMITS", help="Such as cpu=10m,io=2m, or one for all."
+        "--timeout",
+        metavar="LIMITS",
+        help="Time limits, such as cpu=10m,io=2m, or one for all pools.",
     ),
     click.option(
-        "--drain", metavar="TIME", help="For running jobs at shutdown; default 25s."
+        "--drain",
+        metavar="TIME",
+        help="How long running jobs may go on at shutdown; default 25s.",
     ),
     click.option(
         "--lease-ttl",
         metavar="TIME",
-        help="Shared stores: how long a silent host is waited for; default 1m.",
+        help="Shared stores: a host silent for this long is dead; default 1m.",
     ),
     _CONFIG,
     click.option("--burst", is_flag=True, help="Run what is due, then exit."),
     click.option(
         "--log-format",
         type=click.Choice(LOG_FORMATS),
-        help="Log on stderr; default human on a terminal, else json.",
+        help="Format of the log on stderr; default human on a terminal, else json.",
     ),
     click.option(
         "--log-level",
         type=click.Choice(LOG_LEVELS),
-        help="Least important lines to log; default info.",
+        help="Lowest level to log; default info.",
     ),
-    click.option(
-        "--json", "as_json", is_flag=True, help="The same as --log-format json."
-    ),
+    click.option("--json", "as_json", is_flag=True, help="Same as --log-format json."),
 )
 
 
 def launch_flags(command: C) -> C:
-    """Give a command the options of a start."""
+    """Give a command the launch flags."""
     for option in reversed(_LAUNCH):
         command = option(command)
     return command
@@ -127,7 +137,7 @@ def store_flags(command: C) -> C:
 def json_flag(command: C) -> C:
     """Give a command ``--json``."""
     return click.option(
-        "--json", "as_json", is_flag=True, help="One JSON object a line."
+        "--json", "as_json", is_flag=True, help="Print one JSON object per line."
     )(command)
 
 
@@ -137,7 +147,8 @@ def selection_flags(command: C) -> C:
         click.option(
             "--since",
             metavar="TIME",
-            help="Ended (or, unfinished, created) since: 2h, or an ISO 8601 time.",
+            help="Only jobs that ended (unfinished: were created) since then: "
+            "2h, or an ISO 8601 time.",
         ),
         click.option("--tenant", metavar="NAME", help="Only this tenant's jobs."),
         click.option("--pool", metavar="NAME", help="Only jobs of this pool."),

@@ -25,17 +25,17 @@ from jobpool.errors import JobpoolError
 from jobpool.manual import pages
 
 _WIDTH_MAX = 100
-"""Columns; longer lines are hard to read."""
+"""In columns; longer lines are hard to read."""
 _LESS = "-FRX"
-"""For less: leave a short page on the screen, take colours."""
+"""Options for less: leave a short page on the screen, show colours."""
 _THEME = Theme({"markdown.code": "bold cyan"})
-"""Without rich's black behind code, which is a bar on a light terminal."""
+"""Without rich's black background of code, an ugly bar on a light terminal."""
 _LINK = re.compile(r"\[([^\]]+)\]\(([\w-]*)(?:\.md)?(?:#[\w-]*)?\)")
 _HINT = "jobpool manual TOPIC shows a page; jobpool manual --search WORDS finds lines."
 
 
 class _LeftHeading(Heading):
-    """A heading at the left, where the eye begins to read."""
+    """A left-aligned heading; rich centres it."""
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -56,16 +56,16 @@ class _Page(Markdown):
 @click.command("manual")
 @click.argument("words", metavar="[TOPIC]", nargs=-1)
 @click.option(
-    "--search", is_flag=True, help="Find the lines that have all these words instead."
+    "--search", is_flag=True, help="Find the lines that contain all these words."
 )
 @json_flag
 def manual(*, words: Sequence[str], search: bool, as_json: bool) -> None:
-    """Read the manual: its list of pages, or the page TOPIC.
+    """Show the manual's list of pages, or the page TOPIC.
 
     \b
     jobpool manual                       the pages, one line each
     jobpool manual tuning                one page
-    jobpool manual --search soft limit   every line with both words
+    jobpool manual --search soft limit   all lines with both words
     """  # noqa: D301 - click wants the character itself
     if search:
         _search(" ".join(words), as_json=as_json)
@@ -81,7 +81,7 @@ def manual(*, words: Sequence[str], search: bool, as_json: bool) -> None:
 
 
 def _list(*, as_json: bool) -> None:
-    """Print every page with its line, by group."""
+    """Print every page with its summary, by group."""
     if as_json:
         for entry in pages.entries():
             print_json(entry._asdict())
@@ -96,7 +96,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _show(topic: str, *, as_json: bool) -> None:
-    """Print a page: rendered and paged on a terminal, else as it is written."""
+    """Print a page: rendered and paged on a terminal, else as Markdown."""
     known = [entry.topic for entry in pages.entries()]
     if topic not in known:
         raise click.UsageError(
@@ -128,25 +128,27 @@ def rendered(text: str, width: int) -> str:
 
 
 def _spoken(link: re.Match[str]) -> str:
-    """Return a link to a page as words: a terminal has none to click on."""
+    """Return a link to a page as the command that shows it."""
     text, topic = link.groups()
     return text if topic in ("", text) else f"{text} (`jobpool manual {topic}`)"
 
 
 def _search(words: str, *, as_json: bool) -> None:
-    """Print each line that has all of some words, below its page and heading.
+    """Print each line that contains all words, below its page and heading.
 
     Raises:
-        UsageError: there is no word.
-        JobpoolError: no line has all of them.
+        UsageError: there are no words.
+        JobpoolError: no line contains all of them.
     """
     if not words.strip():
-        raise click.UsageError("search for what? jobpool manual --search WORDS")
+        raise click.UsageError(
+            "no words to search for; write jobpool manual --search WORDS"
+        )
     hits = list(pages.search(words))
     if not hits:
         raise JobpoolError(
-            f"no line of the manual has all of {one_line(words, 60)!r}; try fewer "
-            "words, or parts of them"
+            f"no line of the manual contains all of {one_line(words, 60)!r}; try "
+            "fewer words, or parts of them"
         )
     if as_json:
         for hit in hits:

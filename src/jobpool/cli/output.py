@@ -16,9 +16,11 @@ from jobpool.core.safe_text import json_text, one_line, whole
 from jobpool.core.units import show_duration, show_size
 
 _PIPE_WIDTH = 1000
-"""Columns where nobody wraps for us."""
+"""In columns, where the output is not a terminal and nothing wraps."""
 _NAME_SHARE = 4
-"""Of a terminal's width for a column that is not the last, at most."""
+"""A column other than the last gets at most this fraction of a terminal's width."""
+_CELL_MAX = 400
+"""Characters of a value in a table."""
 _LAST_WIDTH_MIN = 30
 _COLOURS = {
     "succeeded": "green",
@@ -30,13 +32,13 @@ _COLOURS = {
 
 
 def print_json(value: Any) -> None:
-    """Print one object on one line, without anything that a terminal obeys."""
+    """Print one object on one line, without control characters."""
     encoded = msgspec.json.encode(value, enc_hook=str, order=None)
     click.echo(json_text(encoded.decode()))
 
 
 def encodable(value: Any) -> Any:
-    """Replace in texts what UTF-8 cannot carry."""
+    """Replace what UTF-8 cannot encode in all texts of a value."""
     if isinstance(value, str):
         return whole(value)
     if isinstance(value, Mapping):
@@ -47,14 +49,14 @@ def encodable(value: Any) -> Any:
 
 
 def console() -> Console:
-    """Return a console on stdout that takes text as it is."""
+    """Return a console on stdout that interprets no markup."""
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
 def cell(value: Any) -> Text:
     """Return a value as harmless text; None is a dash."""
-    text = "-" if value is None else one_line(str(value), 200)
+    text = "-" if value is None else one_line(str(value), _CELL_MAX)
     return Text(text, style=_COLOURS.get(text, ""))
 
 
@@ -87,14 +89,14 @@ def print_rows(
 ) -> None:
     """Print each row on one line, as wide as the terminal.
 
-    The last column gets what the others leave, and is cut there. Where a terminal is
-    too narrow to leave it anything, others are left out in turn.
+    The last column gets the width that the others leave, and is cut there. On a
+    terminal too narrow for it, other columns are left out in turn.
 
     Args:
         columns: the headings.
         rows: values in the order of the headings.
         right: headings whose column is aligned to the right.
-        spare: headings to do without, the first one first.
+        spare: headings of columns to leave out, in that order.
     """
     screen = console()
     cells = [dict(zip(columns, map(cell, row), strict=True)) for row in rows]
@@ -138,6 +140,11 @@ def heading(text: str) -> None:
     console().print(Text(f"\n{text}", style="bold"))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def seconds(value: float | None) -> str | None:
     """Show a duration, or None."""
     return None if value is None else show_duration(value)
@@ -149,7 +156,7 @@ def size(value: int | None) -> str | None:
 
 
 def ago(at_ms: int | None, now_ms: int) -> str | None:
-    """Say how long ago, or in how long, a moment is."""
+    """Return how long ago, or in how long, a moment is."""
     if at_ms is None:
         return None
     age_s = (now_ms - at_ms) / 1000

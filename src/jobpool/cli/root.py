@@ -23,7 +23,7 @@ from jobpool.core.safe_text import lines, one_line
 from jobpool.errors import AppError, JobpoolError
 
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
-"""The machine has no descriptor, process or memory left."""
+"""Error numbers of a machine without descriptors, processes or memory left."""
 
 
 class _Command(NamedTuple):
@@ -34,39 +34,39 @@ class _Command(NamedTuple):
 
 
 _COMMANDS = {
-    "run": _Command("launch.launch:run", "Start with the pools of the configuration."),
-    "enqueue": _Command("jobs.enqueue:enqueue", "Enqueue jobs of KIND."),
+    "run": _Command("launch.launch:run", "Start with the configured pools."),
+    "enqueue": _Command("jobs.enqueue:enqueue", "Enqueue jobs of one kind."),
     "list": _Command("jobs.list_jobs:list_jobs", "List jobs, newest first."),
-    "show": _Command("jobs.show:show", "Show one job: why, figures, stack, output."),
+    "show": _Command("jobs.show:show", "Show one job: reason, figures, stack, output."),
     "status": _Command(
-        "diagnose.status:status", "Show supervisors, pools and what waits."
+        "diagnose.status:status", "Show supervisors, pools and waiting jobs."
     ),
     "cancel": _Command("jobs.operate:cancel", "Cancel jobs."),
     "retry": _Command("jobs.operate:retry", "Run dead or waiting jobs now."),
-    "release": _Command("jobs.operate:release", "Put quarantined jobs back."),
-    "pause": _Command("admin.pause:pause", "Stop starting jobs of a pool or a kind."),
-    "resume": _Command("admin.pause:resume", "Go on with a pool or a kind."),
-    "reclaim": _Command("admin.reclaim:reclaim", "Take back the jobs of a dead run."),
+    "release": _Command("jobs.operate:release", "Put quarantined jobs back in line."),
+    "pause": _Command("admin.pause:pause", "Stop starting jobs of a pool or kind."),
+    "resume": _Command("admin.pause:resume", "Start a paused pool or kind again."),
+    "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),
     "prune": _Command("admin.prune:prune", "Delete old finished jobs."),
     "migrate": _Command(
-        "admin.migrate:migrate", "Make the store, or bring it up to date."
+        "admin.migrate:migrate", "Create the store, or upgrade its schema."
     ),
     "move": _Command("admin.move:move", "Move a SQLite queue to PostgreSQL."),
     "alive": _Command(
-        "launch.alive:alive", "Say whether a supervisor runs here, for probes."
+        "launch.alive:alive", "Report whether a supervisor runs here, for probes."
     ),
-    "check": _Command("diagnose.check:check", "Check everything, start nothing."),
-    "doctor": _Command("diagnose.doctor:doctor", "Examine platform, limits and store."),
-    "manual": _Command("manual:manual", "Read the manual, or search it."),
+    "check": _Command("diagnose.check:check", "Check the setup; start nothing."),
+    "doctor": _Command("diagnose.doctor:doctor", "Check platform, limits and store."),
+    "manual": _Command("manual:manual", "Read or search the manual."),
     "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
 }
 """In the order of the help."""
 _EVERYWHERE = ("store", "config")
-"""Launch flags that other commands take from the group as well."""
+"""Launch flags that are also accepted before another command's name."""
 
 
 class Root(click.Group):
-    """The group; knows its commands by name until one is needed."""
+    """The command group; imports a command only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         """Return the names in the order of the help."""
@@ -90,7 +90,7 @@ class Root(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one is answered with the nearest name."""
+        """Find the command; the error for an unknown one suggests the nearest name."""
         if args[0] not in _COMMANDS:
             close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see jobpool --help"
@@ -102,7 +102,7 @@ class Root(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write the commands' lines without importing them."""
+        """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(n, c.summary) for n, c in _COMMANDS.items()])
 
@@ -129,13 +129,13 @@ class Root(click.Group):
             raise _harmless(exc, ctx) from exc
         except (click.exceptions.Exit, click.Abort):
             raise
-        except Exception as exc:  # noqa: BLE001 - each is told, and ends the command
+        except Exception as exc:  # noqa: BLE001 - each is reported, and ends the command
             _fail_unexpected(exc)
         return result
 
 
 def _harmless(error: click.ClickException, ctx: click.Context) -> click.ClickException:
-    """Return an error of click's without what the command line's words may hide."""
+    """Return click's error with control characters in its words made harmless."""
     said = lines(error.format_message())
     if isinstance(error, click.UsageError):
         return click.UsageError(said, error.ctx or ctx)
@@ -143,7 +143,7 @@ def _harmless(error: click.ClickException, ctx: click.Context) -> click.ClickExc
 
 
 def _fail_unexpected(error: Exception) -> NoReturn:
-    """Print what nobody has foreseen, and end; a machine without means is no bug."""
+    """Print an unexpected error, and end; an exhausted machine is not a bug."""
     if refusal := _refusal(error):
         click.echo(
             f"Error: the machine refused what jobpool needs ({refusal}); raise its "
@@ -169,10 +169,10 @@ def _fail(error: JobpoolError) -> NoReturn:
 
 
 def _refusal(error: Exception) -> str | None:
-    """Return what the machine has no more of, if that is what the error says."""
+    """Return what the machine has run out of, if that caused the error."""
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:
         return error.strerror
-    # Python raises nothing better when a thread is refused.
+    # Python raises nothing more specific when a thread is refused.
     return str(error) if str(error) == "can't start new thread" else None
 
 
@@ -197,8 +197,8 @@ def cli(ctx: click.Context, /, **flags: Any) -> None:
     """Run background jobs that may hang, leak, crash or lie, and never lose one.
 
     \b
-    jobpool --pools cpu=4,io=16     start, with pools of these sizes
-    jobpool run                     start, with the configuration's pools
+    jobpool --pools cpu=4,io=16     start with pools of these sizes
+    jobpool run                     start with the configured pools
     """  # noqa: D301 - click wants the character itself
     given = LaunchFlags(**flags)
     ctx.obj = given
@@ -207,7 +207,7 @@ def cli(ctx: click.Context, /, **flags: Any) -> None:
     if ctx.invoked_subcommand is not None:
         if extra := [name for name in given.names() if name not in _EVERYWHERE]:
             raise click.UsageError(
-                f"--{extra[0]} starts jobpool and does not go with "
+                f"--{extra[0]} is for starting jobpool, not for "
                 f"{ctx.invoked_subcommand!r}; put the command's own options after it"
             )
         return

@@ -84,7 +84,7 @@ def test_a_supervisor_that_works_is_alive_and_ready(site):
     assert supervisor.stop() == 0
     assert probe(site.folder) == (
         1,
-        "no supervisor runs here: nobody holds the lock of a run directory",
+        "no supervisor runs here: no process holds the lock of a run directory",
     )
 
 
@@ -119,7 +119,7 @@ def test_while_it_loads_it_is_alive_and_not_ready(tmp_path):
         wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
         code, line = probe(site.folder, "--ready")
         assert code == 1
-        assert line.endswith("loading the application, or cannot enter its store yet")
+        assert line.endswith("loading the application, or cannot open its store yet")
         site.open_gate("load")
         wait_until(
             lambda: probe(site.folder, "--ready")[0] == 0, PATIENCE_S, "it is ready"
@@ -194,7 +194,7 @@ def test_an_outage_of_the_server_kills_nobody(site):
             PATIENCE_S,
             "not ready",
         )
-        assert line.endswith("is not ready: it cannot use its store just now")
+        assert line.endswith("is not ready: it cannot use its store at the moment")
     finally:
         own.close()
 

@@ -138,7 +138,7 @@ def test_a_job_that_would_expire_as_it_begins_is_refused(store):
     kind = ("shop.thumbnail", '["a"]')
     late = run("enqueue", *kind, "--run-in", "1m", "--expires-in", "60s")
     assert late.exit_code == 2
-    assert "canceled before it may begin" in late.stderr
+    assert "canceled before it may start" in late.stderr
     timely = run("enqueue", *kind, "--run-in", "1m", "--expires-in", "61s")
     assert timely.exit_code == 0, timely.output
 

@@ -40,7 +40,7 @@ def test_move_moves_once(source_url, target_url):
     (told,) = rows(run(*given, "--json"))
     assert told["jobs"] == 3
     assert told["states"] == {"runnable": 3}
-    assert "is done already" in run(*given).stdout
+    assert "is already done" in run(*given).stdout
     refused = run("pause", "--store", source_url, "--pool", "cpu")
     assert refused.exit_code
     assert f"was moved to {told['target']}" in refused.stderr

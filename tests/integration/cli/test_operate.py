@@ -43,8 +43,8 @@ def states(store, *ids):
 def test_retry_brings_the_dead_back_and_release_the_quarantined(store):
     """Each command revives what it is meant for, counters reset, history kept."""
     d, q = dead(store), quarantined(store)
-    assert run("retry", d).stdout == "1 of 1 jobs retried\n"
-    assert run("release", q).stdout == "1 of 1 jobs released\n"
+    assert run("retry", d).stdout == "1 of 1 job retried\n"
+    assert run("release", q).stdout == "1 of 1 job released\n"
     assert states(store, d, q) == ["runnable", "runnable"]
     assert store.get(q).crashes == 0
     assert len(store.attempts(q)) == 1
@@ -90,8 +90,8 @@ def test_filters_mean_the_usual_state_unless_said(store):
         {"retried": 1, "matched": 1, "dry_run": False, "refused": []}
     ]
     assert states(store, d, c, other) == ["runnable", "canceled", "runnable"]
-    assert run("retry", "--state", "canceled").stdout == "1 of 1 jobs retried\n"
-    assert run("cancel", "--pool", "io").stdout == "1 of 1 jobs canceled\n"
+    assert run("retry", "--state", "canceled").stdout == "1 of 1 job retried\n"
+    assert run("cancel", "--pool", "io").stdout == "1 of 1 job canceled\n"
     assert states(store, d, c, other) == ["runnable", "runnable", "canceled"]
 
 
@@ -129,7 +129,7 @@ def test_pause_and_resume_pools_and_kinds(store):
     assert run("pause", "--pool", "cpu", "--kind", "other").exit_code == 0
     assert sorted(store.paused()) == [("kind", "other"), ("pool", "cpu")]
     assert store.lease("run-1", {"cpu": 1}, {"cpu": [KIND.kind]}).leases == ()
-    assert "as it was" in run("pause", "--pool", "cpu").stdout
+    assert "(no change)" in run("pause", "--pool", "cpu").stdout
     assert rows(run("resume", "--pool", "cpu", "--json")) == [
         {"pool": "cpu", "resumed": True, "changed": True}
     ]
@@ -187,7 +187,7 @@ def test_who_is_refused_is_told_nothing_else(store):
     alone = run("retry", done)
     assert (alone.exit_code, alone.stdout) == (1, "")
     assert f"job {done} is succeeded" in alone.stderr
-    assert run("retry", gone, done).stdout == "1 of 1 jobs retried\n"
+    assert run("retry", gone, done).stdout == "1 of 1 job retried\n"
 
 
 @pytest.mark.parametrize("command", ["list", "retry --dry-run", "cancel", "release"])
@@ -245,7 +245,7 @@ def test_prune_deletes_by_age_and_never_unfinished_or_quarantined(store):
     assert store.get(d) is store.get(s) is None
     assert states(store, q, waiting) == ["quarantined", "runnable"]
     named = run("prune", "--older-than", "0", "--state", "quarantined")
-    assert named.stdout == "1 jobs pruned\n"
+    assert named.stdout == "1 job pruned\n"
     assert run("prune", "--older-than", "-1d").exit_code == 2
 
 

@@ -336,11 +336,13 @@ def test_a_job_that_fits_nobody_is_told_by_show_and_status(store):
     (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
     store.settle([ended(lease, give_up=True, misfit=True)])
     text = run("show", job_id).stdout
-    assert "its arguments do not fit what the live supervisors know; dead in " in text
+    assert (
+        "its arguments do not fit the handler of any live supervisor; dead in " in text
+    )
     assert "waits for a supervisor that has another version of its kind" in text
     text = run("status").stdout
     assert "MISFITS" in text
-    assert f"kind {KIND.kind}  1 jobs, the first " in text
+    assert f"kind {KIND.kind}  1 job  the first " in text
     (row,) = rows(run("show", job_id, "--json"))
     assert row["unfit_since"].endswith("Z")
 
@@ -402,7 +404,7 @@ def test_status_warns_of_pools_that_nobody_serves(store):
     enqueue(store, 2, kind="big", pool="gpu")
     enqueue(store, 1, pool="cpu")
     text = run("status").stdout
-    assert "POOLS THAT NO SUPERVISOR SERVES\npool gpu  2 jobs wait" in text
+    assert "POOLS THAT NO SUPERVISOR SERVES\npool gpu  2 jobs waiting" in text
     assert "jobpool --pools gpu=N" in text
     (found,) = rows(run("status", "--json"))
     (unserved,) = found["unserved_pools"]

@@ -120,7 +120,7 @@ def test_run_takes_the_pools_of_the_configuration(started, tmp_path):
         (["--pools", ""], "Error: --pools: '' is not of the form"),
         (["--pools", "cpu=2"], "Error: no application is named"),
         (["--app", "shop"], "say --pools cpu=4,io=16, or `jobpool run`"),
-        (["--pools", "cpu=2", "list"], "--pools starts jobpool and does not go with"),
+        (["--pools", "cpu=2", "list"], "--pools is for starting jobpool, not for"),
         (["--log-format", "xml", "run"], "'xml' is not one of"),
         (["--pools", "cpu=2", "--config", "no.toml"], "'no.toml' (from --config)"),
     ],
@@ -282,7 +282,7 @@ def test_doctor_names_what_it_found(tmp_path):
     """Facts about kernel, machine and store; nothing is made by asking."""
     result = run("doctor")
     assert result.exit_code == 0, result.output
-    assert "the first start makes it" in result.stdout
+    assert "the first start creates it" in result.stdout
     assert list(tmp_path.iterdir()) == []
     stored(tmp_path).close()
     facts = {row["name"]: row for row in map(json.loads, _doctor_lines())}

@@ -133,7 +133,7 @@ def test_a_search_for_nothing_is_refused():
     assert run("--search").exit_code == Exit.USAGE
     answer = run("--search", "zzz", "qqq")
     assert answer.exit_code == Exit.FAILED
-    assert "no line of the manual has all of 'zzz qqq'" in answer.output
+    assert "no line of the manual contains all of 'zzz qqq'" in answer.output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`jobpool migrate`: make the store, or bring its schema up to date."""
+"""`jobpool migrate`: create the store, or upgrade its schema."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jobpool.cli.output import print_json, print_line
 @json_flag
 @store_flags
 def migrate(*, as_json: bool, store: str | None, config: str | None) -> None:
-    """Make the store's tables, or bring them up to this version.
+    """Create the store's tables, or upgrade them to this version.
 
-    Supervisors do this by themselves when they start; this command is for a role that
-    may change tables when theirs may not.
+    Supervisors do this by themselves when they start. Use this command when their
+    database role may not change tables, with one that may.
     """
     with opened(own_sources(store, config), create=True) as found:
         version = found.describe()["schema_version"]

@@ -10,18 +10,24 @@ import click
 from rich.progress import Progress
 
 from jobpool.cli.flags import json_flag
-from jobpool.cli.output import console, print_json, print_line
+from jobpool.cli.output import console, counted, print_json, print_line
 from jobpool.errors import ConfigError
 
 
 @click.command()
 @click.option(
-    "--from", "source", required=True, metavar="URL", help="The queue: sqlite:///…"
+    "--from",
+    "source",
+    required=True,
+    metavar="URL",
+    help="The queue to move: sqlite:///…",
 )
-@click.option("--to", "target", metavar="URL", help="Its new place: postgresql://…")
+@click.option("--to", "target", metavar="URL", help="Where it moves to: postgresql://…")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--abandon", is_flag=True, help="Give an unfinished move up: use the old URL again."
+    "--abandon",
+    is_flag=True,
+    help="Give up an unfinished move; the old URL works again.",
 )
 @json_flag
 def move(
@@ -29,21 +35,24 @@ def move(
 ) -> None:
     """Move all jobs, with ids, states, results and history, to PostgreSQL.
 
-    Stop the source's supervisors first. From the first moment on the source takes no
-    jobs in: whoever uses its URL is told the new one. The target shows all of them or
-    none. Interrupted, the same command goes on; --abandon gives the move up.
+    Stop the source's supervisors first. From then on the source accepts no jobs:
+    producers that use its URL get an error that names the new one. The target shows
+    all jobs or none. If the move is interrupted, run the same command again to go on,
+    or add --abandon to give it up.
     """
     moving = _moving()
     if abandon:
         url = moving.abandon(source, target)
-        _say(as_json, {"abandoned": url}, f"{url} takes jobs in again")
+        _say(as_json, {"abandoned": url}, f"{url} accepts jobs again")
         return
     if target is None:
-        raise click.UsageError("where to? say --to postgresql://user@host/database")
+        raise click.UsageError(
+            "no target given; add --to postgresql://user@host/database"
+        )
     if not yes:
         click.confirm(
             "Close the source for good and move its jobs? Producers need the new URL "
-            "from now on",
+            "from now on.",
             abort=True,
         )
     with _progress(is_shown=not as_json) as tell:
@@ -51,15 +60,15 @@ def move(
     if as_json:
         print_json(moved)
     elif moved.checksum is None:
-        print_line(f"the move of {moved.source} to {moved.target} is done already")
+        print_line(f"the move of {moved.source} to {moved.target} is already done")
     else:
         print_line(
-            f"{moved.jobs} jobs moved to {moved.target}",
+            f"{counted(moved.jobs, 'job')} moved to {moved.target}",
             ", ".join(f"{count} {state}" for state, count in moved.states.items()),
             f"checksum {moved.checksum[:16]}",
         )
         for job_id, reason in moved.spoilt.items():
-            print_line(f"job {job_id} was put right on the way: {reason}")
+            print_line(f"job {job_id} was repaired on the way: {reason}")
 
 
 def _moving() -> ModuleType:

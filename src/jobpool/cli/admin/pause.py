@@ -1,4 +1,4 @@
-"""`jobpool pause` and `resume`: stop and go on leasing a pool or a kind."""
+"""`jobpool pause` and `resume`: stop and restart leasing of a pool or a kind."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ C = TypeVar("C", bound=Callable[..., Any])
 def _which(command: C) -> C:
     for option in (
         click.option(
-            "--force", is_flag=True, help="Accept a name that nothing has yet."
+            "--force", is_flag=True, help="Accept a name that is not in use yet."
         ),
         json_flag,
         store_flags,
-        click.option("--pool", "pools", multiple=True, metavar="NAME", help="A pool."),
-        click.option("--kind", "kinds", multiple=True, metavar="KIND", help="A kind."),
+        click.option(
+            "--pool", "pools", multiple=True, metavar="NAME", help="This pool."
+        ),
+        click.option(
+            "--kind", "kinds", multiple=True, metavar="KIND", help="This kind."
+        ),
     ):
         command = option(command)
     return command
@@ -43,12 +47,12 @@ def pause(**given: Any) -> None:
 @click.command()
 @_which
 def resume(**given: Any) -> None:
-    """Start jobs of a paused pool, or of a paused or crashing kind, again."""
+    """Start jobs again of a paused pool, or of a paused or crashing kind."""
     _switch("resumed", _resume, **given)
 
 
 def _resume(store: Store, target: dict[str, str]) -> bool:
-    """Undo a pause, and close the breaker of a kind that crashes in a row."""
+    """Undo a pause, and close the circuit breaker of a kind."""
     changed = store.resume(**target)
     kind = target.get("kind")
     broken = [one for one in store.breakers() if one.kind == kind]
@@ -68,7 +72,9 @@ def _switch(
     as_json: bool,
 ) -> None:
     if not pools and not kinds:
-        raise click.UsageError("say what: --pool io, or --kind shop.thumbnail")
+        raise click.UsageError(
+            "name a pool or a kind: --pool io, or --kind shop.thumbnail"
+        )
     targets = [{"pool": check_pool(name)} for name in pools]
     targets += [{"kind": check_kind(name)} for name in kinds]
     sources = own_sources(store, config)
@@ -78,7 +84,7 @@ def _switch(
                 end = "" if slip.endswith("?") else "."
                 raise ConfigError(
                     f"{slip}{end} Nothing was changed; add --force for a name that "
-                    "nothing has yet"
+                    "is not in use yet"
                 )
         for target in targets:
             changed = call(found, target)
@@ -86,5 +92,5 @@ def _switch(
                 print_json({**target, done: True, "changed": changed})
             else:
                 (what, name), *_ = target.items()
-                print_line(f"{what} {name} {done}", "" if changed else "as it was")
+                print_line(f"{what} {name} {done}", "" if changed else "(no change)")
         found.wake()

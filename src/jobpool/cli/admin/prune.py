@@ -7,7 +7,7 @@ import click
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import StateChoice
-from jobpool.cli.output import print_json, print_line
+from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.config.load import retention_of
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, JobState
@@ -22,16 +22,16 @@ _BATCH = 1000
 @click.option(
     "--older-than",
     metavar="TIME",
-    help="Ended so long ago: 30d. Default: the configuration's [retention].",
+    help="Ended at least this long ago: 30d. Default: the configured [retention].",
 )
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=StateChoice([state.value for state in FINISHED]),
-    help="Only jobs in this state; may be repeated. Quarantined ones must be named.",
+    help="Only jobs in this state; may be repeated. Default: all but quarantined.",
 )
-@click.option("--dry-run", is_flag=True, help="Count, delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Count only; delete nothing.")
 @store_flags
 @json_flag
 def prune(
@@ -57,16 +57,16 @@ def prune(
     if as_json:
         print_json({"pruned": 0 if dry_run else jobs, "matched": jobs})
     else:
-        print_line(f"{jobs} jobs {'would be ' if dry_run else ''}pruned")
+        print_line(f"{counted(jobs, 'job')} {'would be ' if dry_run else ''}pruned")
 
 
 def _ages(
     configured: Retention, states: tuple[str, ...], age_s: float | None
 ) -> Retention:
-    """Return the age by state; None keeps a state's jobs.
+    """Return the age by state; None keeps the jobs of a state.
 
-    Without ``--state``, all finished states but quarantined ones are meant: those
-    are evidence, and somebody must have asked for them by name.
+    Without ``--state``: all finished states except quarantined. Quarantined jobs are
+    evidence, and are deleted only when asked for by name.
     """
 
     def age_of(state: JobState) -> float | None:
@@ -82,7 +82,7 @@ def _ages(
 
 
 def _count(store: Store, retention: Retention) -> int:
-    """Count what `Store.prune` would delete: all of a state but the young ones."""
+    """Count what `Store.prune` would delete: all jobs of a state minus the young."""
     jobs = 0
     now = now_ms()
     for state in FINISHED:

@@ -1,4 +1,4 @@
-"""`jobpool reclaim`: an operator's word that a run is dead which nobody can prove."""
+"""`jobpool reclaim`: takes back a dead run's jobs on an operator's word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.output import print_json, print_line
+from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.event_lines import human_line, json_line
 from jobpool.store.protocol import Store
 from jobpool.store.records import Run
@@ -14,7 +14,7 @@ from jobpool.store.records import Run
 
 @click.command()
 @click.argument("run_id", required=False)
-@click.option("--yes", is_flag=True, help="Do not ask: nothing of it is alive.")
+@click.option("--yes", is_flag=True, help="Do not ask: none of its processes is alive.")
 @json_flag
 @store_flags
 def reclaim(
@@ -25,10 +25,10 @@ def reclaim(
     store: str | None,
     config: str | None,
 ) -> None:
-    """Take back the jobs of a run that is dead for sure, but not provably.
+    """Take back the jobs of a run that you know is dead, when jobpool cannot prove it.
 
-    Supervisors do this by themselves as soon as a run is proven dead, and raise an
-    alarm when it can be neither proven dead nor alive. Without RUN_ID the open runs
+    Supervisors take jobs back by themselves as soon as a run is proven dead, and log an
+    alarm when it can be proven neither dead nor alive. Without RUN_ID, the open runs
     are listed.
     """
     with opened(own_sources(store, config)) as found:
@@ -42,19 +42,23 @@ def reclaim(
         if not yes:
             click.confirm(
                 f"Is every process of run {run_id} (pid {matching[0].pid} on "
-                f"{matching[0].host}) gone? Its jobs will run again",
+                f"{matching[0].host}) gone? Its jobs will run again.",
                 abort=True,
             )
         _reclaim(found, matching[0], as_json=as_json)
 
 
 def _list(store: Store, runs: list[Run], *, as_json: bool) -> None:
+    if not runs and not as_json:
+        print_line(f"no run is open in {store.url}")
     for run in runs:
         held = len(store.leases_of(run.id))
         if as_json:
             print_json({"run": run.id, "pid": run.pid, "host": run.host, "held": held})
         else:
-            print_line(f"{run.id}  pid {run.pid} on {run.host}  holds {held} jobs")
+            print_line(
+                f"{run.id}  pid {run.pid} on {run.host}  holds {counted(held, 'job')}"
+            )
 
 
 def _reclaim(store: Store, run: Run, *, as_json: bool) -> None:

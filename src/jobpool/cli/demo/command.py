@@ -1,4 +1,4 @@
-"""`jobpool demo`: prepares a directory, runs a supervisor on it, watches, adds up."""
+"""`jobpool demo`: prepares a directory, runs a supervisor on it, reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from jobpool.store.records import Filter
 
 _SAMPLE_S = 0.2
 _STUCK_S = 120.0
-"""The demo gives up after so long without any job's end."""
+"""The demo gives up when no job has ended for this long."""
 _CLOCK = SystemClock()
 
 
@@ -47,7 +47,7 @@ _CLOCK = SystemClock()
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Work here, in an empty directory, and keep it.",
+    help="Work in this empty directory, and keep it.",
 )
 @click.option("--pools", default="cpu=2,io=8", show_default=True, metavar="SIZES")
 @click.option(
@@ -60,8 +60,9 @@ _CLOCK = SystemClock()
 def demo(*, directory: Path | None, pools: str, files: int | None, keep: bool) -> None:
     """Watch hostile jobs being contained while honest ones finish.
 
-    A supervisor works through Python's own library and the installed packages; among
-    these jobs are a decompression bomb, a segmentation fault, daemons and others.
+    A supervisor works through the files of Python's standard library and the installed
+    packages. Among these jobs are hostile ones: a decompression bomb, a segmentation
+    fault, daemons and more.
     """
     require_linux()
     _check_pools(pools)
@@ -81,10 +82,10 @@ def demo(*, directory: Path | None, pools: str, files: int | None, keep: bool) -
 
 
 def _check_pools(pools: str) -> None:
-    """Refuse what the supervisor would refuse, and what would leave jobs waiting.
+    """Refuse sizes that the supervisor would refuse, or that leave jobs waiting.
 
     Raises:
-        ConfigError: not sizes of pools.
+        ConfigError: these are no pool sizes.
         UsageError: a pool is missing.
     """
     sources = read_sources(
@@ -100,7 +101,7 @@ def _check_pools(pools: str) -> None:
 
 @contextmanager
 def _place(directory: Path | None, *, keep: bool) -> Iterator[Path]:
-    """Give a directory; a temporary one goes again, unless something was wrong."""
+    """Yield the directory; a temporary one is removed unless something went wrong."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
         yield directory.resolve()
@@ -116,11 +117,11 @@ def _place(directory: Path | None, *, keep: bool) -> Iterator[Path]:
 
 
 def _run(work: Workspace, pools: str, screen: Live) -> tuple[float, Memory]:
-    """Run a supervisor until nothing is left to do; return how long, and its memory.
+    """Run a supervisor until nothing is left to do; return its time and memory.
 
     Raises:
-        JobpoolError: it ended by itself, or nothing moves.
-        KeyboardInterrupt: Ctrl-C; nothing runs any more.
+        JobpoolError: it ended by itself, or no job ends any more.
+        KeyboardInterrupt: Ctrl-C; nothing is running any more.
     """
     supervisor = Supervisor(work.directory, pools)
     try:

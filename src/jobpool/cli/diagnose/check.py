@@ -1,4 +1,4 @@
-"""`jobpool check`: load everything, start nothing, say what is in force and why."""
+"""`jobpool check`: load everything, start nothing, print what is in force and why."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from jobpool.cli.context import (
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import LaunchFlags, launch_flags
 from jobpool.cli.output import (
+    counted,
     encodable,
     heading,
     print_json,
@@ -45,7 +46,7 @@ _SQLITE = "sqlite:///"
 def check(group: LaunchFlags, /, **flags: Any) -> None:
     """Check configuration, application and store; start nothing.
 
-    Prints every value in force and where it comes from.
+    Prints every setting in force and where it comes from.
     """
     given = LaunchFlags(**flags).over(group)
     configuration = configuration_of(given)
@@ -69,11 +70,12 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     if problems:
         raise click.exceptions.Exit(Exit.USAGE)
     if not given.as_json:
-        print_line(f"all is well: {len(limits)} limits of {_kinds(report)} kinds")
+        limits_of = f"{len(limits)} limits of {counted(_kinds(report), 'kind')}"
+        print_line(f"all is well: {limits_of}")
 
 
 def _inspect(configuration: Configuration) -> AppReport:
-    """Load the application in a process of its own.
+    """Load the application in a separate process.
 
     Raises:
         AppError: it does not load.
@@ -88,7 +90,7 @@ def _kinds(report: AppReport) -> int:
 
 
 def _problems(settings: Settings, report: AppReport) -> Iterator[str]:
-    """Yield what would stop a start, or is certainly a slip."""
+    """Yield what would prevent a start, or is certainly a mistake."""
     from jobpool.supervisor.isolation import Isolation  # noqa: PLC0415 - as above
     from jobpool.supervisor.machine.registry import Registry  # noqa: PLC0415
 
@@ -104,32 +106,32 @@ def _problems(settings: Settings, report: AppReport) -> Iterator[str]:
 
 
 def _over_memory(configuration: Configuration) -> Iterator[str]:
-    """Remark on pools that could together use more memory than they may, or is."""
+    """Yield remarks on pools that together exceed the memory budget or the machine."""
     pools = configuration.settings.pools
     wanted = sum(pool.size_max * pool.limits.memory_bytes for pool in pools)
     budget, here = configuration.settings.memory_budget_bytes, memory_bytes()
     if budget is not None and wanted > budget:
         yield (
-            f"all children at their limit would use {show_size(wanted)}, and "
+            f"all children at their limit would use {show_size(wanted)}, but "
             f"memory_budget is {show_size(budget)}: some will wait for others; lower "
             "sizes or memory, or raise the budget"
         )
     elif wanted > here:
         yield (
-            f"all children at their limit would use {show_size(wanted)}, but there are "
-            f"{show_size(here)} here; lower sizes or memory if they may fill up"
+            f"all children at their limit would use {show_size(wanted)}, but this "
+            f"machine has {show_size(here)}; lower sizes or memory"
         )
 
 
 def _store_remarks(configuration: Configuration, flags: LaunchFlags) -> Iterator[str]:
-    """Open the store if it exists; say so if it does not.
+    """Open the store if it exists; remark on it if it does not.
 
     Raises:
         StoreError: it exists and cannot be used.
     """
     url = configuration.settings.store
     if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
-        yield f"the store does not exist yet; the first start makes {url}"
+        yield f"the store does not exist yet; the first start creates {url}"
         return
     with opened(sources_of(flags)):
         pass

@@ -1,4 +1,4 @@
-"""`jobpool doctor`: what this machine offers, and what is wrong with it."""
+"""`jobpool doctor`: checks what jobpool needs of this machine and its store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SQLITE = "sqlite:///"
 @store_flags
 @json_flag
 def doctor(*, store: str | None, config: str | None, as_json: bool) -> None:
-    """Examine platform, limits in force and the store."""
+    """Check the platform, the limits in force and the store."""
     sources = own_sources(store, config)
     facts = [*kernel_facts(), *_resource_facts(), *_store_facts(sources)]
     facts += [
@@ -58,7 +58,7 @@ def doctor(*, store: str | None, config: str | None, as_json: bool) -> None:
     if broken:
         click.echo(
             f"Error: {len(broken)} found broken: {', '.join(f.name for f in broken)}; "
-            "jobpool cannot keep its promises here until that is mended",
+            "jobpool cannot keep its promises here until that is fixed",
             err=True,
         )
         raise click.exceptions.Exit(Exit.FAILED)
@@ -85,12 +85,12 @@ def _resource_facts() -> list[Fact]:
 
 
 def _store_facts(sources: Sources) -> list[Fact]:
-    """Describe the store, without making one."""
+    """Describe the store; does not create one."""
     url = store_of(sources)
     facts = [Fact("store", f"{url.shown}  ({url.origin})")]
     path = url.value.removeprefix(_SQLITE)
     if url.value.startswith(_SQLITE) and not os.path.lexists(path):
-        facts.append(Fact("store exists", "no; the first start makes it"))
+        facts.append(Fact("store exists", "no; the first start creates it"))
         facts.append(_parent_fact(path))
         return facts
     try:
@@ -108,13 +108,13 @@ def _parent_fact(path: str) -> Fact:
         return Fact("store's directory", f"{parent} can be written")
     return Fact(
         "store's directory",
-        f"{parent} does not exist or cannot be written; make it, or name another store",
+        f"{parent} does not exist or cannot be written; create it or use another store",
         Verdict.BROKEN,
     )
 
 
 def _judged(name: str, value: str) -> Fact:
-    """Turn a store's own fact into one with a verdict: it says what is affected."""
+    """Turn a store's fact into one with a verdict, from what the store says of it."""
     is_note = value.startswith("affected") or "warning" in value.lower()
     return Fact(name, value, Verdict.NOTE if is_note else Verdict.FINE)
 

@@ -1,4 +1,4 @@
-"""What the kernel offers for keeping children in: each feature is tried."""
+"""Which kernel features jobpool can use here: each is tried."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Verdict(StrEnum):
 
     FINE = "fine"
     NOTE = "note"
-    """Works, with something to know."""
+    """Works, but with something to know."""
     BROKEN = "broken"
 
 
 class Fact(NamedTuple):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     name: str
     value: str
@@ -40,7 +40,7 @@ class Fact(NamedTuple):
 
 
 def kernel_facts() -> Iterator[Fact]:
-    """Yield what the platform offers and which limits are in force."""
+    """Yield the platform's features and the limits in force."""
     is_linux = sys.platform == "linux"
     yield Fact(
         "platform",
@@ -90,7 +90,7 @@ def _statm() -> str:
 
 
 def _isolation() -> Iterator[Fact]:
-    """Yield for each measure that keeps children in whether it can be in force."""
+    """Yield for each isolation measure whether it can be in force."""
     missing = lacking()
     for measure in MEASURES:
         name = f"sandbox: {measure.name} ({measure.asked_by})"
@@ -102,9 +102,9 @@ def _isolation() -> Iterator[Fact]:
 
 
 def _cgroup() -> Iterator[Fact]:
-    """Yield what a cgroup would put in force for a supervisor started from here.
+    """Yield what a cgroup would enforce for a supervisor started from here.
 
-    It is tried: a cgroup is made, entered, and removed.
+    It is tried: a cgroup is created, entered, and removed.
     """
     try:
         origin, path = path_for(f"doctor-{os.getpid()}")
@@ -124,7 +124,7 @@ def _cgroup() -> Iterator[Fact]:
 
 
 def _limits() -> Iterator[Fact]:
-    """Yield resource limits of this shell that a supervisor started here would have."""
+    """Yield the resource limits that a supervisor started from this shell inherits."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = files != resource.RLIM_INFINITY and files < _FILES_FEW
     yield Fact(

@@ -1,9 +1,9 @@
-"""`jobpool status`: supervisors, pools, what waits and why, figures by kind."""
+"""`jobpool status`: supervisors, pools, waiting jobs, figures by kind."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -12,9 +12,11 @@ import msgspec
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import RETRYABLE
-from jobpool.cli.launch.presence import has_died
+from jobpool.cli.launch.presence import why_not_alive
 from jobpool.cli.output import (
     ago,
+    console,
+    counted,
     encodable,
     heading,
     print_json,
@@ -35,16 +37,18 @@ from jobpool.store.records import (
     WaitingRow,
 )
 
+_FIGURES_WIDTH = 110
+"""Columns of a terminal on which memory and time fit beside each other."""
 _SHOWN_STATES = tuple(state.value for state in JobState)
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """Everything that the command looks up, in one moment."""
+    """Everything that the command reads, at one moment."""
 
     url: str
     runs: list[Run]
-    dead: frozenset[str]
-    """Those whose supervisor has died on this machine, and that are still open."""
+    not_alive: Mapping[str, str]
+    """By run: what shows that its supervisor is not alive; "": nothing does."""
     stats: list[StatRow]
     waiting: list[WaitingRow]
     paused: list[tuple[str, str]]
@@ -55,13 +59,17 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.option("--figures", is_flag=True, help="Observed use by kind beside limits.")
+@click.option(
+    "--figures",
+    is_flag=True,
+    help="Show each kind's observed memory and time beside its limits.",
+)
 @store_flags
 @json_flag
 def status(
     *, figures: bool, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Show supervisors, pools and what waits."""
+    """Show supervisors, pools and waiting jobs."""
     with opened(own_sources(store, config)) as found:
         seen = _look(found, figures=figures)
     if as_json:
@@ -71,11 +79,11 @@ def status(
 
 
 def _look(store: Store, *, figures: bool) -> _Status:
-    runs = store.open_runs()
+    runs, root, now = store.open_runs(), store.run_root, now_ms()
     return _Status(
         url=store.url,
         runs=runs,
-        dead=frozenset(run.id for run in runs if has_died(store.run_root, run)),
+        not_alive={run.id: why_not_alive(root, run, now) for run in runs},
         stats=store.stats(),
         waiting=store.waiting(),
         paused=store.paused(),
@@ -97,7 +105,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
                 "pid": run.pid,
                 "version": run.version,
                 "pools": dict(run.pools),
-                "alive": not _why_dead(seen, run, now),
+                "alive": not seen.not_alive[run.id],
                 "heartbeat_age_s": (now - run.heartbeat_at_ms) / 1000,
                 "up_s": (now - run.started_at_ms) / 1000,
             }
@@ -110,7 +118,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
         ],
         "unserved_pools": [
             {"pool": pool, "jobs": jobs, "oldest_age_s": oldest_s}
-            for pool, jobs, oldest_s in _unserved(seen, now)
+            for pool, jobs, oldest_s in _unserved(seen)
         ],
         "oldest_runnable_age_s": max(
             (row.oldest_age_s for row in seen.waiting), default=None
@@ -125,19 +133,12 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
     return whole
 
 
-def _why_dead(seen: _Status, run: Run, now: int) -> str:
-    """Return what shows that a supervisor is not alive; "" when nothing does."""
-    if run.id in seen.dead:
-        return "it has died; the next supervisor to look takes its jobs back"
-    return "" if run.lease_until_ms > now else "its lease is over"
-
-
-def _unserved(seen: _Status, now: int) -> Iterator[tuple[str, int, float]]:
+def _unserved(seen: _Status) -> Iterator[tuple[str, int, float]]:
     """Yield pools in which jobs wait and that no living supervisor serves.
 
     Each with how many wait, and for how long the oldest has.
     """
-    living = [run for run in seen.runs if not _why_dead(seen, run, now)]
+    living = [run for run in seen.runs if not seen.not_alive[run.id]]
     served = {pool for run in living for pool in run.pools}
     for pool in sorted({row.pool for row in seen.waiting} - served):
         rows = [row for row in seen.waiting if row.pool == pool]
@@ -145,7 +146,7 @@ def _unserved(seen: _Status, now: int) -> Iterator[tuple[str, int, float]]:
 
 
 def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
-    """Count jobs by pool and state; a pool that runs is there even when empty."""
+    """Count jobs by pool and state; includes served pools without jobs."""
     empty = dict.fromkeys(_SHOWN_STATES, 0)
     pools: dict[str, dict[str, int]] = defaultdict(empty.copy)
     for run in seen.runs:
@@ -154,7 +155,7 @@ def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
     for row in seen.stats:
         state = "pending" if row.state == RETRYABLE else row.state
         counts = pools[row.pool]
-        counts[state] = counts.get(state, 0) + row.jobs  # a hand may have made one up
+        counts[state] = counts.get(state, 0) + row.jobs  # it may be one written by hand
     return dict(sorted(pools.items()))
 
 
@@ -170,25 +171,25 @@ def _print(seen: _Status, *, figures: bool) -> None:
             sizes,
             f"heartbeat {ago(run.heartbeat_at_ms, now)}",
             f"up {seconds((now - run.started_at_ms) / 1000)}",
-            f"NOT ALIVE: {why}" if (why := _why_dead(seen, run, now)) else "",
+            f"NOT ALIVE: {why}" if (why := seen.not_alive[run.id]) else "",
         )
     pools = _by_pool(seen)
     if pools:
         heading("POOLS")
         _print_pools(seen, pools)
-    _print_unserved(seen, now)
+    _print_unserved(seen)
     _print_waiting(seen)
     if seen.paused:
         heading("PAUSED")
         for what, name in seen.paused:
             print_line(f"{what} {name}", f"jobpool resume --{what} {name}")
-    _print_cautions(seen)
+    _print_suspects_and_breakers(seen)
     if figures:
         _print_figures(seen.figures)
 
 
-def _print_cautions(seen: _Status) -> None:
-    """Show what runs alone, and kinds that are held, each with what undoes it."""
+def _print_suspects_and_breakers(seen: _Status) -> None:
+    """Show jobs that run alone and kinds that are held, each with its remedy."""
     if seen.suspects:
         heading("SUSPECTS (ran when a supervisor or host died; they run one at a time)")
         for row in seen.suspects:
@@ -198,12 +199,13 @@ def _print_cautions(seen: _Status) -> None:
         for kind in seen.misfits:
             print_line(
                 f"kind {kind.kind}",
-                f"{kind.jobs} jobs, the first {ago(kind.since_ms, now_ms())}",
-                "deploy the application that they are for",
+                counted(kind.jobs, "job"),
+                f"the first {ago(kind.since_ms, now_ms())}",
+                "deploy the application version that they are for",
             )
     held = [one for one in seen.breakers if one.state is not BreakerState.CLOSED]
     if held:
-        heading("CRASHING KINDS (their jobs wait, and are tried one at a time)")
+        heading("CRASHING KINDS (their jobs wait and are tried one at a time)")
         for one in held:
             print_line(
                 f"kind {one.kind}",
@@ -232,15 +234,15 @@ def _print_pools(seen: _Status, pools: dict[str, dict[str, int]]) -> None:
     )
 
 
-def _print_unserved(seen: _Status, now: int) -> None:
-    unserved = list(_unserved(seen, now))
+def _print_unserved(seen: _Status) -> None:
+    unserved = list(_unserved(seen))
     if not unserved or not seen.runs:
-        return  # that no supervisor runs at all was said
+        return  # that no supervisor runs at all is printed already
     heading("POOLS THAT NO SUPERVISOR SERVES")
     for pool, jobs, oldest_s in unserved:
         print_line(
             f"pool {pool}",
-            f"{jobs} jobs wait, the oldest for {seconds(oldest_s)}",
+            f"{counted(jobs, 'job')} waiting, the oldest for {seconds(oldest_s)}",
             f"jobpool --pools {pool}=N",
         )
 
@@ -255,29 +257,39 @@ def _print_waiting(seen: _Status) -> None:
         ((row.kind, row.pool, row.jobs, seconds(row.oldest_age_s)) for row in unknown),
         right=("JOBS", "OLDEST"),
     )
-    print_line("They wait until an application that has these kinds is started.")
+    print_line("They wait until an application with these kinds is started.")
 
 
 def _print_figures(rows: list[FigureRow]) -> None:
+    """Print memory and time side by side; on a narrow terminal, in two tables."""
     heading("FIGURES (newest 1,000 attempts of each kind)")
-    numbers = ("ATTEMPTS", "RSS P50", "P99", "MAX", "LIMIT", "RAN P50", "P99 ", "MAX ")
-    print_table(
-        ("KIND", "POOL", *numbers, "LIMIT "),
-        (
-            (
-                row.kind,
-                row.pool,
-                row.attempts,
-                size(row.rss_p50_bytes),
-                size(row.rss_p99_bytes),
-                size(row.rss_max_bytes),
-                size(row.memory_bytes),
-                seconds(row.duration_p50_s),
-                seconds(row.duration_p99_s),
-                seconds(row.duration_max_s),
-                seconds(row.timeout_s),
-            )
-            for row in rows
-        ),
-        right=(*numbers, "LIMIT "),
+    names = ("KIND", "POOL", "ATTEMPTS")
+    memory = ("RSS P50", "P99", "MAX", "LIMIT")
+    time = ("RAN P50", "P99 ", "MAX ", "LIMIT ")
+    table = [
+        dict(zip((*names, *memory, *time), _figures_of(row), strict=True))
+        for row in rows
+    ]
+    is_wide = console().width >= _FIGURES_WIDTH
+    for part in (
+        ((*names, *memory, *time),) if is_wide else (names + memory, names + time)
+    ):
+        print_table(
+            part, ([row[name] for name in part] for row in table), right=part[2:]
+        )
+
+
+def _figures_of(row: FigureRow) -> tuple[Any, ...]:
+    return (
+        row.kind,
+        row.pool,
+        row.attempts,
+        size(row.rss_p50_bytes),
+        size(row.rss_p99_bytes),
+        size(row.rss_max_bytes),
+        size(row.memory_bytes),
+        seconds(row.duration_p50_s),
+        seconds(row.duration_p99_s),
+        seconds(row.duration_max_s),
+        seconds(row.timeout_s),
     )

@@ -1,8 +1,8 @@
-"""`jobpool enqueue`: jobs from the shell, checked by what supervisors have published.
+"""`jobpool enqueue`: jobs from the shell, checked against the published schemas.
 
-A kind that none has published yet is looked up in the application, which is loaded for
-it in a process of its own; and if there is no store yet, one is made, as by an
-application that enqueues.
+If no supervisor has published the kind yet, the application is loaded in a separate
+process to look it up. A store that does not exist yet is created, as it is when an
+application enqueues.
 """
 
 from __future__ import annotations
@@ -44,20 +44,30 @@ _STDIN = "-"
 @click.command()
 @click.argument("kind")
 @click.argument("arguments", nargs=-1, metavar="[ARGS-JSON]...")
-@click.option("--run-in", metavar="TIME", help="Not before so long from now: 5m.")
-@click.option("--run-at", metavar="TIME", help="Not before this ISO 8601 time.")
-@click.option("--expires-in", metavar="TIME", help="Canceled if not started by then.")
+@click.option(
+    "--run-in", metavar="TIME", help="Start no earlier than this long from now: 5m."
+)
+@click.option(
+    "--run-at", metavar="TIME", help="Start no earlier than this ISO 8601 time."
+)
+@click.option(
+    "--expires-in",
+    metavar="TIME",
+    help="Cancel it if it has not started within this time.",
+)
 @click.option(
     "--priority",
     type=click.IntRange(PRIORITY_MIN, PRIORITY_MAX),
     default=0,
-    help="Higher is more important; default 0.",
+    help="Higher runs first; default 0.",
 )
-@click.option("--key", help="Idempotency key: the same job is not made twice.")
-@click.option("--unique", help="At most one unfinished job of the kind has it.")
-@click.option("--tenant", metavar="NAME", help="Whose job it is.")
-@click.option("--pool", metavar="NAME", help="Its pool; default as published.")
-@click.option("--force", is_flag=True, help="A kind that no supervisor knows yet.")
+@click.option("--key", help="Idempotency key: the same job is not created twice.")
+@click.option("--unique", help="At most one unfinished job of the kind has this value.")
+@click.option("--tenant", metavar="NAME", help="Tenant that the job belongs to.")
+@click.option("--pool", metavar="NAME", help="Pool to run in; default the kind's own.")
+@click.option(
+    "--force", is_flag=True, help="Accept a kind that no supervisor knows yet."
+)
 @store_flags
 @json_flag
 def enqueue(
@@ -73,8 +83,8 @@ def enqueue(
 ) -> None:
     """Enqueue jobs of KIND, one for each ARGS-JSON.
 
-    An object holds arguments by name, an array by position; without any, one job
-    with no arguments is made. A single "-" reads one ARGS-JSON a line from stdin.
+    An object holds arguments by name, an array by position. Without ARGS-JSON, one
+    job without arguments is enqueued. "-" reads one ARGS-JSON per line from stdin.
     """
     sources = own_sources(store, config)
     most = client_settings(sources).payload_max_bytes
@@ -89,8 +99,8 @@ def enqueue(
         target = check_pool(pool or known.pool)
         if target != known.pool and not force:
             raise click.UsageError(
-                f"kind {kind} runs in pool {known.pool}: a job of it in pool {target} "
-                "would wait for ever; leave --pool out, or add --force"
+                f"kind {kind} runs in pool {known.pool}: its job in pool {target} "
+                "would wait forever; leave --pool out, or add --force"
             )
         checker = Checker(known.schema)
         news = (
@@ -109,7 +119,7 @@ def enqueue(
             _print(stored, as_json=as_json)
         found.wake()
     if not count:
-        click.echo("stdin had no line: nothing was enqueued", err=True)
+        click.echo("stdin was empty: nothing was enqueued", err=True)
 
 
 def _times(options: dict[str, Any]) -> dict[str, Any]:
@@ -136,8 +146,8 @@ def _times(options: dict[str, Any]) -> dict[str, Any]:
         milliseconds = round(duration_s(expires_in, "--expires-in") * 1000)
         if milliseconds <= fields.get("delay_ms", 0):
             raise click.UsageError(
-                "--expires-in must be longer than 0 and than --run-in: the job would "
-                "be canceled before it may begin"
+                "--expires-in must be longer than 0 and than --run-in: the job "
+                "would be canceled before it may start"
             )
         fields["expires_in_ms"] = milliseconds
     return fields
@@ -158,10 +168,10 @@ class _Known(NamedTuple):
 
 
 def _known(store: Store, kind: str, pool: str | None, *, force: bool) -> _Known:
-    """Return what supervisors published of a kind; forced without, any arguments fit.
+    """Return what is published of a kind; with --force and nothing, all arguments fit.
 
     Raises:
-        UnknownKind: nothing, and it is not forced.
+        UnknownKind: nothing is published, and --force was not given.
     """
     kinds = {record.kind: record for record in store.kinds()}
     if kind in kinds:
@@ -180,7 +190,7 @@ def _known(store: Store, kind: str, pool: str | None, *, force: bool) -> _Known:
 
 
 def _hint(kind: str, known: Iterable[str]) -> str:
-    """Return what may have been meant, as a sentence."""
+    """Return a sentence that suggests what was meant."""
     hint = nearest(kind, known)
     return hint if hint.endswith("?") else f"{hint}."
 
@@ -191,7 +201,7 @@ def _declared(sources: Sources, kind: str, why: JobpoolError) -> _Known:
     Args:
         sources: which application.
         kind: the kind or an alias.
-        why: raised if no application is named.
+        why: the error to raise if no application is named.
 
     Raises:
         AppError: it does not load.
@@ -232,10 +242,10 @@ def _texts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _next_batch(news: Iterator[NewJob], stored: int) -> list[NewJob]:
-    """Check the next jobs; a bad one refuses its whole batch.
+    """Check the next jobs; one bad job rejects its whole batch.
 
     Raises:
-        ArgumentsRejected: says how many jobs earlier batches have stored.
+        ArgumentsRejected: with the number of jobs that earlier batches stored.
     """
     try:
         return list(islice(news, _BATCH))

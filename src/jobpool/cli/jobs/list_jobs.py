@@ -1,4 +1,4 @@
-"""`jobpool list`: jobs newest first, or counted by what they have in common."""
+"""`jobpool list`: jobs, newest first, or their counts by group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
 _PROGRESS_MAX = 24
-"""Characters of what a handler reports, in a line of its job."""
+"""Characters of a handler's progress shown in its job's line."""
 _GROUPS = ("kind", "state", "outcome", "error_class", "reason")
 
 
@@ -54,22 +54,24 @@ def _group_names(
     help="Only jobs in this state; may be repeated.",
 )
 @selection_flags
-@click.option("--key", help="Only jobs with this idempotency key: one a kind.")
+@click.option("--key", help="Only jobs with this idempotency key (one per kind).")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="At most so many.",
+    help="Show at most this many.",
 )
 @click.option(
     "--group-by",
     "group_by",
     metavar="FIELDS",
     callback=_group_names,
-    help=f"Count by {', '.join(_GROUPS)}: such as kind,reason.",
+    help=f"Count by any of {', '.join(_GROUPS)}, such as kind,reason.",
 )
-@click.option("--full", is_flag=True, help="With --json: stacks, output, tracebacks.")
+@click.option(
+    "--full", is_flag=True, help="With --json: include stacks, output and tracebacks."
+)
 @store_flags
 @json_flag
 def list_jobs(
@@ -119,12 +121,12 @@ def list_jobs(
 
 
 def _attempts(store: Store, job: Job) -> list[Attempt]:
-    """Return the unsuccessful attempts; a job never tried needs no look."""
+    """Return the unsuccessful attempts; skips the query for a job never tried."""
     return store.attempts(job.id) if job.attempt else []
 
 
 def _print_rows(listed: Sequence[Job]) -> None:
-    """Print a line a job; what runs is shown with its figures up to now."""
+    """Print one line per job; a running one with its figures so far."""
     now = now_ms()
     print_rows(
         [name for name, _ in _COLUMNS],
@@ -139,7 +141,7 @@ def _is_running(job: Job) -> bool:
 
 
 def _ran(job: Job, now: int) -> str | None:
-    """Show how long its last attempt ran, or runs by now."""
+    """Show how long its last attempt ran, or has been running."""
     if _is_running(job):
         return seconds(running_s(job, now))
     return seconds(job.duration_s)
@@ -150,7 +152,7 @@ def _memory(job: Job, _now: int) -> str | None:
 
 
 def _progress(job: Job) -> str:
-    """Show what the handler reports; a part of one as a percentage."""
+    """Show what the handler reports; a number from 0 to 1 as a percentage."""
     if job.progress is None:
         return ""
     value = decoded(job.progress)
@@ -160,7 +162,7 @@ def _progress(job: Job) -> str:
 
 
 def _reason(job: Job, now: int) -> str:
-    """Say why it is where it is, what comes next in front."""
+    """Return when it runs next, then the reason for its state."""
     reason = job.reason or job.error_class or ""
     if _is_running(job):
         before = f"before: {reason}" if reason else ""

@@ -16,29 +16,29 @@ from jobpool.cli.jobs.known_names import note_slips
 from jobpool.cli.jobs.selection import chosen, matching
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.jobs.times import rate_per_s
-from jobpool.cli.output import print_json, print_line
+from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.jobs.job import JobState
 from jobpool.store.protocol import Store
 
 C = TypeVar("C", bound=Callable[..., Any])
 _BATCH = 500
 _BATCHES_PER_S = 10
-"""With a rate: so often a small batch, rather than a big one each second."""
+"""With a rate: small batches this often, rather than a large one each second."""
 _SHOWN_IDS = 5
 
 
 class _Act(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the commands does."""
+    """What one of the three commands does."""
 
     done: str
     """Past participle, for the report."""
     states: tuple[str, ...]
-    """States as shown that it applies to."""
+    """The states, as shown, that it applies to."""
     usual: tuple[str, ...]
-    """Those that a filter without ``--state`` means."""
+    """The states that a filter without ``--state`` selects."""
     call: Callable[[Store, Sequence[int]], int]
     elsewhere: dict[str, str] = {}
-    """State to the command that is meant for it."""
+    """A hint for jobs in other states."""
 
 
 def _revived(*states: JobState) -> Callable[[Store, Sequence[int]], int]:
@@ -68,21 +68,23 @@ _RELEASE = _Act(
 
 
 def _operation(act: _Act) -> Callable[[C], C]:
-    """Give a command the arguments of acting on many jobs."""
+    """Give a command its arguments: ids or filters."""
 
     def decorate(command: C) -> C:
         for option in (
             json_flag,
             store_flags,
-            click.option("--dry-run", is_flag=True, help="Count, change nothing."),
-            click.option("--rate", metavar="N/s", help="Not faster than this."),
+            click.option("--dry-run", is_flag=True, help="Count only; change nothing."),
+            click.option(
+                "--rate", metavar="RATE", help="No faster than this, such as 100/s."
+            ),
             selection_flags,
             click.option(
                 "--state",
                 "states",
                 multiple=True,
                 type=StateChoice(act.states),
-                help=f"Default {', '.join(act.usual)}; may be repeated.",
+                help=f"May be repeated; default {', '.join(act.usual)}.",
             ),
             click.argument("ids", nargs=-1, metavar="[IDS]...", type=JobNumber(min=1)),
         ):
@@ -109,7 +111,7 @@ def retry(**given: Any) -> None:
 @click.command()
 @_operation(_RELEASE)
 def release(**given: Any) -> None:
-    """Put quarantined jobs back, with fresh counters."""
+    """Put quarantined jobs back in line, with fresh counters."""
     _operate(_RELEASE, **given)
 
 
@@ -150,7 +152,7 @@ def _operate(
 def _by_id(
     store: Store, act: _Act, ids: Sequence[int] | dict[int, None]
 ) -> tuple[list[int], list[str]]:
-    """Split ids into those that the act applies to and words about the others."""
+    """Split ids into those that the act applies to and remarks about the others."""
     meant: list[int] = []
     refused: list[str] = []
     for job_id in ids:
@@ -207,9 +209,9 @@ def _report(
     elif dry_run:
         some = ", ".join(map(str, meant[:_SHOWN_IDS]))
         dots = ", …" if len(meant) > _SHOWN_IDS else ""
-        print_line(f"{len(meant)} jobs would be {act.done}", f"{some}{dots}")
+        print_line(f"{counted(len(meant), 'job')} would be {act.done}", f"{some}{dots}")
     else:
-        print_line(f"{changed} of {len(meant)} jobs {act.done}")
+        print_line(f"{changed} of {counted(len(meant), 'job')} {act.done}")
     for remark in refused:
         click.echo(f"Error: {remark}", err=True)
     if refused or (not dry_run and changed < len(meant)):

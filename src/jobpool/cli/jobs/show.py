@@ -1,8 +1,7 @@
-"""`jobpool show`: one job, so that its trouble is understood in ten seconds.
+"""`jobpool show`: one job, so that its problem is understood in ten seconds.
 
-Of each attempt that did not succeed, what ended it and with which figures: two lines,
-which fit a terminal of 80 columns. Of the last one also what it left: traceback, stack
-and output.
+Each attempt that did not succeed has two lines: how it ended, and why. The last one is
+shown with its traceback, stack and output.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import msgspec
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobNumber, json_flag, store_flags
 from jobpool.cli.jobs.records import decoded, job_object, running_s
+from jobpool.cli.launch.presence import why_not_alive
 from jobpool.cli.output import (
     ago,
     encodable,
@@ -43,9 +43,11 @@ _TEXT_MAX = 20_000
 
 @click.command()
 @click.argument("job_id", metavar="[ID]", type=JobNumber(min=1), required=False)
-@click.option("--key", help="Instead of ID: the job with this idempotency key.")
-@click.option("--kind", metavar="KIND", help="With --key, where several kinds have it.")
-@click.option("--payload", "with_payload", is_flag=True, help="Its arguments, too.")
+@click.option("--key", help="Instead of ID: the job's idempotency key.")
+@click.option("--kind", metavar="KIND", help="With --key, if several kinds use it.")
+@click.option(
+    "--payload", "with_payload", is_flag=True, help="Show its arguments as well."
+)
 @store_flags
 @json_flag
 def show(
@@ -58,7 +60,7 @@ def show(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Show one job: state, why, figures, attempts, stack, output."""
+    """Show one job: state, reason, figures, attempts, stack, output."""
     with opened(own_sources(store, config)) as found:
         job = _meant(found, job_id, key, kind)
         job_id = job.id
@@ -91,8 +93,8 @@ def _meant(store: Store, job_id: int | None, key: str | None, kind: str | None) 
     """Return the job that has an id or a key.
 
     Raises:
-        UsageError: both are given or neither, or jobs of several kinds have the key.
-        JobNotFound: no job has it.
+        UsageError: both or neither are given, or jobs of several kinds have the key.
+        JobNotFound: no job has this id or key.
     """
     if (job_id is None) == (key is None) or (kind is not None and key is None):
         raise click.UsageError("name one job: its ID, or --key KEY [--kind KIND]")
@@ -154,7 +156,7 @@ def _what_next(job: Job, known: KindRecord | None, now: int) -> str:
         case JobState.RUNNABLE:
             return "runs as soon as a slot of its pool is free"
         case JobState.LEASED:
-            wish = "; cancellation asked for" if job.cancel_requested else ""
+            wish = "; cancellation requested" if job.cancel_requested else ""
             ran = seconds(running_s(job, now))
             return f"{f'has run for {ran}' if ran else 'has just begun'}{wish}"
         case JobState.QUARANTINED:
@@ -166,7 +168,7 @@ def _what_next(job: Job, known: KindRecord | None, now: int) -> str:
 
 
 def _next_try(job: Job, known: KindRecord | None, now: int) -> str:
-    """Say when it is tried again, and what one more crash means."""
+    """Return when it is tried again, and what one more crash would mean."""
     when = ago(job.run_at_ms, now) or ""
     if job.run_at_ms <= now:
         when = f"as soon as a slot of its pool is free (due {when})"
@@ -178,7 +180,7 @@ def _next_try(job: Job, known: KindRecord | None, now: int) -> str:
 
 
 def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
-    """Say what keeps a waiting job from running, if anything does."""
+    """Return what keeps a waiting job from running, if anything does."""
     if job.state not in (JobState.PENDING, JobState.RUNNABLE):
         return ""
     paused = store.paused()
@@ -189,8 +191,8 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
     ]
     if any(one.id == job.id for one in store.suspects()):
         reasons.append(
-            "it is a suspect (it ran when its supervisor or host died) and runs "
-            "alone when its turn comes"
+            "it is a suspect (it was running when its supervisor or host died) and "
+            "runs alone when its turn comes"
         )
     reasons += [
         f"kind {one.kind} is {one.state}: {one.crashes} different jobs crashed in a "
@@ -203,24 +205,37 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
         reasons.append(_unfit(job))
     if known is None:
         reasons.append("no supervisor has ever known this kind")
+    if not reasons and job.run_at_ms <= now_ms() and not _is_served(store, job.pool):
+        reasons.append(
+            f"no supervisor serves pool {job.pool}; start one: jobpool --pools "
+            f"{job.pool}=N"
+        )
     return ", ".join(reasons)
 
 
+def _is_served(store: Store, pool: str) -> bool:
+    now = now_ms()
+    return any(
+        pool in run.pools and not why_not_alive(store.run_root, run, now)
+        for run in store.open_runs()
+    )
+
+
 def _unfit(job: Job) -> str:
-    """Say what a job waits for whose arguments did not fit a supervisor's handler."""
+    """Return what a job waits for whose arguments did not fit a live handler."""
     if job.state is JobState.RUNNABLE:
         return (
-            "its arguments did not fit a live supervisor's handler; it is left to one "
+            "its arguments did not fit a live supervisor's handler; it waits for one "
             "that has another version of its kind"
         )
     return (
-        "its arguments do not fit what the live supervisors know; dead "
-        f"{ago(job.run_at_ms, now_ms())} unless one does"
+        "its arguments do not fit the handler of any live supervisor; dead "
+        f"{ago(job.run_at_ms, now_ms())} unless one with another version starts"
     )
 
 
 def _page(job: Job, waits: str) -> str:
-    """Name the page of the manual that says more, if one does."""
+    """Name the page of the manual that explains this, if one does."""
     if waits:
         return "jobpool manual questions"
     if job.state is JobState.SUCCEEDED:
@@ -239,7 +254,7 @@ def _place(job: Job) -> str:
 
 
 def _snoozes(job: Job, now: int) -> str:
-    """Say how often a job has said "not yet", and how often it may."""
+    """Return how often a job has snoozed, and how often it may."""
     if not job.snoozes:
         return ""
     since = f"since {iso_time(job.snoozed_since_ms)} ({ago(job.snoozed_since_ms, now)})"
@@ -292,7 +307,7 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
 
 
 def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:
-    """Describe each attempt: how it ended, its figures, and why."""
+    """Describe each attempt: how it ended, its figures, and the reason."""
     for one in attempts:
         parts = (
             f"{attempt_words(one.attempt)} {one.outcome}",
@@ -306,12 +321,12 @@ def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:
 
 
 def counts(job: Job, attempts: Sequence[Attempt], known: KindRecord | None) -> str:
-    """Say how often a job was tried, and what that has spent of each budget.
+    """Return how often a job was tried, and what that has spent of each budget.
 
     Args:
         job: as stored.
         attempts: the unsuccessful ones, oldest first.
-        known: its kind as published, with the budgets; None: nobody has.
+        known: its kind as published, with the budgets; None: not published.
     """
     failed = [one for one in attempts if CHARGES[one.outcome].failure]
     since_reset = failed[max(0, len(failed) - job.failures) :]
@@ -332,7 +347,7 @@ def counts(job: Job, attempts: Sequence[Attempt], known: KindRecord | None) -> s
 def figures(
     duration_s: float | None, peak_rss_bytes: int | None, cpu_s: float | None
 ) -> str:
-    """Name what is known of an attempt's time and memory."""
+    """Return what is known of an attempt's time and memory."""
     pairs = (
         ("ran", seconds(duration_s)),
         ("peak", size(peak_rss_bytes)),
@@ -353,9 +368,9 @@ def evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
 
 
 def handlers_part(stack: str | None) -> str | None:
-    """Leave out of a stack dump what lies below the handler: jobpool's own frames.
+    """Return a stack dump without jobpool's own frames and the extension modules.
 
-    And the list of extension modules. Everything is in ``show --json``.
+    ``show --json`` has all of it.
     """
     if stack is None:
         return None

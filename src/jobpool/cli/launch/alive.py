@@ -1,8 +1,8 @@
-"""`jobpool alive`: a probe that asks neither the store nor the application.
+"""`jobpool alive`: a probe that uses neither the store nor the application.
 
-A database that is away must not make anybody kill the supervisor: its jobs go on.
-So this looks only at what a supervisor leaves on this machine: a lock that it holds
-as long as it lives, and its sign of life (`lifesign`).
+A database outage must not get a supervisor killed: its jobs go on. So the probe reads
+only what a supervisor leaves on this machine: a lock that it holds as long as it lives,
+and its sign of life (`heartbeat_file`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from jobpool.store.opening import run_root
 WITHIN = "30s"
 RUN_DIR_VARIABLE = "JOBPOOL_RUN_DIR"
 _NOT_READY = {
-    Stage.LOADING: "it is loading the application, or cannot enter its store yet",
-    Stage.WAITING: "it cannot use its store just now",
-    Stage.ENDING: "it is ending and takes no more jobs",
+    Stage.LOADING: "it is loading the application, or cannot open its store yet",
+    Stage.WAITING: "it cannot use its store at the moment",
+    Stage.ENDING: "it is shutting down and takes no more jobs",
 }
 
 
@@ -39,18 +39,18 @@ _NOT_READY = {
     metavar="TIME",
     default=WITHIN,
     show_default=True,
-    help="Its loop must have turned within so long.",
+    help="Its loop must have turned within this time.",
 )
-@click.option("--ready", is_flag=True, help="It must be taking jobs as well.")
+@click.option("--ready", is_flag=True, help="It must also be taking jobs.")
 @store_flags
 def alive(*, within: str, ready: bool, store: str | None, config: str | None) -> None:
-    """Say whether a supervisor runs here and its loop turns; exit 0 if so, else 1.
+    """Report whether a supervisor runs here and its loop turns: exit 0 if so, else 1.
 
-    For liveness probes: it needs no database, so that an outage of the database
-    makes nobody kill running jobs.
+    For liveness probes. It does not use the database, so a database outage does not
+    get running jobs killed.
     """
     within_s = duration_s(within, "--within")
-    problem = "no supervisor runs here: nobody holds the lock of a run directory"
+    problem = "no supervisor runs here: no process holds the lock of a run directory"
     for folder in _run_directories(store, config):
         pid = holder(folder)
         if pid is None:
@@ -76,10 +76,10 @@ def alive(*, within: str, ready: bool, store: str | None, config: str | None) ->
 
 
 def _run_directories(store: str | None, config: str | None) -> Iterator[Path]:
-    """Yield where a supervisor of this machine may have left something.
+    """Yield the run directories of this machine.
 
-    The variable is looked at first, and no configuration is read if that is enough: a
-    configuration that somebody has just broken is no reason to kill what runs.
+    The variable comes first; if it is set, no configuration is read, because a
+    configuration that was just broken is no reason to kill what runs.
     """
     if RUN_DIR_VARIABLE in os.environ:
         yield from _below(Path(os.environ[RUN_DIR_VARIABLE]))
@@ -94,7 +94,7 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _sign(folder: Path) -> Sign | None:
-    """Return a run's sign of life; None when there is none that can be read."""
+    """Return a run's sign of life; None when none can be read."""
     with suppress(OSError, ValueError):
         return read_sign(folder)
     return None

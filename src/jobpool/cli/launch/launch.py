@@ -1,4 +1,4 @@
-"""`jobpool --pools …` and `jobpool run`: start a supervisor and see it through."""
+"""`jobpool --pools …` and `jobpool run`: run a supervisor until it ends."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from jobpool.errors import ConfigError, StoreRefused
 @launch_flags
 @click.pass_obj
 def run(group: LaunchFlags, /, **flags: Any) -> None:
-    """Start with the pools of the configuration.
+    """Start with the configured pools.
 
-    Without any: cpu as many children as there are cores, io 16.
+    Without any: a cpu pool with one child per core, and an io pool with 16.
     """
     launch(LaunchFlags(**flags).over(group))
 
@@ -91,7 +91,7 @@ def _with_bar(
 
 
 def _due_now(flags: LaunchFlags) -> int:
-    """Return how many jobs wait to run; 0 when there is no store yet."""
+    """Return how many jobs are due; 0 when there is no store yet."""
     try:
         with opened(own_sources(flags.store, flags.config)) as store:
             return sum(row.jobs for row in store.waiting() if not row.paused)
@@ -101,7 +101,7 @@ def _due_now(flags: LaunchFlags) -> int:
 
 
 def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int:
-    """Run the supervisor; SIGHUP reads the settings again, but on a terminal."""
+    """Run the supervisor; SIGHUP reloads the settings, except on a terminal."""
     from jobpool.supervisor.serve import serve  # noqa: PLC0415 - only a start needs it
 
     sign = LifeSign()

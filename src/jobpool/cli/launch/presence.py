@@ -1,6 +1,6 @@
-"""Whether a supervisor of this machine lives: its lock is looked at, nothing is done.
+"""Whether a supervisor of this machine is alive: its lock is tested, never taken.
 
-To take the lock, even for a moment, could make a start or a proof of death fail.
+Taking the lock, even for a moment, could make a start or a proof of death fail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLOCK = struct.Struct("hhqqi")
 
 
 def holder(folder: Path) -> int | None:
-    """Return the pid of the supervisor that lives in a run directory, if any does."""
+    """Return the pid of the living supervisor of a run directory, if there is one."""
     with suppress(OSError, ValueError):
         header = read_header(folder)
         if header.pid_namespace != pid_namespace():
@@ -33,8 +33,8 @@ def holder(folder: Path) -> int | None:
 def has_died(root: Path, run: Run) -> bool:
     """Say whether a run's supervisor is known to be dead.
 
-    False: it lives, or that cannot be seen from here. Only a supervisor can say that
-    nothing else of the run is left, and takes its jobs back then.
+    False: it is alive, or that cannot be seen from here. Other processes of the run may
+    still be alive: only a supervisor proves that there are none, and takes its jobs.
 
     Args:
         root: where the run directories of its store are on this machine.
@@ -45,6 +45,19 @@ def has_died(root: Path, run: Run) -> bool:
     with suppress(OSError):
         return not _is_locked(root / run.id)
     return False
+
+
+def why_not_alive(root: Path, run: Run, now_ms: int) -> str:
+    """Return what shows that a run's supervisor is not alive; "": nothing does.
+
+    Args:
+        root: as for `has_died`.
+        run: an open one.
+        now_ms: the time.
+    """
+    if has_died(root, run):
+        return "it has died; the next supervisor that starts takes its jobs back"
+    return "" if run.lease_until_ms > now_ms else "its lease is over"
 
 
 def _is_locked(folder: Path) -> bool:
