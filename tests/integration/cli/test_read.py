@@ -4,8 +4,10 @@ import json
 import re
 
 import pytest
+from rich.console import Console
 
 from jobpool.cli.context import now_ms
+from jobpool.cli.diagnose import status
 from jobpool.cli.jobs.records import running_s
 from jobpool.cli.jobs.state_names import WORDS
 from jobpool.core.jobs.job import Evidence, JobState, Progress
@@ -313,6 +315,17 @@ def test_show_says_why_a_job_waits(store):
     assert "read      jobpool manual questions" in text
 
 
+def test_show_says_that_no_supervisor_serves_the_pool(store):
+    """A due job waits for one; a later job waits for its time first."""
+    (due,) = enqueue(store)
+    assert "runs as soon as a slot of its pool is free" in run("show", due).stdout
+    store.end_run(RUN.id)
+    (later,) = enqueue(store, delay_ms=3_600_000)
+    text = run("show", due).stdout
+    assert "waits: no supervisor serves pool cpu; start one: jobpool --pools " in text
+    assert "  next      runs in " in run("show", later).stdout
+
+
 def test_show_tells_how_often_a_job_snoozed(store):
     """And since when, how often it may, why, and when it is called again."""
     (job_id,) = enqueue(store)
@@ -397,6 +410,17 @@ def test_status_shows_supervisors_pools_and_what_waits(store, tmp_path):
     assert [row["kind"] for row in found["unknown_kinds"]] == ["other"]
     assert found["paused"] == [{"what": "kind", "name": "other"}]
     assert found["figures"][0]["kind"] == KIND.kind
+
+
+def test_figures_are_two_tables_on_a_narrow_terminal(store, monkeypatch):
+    """Side by side they need more than 80 columns, and would be folded."""
+    quarantined(store)
+    assert run("status", "--figures").stdout.count("KIND ") == 1
+    monkeypatch.setattr(status, "console", lambda: Console(width=80))
+    text = run("status", "--figures").stdout
+    memory, time = (line for line in text.splitlines() if line.startswith("KIND "))
+    assert memory.split()[2:] == ["ATTEMPTS", "RSS", "P50", "P99", "MAX", "LIMIT"]
+    assert time.split()[2:] == ["ATTEMPTS", "RAN", "P50", "P99", "MAX", "LIMIT"]
 
 
 def test_status_warns_of_pools_that_nobody_serves(store):

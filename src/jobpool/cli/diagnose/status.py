@@ -12,7 +12,6 @@ import msgspec
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import RETRYABLE
-from jobpool.cli.launch.presence import why_not_alive
 from jobpool.cli.output import (
     ago,
     console,
@@ -25,6 +24,7 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
+from jobpool.cli.presence import why_not_alive
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.store.protocol import Store

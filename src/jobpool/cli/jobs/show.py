@@ -16,7 +16,6 @@ import msgspec
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobNumber, json_flag, store_flags
 from jobpool.cli.jobs.records import decoded, job_object, running_s
-from jobpool.cli.launch.presence import why_not_alive
 from jobpool.cli.output import (
     ago,
     encodable,
@@ -26,6 +25,7 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
+from jobpool.cli.presence import why_not_alive
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.budget import RESET, attempt_words, budget_words
 from jobpool.core.jobs.job import Attempt, Job, JobState
