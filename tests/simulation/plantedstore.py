@@ -55,8 +55,8 @@ def returns_are_counted() -> list[Change]:
 def cancel_is_forgotten() -> list[Change]:
     right = memory_settling._moved
 
-    def wrong(row: Any, held: Any, s: Any, now_ms: int) -> Any:
-        return right(row, replace(held, cancel_requested=False), s, now_ms)
+    def wrong(row: Any, held: Any, *others: Any) -> Any:
+        return right(row, replace(held, cancel_requested=False), *others)
 
     return [(memory_settling, "_moved", wrong)]
 
