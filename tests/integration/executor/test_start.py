@@ -46,8 +46,8 @@ def test_a_waiting_zygote_that_is_gone_is_missed_by_nobody():
     done = script(
         "from jobpool.sandbox.zygote import prefork\n"
         "prefork.prefork(())\n"
-        "gone = prefork.taken()\n"
-        "assert prefork.taken() is None\n"
+        "gone = prefork.take()\n"
+        "assert prefork.take() is None\n"
         "assert gone.exitcode is None\n"
         "os.kill(gone.pid, signal.SIGKILL)\n"
         "while gone.exitcode is None:\n"
@@ -66,7 +66,7 @@ def test_a_waiting_zygote_ends_with_who_forked_it():
     done = script(
         "from jobpool.sandbox.zygote import prefork\n"
         "prefork.prefork(())\n"
-        "waiting = prefork.taken()\n"
+        "waiting = prefork.take()\n"
         "sys.stdout.write(str(waiting.pid))\n"
     )
     wait_until(lambda: not is_alive(int(done.stdout)), PATIENCE_S, "its end")

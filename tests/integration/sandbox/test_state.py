@@ -91,7 +91,7 @@ def test_what_cannot_be_undone_is_named(rig, child, what, named):
     [
         ("priority", "changed its priority from"),
         ("descriptors", "70 descriptors more"),
-        ("audit_hook", "could not be put back into its first state: RuntimeError"),
+        ("audit_hook", "could not be restored to its first state: RuntimeError"),
         ("limit", "its limits"),
     ],
 )

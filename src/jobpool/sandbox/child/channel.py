@@ -1,7 +1,7 @@
-"""What a handler can ask of its supervisor while it runs, as `core.running.Channel`.
+"""A running handler's requests to its supervisor: `core.application.current.Channel`.
 
-A channel belongs to one attempt: a thread that outlives its attempt cannot speak
-for the next one, and a process that the handler forked cannot speak at all.
+A channel belongs to one attempt: a thread that outlives its attempt cannot use the next
+one's, and a process that the handler forked cannot use any.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from jobpool.sandbox.protocol.messages import Answer, Ask, Beat, FrameError, Go,
 
 PROGRESS_MAX_BYTES = 4 * 1024
 BEAT_EVERY_S = 0.5
-"""Beats without a checkpoint that keep coming faster are not sent at once."""
+"""Beats without a checkpoint that come faster are delayed."""
 BEATS_AT_ONCE = 8
-"""So many of them are: the steps of a handler that then says nothing for long."""
+"""A burst of so many is not: a handler's steps before a long silence."""
 BEAT_SHARE = 0.02
-"""If the heartbeat timeout times this is shorter, they are as late as that at most."""
+"""Beats are delayed by at most this share of the heartbeat timeout."""
 _asks = itertools.count(1)
 
 
@@ -41,13 +41,13 @@ class AttemptChannel:
     """The channel of one running attempt.
 
     Args:
-        link: the child's way to its supervisor.
-        go: what the child was told at first.
+        link: the child's connection to its supervisor.
+        go: the supervisor's first message.
         job: the job of the attempt.
-        pid: the child, the only process that may speak.
+        pid: the child, the only process that may use the channel.
 
     Attributes:
-        completed: `complete` has written; the transaction may be open still.
+        completed: `complete` has written; the transaction may still be open.
     """
 
     __slots__ = (
@@ -71,15 +71,15 @@ class AttemptChannel:
         self._token: int | None = job.token
         self._pid = pid
         self._next_beat_s = 0.0
-        """When the next one is in time; a few may be early."""
+        """When the next beat is due; a few may be early."""
         self._unsent: bytes | None = None
-        """Progress that came too fast."""
+        """Progress whose beat was delayed."""
 
     def close(self) -> Beat | None:
-        """The attempt has ended: refuse everything from now on.
+        """Refuse everything from now on: the attempt has ended.
 
         Returns:
-            What it has reported and was not sent.
+            A beat that was delayed and not sent.
         """
         token, self._token = self._token, None
         if self._unsent is None or token is None:
@@ -131,12 +131,12 @@ class AttemptChannel:
         if silent_s is not None:
             every_s = min(every_s, BEAT_SHARE * silent_s)
         early = now_s + (BEATS_AT_ONCE - 1) * every_s < self._next_beat_s
-        said = _json("progress", progress, PROGRESS_MAX_BYTES)
+        encoded = _json("progress", progress, PROGRESS_MAX_BYTES)
         kept = _json("checkpoint", checkpoint, self._go.checkpoint_max_bytes)
-        if self.completed:  # a sign of life; the job's row is the handler's now
-            said = kept = self._unsent = None
-        if said is not None:
-            self._unsent = said
+        if self.completed:  # only a sign of life: the handler has locked the job's row
+            encoded = kept = self._unsent = None
+        if encoded is not None:
+            self._unsent = encoded
         if early and kept is None:
             return
         message, self._unsent = Beat(token, self._unsent, kept), None
@@ -151,10 +151,10 @@ class AttemptChannel:
         """Settle the attempt as succeeded in the connection's transaction.
 
         Raises:
-            Superseded: the token is valid no longer; the transaction must fail.
+            Superseded: the token is not valid any more; the transaction must fail.
             UsageError: called twice, after the attempt's end, by a forked process, or
                 with a connection that cannot be used; nothing was written.
-            TypeError: the result cannot be said in JSON; nothing was written.
+            TypeError: the result is not JSON; nothing was written.
             ResultTooLarge: the result is over ``result_max``; nothing was written.
             StoreError: the statement failed; nothing was written.
         """
@@ -172,7 +172,7 @@ class AttemptChannel:
             self._completing = self.completed
 
     def claim(self) -> current.Claim:
-        """Name the attempt.
+        """Identify the attempt.
 
         Raises:
             UsageError: called after the attempt's end, or by a forked process.
@@ -198,11 +198,11 @@ class AttemptChannel:
         return link.draining or link.retiring or link.ended
 
     def _speaker(self) -> int:
-        """Return the token, if this caller may use it."""
+        """Return the attempt's token, if this caller may use it."""
         if os.getpid() != self._pid:
             raise UsageError(
-                "this process was forked by a handler and cannot speak for it; do it "
-                "in the handler's own process"
+                "this process was forked by a handler and cannot act for its attempt; "
+                "do it in the handler's own process"
             )
         if self._token is None:
             raise UsageError(
@@ -225,7 +225,7 @@ class AttemptChannel:
 
 
 class ClosedChannel:
-    """The channel of a process that runs no attempt: it refuses and says why."""
+    """The channel of a process that runs no attempt: it refuses, with the reason."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -273,7 +273,7 @@ class ClosedChannel:
         raise UsageError(f"no attempt is running: {self._reason}")
 
     def stopping(self) -> bool:
-        """Say no: nothing runs that could be stopped."""
+        """Return False: nothing runs that could be stopped."""
         return False
 
 
@@ -294,13 +294,13 @@ def _json(what: str, value: Any, max_bytes: int) -> bytes | None:
 
 def _supervisor_gone() -> StoreUnavailable:
     return StoreUnavailable(
-        "the supervisor is gone, and this process will be ended; what was asked last "
-        "may or may not have been stored"
+        "the supervisor is gone, and this process will be ended; the last request may "
+        "or may not have been stored"
     )
 
 
 def _error_of(answer: Answer) -> JobpoolError:
-    """Make the error again that the supervisor met."""
+    """Rebuild the error that the supervisor reported."""
     cls = getattr(errors, answer.error_class, None)
     if cls is KeyConflict:
         return KeyConflict(answer.error, answer.job_id)
@@ -308,5 +308,5 @@ def _error_of(answer: Answer) -> JobpoolError:
         try:
             return cls(answer.error)
         except TypeError:
-            pass  # an error with more arguments than its text: named below
+            pass  # its constructor takes more than a text: named below
     return JobpoolError(f"{answer.error_class}: {answer.error}")

@@ -1,14 +1,14 @@
 """The child: set up once, then one attempt after another until it is told to end.
 
 Theory of operation. The zygote's forked copy enters `child_main` and never leaves
-it. It waits for `Go`, sets itself up, runs the application's hooks, says `Ready`,
+it. It waits for `Go`, sets itself up, runs the application's hooks, sends `Ready`,
 and then takes jobs from its `Link`. For each: ticket, mark, handler, reset, `Done`,
 next job. The mark is the token of an attempt that has begun, in a file that outlives
-this process: it is what a later supervisor knows when everything was killed at once.
+this process: a later supervisor relies on it if everything was killed at once.
 
 The handler is the user's code and may do anything. It may leave by any exception,
-in any signal handler of its own, or in a forked copy of this process (which must
-end there and never reach our loop: the pid says who we are).
+from a signal handler of its own, or in a forked copy of this process (which must end
+there and never reach our loop: the pid distinguishes it).
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ EXIT_START_FAILED = 1
 EXIT_OWN_FAILURE = 70
 """EX_SOFTWARE: jobpool's own code in the child failed."""
 _REPORT_S = 0.1
-"""Long enough for the end of an attempt to be heard of before its time limit."""
+"""Time to report the end of an attempt before its time limit."""
 _NO_ATTEMPT = ClosedChannel("no attempt is running in this child now")
 
 
 class ChildFds(NamedTuple):
-    """A child's own descriptors, in the order in which they travel."""
+    """A child's own descriptors, in the order in which they are sent."""
 
     socket: int
     ticket: int
@@ -72,21 +72,21 @@ class ChildFds(NamedTuple):
 
 
 class Inheritance(NamedTuple):
-    """What a child finds in the copy of the zygote that it is."""
+    """What a child has from the zygote whose copy it is."""
 
     load: Load
     application: Application | None
-    """None: it is to load the application itself."""
+    """None: the child loads the application itself."""
     ours: tuple[int, ...]
-    """The zygote's own descriptors, which are to be closed."""
+    """The zygote's own descriptors, which the child closes."""
     sockets: tuple[int, ...]
-    """Sockets that the application opened while it was imported."""
+    """Sockets that the application opened during its import."""
     needed: tuple[str, ...] = ()
-    """Paths that the application cannot do without, as far as is known."""
+    """Paths that the application needs, as far as is known."""
 
 
 def child_main(fds: ChildFds, inherited: Inheritance) -> NoReturn:
-    """Live as a child. Ends the process and never returns."""
+    """Run as a child. Ends the process and never returns."""
     status = EXIT_OWN_FAILURE
     try:
         status = _live(fds, inherited)
@@ -104,7 +104,7 @@ def _live(fds: ChildFds, inherited: Inheritance) -> int:
     link = Link(socket(fileno=fds.socket), fds.ticket)
     go = link.wait_for_go()
     if go is None:
-        return 0  # the supervisor died before it knew us
+        return 0  # the supervisor died before it recorded us
     child = Child(fds, link, go)
     try:
         application = child.set_up(inherited)
@@ -118,20 +118,20 @@ def _live(fds: ChildFds, inherited: Inheritance) -> int:
 def _start_failure(exc: BaseException) -> StartFailed:
     if isinstance(exc, AppError):
         return StartFailed(str(exc), exc.traceback)
-    told = raised(exc)
+    error = raised(exc)
     return StartFailed(
-        f"a new child could not be set up: {told.classes[0]}: {told.message}",
-        told.traceback,
+        f"a new child could not be set up: {error.classes[0]}: {error.message}",
+        error.traceback,
     )
 
 
 class Child:
-    """This process, as the supervisor's child.
+    """This process as the supervisor's child.
 
     Args:
         fds: its own descriptors.
-        link: its way to the supervisor.
-        go: who it is.
+        link: its connection to the supervisor.
+        go: its identity and settings.
     """
 
     def __init__(self, fds: ChildFds, link: Link, go: Go) -> None:
@@ -145,16 +145,16 @@ class Child:
         self._marks = Marks(fds.mark)
         self._usage = Usage()
         self._was_full = True
-        """More than a glance was taken since the last `Done`."""
+        """Whether there was a full restore since the last `Done`."""
         self._was_quick = False
         self._baseline: Baseline | AfterAttempt | None = None
         self._deadline_s = float("inf")
         """Of the last attempt."""
         self._surprise = ""
-        """What a part of the present attempt has left behind."""
+        """What the present attempt has left behind so far."""
 
     def set_up(self, inherited: Inheritance) -> Application:
-        """Confine this process, run the application's hooks, and say `Ready`.
+        """Confine this process, run the application's hooks, and send `Ready`.
 
         Raises:
             BaseException: whatever a hook or an import raised.
@@ -189,7 +189,7 @@ class Child:
         return application
 
     def run(self, application: Application) -> None:
-        """Run jobs until the supervisor wants no more or is gone."""
+        """Run jobs until the supervisor retires this child or is gone."""
         link = self._link
         while (job := link.next_job(self._rest)) is not None:
             self._marks.begin(job.token)
@@ -200,12 +200,12 @@ class Child:
                         link.send(reported)
                     link.send(done)
             except OSError:
-                return  # the supervisor is gone; the mark says that we had it
+                return  # the supervisor is gone; the mark records the attempt
             if done.surprise or self._go.is_for_one:
                 self._await_end()
 
     def _await_end(self) -> None:
-        """Begin nothing more in this process: the supervisor replaces it."""
+        """Begin nothing more in this process, which the supervisor replaces."""
         while not (self._link.ended or self._link.retiring):
             self._link.take_in(wait=True)
 
@@ -221,10 +221,10 @@ class Child:
         reported = channel.close()
         running.enter(_NO_ATTEMPT, None)
         if error is not None and error.out_of_memory:
-            # Libraries may have been refused memory half-way, as if they were killed.
+            # A library may have been refused memory half-way, as if it were killed.
             self._surprise = self._surprise or "it ran out of memory"
         output, surprise = self._reset(may_be_quick=self._link.has_jobs)
-        used = self._usage.take(looking=self._was_full)
+        used = self._usage.take(with_children=self._was_full)
         self._was_full = False
         done = Done(
             seq=job.seq,
@@ -246,7 +246,7 @@ class Child:
     def _handle(
         self, application: Application, job: RunJob, channel: AttemptChannel
     ) -> tuple[bytes, Raised | None]:
-        """Run the handler; whatever it does comes back as a result or an error."""
+        """Run the handler; return what it does as a result or an error."""
         try:
             try:
                 result = self._invoke(application, job, channel)
@@ -254,7 +254,8 @@ class Child:
                 self._soft_from_s = None
                 self._soft_memory.disarm()
         except BaseException as exc:  # noqa: BLE001 - every end of a handler is data
-            # One soft limit may have cut the lines above; the other may come only now.
+            # One soft limit may have interrupted the lines above; the other may still
+            # come.
             try:
                 self._soft_from_s = None
                 self._soft_memory.disarm()
@@ -286,8 +287,8 @@ class Child:
         running.enter(channel, current)
         context = contextvars.copy_context()
         if job.soft_timeout_s is not None:
-            # The supervisor's clock decides; this only keeps a signal that was meant
-            # for the attempt before from hitting this one.
+            # The supervisor's clock decides; this only keeps a signal meant for the
+            # attempt before from hitting this one.
             self._soft_from_s = now_s + job.soft_timeout_s / 2
         self._soft_memory.arm(job.memory_soft_bytes)
         return context.run(
@@ -300,15 +301,15 @@ class Child:
             return b"", failed("TypeError", f"the result is {name}, not JSON bytes")
         if len(result) > self._go.result_max_bytes:
             most = self._go.result_max_bytes
-            told = (
+            message = (
                 f"the result is {len(result)} bytes of JSON; at most {most} are kept: "
                 "store the data elsewhere and return a reference to it"
             )
-            return b"", raised(ResultTooLarge(told))
+            return b"", raised(ResultTooLarge(message))
         return result, None
 
     def _rest(self) -> None:
-        """Look at what only a glance was taken at, before this process waits."""
+        """Restore everything after a quick check, before this process waits."""
         if self._was_quick:
             _output, self._surprise = self._reset(may_be_quick=False)
 
@@ -333,7 +334,7 @@ class Child:
                 restored = self._baseline.restore(
                     may_be_quick=may_be_quick, until_s=self._deadline_s - _REPORT_S
                 )
-            except BaseException as exc:  # noqa: BLE001 - told as a surprise
+            except BaseException as exc:  # noqa: BLE001 - reported as a surprise
                 self._was_full = True
                 problem = raised(exc)
             else:
@@ -341,12 +342,12 @@ class Child:
                 return restored
         return Restored(
             b"",
-            "its process could not be put back into its first state: "
+            "its process could not be restored to its first state: "
             f"{problem.classes[0]}: {problem.message}",
         )
 
     def _on_soft_timeout(self, _signum: int, _frame: FrameType | None) -> None:
-        """Raise in the handler, once, and only in the attempt that is meant."""
+        """Raise in the handler, once, and only in the attempt that was meant."""
         from_s = self._soft_from_s
         if from_s is None or time.monotonic() < from_s or os.getpid() != self._pid:
             return
@@ -357,7 +358,7 @@ class Child:
         )
 
     def _become_copy(self) -> None:
-        """Runs in each process that a handler forks: it must not speak for us."""
+        """Run in each process that a handler forks: it must not act as the child."""
         self._soft_from_s = None
         self._soft_memory.disarm()
         self._link.abandon()
@@ -375,7 +376,7 @@ def _decoded(checkpoint: bytes | None) -> Any:
 
 
 def _end_copy(error: Raised | None) -> NoReturn:
-    """End a copy of this process that came back from the handler with it."""
+    """End a forked copy of this process that returned from the handler."""
     if error is not None:
         print(error.traceback or error.message, file=sys.stderr)  # noqa: T201 - into the attempt's output
     for stream in (sys.stdout, sys.stderr):

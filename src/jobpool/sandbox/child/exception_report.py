@@ -1,7 +1,7 @@
-"""From an exception that left a handler to the `Raised` that the supervisor gets.
+"""Turns an exception that left a handler into the `Raised` that is sent.
 
-Nothing about the exception is trusted: its ``__str__`` may raise, its text may be
-huge or not be Unicode. Everything is capped, and what was cut is marked.
+Nothing about the exception is trusted: its ``__str__`` may raise, its text may be huge
+or not Unicode. Everything is capped, and cuts are marked.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MESSAGE_MAX_CHARS = 8 * 1024
 TRACEBACK_MAX_CHARS = 32 * 1024
 CLASSES_MAX = 32
 FRAMES_MAX = 100
-"""Of each traceback, the innermost frames."""
+"""The innermost frames of each traceback are kept."""
 _PACKAGE = Path(__file__).parents[__name__.count(".") - 1]
 _OWN_FILES = (str(_PACKAGE / "sandbox"), str(_PACKAGE / "client"))
-"""What lies between the child's loop and the handler."""
+"""The code between the child's loop and the handler."""
 
 
 def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
@@ -39,7 +39,7 @@ def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
 
     Args:
         exc: the exception.
-        memory_bytes: the attempt's memory limit; 0: it is not known.
+        memory_bytes: the attempt's memory limit; 0: unknown.
     """
     try:
         return _describe(exc, memory_bytes)
@@ -52,7 +52,7 @@ def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
 
 
 def failed(class_name: str, message: str) -> Raised:
-    """Describe a failure that jobpool itself found, such as a bad result."""
+    """Describe a failure that jobpool itself detected, such as a bad result."""
     return Raised(classes=[class_name], message=message, traceback="")
 
 
@@ -80,10 +80,10 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
 
 
 def _snooze_s(exc: Snooze) -> float:
-    """Return how long a snooze takes.
+    """Return how long a snooze lasts.
 
     Raises:
-        ConfigError: it is no duration, or too long.
+        ConfigError: it is not a duration, or too long.
     """
     seconds = duration_s(exc.after, "Snooze")
     if seconds > SNOOZE_MAX_S:
@@ -107,7 +107,7 @@ def _message(exc: BaseException) -> str:
 
 
 def _is_soft_timeout(exc: BaseException) -> bool:
-    """Say whether the soft limit ended it, be it inside a group of tasks."""
+    """Say whether the soft limit ended it, also inside an exception group."""
     if isinstance(exc, BaseExceptionGroup):
         return exc.subgroup(SoftTimeout) is not None
     return isinstance(exc, SoftTimeout)
@@ -116,7 +116,7 @@ def _is_soft_timeout(exc: BaseException) -> bool:
 def _classes(exc: BaseException) -> list[str]:
     """Name its class and bases as a traceback would: builtins without a module."""
     names = []
-    of = type.__getattribute__  # a metaclass of the user's may do anything
+    of = type.__getattribute__  # a user's metaclass may do anything
     for cls in of(type(exc), "__mro__")[:CLASSES_MAX]:
         if cls is not object and cls is not BaseException:
             module = str(of(cls, "__module__"))
@@ -126,7 +126,7 @@ def _classes(exc: BaseException) -> list[str]:
 
 
 def _traceback(exc: BaseException) -> str:
-    """Format its traceback without our own frames; the tail, when it is long."""
+    """Format its traceback without our own frames; the tail, if it is long."""
     described = traceback.TracebackException(
         type(exc), exc, _without_ours(exc.__traceback__), limit=-FRAMES_MAX
     )
@@ -144,5 +144,5 @@ def _without_ours(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _clean(text: str) -> str:
-    """Return text that can be sent: lone surrogates become ``?``."""
+    """Return a text that can be sent: lone surrogates become ``?``."""
     return text.encode("utf-8", "replace").decode()

@@ -1,10 +1,9 @@
 """Lets a handler fork copies of its child that behave like ordinary processes.
 
-Theory of operation. A copy must not speak in the child's name, and must die of the
-SIGTERM that multiprocessing sends to its processes, which the child itself ignores.
-Such a signal may come right after the fork: it is therefore blocked across it, and
-delivered in the copy when the default action is back. Copies of copies come by here
-as well.
+Theory of operation. A copy must not act as the child, and must die of the SIGTERM that
+multiprocessing sends to its processes, which the child itself ignores. Such a signal
+may arrive right after the fork: so it is blocked during the fork and delivered in the
+copy once the default action is restored. Copies of copies are handled alike.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from jobpool.sandbox.confinement.setup import release_signals
 _BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
-def watch_forks(forsake: Callable[[], None]) -> None:
+def watch_forks(become_copy: Callable[[], None]) -> None:
     """Prepare this process for being forked, from now on.
 
     Args:
-        forsake: runs first in each copy; makes it let go of what is the child's.
+        become_copy: called first in each copy, to drop what is the child's.
     """
     own = threading.local()  # threads may fork at the same time
 
@@ -34,7 +33,7 @@ def watch_forks(forsake: Callable[[], None]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
 
     def after_in_child() -> None:
-        forsake()
+        become_copy()
         release_signals()
         signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
 

@@ -1,22 +1,22 @@
-"""A child's ends of the socket and of the tickets' way.
+"""A child's ends of the message socket and of the ticket socket.
 
 Theory of operation. The supervisor may send jobs ahead. A job may begin only when
 this side has read its ticket, eight bytes with its sequence number, from a socket
-that the supervisor can read as well: the side that reads a ticket has it alone, so
-that the supervisor can recall what has not begun, and knows exactly what had begun when
-the child dies. Nobody on this side can put one there. Both read without blocking
-(they share one end), in multiples of eight bytes, and so never half a ticket.
+that the supervisor can read as well: only one side can read a given ticket. So the
+supervisor can recall what has not begun, and knows exactly what had begun when the
+child dies. This side cannot write tickets. Both sides read without blocking (they share
+one end), in multiples of eight bytes, and so never half a ticket.
 
-A frame must be sent or taken whole: a signal handler of the user's that raises in
-the middle would tear the stream. Signals are therefore blocked meanwhile, but never
-while waiting.
+A frame must be sent or received whole: a user's signal handler that raises in the
+middle would corrupt the stream. So signals are blocked meanwhile, but never while
+waiting.
 
-What waits is bound here by name, before any application is imported: some replace
-`select.poll` and the like for the whole process, and ours must stay what the supervisor
-looks for (`stillness`).
+The functions that wait are bound here by name before any application is imported: some
+applications replace `select.poll` and the like for the whole process, and our wait must
+stay the one that the supervisor checks for (`idleness`).
 
-A process that a handler forks inherits these descriptors; it drops them at once and
-must never speak in the child's name.
+A process that a handler forks inherits these descriptors; it closes them at once and
+must never act as the child.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ prepared(ToChild)  # before there are children
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let no signal handler run in the calling thread meanwhile."""
+    """Block signal handlers in the calling thread meanwhile."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEFERRED)
     try:
         yield
@@ -68,11 +68,11 @@ def undisturbed() -> Iterator[None]:
 
 
 class Link:
-    """The child's way to its supervisor.
+    """The child's connection to its supervisor.
 
     Attributes:
-        lock: held by the thread that speaks or listens; a signal handler of the
-            user's may speak while its own thread waits for an answer.
+        lock: held by the thread that sends or receives; a user's signal handler may
+            send while its own thread waits for an answer.
         draining: the supervisor has begun to drain.
         retiring: this child is to end after its present attempt.
         ended: the supervisor is gone.
@@ -97,15 +97,15 @@ class Link:
         self._incoming.register(connection, POLLIN)
 
     def abandon(self) -> None:
-        """Drop both ends: this process is a copy that the handler forked."""
+        """Close both ends, in a copy of this process that the handler forked."""
         if self._abandoned:
-            return  # a copy's copy: the numbers may be somebody else's by now
+            return  # a copy's copy: the numbers may be another file's by now
         self._abandoned = self.ended = True
         self.lock = threading.RLock()  # a thread of the original may have held it
         close_fds((self._socket.detach(), self._ticket_fd))
 
     def send(self, message: Any) -> None:
-        """Send a message, waiting for room if there is none.
+        """Send a message, waiting until there is room.
 
         Raises:
             FrameError: it is too long; nothing was sent.
@@ -121,30 +121,30 @@ class Link:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether further jobs are here; they may have been recalled."""
+        """Whether more jobs have arrived; they may have been recalled."""
         return bool(self._jobs)
 
     def next_job(self, rest: Callable[[], None]) -> RunJob | None:
-        """Wait for a job whose ticket this child holds; None: it is to end.
+        """Wait for a job whose ticket this child holds; None: the child must end.
 
         Args:
-            rest: what is to be done before it waits.
+            rest: called before it waits.
         """
         while not (self.ended or self.retiring):
             ticket = self._take_ticket()
             if ticket is not None:
                 return self._job(ticket)
-            if not self.ended:  # the tickets' end tells it as well
+            if not self.ended:  # the ticket socket's end sets it as well
                 rest()
                 self._wait_for_work()
         return None
 
     def answer(self, ask: int) -> Answer | None:
-        """Return the answer to a question, if it has come."""
+        """Return the answer to a request, if it has arrived."""
         return self._answers.pop(ask, None)
 
     def wait_for_message(self) -> None:
-        """Wait until something can be taken in; signal handlers run meanwhile."""
+        """Wait until something can be received; signal handlers run meanwhile."""
         self._incoming.poll()
 
     def take_in(self, *, wait: bool = False) -> None:
@@ -166,7 +166,7 @@ class Link:
             case RunJob():
                 self._jobs.append(message)
             case Answer():
-                self._answers.clear()  # of a question that nobody waits for any more
+                self._answers.clear()  # to a request that is not waited for any more
                 self._answers[message.ask] = message
             case Draining():
                 self.draining = True
@@ -191,7 +191,7 @@ class Link:
                 self.take_in()
 
     def _job(self, ticket: int) -> RunJob | None:
-        """Return the ticket's job; what was sent before it has been recalled."""
+        """Return the ticket's job; jobs sent before it have been recalled."""
         while True:
             while self._jobs and self._jobs[0].seq < ticket:
                 self._jobs.popleft()
@@ -199,7 +199,7 @@ class Link:
                 job = self._jobs.popleft()
                 if job.seq != ticket:
                     raise JobpoolBug(
-                        f"ticket {ticket} was given, but the next job is {job.seq}; "
+                        f"ticket {ticket} was issued, but the next job is {job.seq}; "
                         "please report this"
                     )
                 return job

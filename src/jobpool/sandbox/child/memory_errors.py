@@ -1,16 +1,16 @@
-"""Whether a MemoryError that ended an attempt was one of its memory limit.
+"""Whether a MemoryError that ended an attempt came from its memory limit.
 
 Theory of operation. An allocation far beyond the limit never becomes resident, and is
-never seen from outside: the bound of the data (`bounds`) has it refused, and Python
-makes a MemoryError of it. The kernel keeps no account of that. But such an error comes
-out of C: the innermost step of its traceback is a call or an operation, and not a
-``raise``. And what was refused was above the limit if what is left of the limit can be
-had at this moment: otherwise it was the machine, or a limit of the handler's own.
+never seen from outside: the data limit (`data_limit`) makes it fail, and Python raises
+a MemoryError. The kernel keeps no record of that. But such an error comes out of C: the
+innermost step of its traceback is a call or an operation, not a ``raise``. And the
+request was above the limit if what is left of the limit can be allocated right now:
+otherwise the machine refused it, or a limit of the handler's own.
 
-A MemoryError that Python code has raised says nothing of the kind, unless the process
-was near its limit. Of one that came from another process (multiprocessing), the
-traceback has stayed there: it is taken for refused. So is the one that Python's parser
-makes of code that is nested too deeply.
+A MemoryError that Python code raised does not count, unless the process was near its
+limit. One from another process (multiprocessing) has left its traceback there: it
+counts as a refused allocation. So does the one that Python's parser raises for code
+that is nested too deeply.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from jobpool.sandbox.confinement.data_limit import is_signed
 from jobpool.sandbox.system.procfs import data_bytes, resident_bytes
 
 NEAR_SHARE = 0.9
-"""Who has had so much of its limit was near it."""
+"""A process whose peak reached this share of its limit was near it."""
 _RAISES = {opcode.opmap["RAISE_VARARGS"], opcode.opmap["RERAISE"]}
 _REMOTE = ("RemoteTraceback", "_RemoteTraceback")
-"""What multiprocessing and concurrent.futures make the cause of what they bring."""
+"""Set by multiprocessing and concurrent.futures as the cause of a remote exception."""
 _UNITS = {"bytes": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50, "EiB": 60}
 _SIZE = re.compile(r"(\d{1,20}\.?\d{0,9}) ?(bytes|[KMGTPE]iB)\b|\bsize (\d{1,20})\b")
-"""As numpy, torch and Arrow write what they could not have."""
+"""How numpy, torch and Arrow state the size that was refused."""
 _TEXT_MAX_CHARS = 1000
 _KIB = 1024
 
 
 def memory_limit_reason(exc: BaseException, limit_bytes: int) -> str:
-    """Say in words how an exception comes from a memory limit; "": it does not.
+    """Say how an exception comes from a memory limit; "": it does not.
 
     Args:
-        exc: what has left the handler; its frames still hold what they held.
-        limit_bytes: the attempt's limit; 0: it is not known.
+        exc: the exception that left the handler; its frames still hold their objects.
+        limit_bytes: the attempt's limit; 0: unknown.
     """
     errors = list(_memory_errors(exc))
     if not errors or not limit_bytes:
@@ -56,8 +56,8 @@ def memory_limit_reason(exc: BaseException, limit_bytes: int) -> str:
     if peak_bytes >= NEAR_SHARE * limit_bytes:
         return f"raised MemoryError at {show_size(peak_bytes)}, near its {limit}"
     refused = next(filter(_is_refused, errors), None)
-    left_bytes = _left_of_the_bound()
-    if refused is None or not _can_be_had(limit_bytes - now_bytes, left_bytes):
+    left_bytes = _data_left_bytes()
+    if refused is None or not _is_available(limit_bytes - now_bytes, left_bytes):
         return ""
     wanted_bytes = _wanted_bytes(refused)
     wanted = show_size(wanted_bytes or max(left_bytes, limit_bytes))
@@ -69,7 +69,7 @@ def memory_limit_reason(exc: BaseException, limit_bytes: int) -> str:
 
 
 def _memory_errors(exc: BaseException) -> Iterator[MemoryError]:
-    """Find them, be they inside a group of tasks; not where they are only a cause."""
+    """Yield them, also from exception groups, but not those that are only a cause."""
     waiting = [exc]
     for one in waiting:
         if isinstance(one, BaseExceptionGroup):
@@ -79,7 +79,7 @@ def _memory_errors(exc: BaseException) -> Iterator[MemoryError]:
 
 
 def _is_refused(error: MemoryError) -> bool:
-    """Say whether it comes from C code, or from another process."""
+    """Say whether it comes from C code or from another process."""
     if type(error.__cause__).__name__ in _REMOTE:
         return True
     step = error.__traceback__
@@ -91,14 +91,14 @@ def _is_refused(error: MemoryError) -> bool:
     return not (0 <= at < len(code) and code[at] in _RAISES)
 
 
-def _left_of_the_bound() -> int:
-    """Return what the bound of the data still allows; 0: there is none of ours."""
+def _data_left_bytes() -> int:
+    """Return what the data limit still allows; 0: none of ours is set."""
     bound, _hard = resource.getrlimit(resource.RLIMIT_DATA)
     return max(0, bound - data_bytes()) if is_signed(bound) else 0
 
 
-def _can_be_had(size_bytes: int, left_bytes: int) -> bool:
-    """Say whether nobody but the bound of the data would refuse so much now."""
+def _is_available(size_bytes: int, left_bytes: int) -> bool:
+    """Say whether only the data limit would refuse so much now."""
     if 0 < left_bytes <= size_bytes:
         return True
     try:
@@ -109,7 +109,7 @@ def _can_be_had(size_bytes: int, left_bytes: int) -> bool:
 
 
 def _wanted_bytes(error: MemoryError) -> int:
-    """Return what it says to have asked for; 0: it does not say."""
+    """Return the size that its text states as requested; 0: none."""
     shape = getattr(error, "shape", None)
     item_bytes = getattr(getattr(error, "dtype", None), "itemsize", None)
     if isinstance(shape, tuple) and isinstance(item_bytes, int):

@@ -1,10 +1,10 @@
-"""The soft memory limit, in the child: raised once, and only where it is meant.
+"""The soft memory limit in the child: raised once, and only in the attempt meant.
 
 Theory of operation. The supervisor measures and sends a signal, again and again while
 the attempt is over the limit: one can be lost just before a blocking call. A signal may
-also come late, when the attempt that it was meant for has ended. So what counts is what
-is seen here at that moment: the limit of the present attempt, if it has one that was
-not raised yet, and the memory of this process and all below it.
+also come late, when its attempt has ended. So the child decides on what it sees at that
+moment: the limit of the present attempt, if there is one and it was not raised yet, and
+the memory of this process and all below it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class SoftMemoryGuard:
         self._limit_bytes: int | None = None
 
     def arm(self, limit_bytes: int | None) -> None:
-        """An attempt begins; None: it has no such limit, or could not cope with it."""
+        """Begin an attempt; None: it has no soft limit, or could not handle it."""
         self._limit_bytes = limit_bytes
 
     def disarm(self) -> None:
-        """The attempt has ended, or this is a copy of its process."""
+        """Raise no more: the attempt has ended, or this is a forked copy."""
         self._limit_bytes = None
 
     def on_signal(self, _signum: int, _frame: FrameType | None) -> None:
-        """Raise, if this attempt is over its limit now."""
+        """Raise if this attempt is over its limit now."""
         limit = self._limit_bytes
         if limit is None or os.getpid() != self._pid:
             return

@@ -1,7 +1,7 @@
-"""What an attempt has used, as its own process sees it: memory and processor time.
+"""What an attempt has used, measured by its own process: memory and processor time.
 
-The supervisor measures memory by itself while an attempt runs. What is said here is
-what remains of it afterwards, and peaks that fell between two of its looks.
+The supervisor measures memory itself while an attempt runs. This adds what remains
+afterwards, and peaks between two of its samples.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Used(NamedTuple):
     """What was used since the last time.
 
     Attributes:
-        cpu_s: processor seconds, of processes below that were waited for as well.
-        rss_bytes: what is resident now.
-        peak_rss_bytes: the most that was.
+        cpu_s: processor seconds, with those of reaped descendants.
+        rss_bytes: resident memory now.
+        peak_rss_bytes: its peak.
     """
 
     cpu_s: float
@@ -41,22 +41,22 @@ class Usage:
         self._cpu_s = self._below_cpu_s = 0.0
 
     def begin(self) -> None:
-        """Let what was used so far be nobody's."""
+        """Discard what was used so far."""
         self._forget_peak()
-        self.take(looking=True)
+        self.take(with_children=True)
 
     def rss_bytes(self) -> int:
-        """Return what is resident now."""
+        """Return the resident memory now."""
         return statm_bytes(os.pread(self._statm, _STATM_BYTES, 0))
 
-    def take(self, *, looking: bool) -> Used:
+    def take(self, *, with_children: bool) -> Used:
         """Return what was used since the last time.
 
         Args:
-            looking: processes may have been begun below this one.
+            with_children: processes may have been started below this one.
         """
         own = resource.getrusage(resource.RUSAGE_SELF)
-        if looking:
+        if with_children:
             below = resource.getrusage(resource.RUSAGE_CHILDREN)
             self._below_cpu_s = below.ru_utime + below.ru_stime
         rss_bytes = self.rss_bytes()
@@ -68,14 +68,14 @@ class Usage:
         return Used(self._cpu_s - before_s, rss_bytes, peak_bytes)
 
     def _forget_peak(self) -> None:
-        """Start the kernel's high-water mark anew (proc(5), clear_refs)."""
+        """Reset the kernel's high-water mark (proc(5), clear_refs)."""
         if self._peak_reset >= 0:
             require(self._peak_reset, self._peak_file)
             os.pwrite(self._peak_reset, b"5", 0)
 
 
 def _open_peak_reset() -> int:
-    """Return a descriptor of clear_refs, -1 where the kernel has none."""
+    """Return a descriptor of clear_refs; -1: the kernel has none."""
     try:
         return open_own("/proc/self/clear_refs", os.O_WRONLY)
     except OSError:

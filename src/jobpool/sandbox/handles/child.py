@@ -1,19 +1,19 @@
-"""The supervisor's handle of one child. Nothing here blocks or decodes a payload.
+"""The supervisor's handle of a child. Nothing here blocks or decodes a payload.
 
 Theory of operation. The handle exists before the process: it makes the child's
 descriptors, the zygote forks with them, and `attach` binds the pid. From then on the
-child is signalled only through its pidfd, so that a recycled pid is never hit, and
-its memory is read through a descriptor of its statm that dies with it.
+child is signalled only through its pidfd, so that a recycled pid is never hit, and its
+memory is read through a descriptor of its statm, which ends with it.
 
-An enclosed child is two processes: its init, which is the supervisor's own, and below
-it the job's process, which is what is signalled, measured and killed. The init's end is
-the end of all that was in its namespaces; how the job's process ended, it has left in
-the relay.
+An enclosed child is two processes: its init, which is the supervisor's own child, and
+below it the job's process, which is signalled, measured and killed. The init's end is
+the end of everything in its namespaces; it writes to the relay how the job's process
+ended.
 
-The supervisor keeps the child's end of the tickets' way as well: what it reads there
+The supervisor keeps the child's end of the ticket socket as well: what it reads there
 (`recall`), the child can never begin; what is left there when the child is dead never
-began. It is a pair of sockets, for a pipe could be opened anew for writing (by /proc):
-a handler would put its ticket back, and never have begun.
+began. It is a socket pair, since a pipe could be reopened for writing (through /proc):
+a handler could put its ticket back and seem never to have begun.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from jobpool.sandbox.system.procfs import (
 )
 
 TICKETS_AT_ONCE = 512
-"""So many tickets go or stay as one: their socket takes a page as a whole."""
+"""How many tickets are sent at once: the socket accepts a page as a whole."""
 DYING_NICE = -10
-"""Of a child that is to die: as the loop's own (`supervisor.priority`)."""
+"""The priority of a dying child: the loop's own (`supervisor.processes.priority`)."""
 _TICKETS_READ_BYTES = 64 * 1024
 _STATM_BYTES = 128
 _KIB = 1024
@@ -62,20 +62,20 @@ class ChildProcess:
     Args:
         slot: the slot's number.
         slot_name: the slot's name, such as ``cpu/0``.
-        mark_path: the slot's mark file; made if it is missing, and kept.
-        lockdown: what the child is going to do to itself.
+        mark_path: the slot's mark file; created if it is missing, and kept.
+        lockdown: how the child is going to restrict itself.
 
     Attributes:
         lockdown, mark_path: as given.
-        pid: 0 until `attach`; of its init, if it is enclosed.
-        job_pid: 0 until `attach`; of the process that runs jobs.
+        pid: 0 until `attach`; its init's, if it is enclosed.
+        job_pid: 0 until `attach`; that of the process that runs jobs.
         pidfd: -1 until `attach`; readable when the child has ended.
         start_time: its start, in clock ticks since boot.
-        group: its own cgroup; None: it has none. Removed by `close`.
-        below: the processes below it at the last `dump_stack`, in words.
+        group: its own cgroup, if it has one; `close` removes it.
+        below: descriptions of the processes below it at the last `dump_stack`.
 
     Raises:
-        OSError: no descriptor, memory or disk space for it; nothing is left open.
+        OSError: no descriptor, memory or disk space; nothing is left open.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ChildProcess:
         )
 
     def close_child_ends(self) -> None:
-        """Close what only the child needs, once the zygote was asked."""
+        """Close what only the child needs, after the zygote was asked to fork."""
         self._child_socket.close()
         for fd in (self._mark, self._relay_write):
             if fd >= 0:
@@ -153,7 +153,7 @@ class ChildProcess:
         """Bind the handle to the process that the zygote has forked.
 
         Raises:
-            OSError: no descriptor for it; the handle stays unbound.
+            OSError: no descriptor is left; the handle stays unbound.
         """
         with contextlib.ExitStack() as undo:
             pidfd = job_pidfd = os.pidfd_open(pid)
@@ -172,7 +172,7 @@ class ChildProcess:
     def reap(self) -> Exit | None:
         """Return how the process ended; None while it runs.
 
-        What is left in its cgroup is killed as well.
+        Whatever is left in its cgroup is killed as well.
         """
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
@@ -196,30 +196,30 @@ class ChildProcess:
         )
 
     def kill_tree(self) -> int:
-        """Kill the process and everything below it; return how many were below.
+        """Kill the process and its descendants; return how many of these there were.
 
         Orphans of a child that died by itself are not below it any more
-        (`tree.sweep_orphans`). The cgroup has the last word: it misses nobody. An
-        enclosed child's init lives on for a moment, to tell how its job's process
-        ended; its own end is that of anything left.
+        (`process_tree.sweep_orphans`). The cgroup is killed last: it misses none. An
+        enclosed child's init lives on for a moment, to report how its job's process
+        ended; its own end is the end of anything left.
         """
         if self._job_pidfd < 0:
             return 0
-        self._hurry()
+        self._raise_priority()
         below = kill_tree(self.job_pid, self._job_pidfd)
         if self.group:
             self.group.kill()
         if self.is_enclosed:
-            send_signal(self.pidfd, signal.SIGCONT)  # somebody may have stopped it
+            send_signal(self.pidfd, signal.SIGCONT)  # it may have been stopped
         return below
 
     @property
     def is_populated(self) -> bool:
-        """Whether something of it lives in its cgroup."""
+        """Whether a living process is in its cgroup."""
         return self.group is not None and self.group.is_populated()
 
     def close(self) -> None:
-        """Close every descriptor; the process, if it lives, sees its socket end."""
+        """Close every descriptor; the process, if alive, sees its socket end."""
         self.close_child_ends()
         for end in (self._socket, self._tickets, self._child_tickets):
             end.close()
@@ -241,7 +241,7 @@ class ChildProcess:
     # -- messages ------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Return the socket to wait on for `receive` and, if wanted, `flush`."""
+        """Return the socket to wait on for `receive` and, if needed, `flush`."""
         return self._socket.fileno()
 
     @property
@@ -250,14 +250,14 @@ class ChildProcess:
         return bool(self._out)
 
     def is_congested(self) -> bool:
-        """Say whether messages have waited for room or a turn, since last asked."""
+        """Say whether messages have waited for room since the last call."""
         has_more, self._has_more = self._has_more, False
         return has_more or self.wants_write
 
     def send(self, *messages: Any) -> None:
-        """Send messages; what the socket does not take now waits for `flush`.
+        """Send messages; what the socket does not accept now waits for `flush`.
 
-        To a child that is gone nothing is sent; its pidfd tells of its end.
+        Nothing is sent to a child that is gone: its pidfd reports its end.
 
         Raises:
             FrameError: a message is too long; none was sent.
@@ -267,7 +267,7 @@ class ChildProcess:
         self.flush()
 
     def flush(self) -> None:
-        """Send on what waits."""
+        """Send what waits."""
         while self._out:
             try:
                 sent = self._socket.send(self._out)
@@ -282,7 +282,7 @@ class ChildProcess:
         """Return the messages that have arrived; None: there will be no more.
 
         Raises:
-            FrameError: the child sent what no child of ours sends.
+            FrameError: the child sent something other than our messages.
         """
         try:
             wanted_bytes = self._decoder.wanted_bytes
@@ -297,10 +297,10 @@ class ChildProcess:
     # -- tickets -------------------------------------------------------------------
 
     def issue_tickets(self, seqs: Iterable[int]) -> None:
-        """Allow the child to begin these jobs, which were sent before, in order.
+        """Allow the child to begin these jobs, which were already sent, in order.
 
         Raises:
-            OSError: hundreds are out already, or a handler has shut their way.
+            OSError: hundreds are unread, or a handler has shut down the socket.
         """
         tickets = [seq.to_bytes(TICKET_BYTES, "little") for seq in seqs]
         for first in range(0, len(tickets), TICKETS_AT_ONCE):
@@ -308,18 +308,18 @@ class ChildProcess:
             self._tickets.send(b"".join(part), socket.MSG_DONTWAIT)
 
     def recall(self) -> list[int]:
-        """Take back every job that has not begun; it never will in this child."""
+        """Take back every job that has not begun; it cannot begin in this child."""
         seqs: list[int] = []
         while True:
             try:
-                # Whatever the child has done to the flags of its end: never waited for.
+                # Never wait, whatever the child has done to the flags of its end.
                 tickets = self._child_tickets.recv(
                     _TICKETS_READ_BYTES, socket.MSG_DONTWAIT
                 )
             except BlockingIOError:
                 return seqs
             if not tickets:
-                return seqs  # a handler has shut it
+                return seqs  # a handler has shut it down
             seqs += (
                 int.from_bytes(tickets[at : at + TICKET_BYTES], "little")
                 for at in range(0, len(tickets), TICKET_BYTES)
@@ -337,11 +337,11 @@ class ChildProcess:
             return 0
 
     def bound_memory(self, limit_bytes: int) -> None:
-        """Set the kernel's bounds above a memory limit, if that changed.
+        """Set the kernel's bounds above a memory limit, if it changed.
 
-        An allocation far beyond the limit then fails at once, as a MemoryError
-        (RLIMIT_DATA), instead of being killed when it is already too large; what the
-        meter does not see, or too late, ends at its cgroup's memory.max.
+        An allocation far beyond the limit then fails at once with a MemoryError
+        (RLIMIT_DATA), instead of being killed when it is already too large; what
+        metering misses or sees too late ends at its cgroup's memory.max.
         """
         if limit_bytes == self._data_limit_bytes or self._statm < 0:
             return
@@ -355,14 +355,14 @@ class ChildProcess:
     # -- signals and captures ------------------------------------------------------
 
     def dump_stack(self, *, dying: bool) -> None:
-        """Ask its fault handler for the Python stacks; they come to `stack_text`.
+        """Ask its fault handler for the Python stacks; `stack_text` returns them.
 
-        Who is *dying* will be killed whatever it does now.
+        A child that is *dying* will be killed whatever it does now.
         """
         self.below = descendants_in_words(self.job_pid)
         if dying:
-            self._hurry()
-        # A program that the handler has put in its own place would die of it.
+            self._raise_priority()
+        # If the handler has called exec, the new program would die of the signal.
         if catches(self.job_pid, signal.SIGUSR2):
             self._signal(signal.SIGUSR2)
 
@@ -379,21 +379,21 @@ class ChildProcess:
         return os.fstat(self._output).st_size
 
     def output_tail(self, max_bytes: int) -> bytes:
-        """Return the last of what the present attempt wrote, marked when cut."""
+        """Return the tail of what the present attempt wrote, marked when cut."""
         return read_tail(self._output, max_bytes)
 
     def trim_output(self, keep_bytes: int, over_bytes: int) -> bool:
-        """Give back the memory of old output, once it is over *over_bytes*."""
+        """Free the memory of old output, once it is over *over_bytes*."""
         return trim(self._output, keep_bytes, over_bytes)
 
     def stack_text(self) -> str:
         """Return the last stacks that its fault handler wrote."""
         return read_tail(self._stack, STACK_MAX_BYTES).decode("utf-8", "replace")
 
-    def _hurry(self) -> None:
-        """Let it go before others, where that is allowed: even dying takes a core.
+    def _raise_priority(self) -> None:
+        """Raise its priority where that is allowed: even dying takes a core.
 
-        Until we have reaped it, its pid is its own; and an init ends when its job has.
+        Until we have reaped it, its pid is its own; an init ends after its job.
         """
         for pid in {self.pid, self.job_pid} if self.pidfd >= 0 else ():
             with contextlib.suppress(OSError):

@@ -1,20 +1,19 @@
-"""The supervisor's handle of a zygote: start it, ask it for children, hear of its end.
+"""The supervisor's handle of a zygote: starts it, requests children, sees its end.
 
 Theory of operation. `multiprocess` starts the zygote by exec (its "spawn" context),
-unless one was forked before there was a supervisor (`prefork`). Three things are
-arranged around that start and undone right after it:
+unless one was forked before there was a supervisor (`prefork`). Three things are set
+up for that start and undone right after it:
 
-- ``__main__`` is masked, else the console script would be imported again there;
-- the environment is the one that children shall have, with the run's marker, by
-  which a later supervisor finds whatever is left of this run;
+- ``__main__`` is masked, or the console script would be imported again there;
+- the environment is that of the children, with the run's marker, by which a later
+  supervisor finds whatever is left of this run;
 - signals are blocked, so that a terminal's Ctrl-C does not hit the zygote before it
-  has a session of its own.
+  has its own session.
 
-The zygote's end is seen on its socket and on a pidfd, whichever is first: its socket
-does not end while a process that it has forked holds it, and that may be for ever (a
-daemon of the application's). Who waits for the zygote waits for both, with one
-descriptor. Only a limited number of requests are on their way at once: the
-descriptors beside them are counted against this process while they travel.
+The zygote's end is seen on its socket or on a pidfd, whichever is first: its socket
+does not end while a process that it has forked holds it, which may be for ever (a
+daemon of the application's). `fileno` covers both. The number of requests in flight
+is limited: the descriptors sent with them count against this process until received.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from jobpool.sandbox.system.procfs import (
     require_linux,
     resident_bytes,
 )
-from jobpool.sandbox.zygote.prefork import Preforked, taken
+from jobpool.sandbox.zygote.prefork import Preforked, take
 from jobpool.sandbox.zygote.zygote import zygote_main
 
 RUN_VARIABLE = "JOBPOOL_RUN"
@@ -65,7 +64,7 @@ _RECEIVE_BYTES = 256 * 1024
 
 
 def helper_pids() -> frozenset[int]:
-    """Return the children of this process that multiprocess keeps for itself."""
+    """Return the children of this process that are multiprocess's own helpers."""
     pid = resource_tracker._resource_tracker._pid  # noqa: SLF001 - no public way
     return frozenset() if pid is None else frozenset({pid})
 
@@ -116,9 +115,9 @@ class Zygote:
         fence: str = "",
         cgroup: str = "",
     ) -> Zygote:
-        """Start a zygote and tell it to load the application.
+        """Start a zygote and have it load the application.
 
-        Its answer (`Loaded` or `LoadFailed`) comes through `receive`. This process
+        Its answer (`Loaded` or `LoadFailed`) arrives through `receive`. This process
         adopts orphans from now on.
 
         Args:
@@ -127,18 +126,18 @@ class Zygote:
             app: the application, as `load_application` takes it.
             directory: absolute; its working directory.
             preload: False: each child loads the application itself.
-            env: names of the environment that it keeps, in which a * stands for any
-                text; None: all.
-            fence: file by which its children end; "": there is none.
-            cgroup: it enters this one; "": none.
+            env: names of the environment variables that it keeps, in which a * matches
+                any text; None: all.
+            fence: path of the fence's file; "": there is none.
+            cgroup: the cgroup that it enters; "": none.
 
         Raises:
             JobpoolError: the platform lacks something; nothing was started.
-            OSError: no process, memory or descriptor for it; nothing was started.
+            OSError: no process, memory or descriptor; nothing was started.
         """
         require_linux()
         become_subreaper()
-        process, ours = _begun(run_id, env) or _spawned(pool, run_id, env)
+        process, ours = _preforked(run_id, env) or _spawned(pool, run_id, env)
         try:
             ours.setblocking(False)
             zygote = cls(pool, process, ours)
@@ -149,22 +148,22 @@ class Zygote:
         return zygote
 
     def fileno(self) -> int:
-        """Return what to wait on for `receive`: its words, or its end."""
+        """Return a descriptor that is readable at its messages and at its end."""
         return self._either.fileno()
 
     def fork(
         self, slot: int, fds: Sequence[int], enclosure: Enclosure = Enclosure.NONE
     ) -> None:
-        """Ask for a child; `Forked` or `ForkFailed` follows through `receive`.
+        """Request a child; `Forked` or `ForkFailed` follows through `receive`.
 
         Args:
-            slot: comes back with the answer.
+            slot: returned with the answer.
             fds: the child's descriptors, as `ChildProcess.fds_for_child` gives them;
                 the caller may close them afterwards.
-            enclosure: which namespaces the child is to get.
+            enclosure: the namespaces that the child gets.
 
         Raises:
-            OSError: no descriptor to keep them meanwhile; nothing was asked.
+            OSError: no descriptor to keep them meanwhile; nothing was requested.
         """
         free = self._in_flight < IN_FLIGHT_MAX and not self._waiting
         request = Fork(slot, enclosure)
@@ -173,13 +172,15 @@ class Zygote:
         self._waiting.append((request, _duplicates(fds)))
 
     def guard(self, members: Sequence[tuple[int, int]]) -> None:
-        """Ask it to end these as well if this process dies: pids and start times."""
-        with contextlib.suppress(OSError):  # it is gone: `receive` tells
+        """Have it end these too if this process dies: pids and start times."""
+        with contextlib.suppress(OSError):  # it is gone: `receive` reports it
             self._socket.send(encode(Guard(list(members))))
 
     def receive(self) -> list[FromZygote] | None:
-        """Return what the zygote has said; None: it is gone, or talks nonsense."""
-        has_ended = bool(self._end.poll(0))  # before: its last words are in there then
+        """Return the zygote's messages; None: it is gone, or sent no message of ours."""
+        has_ended = bool(
+            self._end.poll(0)
+        )  # first: its last messages have arrived then
         try:
             data = self._socket.recv(_RECEIVE_BYTES)
             messages = list(self._decoder.feed(data))
@@ -200,9 +201,9 @@ class Zygote:
         return messages
 
     def was_killed(self) -> bool:
-        """Say whether somebody else has killed it, once `receive` said that it is gone.
+        """Say whether it was killed from outside, once `receive` has returned None.
 
-        Its socket ends a moment before its process does: that is waited for.
+        Its socket ends a moment before its process, which is waited for.
         """
         self._end.poll(ENDING_MS)
         return self.exit_status() == -signal.SIGKILL and not self._is_ours_to_kill
@@ -221,16 +222,16 @@ class Zygote:
         send_signal(self.sentinel, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it even after `close`: not reaped yet, its pid is its own."""
+        """Kill it, also after `close`: until it is reaped, its pid is its own."""
         if self.exit_status() is None:
             os.kill(self.pid, signal.SIGKILL)
 
     def abandon(self) -> None:
-        """Let multiprocess forget it too, which would wait for its end at ours."""
+        """Make multiprocess forget it, which would wait for its end at our exit."""
         multiprocess.process._children.discard(self._process)  # noqa: SLF001 - no public way
 
     def close(self) -> None:
-        """Let go of it: if it lives, it kills the trees of its children and ends."""
+        """Close its socket: if it lives, it kills its children's trees and ends."""
         if self.sentinel < 0:
             return
         atexit.unregister(self.close)
@@ -250,7 +251,7 @@ class Zygote:
             _close_all(fds)
 
     def _request(self, request: Fork, fds: Sequence[int]) -> bool:
-        """Send one request; False: not now, or the zygote is gone (`receive` tells)."""
+        """Send one request; False: not now, or it is gone (`receive` reports it)."""
         try:
             socket.send_fds(self._socket, [encode(request)], list(fds))
         except OSError:
@@ -259,11 +260,11 @@ class Zygote:
         return True
 
 
-def _begun(
+def _preforked(
     run_id: str, env: tuple[str, ...] | None
 ) -> tuple[Preforked, socket.socket] | None:
-    """Let the process that waits be a zygote; None: there is none."""
-    process = taken()
+    """Make the preforked process a zygote; None: there is none."""
+    process = take()
     if process is None:
         return None
     try:
@@ -271,7 +272,7 @@ def _begun(
             process.begin(dict(os.environb))
     except OSError:
         process.control.close()
-        return None  # somebody has killed it
+        return None  # it was killed
     return process, process.control
 
 
@@ -333,7 +334,7 @@ def _duplicates(fds: Sequence[int]) -> list[int]:
     """Return a duplicate of each descriptor.
 
     Raises:
-        OSError: no more may be open; there are none.
+        OSError: the limit is reached; none is left open.
     """
     made: list[int] = []
     with contextlib.ExitStack() as undo:

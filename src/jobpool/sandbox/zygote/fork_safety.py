@@ -1,4 +1,4 @@
-"""Whether this process may be forked: looks at what importing has left running."""
+"""Whether this process may be forked: checks what the import has left running."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _REMEDY = (
 )
 
 SETTLE_S = 0.02
-"""A thread that was just started counts itself; it gets so long to do it."""
+"""How long a thread that was just started may take to count itself."""
 
 
 def check_fork_safety() -> list[str]:
-    """Refuse what a fork would break, and name what it might.
+    """Refuse what a fork would break, and name what it might break.
 
     Returns:
         Warnings, for `jobpool check`.
 
     Raises:
-        AppError: Python threads run, or a library is loaded and active that is known
-            not to survive a fork.
+        AppError: Python threads run, or a library is active that is known not to
+            survive a fork.
     """
     threads = [
         t.name for t in threading.enumerate() if t is not threading.main_thread()
@@ -64,7 +64,7 @@ def check_fork_safety() -> list[str]:
 
 
 def _native_threads() -> list[str]:
-    """Name the threads that Python does not know."""
+    """Name the threads that Python does not know of."""
     own = {t.native_id for t in threading.enumerate()}
     tasks = map(int, os.listdir("/proc/self/task"))  # noqa: PTH208 - names are what we want
     return [command_name(task) for task in tasks if task not in own]

@@ -1,20 +1,20 @@
-"""Forks a child of the supervisor's out of a zygote: twice, or thrice.
+"""Forks a child of the supervisor from a zygote, by two or three forks.
 
 Theory of operation. The zygote forks a middle process, which forks the child and ends.
-A child that is to be enclosed has an init between the two: the middle process makes the
-namespaces and forks the init, which forks the child and stays (`enclosure`). Each
-process that forks tells the zygote through one pipe: a pid, or an error's number. The
-zygote waits for all of them, and reaps the middle process, before it answers.
+An enclosed child has an init in between: the middle process makes the namespaces and
+forks the init, which forks the child and stays (`namespaces`). Each process that forks
+reports to the zygote through one pipe: a pid, or an error number. The zygote waits for
+all of them, and reaps the middle process, before it answers.
 
-What an application may have replaced (by gevent's, say) is not used, but for the fork
-of the child itself: what replaces that one puts its own state right in the copy.
+Functions that an application may have replaced (with gevent's, say) are not used,
+except for the fork of the child itself: a replacement repairs its own state there.
 
-At a fork Python, and each library that asks for it, puts the copy's state right: locks,
-threads, random numbers. That touches, and so copies, some hundred pages, a millisecond
-in all, in each process. The two that fork, wait and end, and look at none of it, do
-without. What an application wants done before a fork, and after it in the parent (flush
-a file, close a pool), is meant for the zygote, and each copy would do it anew: it is
-done there as if there had been a fork, just before there is one.
+At a fork Python, and each library that registers for it, repairs the copy's state:
+locks, threads, random numbers. That touches, and so copies, some hundred pages, a
+millisecond in all, in each process. The two processes that only fork, wait and end skip
+it. The hooks that an application runs before a fork, and after it in the parent (flush
+a file, close a pool), are meant for the zygote, and each copy would repeat them: they
+run there as if at a fork, just before the real one.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from jobpool.sandbox.confinement.namespaces import be_init, make_namespaces
 _WORD = struct.Struct("<i")
 _EXIT_FAILED = 1
 _fork_as_is = ctypes.PyDLL(None, use_errno=True).fork
-"""The C library's, called with the interpreter's lock: the copy goes on holding it. Got
-here, before an application can say anything to it."""
+"""The C library's fork, called with the GIL held: the copy continues to hold it. Bound
+here before an application can intercept it."""
 _SIGNALS = signal.valid_signals()
 _before: list[Callable[[], object]] = []
 _after_in_parent: list[Callable[[], object]] = []
-"""What is to be done in the zygote, in the order in which it was registered."""
+"""The hooks to run in the zygote, in the order in which they were registered."""
 Be = Callable[[tuple[int, int]], NoReturn]
-"""What a forked copy does; it takes the ends of the pipe, to close them."""
+"""What a forked copy runs; it takes the ends of the pipe, to close them."""
 
 
 def watch_hooks() -> None:
-    """Note from now on what is to be done at a fork in the process that forks."""
+    """Record from now on the hooks to run at a fork in the process that forks."""
     register = os.register_at_fork
 
     def noting(**hooks: Any) -> None:
-        register(**hooks)  # first: it refuses what is no hook
+        register(**hooks)  # first: it refuses what is not a hook
         for name, noted in (("before", _before), ("after_in_parent", _after_in_parent)):
             if name in hooks:
                 noted.append(hooks[name])
@@ -61,19 +61,19 @@ def watch_hooks() -> None:
 
 
 def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
-    """Fork a child that falls to the subreaper above this process.
+    """Fork a child that is reparented to the subreaper above this process.
 
     Args:
-        be_child: what the child does, and never returns from.
-        enclosure: which namespaces it gets.
-        relay: where its init tells how it ended, if it has one.
+        be_child: what the child runs, and never returns from.
+        enclosure: the namespaces that it gets.
+        relay: where its init, if it has one, reports how it ended.
 
     Returns:
-        The pid of the child; of its init, if it has one. The child exists by then.
+        The pid of the child, or of its init, if it has one. The child exists by then.
 
     Raises:
-        OSError: there is no memory, process or descriptor for it, or it may not have
-            its namespaces.
+        OSError: no memory, process or descriptor for it, or no permission for its
+            namespaces.
     """
 
     def be_init_of_it(pipe: tuple[int, int]) -> NoReturn:
@@ -95,7 +95,7 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
         finally:
             close(write_end)
         pid = _read_pid(read_end, words=1 + is_enclosed)
-        waitpid(middle, 0)  # before the supervisor hears of the child
+        waitpid(middle, 0)  # before the supervisor is sent the child's pid
     finally:
         close(read_end)
     if pid < 0:
@@ -108,7 +108,7 @@ def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
         try:
             if enclosure is not Enclosure.NONE:
                 make_namespaces(enclosure)
-            # What has an init to fork is that init: nothing of the user's runs in it.
+            # If there is an init to fork, nothing of the user's runs in it.
             pid = _fork(
                 os.fork if enclosure is Enclosure.NONE else _fork_bare, be, pipe
             )
@@ -120,7 +120,7 @@ def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
 
 
 def _fork(fork: Callable[[], int], be: Be, pipe: tuple[int, int]) -> int:
-    """Fork; return the pid, or an error's number as a negative one."""
+    """Fork; return the pid, or a negative error number."""
     try:
         pid = fork()
     except OSError as exc:
@@ -131,21 +131,21 @@ def _fork(fork: Callable[[], int], be: Be, pipe: tuple[int, int]) -> int:
 
 
 def _fork_with_hooks() -> int:
-    """Fork out of the zygote, as `_fork_bare`; what is to be done there comes first."""
+    """Fork the zygote as `_fork_bare` does, after running the zygote's hooks."""
     if _is_one_thread():
         for hook in (*reversed(_before), *_after_in_parent):
             try:
                 hook()
-            except Exception:  # noqa: BLE001 - as Python: it is told, and nothing ends
+            except Exception:  # noqa: BLE001 - reported and ignored, as by Python
                 traceback.print_exc()
     return _fork_bare()
 
 
 def _fork_bare() -> int:
-    """Fork a process that runs nothing of the user's, as the C library does it.
+    """Fork a process that runs nothing of the user's, by the C library.
 
-    With other threads it takes Python's way: the copy's interpreter would wait for them
-    to take their turn.
+    With other threads it forks by Python: the copy's interpreter would wait for their
+    turn.
 
     Raises:
         OSError: the kernel refused.
@@ -154,7 +154,7 @@ def _fork_bare() -> int:
         return os.fork()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        # What a handler has to do by now is done here, and not in the copy as well.
+        # Pending signal handlers run here, and not in the copy as well.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         pid = int(_fork_as_is())
         code = ctypes.get_errno() if pid < 0 else 0
@@ -166,7 +166,7 @@ def _fork_bare() -> int:
 
 
 def _is_one_thread() -> bool:
-    """Say whether nothing runs beside; False where the kernel does not tell."""
+    """Say whether this is the only thread; False if the kernel does not show it."""
     try:
         return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
     except OSError:
@@ -174,9 +174,9 @@ def _is_one_thread() -> bool:
 
 
 def _read_pid(read_end: int, words: int) -> int:
-    """Return the pid that so many processes tell together, or an error's number, < 0.
+    """Return the pid that so many processes report together, or an error number, < 0.
 
-    An init's word is 0: its child is there.
+    An init reports 0: its child exists.
     """
     pid = 0
     for _ in range(words):

@@ -1,10 +1,10 @@
-"""A zygote's process before there is a supervisor: it starts beside it, not after it.
+"""A zygote's process, forked early so that it starts beside the supervisor.
 
-Theory of operation. A program that only becomes a supervisor imports what a zygote
-needs, forks while nothing else is there, and goes on with its own imports. The process
-that was forked waits for its environment; then it is the first zygote. Every other one
-is started fresh, as `spawner` says. Nothing of the supervisor's is in this one either:
-there was none.
+Theory of operation. A program that is going to be a supervisor imports what a zygote
+needs, forks while nothing else is loaded, and continues with its own imports. The
+forked process waits for its environment; then it is the first zygote. Every other
+zygote is started fresh (`handles.zygote`). This one holds nothing of the supervisor's
+either: it did not exist yet.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _waiting: list[Preforked] = []
 
 
 class Preforked:
-    """The process; also what multiprocess's ``Process`` is to `spawner`.
+    """The preforked process, used like a ``Process`` of multiprocess.
 
     Attributes:
         pid: its process id.
-        control: the way to it.
+        control: the socket to it.
     """
 
     def __init__(self, pid: int, control: socket.socket) -> None:
@@ -46,13 +46,13 @@ class Preforked:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                return None  # as multiprocess has it
+                return None  # as in multiprocess
             if pid:
                 self._status = os.waitstatus_to_exitcode(status)
         return self._status
 
     def begin(self, environment: dict[bytes, bytes]) -> None:
-        """Let it be a zygote, in this environment.
+        """Make it a zygote in this environment.
 
         Raises:
             OSError: it is gone.
@@ -62,16 +62,16 @@ class Preforked:
 
 
 def prefork(modules: Sequence[str]) -> None:
-    """Fork the process of a zygote to come; `taken` gives it.
+    """Fork a future zygote; `take` returns it.
 
-    This process must have one thread, and nothing that its copy should not have; the
-    copy keeps none of its descriptors but the standard ones.
+    This process must have one thread, and nothing that its copy should not have. The
+    copy keeps only the standard descriptors.
 
     Args:
-        modules: what it imports meanwhile.
+        modules: what the copy imports meanwhile.
 
     Raises:
-        OSError: no process, memory or descriptor for it.
+        OSError: no process, memory or descriptor.
     """
     parent = os.getpid()
     ours, theirs = socket.socketpair()
@@ -82,13 +82,13 @@ def prefork(modules: Sequence[str]) -> None:
     _waiting.append(Preforked(pid, ours))
 
 
-def taken() -> Preforked | None:
-    """Return the process that waits, once; None: there is none."""
+def take() -> Preforked | None:
+    """Return the preforked process, once; None: there is none."""
     return _waiting.pop() if _waiting else None
 
 
 def _wait(control: socket.socket, parent: int, modules: Sequence[str]) -> NoReturn:
-    """Wait for the environment, in the copy."""
+    """Wait for the environment in the copy."""
     try:
         kept = control.fileno()
         os.closerange(_STDERR + 1, kept)
@@ -112,6 +112,6 @@ def _read(control: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = control.recv(size - len(data))
         if not part:
-            os._exit(0)  # nobody wants it any more
+            os._exit(0)  # it is not needed any more
         data += part
     return data

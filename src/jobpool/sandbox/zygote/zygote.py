@@ -1,22 +1,22 @@
-"""The zygote: loads the application once, and forks children from that copy.
+"""The zygote: loads the application once, and forks children from itself.
 
 Theory of operation. It is started fresh (exec), so that nothing of the supervisor's
 is in it, and stays single-threaded, so that forking it is safe. For each child it
-forks twice: the middle process ends at once, so that the child falls to the next
-subreaper above, the supervisor, which then gets its exact exit status. Two orders
+forks twice: the middle process ends at once, so that the child is reparented to the
+next subreaper above, the supervisor, which then gets its exact exit status. Two orders
 matter, and both were seen to fail otherwise:
 
-1. The middle process is reaped before the supervisor is told the child's pid;
+1. The middle process is reaped before the supervisor is sent the child's pid;
    earlier, the child may not be the supervisor's yet.
 2. The child does nothing that is tied to its parent before the supervisor's `Go`.
 
-How it forks is said in `forking`. What waits or closes is bound here by name, before
-the application is imported, which may replace it for the whole process (`link`).
+`forking` describes the forks. Functions that wait or close are bound here by name
+before the application is imported, which may replace them for the process (`link`).
 
-When the supervisor dies, the zygote reads the end of its socket and kills the trees
-of all its children; likewise when it is stopped for longer than their leases hold
-(`fence`). When the zygote dies, its children are unharmed: they are the
-supervisor's, who starts another zygote.
+When the supervisor dies, the zygote reads the end of its socket and kills the trees of
+all its children; likewise when the supervisor is stopped for longer than their leases
+hold (`fence`). When the zygote dies, its children are unharmed: they are the
+supervisor's, which starts another zygote.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from jobpool.sandbox.zygote.forking import fork_child, watch_hooks
 
 FENCE_CHECK_MIN_S = 0.05
 FENCE_CHECK_MAX_S = 0.5
-"""So often the fence is looked at: it moves while the supervisor is well."""
+"""How often the fence is checked: it moves while the supervisor runs."""
 _RECEIVE_BYTES = 64 * 1024
 _FDS_MAX = 250
 """Just under SCM_MAX_FD: most descriptors that one message can bring."""
@@ -80,10 +80,10 @@ _STANDARD_FDS = (0, 1, 2)
 
 
 def zygote_main(control: socket.socket, supervisor: int | None = None) -> NoReturn:
-    """Live as a zygote. Ends the process and never returns.
+    """Run as a zygote. Ends the process and never returns.
 
     Args:
-        control: the way to the supervisor; its end means the supervisor's death.
+        control: the socket to the supervisor; its end means the supervisor's death.
         supervisor: its pid; None: multiprocess knows it.
     """
     status = 1
@@ -101,7 +101,7 @@ def zygote_main(control: socket.socket, supervisor: int | None = None) -> NoRetu
 
 
 class Zygote:
-    """This process, as a pool's zygote."""
+    """This process as a pool's zygote."""
 
     def __init__(self, control: socket.socket, supervisor: int) -> None:
         os.setsid()  # a terminal's Ctrl-C is for the supervisor alone
@@ -109,7 +109,7 @@ class Zygote:
             signal.signal(signum, ignore_signal)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _forget_tracker()
-        os.dup2(2, 1)  # what an import prints is no output of the command
+        os.dup2(2, 1)  # what an import prints is not the command's output
         read_stdin()
         self._control = control
         self._supervisor = supervisor
@@ -120,10 +120,10 @@ class Zygote:
         self._sockets: tuple[int, ...] = ()
         self._needed: tuple[str, ...] = ()
         self._children: dict[int, int] = {}
-        """Pid to pidfd, of children that live as far as we know."""
+        """Pid to pidfd, of children not known to be dead."""
 
     def serve(self) -> None:
-        """Do what the supervisor asks until it dies; then end what it leaves."""
+        """Serve the supervisor until it dies; then end the children it leaves."""
         decoder = Decoder(ToZygote)
         while True:
             self._watch_fence()
@@ -144,7 +144,7 @@ class Zygote:
         self._end_children()
 
     def _watch_fence(self) -> None:
-        """Wait for an order while children live, and end them once they must not."""
+        """Wait for a request while children live; end them once the fence passes."""
         while self._fence is not None and self._children:
             left_s = self._fence.left_s()
             if left_s <= 0:
@@ -170,14 +170,14 @@ class Zygote:
         return data, fds.tolist()
 
     def _send(self, message: Any) -> None:
-        # A dead supervisor is told by the next read as well.
+        # If the supervisor is dead, the next read finds it out.
         with contextlib.suppress(ConnectionError):
             self._control.sendall(encode(message))
 
     # -- the application ---------------------------------------------------------------
 
     def _load_application(self, load: Load) -> bool:
-        """Load, and report; False: it failed, and the zygote is to end."""
+        """Load it and report; False: it failed, and the zygote must end."""
         self._load = load
         if load.fence:
             self._fence = Fence(load.fence)
@@ -188,8 +188,8 @@ class Zygote:
             return False
         os.chdir(load.directory)
         current.enter(ClosedChannel("the application is being imported, not run"), None)
-        # While it imports it does not listen: the kernel shall tell it of the
-        # supervisor's death. Later it must live on, to end its children.
+        # It does not read its socket during the import: the kernel ends it with the
+        # supervisor. Later it must live on, to end its children.
         end_with(self._supervisor)
         try:
             return self._probe(load) if not load.preload else self._preload(load)
@@ -236,7 +236,7 @@ class Zygote:
         )
 
     def _probe(self, load: Load) -> bool:
-        """Load in a copy of this process that ends right after its report."""
+        """Load in a forked copy that ends right after its report."""
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -271,10 +271,10 @@ class Zygote:
             close_fds(fds)
 
     def _fork_child(self, enclosure: Enclosure, fds: list[int]) -> int:
-        """Make a child of the supervisor's.
+        """Fork a child of the supervisor.
 
         Raises:
-            OSError: there is no memory, process or descriptor for it.
+            OSError: no memory, process or descriptor for it.
         """
         is_enclosed = enclosure is not Enclosure.NONE
         if self._load is None or len(fds) != _CHILD_FDS + is_enclosed:
@@ -318,12 +318,13 @@ class Zygote:
         try:
             self._children[pid] = os.pidfd_open(pid)
         except OSError:
-            # Without a descriptor we could not prove later whose pid this is. Should
-            # the supervisor die, its successor finds this child by its marker.
+            # Without a descriptor we could not prove later that the pid was not
+            # recycled. If the supervisor dies, its successor finds this child by its
+            # marker.
             return
 
     def _guard(self, message: Guard) -> None:
-        """Adopt children of a former zygote, each if it is still the same process."""
+        """Adopt children of a former zygote that are still the same processes."""
         for pid, start_time in message.members:
             with contextlib.suppress(ProcessLookupError):
                 self._adopt(pid)
@@ -346,7 +347,7 @@ class Zygote:
 
 
 def _forget_tracker() -> None:
-    """Close multiprocess's resource tracker: forks that hold its pipe make it hang."""
+    """Close multiprocess's resource tracker, which hangs if a fork holds its pipe."""
     tracker = resource_tracker._resource_tracker  # noqa: SLF001 - no public way
     fd = tracker._fd  # noqa: SLF001 - no public way
     if fd is not None:
@@ -355,7 +356,7 @@ def _forget_tracker() -> None:
 
 
 def _open_fds() -> Iterable[int]:
-    """Return the open descriptors, without the one that the listing itself needs."""
+    """Yield the open descriptors, except the listing's own."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are what we want
         fd = int(name)
         try:
