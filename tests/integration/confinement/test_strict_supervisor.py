@@ -195,10 +195,10 @@ def test_what_is_missing_is_found_by_trying(tmp_path):
     """User namespaces that an administrator has forbidden, and all that needs them."""
     script = """
 from pathlib import Path
-from jobpool.sandbox.confinement.namespaces import be_nobody_special
+from jobpool.sandbox.confinement.namespaces import drop_privileges
 from jobpool.sandbox.confinement.features import lacking
 Path("/proc/sys/user/max_user_namespaces").write_text("0")
-be_nobody_special(os.geteuid())
+drop_privileges(os.geteuid())
 print(json.dumps({one.name: why for one, why in lacking().items()}))
 """
     done = run_in_user_namespace(script, tmp_path)

@@ -161,7 +161,7 @@ class Child:
         """
         cgroup.join(self._go.cgroup)
         become_subreaper()
-        setup.bury_sockets(inherited.sockets)
+        setup.replace_sockets(inherited.sockets)
         setup.write_stacks_to(self._fds.stack)
         setup.set_signals(self._on_soft_timeout, self._soft_memory.on_signal)
         setup.forget_multiprocess()

@@ -73,7 +73,7 @@ def make_scratch(go: Go, lockdown: Lockdown, needed: Sequence[str]) -> Scratch |
             uid=uid,
         )
     )
-    namespaces.be_nobody_special(uid)
+    namespaces.drop_privileges(uid)
     return Scratch(mounts.OWN, is_home=True)
 
 

@@ -103,8 +103,8 @@ def enter(view: View) -> None:
         _hide(root, view.hidden, view.writable)
         os.mkdir(f"{root}/proc", 0o555)  # noqa: PTH102 - a str here
         _mount("proc", f"{root}/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
-        _exchange(root)
-        _lead_home()
+        _pivot(root)
+        _redirect_directories()
     finally:
         os.umask(mask)
 
@@ -177,7 +177,7 @@ def _open(root: str, paths: Sequence[str], writable: Sequence[str]) -> None:
             _mount(path, place, None, _BIND | _REC)
 
 
-def _lead_home() -> None:
+def _redirect_directories() -> None:
     """Put the new root in the place of every directory that is open."""
     home = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for fd in {int(name) for name in os.listdir("/proc/self/fd")} - {home}:  # noqa: PTH208 - names
@@ -235,7 +235,7 @@ def _hide(root: str, hidden: Sequence[str], writable: Sequence[str]) -> None:
         _mount(f"{root}/{cover}", place, None, _BIND)
 
 
-def _exchange(root: str) -> None:
+def _pivot(root: str) -> None:
     """Make a directory the root, and let go of the former one."""
     os.chdir(root)
     checked(libc.pivot_root(b".", b"."), "pivot_root")

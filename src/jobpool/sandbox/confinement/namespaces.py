@@ -17,7 +17,7 @@ user's runs in it, and may neither trace the init, nor signal it, nor take descr
 from it (it cannot be dumped, is in no Landlock domain, and pidfd_getfd is filtered).
 
 A process in a new user namespace has every capability there, which is what it takes to
-make the other namespaces and mounts. `be_nobody_special` gives all of them up.
+make the other namespaces and mounts. `drop_privileges` gives all of them up.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def make_namespaces(enclosure: Enclosure) -> None:
         Path("/proc/self", name).write_text(text, encoding="ascii")
 
 
-def be_init(job: int, relay: int) -> NoReturn:
+def run_init(job: int, relay: int) -> NoReturn:
     """Live as the init of a namespace whose job has been forked. Never returns.
 
     Args:
@@ -132,7 +132,7 @@ def own_user(enclosure: Enclosure) -> int:
     return os.geteuid()
 
 
-def be_nobody_special(uid: int) -> None:
+def drop_privileges(uid: int) -> None:
     """Become a user, give up every capability, and bound the number of processes.
 
     Args:

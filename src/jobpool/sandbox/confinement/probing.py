@@ -17,7 +17,7 @@ from jobpool.core.isolation.measures import Enclosure, Feature
 from jobpool.sandbox.confinement.mounts import View, enter
 from jobpool.sandbox.confinement.namespaces import (
     USERS_FROM,
-    be_nobody_special,
+    drop_privileges,
     make_namespaces,
     own_user,
 )
@@ -79,7 +79,7 @@ def _try(enclosure: Enclosure, shown: Paths, uses: Sequence[tuple[str, int]]) ->
             os.close(read_end)
             writable = [path for path, use in uses if use == os.W_OK]
             view = View(mount_point, shown, writable=writable)
-            _tell(write_end, enclosure, view, uses)
+            _report_steps(write_end, enclosure, view, uses)
         os.close(write_end)
         told = b""
         while part := os.read(read_end, _READ_BYTES):
@@ -89,7 +89,7 @@ def _try(enclosure: Enclosure, shown: Paths, uses: Sequence[tuple[str, int]]) ->
     return told
 
 
-def _tell(
+def _report_steps(
     told: int, enclosure: Enclosure, view: View, uses: Sequence[tuple[str, int]]
 ) -> NoReturn:
     """Go the way of the middle process, its copy that of a child."""
@@ -103,7 +103,7 @@ def _tell(
         uid = own_user(enclosure)
         enter(view._replace(uid=os.geteuid()))
         os.write(told, _DONE)
-        be_nobody_special(uid)
+        drop_privileges(uid)
         os.write(told, _DONE)
         for path, use in uses:
             if os.path.exists(path):  # noqa: PTH110 - a str here

@@ -45,7 +45,7 @@ def close_fds(fds: Iterable[int]) -> None:
             close(fd)
 
 
-def bury_sockets(fds: Iterable[int]) -> None:
+def replace_sockets(fds: Iterable[int]) -> None:
     """Put a dead socket in the place of each of these."""
     fds = list(fds)
     if not fds:

@@ -177,10 +177,8 @@ class Zygote:
             self._socket.send(encode(Guard(list(members))))
 
     def receive(self) -> list[FromZygote] | None:
-        """Return the zygote's messages; None: it is gone, or sent no message of ours."""
-        has_ended = bool(
-            self._end.poll(0)
-        )  # first: its last messages have arrived then
+        """Return the zygote's messages; None: it is gone or sent garbage."""
+        has_ended = bool(self._end.poll(0))  # first: then its last messages are here
         try:
             data = self._socket.recv(_RECEIVE_BYTES)
             messages = list(self._decoder.feed(data))

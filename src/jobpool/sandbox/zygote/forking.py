@@ -31,7 +31,7 @@ from os import close, waitpid
 from typing import Any, NoReturn
 
 from jobpool.core.isolation.measures import Enclosure
-from jobpool.sandbox.confinement.namespaces import be_init, make_namespaces
+from jobpool.sandbox.confinement.namespaces import make_namespaces, run_init
 
 _WORD = struct.Struct("<i")
 _EXIT_FAILED = 1
@@ -42,7 +42,7 @@ _SIGNALS = signal.valid_signals()
 _before: list[Callable[[], object]] = []
 _after_in_parent: list[Callable[[], object]] = []
 """The hooks to run in the zygote, in the order in which they were registered."""
-Be = Callable[[tuple[int, int]], NoReturn]
+Entry = Callable[[tuple[int, int]], NoReturn]
 """What a forked copy runs; it takes the ends of the pipe, to close them."""
 
 
@@ -60,11 +60,11 @@ def watch_hooks() -> None:
         vars(module)["register_at_fork"] = noting
 
 
-def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
+def fork_child(run_child: Entry, enclosure: Enclosure, relay: int = -1) -> int:
     """Fork a child that is reparented to the subreaper above this process.
 
     Args:
-        be_child: what the child runs, and never returns from.
+        run_child: what the child runs, and never returns from.
         enclosure: the namespaces that it gets.
         relay: where its init, if it has one, reports how it ended.
 
@@ -76,12 +76,12 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
             namespaces.
     """
 
-    def be_init_of_it(pipe: tuple[int, int]) -> NoReturn:
+    def run_init_of_child(pipe: tuple[int, int]) -> NoReturn:
         try:
-            job = _fork(os.fork, be_child, pipe)
+            job = _fork(os.fork, run_child, pipe)
             os.write(pipe[1], _WORD.pack(min(job, 0)))
             if job > 0:
-                be_init(job, relay)
+                run_init(job, relay)
         finally:
             os._exit(_EXIT_FAILED)
 
@@ -91,7 +91,9 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
         try:
             middle = _fork_with_hooks()
             if middle == 0:
-                _be_middle(be_init_of_it if is_enclosed else be_child, enclosure, pipe)
+                _run_middle(
+                    run_init_of_child if is_enclosed else run_child, enclosure, pipe
+                )
         finally:
             close(write_end)
         pid = _read_pid(read_end, words=1 + is_enclosed)
@@ -103,14 +105,14 @@ def fork_child(be_child: Be, enclosure: Enclosure, relay: int = -1) -> int:
     return pid
 
 
-def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
+def _run_middle(entry: Entry, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
     try:
         try:
             if enclosure is not Enclosure.NONE:
                 make_namespaces(enclosure)
             # If there is an init to fork, nothing of the user's runs in it.
             pid = _fork(
-                os.fork if enclosure is Enclosure.NONE else _fork_bare, be, pipe
+                os.fork if enclosure is Enclosure.NONE else _fork_bare, entry, pipe
             )
         except OSError as exc:
             pid = -(exc.errno or errno.EAGAIN)
@@ -119,14 +121,14 @@ def _be_middle(be: Be, enclosure: Enclosure, pipe: tuple[int, int]) -> NoReturn:
         os._exit(0)
 
 
-def _fork(fork: Callable[[], int], be: Be, pipe: tuple[int, int]) -> int:
+def _fork(fork: Callable[[], int], entry: Entry, pipe: tuple[int, int]) -> int:
     """Fork; return the pid, or a negative error number."""
     try:
         pid = fork()
     except OSError as exc:
         return -(exc.errno or errno.EAGAIN)
     if pid == 0:
-        be(pipe)
+        entry(pipe)
     return pid
 
 

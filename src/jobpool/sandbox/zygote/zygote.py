@@ -286,12 +286,12 @@ class Zygote:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         pid = fork_child(
-            lambda pipe: self._be_child(fds, pipe), enclosure, relay=fds[-1]
+            lambda pipe: self._run_child(fds, pipe), enclosure, relay=fds[-1]
         )
         self._adopt(pid)
         return pid
 
-    def _be_child(self, fds: list[int], pipe: tuple[int, int]) -> NoReturn:
+    def _run_child(self, fds: list[int], pipe: tuple[int, int]) -> NoReturn:
         if self._load is None:
             os._exit(1)
         # The control socket is closed by its number with the rest of ours.
