@@ -1,4 +1,4 @@
-"""The seam for time: nothing else in jobpool's core reads a clock."""
+"""Clock: where time comes from. Nothing else in jobpool's core reads a clock."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import time
 from typing import Protocol
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""macOS' monotonic clock goes on by itself."""
+"""macOS' monotonic clock also runs while the machine is suspended."""
 
 
 class Clock(Protocol):
-    """Where time comes from; simulations and tests bring their own."""
+    """A source of time; simulations and tests bring their own."""
 
     def utc_ms(self) -> int:
         """Return the wall clock: milliseconds since 1970, UTC. May jump."""
         ...
 
     def monotonic_s(self) -> float:
-        """Return seconds that only ever grow; for durations and deadlines.
+        """Return seconds that never decrease; for durations and deadlines.
 
-        They stand still while the machine is suspended.
+        They do not pass while the machine is suspended.
         """
         ...
 
@@ -29,7 +29,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's clocks."""
 
     def utc_ms(self) -> int:
         """Return the wall clock: milliseconds since 1970, UTC."""
@@ -45,8 +45,8 @@ class SystemClock:
 
 
 def boottime_s() -> float:
-    """Return seconds since boot, those included that the machine was suspended.
+    """Return seconds since boot, including those while the machine was suspended.
 
-    Every process of a machine reads the same.
+    All processes of a machine read the same clock.
     """
     return time.clock_gettime(_BOOTTIME)

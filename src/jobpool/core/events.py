@@ -1,6 +1,6 @@
-"""The named events that a supervisor reports, and who may observe them.
+"""The events that a supervisor reports, and the interface of their observers.
 
-An event is data with the time in it; how it is written is `eventlines`' work.
+An event is data with its time; `event_lines` formats it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobpool.core.rules.circuit_breaker import BreakerState
 
 
 class Level(IntEnum):
-    """How much an event matters; numbers as in the standard library's logging."""
+    """Severity of an event; numbers as in the standard library's logging."""
 
     DEBUG = 10
     INFO = 20
@@ -28,7 +28,7 @@ class Level(IntEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened. Subclasses say what; `name` is their name in logs."""
+    """Something that happened; a subclass's `name` is its name in logs."""
 
     name: ClassVar[str] = "event"
     level: ClassVar[Level] = Level.INFO
@@ -38,14 +38,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observer(Protocol):
-    """Whoever is told of events."""
+    """Receives events."""
 
     def observe(self, event: Event) -> None:
-        """Take note of *event*; must not block, may be called from any thread."""
+        """Handle *event*; must not block, may be called from any thread."""
         ...
 
     def hears(self, kind: type[Event]) -> bool:
-        """Say whether it ever makes anything of events of this class."""
+        """Return whether it uses events of this class at all."""
         ...
 
 
@@ -53,7 +53,7 @@ class Observer(Protocol):
 
 
 class SupervisorReady(Event, frozen=True, kw_only=True):
-    """All pools are up; jobs are being taken."""
+    """All pools are up; jobs are being leased."""
 
     name = "supervisor_ready"
 
@@ -65,25 +65,25 @@ class SupervisorReady(Event, frozen=True, kw_only=True):
     app: str
     version: str
     cgroup: tuple[Control, ...] = ()
-    """What a cgroup puts in force: ``cgroup.kill``, ``memory.max``, ``pids.max``."""
+    """Controls in force by cgroup: ``cgroup.kill``, ``memory.max``, ``pids.max``."""
     cgroup_missing: Mapping[Control, str] = {}
     """Why the others are not in force."""
 
 
 class SupervisorDraining(Event, frozen=True, kw_only=True):
-    """No new leases; what runs gets the drain window."""
+    """No new leases; running attempts get the drain window."""
 
     name = "supervisor_draining"
 
     pid: int
     reason: str
-    """What asked for it: ``SIGTERM``, ``nothing is due``."""
+    """Its cause: ``SIGTERM``, ``nothing is due``."""
     running: int
     drain_s: float
 
 
 class SupervisorStopped(Event, frozen=True, kw_only=True):
-    """Everything has ended; the process is about to."""
+    """All children have ended; the process exits next."""
 
     name = "supervisor_stopped"
 
@@ -93,11 +93,11 @@ class SupervisorStopped(Event, frozen=True, kw_only=True):
     handed_back: int = 0
     """Attempts that the end of the drain window interrupted."""
     leases_held: int = 0
-    """Leases that could not be given back; the next start reclaims them."""
+    """Leases that could not be handed back; the next start reclaims them."""
 
 
 class IsolationReduced(Event, frozen=True, kw_only=True):
-    """A measure that keeps children in is wanted, and not in force here."""
+    """A wanted isolation measure is not in force here."""
 
     name = "isolation_reduced"
     level = Level.WARNING
@@ -105,12 +105,12 @@ class IsolationReduced(Event, frozen=True, kw_only=True):
     pools: tuple[str, ...]
     measure: str
     stops: str
-    """What it would keep children from."""
+    """What it would prevent."""
     why: str
 
 
 class Alarm(Event, frozen=True, kw_only=True):
-    """Something that a person must look at."""
+    """A condition that a person must deal with."""
 
     name = "alarm"
     level = Level.ERROR
@@ -119,7 +119,7 @@ class Alarm(Event, frozen=True, kw_only=True):
 
 
 class RunReclaimed(Event, frozen=True, kw_only=True):
-    """A dead supervisor's jobs were taken back."""
+    """A dead supervisor's jobs were reclaimed."""
 
     name = "run_reclaimed"
     level = Level.WARNING
@@ -130,15 +130,15 @@ class RunReclaimed(Event, frozen=True, kw_only=True):
     handed_back: int
     """Leases whose attempt had not begun."""
     lost: int
-    """Attempts that were running; nobody saw their end."""
+    """Attempts that were running; their ends were not seen."""
     killed: int
     """Processes of the dead run that were still alive."""
     presumed: bool = False
-    """Nobody has seen it dead, but its leases had run out."""
+    """Its death was not seen, but its leases had expired."""
 
 
 class StoreTrouble(Event, frozen=True, kw_only=True):
-    """The store cannot be used at the moment; running jobs go on."""
+    """The store is unavailable; running jobs go on."""
 
     name = "store_trouble"
     level = Level.ERROR
@@ -148,7 +148,7 @@ class StoreTrouble(Event, frozen=True, kw_only=True):
 
 
 class StoreBack(Event, frozen=True, kw_only=True):
-    """The store works again."""
+    """The store is available again."""
 
     name = "store_back"
     level = Level.WARNING
@@ -157,7 +157,7 @@ class StoreBack(Event, frozen=True, kw_only=True):
 
 
 class StaleSettlement(Event, frozen=True, kw_only=True):
-    """The end of a superseded lease was refused; it changed nothing."""
+    """A settlement under a superseded lease was refused; it changed nothing."""
 
     name = "stale_settlement"
     level = Level.WARNING
@@ -168,33 +168,33 @@ class StaleSettlement(Event, frozen=True, kw_only=True):
 
 
 class LeaseFenced(Event, frozen=True, kw_only=True):
-    """Jobs were ended because their leases may be another supervisor's by now."""
+    """Jobs were ended because another supervisor may hold their leases by now."""
 
     name = "lease_fenced"
     level = Level.ERROR
 
     silent_s: float
-    """So long ago the last renewal that succeeded was sent."""
+    """Time since the last successful renewal was sent."""
     ended: int
-    """Attempts that ran."""
+    """Attempts that were running."""
     handed_back: int
     """Leases whose attempt had not begun."""
     lapsed: bool = False
-    """The leases had run out before it was noticed: others may have taken some."""
+    """The leases had expired before it was noticed: others may have taken some."""
 
 
 class LeaseRegained(Event, frozen=True, kw_only=True):
-    """A renewal succeeded again: jobs are being taken."""
+    """A renewal succeeded again: jobs are being leased."""
 
     name = "lease_regained"
     level = Level.WARNING
 
     away_s: float
-    """For so long none was taken."""
+    """How long no job was leased."""
 
 
 class StoreConcern(Event, frozen=True, kw_only=True):
-    """The database works, but an operator should look at it."""
+    """The database works, but an operator should check it."""
 
     name = "store_concern"
     level = Level.WARNING
@@ -234,7 +234,7 @@ class ZygoteFailed(Event, frozen=True, kw_only=True):
 
 
 class PoolResized(Event, frozen=True, kw_only=True):
-    """A pool with a range grew or shrank."""
+    """A pool with a size range grew or shrank."""
 
     name = "pool_resized"
 
@@ -245,7 +245,7 @@ class PoolResized(Event, frozen=True, kw_only=True):
 
 
 class MemoryAwaited(Event, frozen=True, kw_only=True):
-    """A job waits because what runs may already use all the memory there is for it."""
+    """A job waits because running jobs may already use the whole memory budget."""
 
     name = "memory_awaited"
     level = Level.WARNING
@@ -254,14 +254,14 @@ class MemoryAwaited(Event, frozen=True, kw_only=True):
     id: int
     kind: str
     memory_bytes: int
-    """What it may use."""
+    """The job's memory limit."""
     used_bytes: int
-    """What all that runs may use."""
+    """Sum of the running jobs' memory limits."""
     budget_bytes: int
 
 
 class PoolReloaded(Event, frozen=True, kw_only=True):
-    """A pool has loaded the application and its limits anew."""
+    """A pool has reloaded the application and its limits."""
 
     name = "pool_reloaded"
 
@@ -274,11 +274,11 @@ class PoolsLeft(Event, frozen=True, kw_only=True):
     name = "pools_left"
 
     pools: Mapping[str, int]
-    """How many kinds are in each."""
+    """The number of kinds in each."""
 
 
 class PoolUnused(Event, frozen=True, kw_only=True):
-    """No kind of the application is in a pool that this supervisor serves."""
+    """This supervisor serves a pool that no kind of the application uses."""
 
     name = "pool_unused"
     level = Level.WARNING
@@ -288,7 +288,7 @@ class PoolUnused(Event, frozen=True, kw_only=True):
 
 
 class ChildStarted(Event, frozen=True, kw_only=True):
-    """A child was forked and told to set itself up."""
+    """A child was forked; it sets itself up next."""
 
     name = "child_started"
     level = Level.DEBUG
@@ -298,7 +298,7 @@ class ChildStarted(Event, frozen=True, kw_only=True):
 
 
 class ChildEnded(Event, frozen=True, kw_only=True):
-    """A child is gone and reaped."""
+    """A child has ended and was reaped."""
 
     name = "child_ended"
     level = Level.DEBUG
@@ -313,7 +313,7 @@ class ChildEnded(Event, frozen=True, kw_only=True):
 
 
 class JobSucceeded(Event, frozen=True, kw_only=True):
-    """An attempt's handler returned and its result is stored."""
+    """An attempt succeeded and its result is stored."""
 
     name = "job_succeeded"
 
@@ -327,7 +327,7 @@ class JobSucceeded(Event, frozen=True, kw_only=True):
 
 
 class JobFailure(Event, frozen=True, kw_only=True):
-    """What the lines about a job that did not succeed have in common."""
+    """Common fields of the events of a job that did not succeed."""
 
     level = Level.WARNING
 
@@ -348,7 +348,7 @@ class JobFailure(Event, frozen=True, kw_only=True):
 
 
 class JobEnded(JobFailure, frozen=True, kw_only=True):
-    """An attempt ended without success; says what becomes of its job."""
+    """An attempt ended without success; includes what happens to its job."""
 
     name = "job_ended"
 
@@ -359,15 +359,15 @@ class JobEnded(JobFailure, frozen=True, kw_only=True):
     max_attempts: int | None = None
     spent: tuple[Spent, ...] = ()
     counters_reset: bool = False
-    """An operator has retried the job before: its budgets began anew then."""
+    """An operator has retried the job before, which reset its budgets."""
     delay_s: float | None = None
-    """When it is tried again: after so long."""
+    """Time until it is tried again, if it is."""
     duration_s: float | None = None
     peak_rss_bytes: int | None = None
 
 
 class JobSnoozed(Event, frozen=True, kw_only=True):
-    """An attempt said "not yet": it costs nothing, and its job is called again."""
+    """An attempt snoozed: nothing is charged, and its job is called again."""
 
     name = "job_snoozed"
 
@@ -376,14 +376,14 @@ class JobSnoozed(Event, frozen=True, kw_only=True):
     slot: str
     attempt: int
     snoozes: int
-    """In a row, with this one."""
+    """In a row, including this one."""
     delay_s: float
-    """It is called again after so long."""
+    """Time until it is called again."""
     reason: str | None = None
 
 
 class JobUnfit(Event, frozen=True, kw_only=True):
-    """A job's arguments did not fit its handler here; they may fit somebody else's."""
+    """A job's arguments did not fit its handler here; another version's may fit."""
 
     name = "job_unfit"
     level = Level.WARNING
@@ -392,12 +392,12 @@ class JobUnfit(Event, frozen=True, kw_only=True):
     kind: str
     slot: str
     unknown_for_s: float
-    """It is dead if they have fitted nobody for so long."""
+    """It is dead if they have fitted no supervisor for this long."""
     reason: str | None = None
 
 
 class MemorySoftPassed(Event, frozen=True, kw_only=True):
-    """An attempt is over its soft memory limit; said once of each."""
+    """An attempt is over its soft memory limit; reported once per attempt."""
 
     name = "memory_soft_passed"
     level = Level.WARNING
@@ -415,24 +415,24 @@ class MemorySoftPassed(Event, frozen=True, kw_only=True):
 
 
 class JobCompleted(Event, frozen=True, kw_only=True):
-    """A job's own transaction had completed it: however its attempt ended."""
+    """A job's own transaction has completed it, whatever its attempt's end."""
 
     name = "job_completed"
 
     id: int
     token: int
     outcome: Outcome | None = None
-    """How the attempt ended, uncharged; None: as it should, with its completion."""
+    """How the attempt ended afterwards, uncharged; None: normally."""
 
 
 class JobDead(JobFailure, frozen=True, kw_only=True):
-    """A job is a dead letter now."""
+    """A job became dead."""
 
     name = "job_dead"
 
 
 class JobQuarantined(JobFailure, frozen=True, kw_only=True):
-    """A poison pill was set aside."""
+    """A job was quarantined as a poison pill."""
 
     name = "job_quarantined"
     level = Level.ERROR
@@ -447,22 +447,22 @@ class JobSuspected(Event, frozen=True, kw_only=True):
     id: int
     kind: str
     recoveries: int
-    """How often it took one along while it was alone."""
+    """How often a supervisor or host died while it ran alone."""
 
 
 class JobCleared(Event, frozen=True, kw_only=True):
-    """A suspect has run well: it is none any more."""
+    """A suspect has been cleared."""
 
     name = "job_cleared"
 
     id: int
     kind: str
     ran_s: float | None = None
-    """For so long, and it still runs; None: it came to its end."""
+    """How long it has run, and it still runs; None: its attempt ended."""
 
 
 class KindSlowed(Event, frozen=True, kw_only=True):
-    """Jobs of a kind crash in a row: they begin more rarely, one at a time."""
+    """Jobs of a kind crash in a row: they begin less often, one at a time."""
 
     name = "kind_slowed"
     level = Level.ERROR
@@ -475,7 +475,7 @@ class KindSlowed(Event, frozen=True, kw_only=True):
 
 
 class KindResumed(Event, frozen=True, kw_only=True):
-    """The jobs of a kind begin as they come again."""
+    """The jobs of a kind begin normally again."""
 
     name = "kind_resumed"
     level = Level.WARNING
@@ -499,7 +499,7 @@ class JobOutput(Event, frozen=True, kw_only=True):
 
 
 class LinesDropped(Event, frozen=True, kw_only=True):
-    """The log could not be written as fast as things happened."""
+    """The log could not keep up with the events."""
 
     name = "lines_dropped"
     level = Level.WARNING

@@ -1,8 +1,8 @@
-"""Which pools an application's kinds are in, and which a supervisor serves. Pure.
+"""Which of an application's pools a supervisor serves. Pure.
 
-Several supervisors may share the pools of an application. What one of them leaves to
-others is said, because it may be a slip as well; a supervisor that could never run
-anything is refused.
+Several supervisors may share the pools of an application. The pools that one of them
+leaves to others are reported, since it may be a mistake. A supervisor that could never
+run anything is refused.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from jobpool.core.events import Event, PoolsLeft, PoolUnused
 from jobpool.errors import ConfigError
 
 USUAL = frozenset({"cpu", "io"})
-"""Everybody starts these: that one of them has no kind is nothing strange."""
+"""Started by default, so that one of them without a kind is not reported."""
 
 
 def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[Event]:
-    """Yield what people should know of a supervisor's pools and an application's."""
+    """Yield an event for each mismatch between a supervisor's pools and the kinds'."""
     used, served = _used(report), {pool.name for pool in settings.pools}
     left = {pool: used[pool] for pool in sorted(used.keys() - served)}
     if left:
@@ -32,10 +32,10 @@ def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[E
 
 
 def refuse_without_kinds(settings: Settings, report: AppReport) -> None:
-    """Refuse pools in which the application has no kind at all.
+    """Refuse a supervisor none of whose pools has a kind.
 
     Raises:
-        ConfigError: nothing could ever run; says which pools there are.
+        ConfigError: nothing could ever run; names the application's pools.
     """
     used, served = _used(report), [pool.name for pool in settings.pools]
     if not used or used.keys() & {*served}:
@@ -43,13 +43,13 @@ def refuse_without_kinds(settings: Settings, report: AppReport) -> None:
     sizes = ",".join(f"{pool}=N" for pool in sorted(used))
     raise ConfigError(
         f"the application has no kind in pool {', '.join(served)}, so nothing "
-        f"could run; use --pools {sizes}, or only some of them; "
+        f"could run; use --pools {sizes}, or some of these; "
         f"{nearest(served[0], used)}"
     )
 
 
 def _used(report: AppReport) -> Counter[str]:
-    """Count kinds by pool; hooks are none."""
+    """Count kinds by pool; hooks do not count."""
     return Counter(
         spec.pool
         for spec in report.handlers

@@ -1,8 +1,8 @@
-r"""Text that others wrote, made safe to print: no escapes, no forged lines, no flood.
+r"""Untrusted text made safe to print: no escapes, no forged lines, no flooding.
 
-Everything that a job, a kind or an exception says can hold terminal escapes, line
-breaks or text that reverses its direction. Here such characters become visible
-(``\x1b``, ``\n``), so that a log line is one line and a terminal only shows.
+The text of a job, a kind or an exception can hold terminal escapes, line breaks or
+characters that reverse its direction. Here they become visible (``\x1b``, ``\n``), so
+that a log line is one line and a terminal is not controlled by it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 MESSAGE_MAX_CHARS = 300
-"""Of an exception's message, in a reason or a line of the log; `show` has all."""
+"""Cap on an exception's message in a reason or a log line; `show` has all of it."""
 _UNSAFE = (
     r"\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     r"\ud800-\udfff\U000e0000-\U000e007f"
@@ -21,29 +21,29 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def one_line(text: str, max_chars: int = 2000) -> str:
-    """Return *text* as one harmless line, capped and marked when it was longer."""
+    """Return *text* as one harmless line, capped with a mark if it was longer."""
     text = capped(text, max_chars)
     return text if _is_plain(text) else _HIDDEN.sub(_visible, text)
 
 
 def message_line(message: str) -> str:
-    """Return an exception's message as reasons and log lines carry it: one line."""
+    """Return an exception's message as one line, for reasons and log lines."""
     return one_line(message.strip(), MESSAGE_MAX_CHARS)
 
 
 def error_unsaid(reason: str | None, error_class: str | None, error: str | None) -> str:
-    """Return ``Class: message`` of an error, or "" where its reason has said all."""
+    """Return ``Class: message`` of an error, or "" if its reason includes it."""
     if reason and one_line((error or "").strip(), len(error or "")) in reason:
         return ""
     return ": ".join(filter(None, (error_class, error)))
 
 
 def lines(text: str, max_chars: int = 100_000) -> str:
-    """Return *text* harmless but with its line breaks and tabs; its tail if longer."""
+    """Return *text* made harmless, line breaks and tabs kept; its end if longer."""
     if len(text) > max_chars:
         text = (
             f"[{len(text) - max_chars} characters before this left out]\n"
-            + (text[-max_chars:])
+            f"{text[-max_chars:]}"
         )
     return _HIDDEN_BUT_LINES.sub(_visible, text.replace("\r\n", "\n"))
 
@@ -56,7 +56,7 @@ def capped(text: str, max_chars: int) -> str:
 
 
 def json_text(encoded: str) -> str:
-    """Escape what encoded JSON may hold but a terminal or a log must not."""
+    """Escape what is valid in encoded JSON but unsafe in a terminal or a log."""
     return encoded if _is_plain(encoded) else _HIDDEN.sub(_json_escape, encoded)
 
 
@@ -66,7 +66,7 @@ def whole(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Say whether there is nothing to be hidden, far quicker than by looking for it."""
+    """Return whether there is surely nothing to escape; far faster than a search."""
     return text.isascii() and text.isprintable()
 
 

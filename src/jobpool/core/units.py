@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: "30s", "512MiB", a timedelta.
+"""Durations and sizes, read and formatted: "30s", "512MiB", a timedelta.
 
 Bare numbers are seconds (durations) or bytes (sizes).
 """
@@ -12,9 +12,9 @@ from datetime import timedelta
 from jobpool.errors import ConfigError
 
 DurationLike = str | float | timedelta
-"""What a caller may give for a duration."""
+"""A duration as a caller may give it."""
 SizeLike = str | int
-"""What a caller may give for a size."""
+"""A size as a caller may give it."""
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _UNITS_BYTES = {
@@ -38,7 +38,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 DURATION_MAX_S = 100 * 365.25 * 86400
-"""A hundred years: beyond it a duration is a mistake."""
+"""A hundred years: a longer duration is a mistake."""
 SIZE_MAX_BYTES = 2**60
 
 
@@ -125,15 +125,15 @@ def size_bytes(value: SizeLike, what: str = "size") -> int:
 
 
 def _shown(value: object) -> str:
-    """Return a wrong value as text; Python refuses to write very long integers."""
+    """Return a wrong value as text; Python refuses to format very long integers."""
     if isinstance(value, int) and value.bit_length() > 128:  # noqa: PLR2004 - 38 digits
         return "a number that long"
     return str(value)[:40]
 
 
 def show_duration(seconds: float) -> str:
-    """Write a duration for people, three figures at most: 12ms, 3.2s, 1h05m."""
-    if not math.isfinite(seconds):  # a hand can have stored it
+    """Format a duration with at most three digits: 12ms, 3.2s, 1h05m."""
+    if not math.isfinite(seconds):  # the row may have been written by hand
         return f"{seconds:g}s"
     if seconds < 0.9995:  # noqa: PLR2004 - rounds to 1s from here on
         return f"{seconds * 1000:.3g}ms"
@@ -148,7 +148,7 @@ def show_duration(seconds: float) -> str:
 
 
 def show_size(count: float) -> str:
-    """Write a number of bytes for people, in binary units: 512MiB, 1.5GiB."""
+    """Format a number of bytes in binary units: 512MiB, 1.5GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:  # noqa: PLR2004 - next unit
             return f"{count:.4g}{unit}"

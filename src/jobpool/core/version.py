@@ -1,4 +1,4 @@
-"""Which jobpool this is; the package's metadata take it from here."""
+"""jobpool's version; the package's metadata are built from it."""
 
 from __future__ import annotations
 

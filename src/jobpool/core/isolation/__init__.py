@@ -1,4 +1,4 @@
-"""Isolation measures by name: what was asked for and what is in force.
+"""Isolation measures by name: what is asked for and what is in force.
 
-May import: errors. Start with `measures`.
+May import: core.config.settings, errors. Start with `measures`.
 """

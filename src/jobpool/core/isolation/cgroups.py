@@ -1,7 +1,6 @@
-"""What a cgroup (version 2) adds to the measures of `isolation`, where it can be had.
+"""What a cgroup (version 2) adds to the `measures`, if one is available. Pure.
 
-It is never required. What is not in force is said, with the reason, and never claimed.
-Pure.
+It is never required. A control that is not in force is reported with the reason.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from jobpool.core.config.settings import MIB
 PROCESSES_MAX = 1024
 """Processes and threads of one child, unless its pool says otherwise."""
 PROCESSES_COUNTED_MAX = 4096
-"""The same where no cgroup bounds them: they are counted, and then it is killed."""
+"""The same without a cgroup: they are counted, and a child with more is killed."""
 MEMORY_SLACK_BYTES = 32 * MIB
-"""Twice what the fastest allocator fills between two looks of the meter."""
+"""Twice what the fastest allocator fills between two samples of the meter."""
 MEMORY_SLACK_SHARE = 10
-"""A tenth of the limit: so far over it an attempt may be seen at most."""
+"""A tenth of the limit: the most by which an attempt may be seen over it."""
 
 
 class Control(StrEnum):
-    """What the kernel does to a cgroup."""
+    """A control that the kernel offers for a cgroup."""
 
     KILL = "cgroup.kill"
     MEMORY = "memory.max"
@@ -33,7 +32,7 @@ class Control(StrEnum):
 
 
 class Effect(NamedTuple):
-    """What one of them is good for."""
+    """What a control prevents, and what it may break."""
 
     stops: str
     may_break: str
@@ -57,21 +56,21 @@ EFFECTS: Mapping[Control, Effect] = {
 
 
 class Controls(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force for one supervisor's children."""
+    """The controls in force for one supervisor's children."""
 
     place: str = ""
-    """Directory of its cgroup; "": it has none."""
+    """Directory of its cgroup; "" if it has none."""
     in_force: tuple[Control, ...] = ()
     missing: Mapping[Control, str] = {}
-    """Why the others are not."""
+    """Why the others are not in force."""
 
 
 def memory_max_bytes(limit_bytes: int) -> int:
     """Return the ``memory.max`` of a child whose attempt has a memory limit.
 
-    Above the limit on purpose: the meter acts first, on resident memory, with the
-    exact figure and the Python stack; a cgroup also counts tmpfs, sockets and page
-    tables. What the meter cannot see, or comes too late for, ends at 10 % more.
+    It is above the limit on purpose. The meter acts first, on resident memory, and
+    reports the exact figure and the Python stack. A cgroup also counts tmpfs, sockets
+    and page tables, and catches at 10 % more what the meter cannot see or sees too late.
 
     Args:
         limit_bytes: the attempt's limit on resident memory.

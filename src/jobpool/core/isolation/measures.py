@@ -1,10 +1,10 @@
-"""What children are kept from: one table of measures, and which are in force. Pure.
+"""Isolation measures: one table of them, and which are in force. Pure.
 
-The manual, `jobpool doctor`, the start of a supervisor and the child itself all go by
+The manual, `jobpool doctor`, the start of a supervisor and the child itself all use
 this table. A measure is part of a level, or an option of the pool asks for it. At the
-standard level what the kernel lacks is left out and said; what an operator has asked
-for by name is never left out in silence: the start is refused. The strict level as a
-whole is asked for by name.
+standard level a measure that the kernel lacks is left out and reported. A measure that
+an operator has asked for by name is never left out: the start is refused instead. The
+whole strict level counts as asked for by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobpool.errors import ConfigError
 
 
 class Feature(StrEnum):
-    """What a kernel, and our rights on it, may offer."""
+    """What a kernel may offer, given jobpool's rights on it."""
 
     NO_NEW_PRIVS = "no_new_privs"
     SCOPES = "Landlock 6 (Linux 6.12)"
@@ -33,7 +33,7 @@ class Feature(StrEnum):
 
 
 class Measure(NamedTuple):
-    """One thing that keeps a child in."""
+    """One measure that confines a child."""
 
     name: str
     asked_by: str
@@ -169,18 +169,18 @@ VARIABLES = (
     "SSL_CERT_DIR",
     "*_NUM_THREADS",
 )
-"""What children of the strict level see of the environment; * stands for any text."""
+"""The environment that children of the strict level see; * stands for any text."""
 
 
 class Enclosure(StrEnum):
-    """Whose right it is by which a child gets namespaces of its own."""
+    """How a child gets namespaces of its own."""
 
     NONE = "none"
     """It gets none."""
     OWN_USER = "own user"
-    """Root's; the child is a user of its own then."""
+    """By root's rights; each child is then a user of its own."""
     USER_NAMESPACE = "user namespace"
-    """Anybody's, in a user namespace; the child is the supervisor's user."""
+    """Without rights, in a user namespace; the child is the supervisor's user."""
 
 
 _OPTIONS = (WRITE, NETWORK)
@@ -188,32 +188,32 @@ _OPTIONS = (WRITE, NETWORK)
 
 
 def obstacles(measure: Measure, lacking: Mapping[Feature, str]) -> str:
-    """Return why a measure cannot be in force here; empty: it can."""
+    """Return why a measure cannot be in force here; "" if it can."""
     return "; ".join(
         lacking[feature] for feature in measure.needs if feature in lacking
     )
 
 
 class Lockdown(msgspec.Struct, frozen=True, array_like=True):
-    """What a child does to itself before anything of the user's runs in it."""
+    """How a child confines itself before any of the user's code runs in it."""
 
     no_new_privs: bool = False
     signals: bool = False
     syscalls: bool = False
     write: tuple[str, ...] | None = None
-    """Where files may be written; None: wherever the user may."""
+    """Where files may be written; None: wherever its user may."""
     network: bool = True
     nice: int = 0
     cpus: tuple[int, ...] | None = None
-    """Cores to run on; None: as the supervisor."""
+    """Cores to run on; None: the supervisor's."""
     enclosure: Enclosure = Enclosure.NONE
-    """With one, the measures of the strict level are in force."""
+    """If not NONE, the measures of the strict level are in force."""
     read: tuple[str, ...] = ()
-    """In an enclosure: what can be seen besides programs and the application."""
+    """In an enclosure: paths visible besides programs and the application."""
 
 
 class Gap(NamedTuple):
-    """A measure that is wanted and not in force."""
+    """A measure that is wanted but not in force."""
 
     measure: Measure
     why: str
@@ -222,17 +222,17 @@ class Gap(NamedTuple):
 def plan(
     pool: PoolSettings, lacking: Mapping[Feature, str]
 ) -> tuple[Lockdown, tuple[Gap, ...]]:
-    """Decide what a pool's children do to themselves here.
+    """Decide how a pool's children are confined on this machine.
 
     Args:
         pool: what is asked for.
-        lacking: what this machine does not offer, and why.
+        lacking: features that this machine does not offer, and why.
 
     Returns:
         The measures in force, and those of the level that cannot be.
 
     Raises:
-        ConfigError: something that was asked for by name cannot be.
+        ConfigError: a measure that was asked for by name cannot be in force.
     """
     gaps = {gap.measure: gap for gap in _gaps(pool, lacking)}
     _refuse(pool, gaps)
@@ -254,9 +254,9 @@ def plan(
 
 
 def variables(pool: PoolSettings) -> tuple[str, ...] | None:
-    """Return the names of the environment that children see; None: all.
+    """Return the names of the variables that children see; None: all.
 
-    A ``*`` in one stands for any text.
+    A ``*`` in a name stands for any text.
     """
     if pool.sandbox is SandboxLevel.STRICT:
         return (*VARIABLES, *(pool.env or ()))
@@ -264,7 +264,7 @@ def variables(pool: PoolSettings) -> tuple[str, ...] | None:
 
 
 def _refuse(pool: PoolSettings, gaps: Mapping[Measure, Gap]) -> None:
-    """Refuse what was asked for by name and cannot be."""
+    """Refuse what was asked for by name and cannot be in force."""
     strict = pool.sandbox is SandboxLevel.STRICT
     if strict and pool.new_privileges:
         raise ConfigError(
@@ -273,8 +273,8 @@ def _refuse(pool: PoolSettings, gaps: Mapping[Measure, Gap]) -> None:
         )
     if pool.read is not None and not strict:
         raise ConfigError(
-            f"pool {pool.name}: read = [paths] is for sandbox = strict; at level "
-            f"{pool.sandbox} all can be read: leave it out"
+            f"pool {pool.name}: read = [paths] is only for sandbox = strict; at level "
+            f"{pool.sandbox} all files can be read: leave it out"
         )
     by_name = [gap for gap in gaps.values() if strict or gap.measure in _OPTIONS]
     if by_name:
@@ -284,12 +284,13 @@ def _refuse(pool: PoolSettings, gaps: Mapping[Measure, Gap]) -> None:
                 f"{_asked(gap.measure)} is not possible here: {gap.why}"
                 for gap in by_name
             )
-            + ". Leave it out, or run where it is (see: jobpool manual isolation)"
+            + ". Leave it out, or run where it is possible (see: jobpool manual "
+            "isolation)"
         )
 
 
 def _asked(measure: Measure) -> str:
-    """Name a measure by what asks for it."""
+    """Return what asks for a measure."""
     if measure in _OPTIONS:
         return measure.asked_by
     return f"{measure.name!r} of sandbox = strict"
@@ -308,9 +309,7 @@ def _gaps(pool: PoolSettings, lacking: Mapping[Feature, str]) -> Iterator[Gap]:
             continue
         why = obstacles(measure, lacking)
         if not why and unprivileged and measure.needs:
-            why = (
-                "with new_privileges = true it takes CAP_SYS_ADMIN, which is not there"
-            )
+            why = "with new_privileges = true it needs CAP_SYS_ADMIN, which is missing"
         if why:
             yield Gap(measure, why)
 
@@ -318,7 +317,7 @@ def _gaps(pool: PoolSettings, lacking: Mapping[Feature, str]) -> Iterator[Gap]:
 def _is_wanted(
     measure: Measure, pool: PoolSettings, lacking: Mapping[Feature, str]
 ) -> bool:
-    """Say whether the level or an option of the pool asks for a measure."""
+    """Return whether the level or an option of the pool asks for a measure."""
     if measure is WRITE:
         return pool.write is not None
     if measure is NETWORK:
@@ -330,7 +329,7 @@ def _is_wanted(
         wanted = pool.sandbox is not SandboxLevel.OFF or needed
         return wanted and not pool.new_privileges
     if measure.asked_by == SandboxLevel.STRICT:
-        # An ordinary user's children are that user.
+        # Without privileges, children run as the supervisor's user.
         can_be = measure is not OWN_USER or Feature.ADMIN not in lacking
         return pool.sandbox is SandboxLevel.STRICT and can_be
     return pool.sandbox is not SandboxLevel.OFF
