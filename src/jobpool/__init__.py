@@ -1,14 +1,14 @@
 """Run background jobs that may hang, leak, crash or lie, and never lose one."""
 
-# The house, from the roof down; each floor imports only from below:
+# The packages from the top down; each imports only from those below it:
 #
 #   cli/          the command `jobpool`            testing   for applications' tests
-#   executor/     a concurrent.futures.Executor over a supervisor of its own
+#   executor/     a concurrent.futures.Executor with a supervisor of its own
 #   supervisor/   leases, starts, watches, settles; runs no user code
 #   client/       JobPool, Handler, Job: what applications call
-#   sandbox/      one attempt, one child           store/    durable truth
-#   core/         rules and records: no I/O, no clock, no process
-#   errors        every error, and the three that a handler may raise
+#   sandbox/      one attempt in one child         store/    durable jobs
+#   core/         rules and records: no I/O, no clock, no processes
+#   errors        every error, and those that a handler may raise
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ _HOMES = {
     "Retry": "client.declare.retry",
     "current": "core.application.current",
 }
-"""Where these come from; all others are errors."""
+"""The modules of these names; all others are errors."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is: no process of ours uses all of it."""
+    """Import a name when it is first used: no process uses them all."""
     if name != "errors" and name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only here, and not free
+    from importlib import import_module  # noqa: PLC0415 - slow, needed only here
 
     module = import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
     value = globals()[name] = module if name == "errors" else getattr(module, name)

@@ -1,8 +1,8 @@
-"""For applications' tests: a handler's surroundings without a supervisor.
+"""Tools for applications' tests: handlers run without a supervisor.
 
-`running` gives a handler that is called directly something to heartbeat to;
-`run_now` sends arguments and result through JSON as a real job would;
-`FakeClock` is time that the test moves.
+`running` lets a handler that is called directly send heartbeats and enqueue;
+`run_now` passes arguments and result through JSON as a real job would;
+`FakeClock` is a clock that the test sets.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Beat(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A call of ``complete`` as the handler made it; nothing was written."""
+    """A call of ``complete`` by the handler; nothing was written."""
 
     connection: Any
     result: Any
 
 
 class Rehearsal:
-    """What a handler did inside `running`, and what it is told.
+    """Records what a handler does inside `running`, and answers it.
 
     Attributes:
         beats: its heartbeats, in order.
@@ -70,21 +70,21 @@ class Rehearsal:
             MemoryDatabase("rehearsal"),
             clock=SystemClock(),
             queue_depth_max=QUEUE_DEPTH_MAX,
-            run_root=Path("/nonexistent"),  # nobody is rung
+            run_root=Path("/nonexistent"),  # there is no supervisor to wake
         )
         self._stopping = False
         self._superseded = False
 
     def supersede(self) -> None:
-        """Take the lease back: ``complete`` raises `jobpool.Superseded` from now on."""
+        """Take the lease back, so that ``complete`` raises `jobpool.Superseded`."""
         self._superseded = True
 
     def stop(self) -> None:
-        """Begin a drain: ``jobpool.current().stopping`` is true from now on."""
+        """Begin a drain, so that ``jobpool.current().stopping`` is true."""
         self._stopping = True
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Collect jobs as the supervisor would store them; errors as of a store."""
+        """Collect jobs as a supervisor would store them; errors as for a store."""
         answers = self._store.enqueue(jobs)
         self.enqueued += [
             job for job, answer in zip(jobs, answers, strict=True) if answer.created
@@ -92,7 +92,7 @@ class Rehearsal:
         return answers
 
     def read(self, job_id: int) -> Job | None:
-        """Return one of the jobs that were enqueued here; none has run."""
+        """Return a job that was enqueued here; none has run."""
         return self._store.get(job_id)
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
@@ -104,7 +104,7 @@ class Rehearsal:
         self.beats.append(Beat(progress, checkpoint))
 
     def complete(self, connection: Any, result: Any) -> None:
-        """Note a completion; the result must be storable, as in a child."""
+        """Record a completion; the result must be storable, as in a child."""
         if self.completion is not None:
             raise UsageError("complete() was called before in this attempt")
         encode_result(result, self._kind, find_settings(None).result_max_bytes)
@@ -113,10 +113,10 @@ class Rehearsal:
         self.completion = Completion(connection, result)
 
     def claim(self) -> None:
-        """Name no attempt: nothing is written in a rehearsal."""
+        """Return None: nothing is written in a rehearsal."""
 
     def stopping(self) -> bool:
-        """Say whether `stop` was called."""
+        """Return whether `stop` was called."""
         return self._stopping
 
 
@@ -143,17 +143,17 @@ def running(
         job_id: the job.
         attempt: number of the attempt, from 1.
         token: the fencing token.
-        timeout: the hard limit, from now; it is only shown, not enforced.
-        checkpoint: what an earlier attempt left last.
-        memory: its memory limit; it is only shown, not enforced.
+        timeout: the hard time limit, from now; visible but not enforced.
+        checkpoint: an earlier attempt's last checkpoint.
+        memory: the memory limit; visible but not enforced.
         max_attempts: failures until the job is dead.
-        failures: of them, those before this attempt.
+        failures: failures before this attempt.
         tenant: the job's.
         key: the job's.
         priority: the job's.
 
     Yields:
-        What the handler does, as it does it.
+        A record of what the handler does.
 
     Raises:
         ConfigError: *timeout* is not a duration, or *memory* not a size.
@@ -191,16 +191,16 @@ def _current_if_any() -> Current | None:
 
 
 def run_now(handler: Handler[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-    """Run a handler here and now, with all the checks that a real job meets.
+    """Run a handler in this process, with all the checks of a real job.
 
-    Arguments are checked, encoded and decoded again; so is the result. An async
-    handler is run to its end. Nothing is stored, limited or retried.
+    Arguments and result are checked, encoded and decoded again. An async handler is
+    run to its end. Nothing is stored, limited or retried.
 
     Returns:
         The result as ``job.result()`` would give it.
 
     Raises:
-        ArgumentsRejected: the arguments would be refused by ``enqueue``.
+        ArgumentsRejected: ``enqueue`` would refuse the arguments.
         TypeError: the result cannot be stored as JSON.
         ValueError: the result is too large.
         BaseException: whatever the handler raised.
@@ -219,10 +219,10 @@ def run_now(handler: Handler[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> A
 
 
 class FakeClock:
-    """Time that stands still until the test moves it; a `jobpool.core.clock.Clock`.
+    """A `jobpool.core.clock.Clock` that only the test advances.
 
     Args:
-        utc_ms: where the wall clock begins, in milliseconds since 1970.
+        utc_ms: the wall clock's initial time, in milliseconds since 1970.
     """
 
     def __init__(self, utc_ms: int = 1_767_225_600_000) -> None:
@@ -234,19 +234,19 @@ class FakeClock:
         return int(self._utc_ms)
 
     def monotonic_s(self) -> float:
-        """Return seconds that only ever grow."""
+        """Return seconds that never decrease."""
         return self._monotonic_s
 
     def boottime_s(self) -> float:
-        """Return the same: this machine never sleeps."""
+        """Return the same seconds: this machine is never suspended."""
         return self._monotonic_s
 
     def advance(self, duration: DurationLike) -> None:
-        """Let time pass, on both clocks."""
+        """Advance both clocks."""
         passed_s = duration_s(duration, "duration")
         self._monotonic_s += passed_s
         self._utc_ms += passed_s * 1000
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock alone forward or, if negative, back."""
+        """Set only the wall clock, forward or, if negative, back."""
         self._utc_ms += seconds * 1000

@@ -1,1 +1,4 @@
-"""What applications call: registration, enqueue, results, the running handler."""
+"""What applications call: handlers, enqueueing, results.
+
+May import: core, store, errors. Start with `jobpool`, then `gateway`.
+"""

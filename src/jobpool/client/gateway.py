@@ -1,23 +1,22 @@
-"""The client's one way to the store: through the supervisor inside a child.
+"""Gateway: the client's only access to the store; in a child, through the supervisor.
 
 Theory of operation. In an ordinary process the gateway opens the store and writes
 to it. In a child it never does: jobs go over the child's channel to the supervisor,
-which commits them and answers, a job is read the same way, and everything else that
+which commits them and answers. A job is read the same way, and everything else that
 needs the store is refused with a remedy. A process that jobpool started but where no
-attempt runs (a zygote that imports the application, say) may do neither: code at a
-module's top level that enqueues would otherwise enqueue anew with every child, for
-ever.
+attempt runs (such as a zygote that imports the application) may do neither: otherwise
+code that enqueues at a module's top level would do so again with every child, for ever.
 
-While a thread has a transaction of the caller's open, that thread holds the store's
-writers' lock and the database's write lock. A write of ours beside it would wait
-for the caller, who waits for it: it is refused instead.
+While a thread has a transaction on the caller's connection open, it holds the store's
+writers' lock and the database's write lock. Another write by jobpool in that thread
+would wait for the transaction, which waits for it: the write is refused instead.
 
 The configuration is found at the first use, so that a JobPool can be made at import,
-and kept until it is closed. In a child the supervisor's values count: they may come
-from a flag, and an enclosed child may not see the file.
+and kept until `close`. In a child the supervisor's values apply: they may come from a
+flag, and an enclosed child may not see the file.
 
-The configuration's readers and the databases' modules are imported then as well. They
-are half of all that jobpool loads, and a program that imports its handlers often uses
+The modules of the configuration and of the databases are imported at the first use
+too. They are half of what jobpool loads, and many programs that import handlers use
 neither: a child, a web server's master process, a test.
 """
 
@@ -41,14 +40,14 @@ if TYPE_CHECKING:
     from jobpool.store.protocol import Store
 
 RUN_MARKER = "JOBPOOL_RUN"
-"""In the environment of every process that a supervisor has started."""
+"""Set in the environment of every process that a supervisor starts."""
 
 
 class Gateway:
     """Stores jobs, and opens the store for reading.
 
     Args:
-        argument: the store's URL as the application names it, if it does.
+        argument: the store's URL that the application names, if any.
     """
 
     def __init__(self, argument: str | None) -> None:
@@ -56,7 +55,7 @@ class Gateway:
         self._local = threading.local()
 
     def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
-        """Store jobs; errors as of `Store.enqueue`, or UsageError in a wrong place."""
+        """Store jobs; errors as for `Store.enqueue`, or UsageError in a wrong place."""
         way = channel()
         if way is not None:
             if connection is None:
@@ -92,15 +91,15 @@ class Gateway:
     def _enqueue_beside(
         self, way: Channel, jobs: Sequence[NewJob], connection: Any
     ) -> list[Enqueued]:
-        """Store jobs in the transaction of a handler."""
+        """Store jobs in a handler's transaction."""
         claim = way.claim()
         url = self._lazy.settings.store if claim is None else claim.store_url
         if not url.startswith("postgres"):
             raise UsageError(
                 "connection= cannot be used inside a handler with a SQLite store: "
                 "there the supervisor stores jobs, not your transaction; nothing was "
-                "enqueued. Commit first, then enqueue without it, with key= against "
-                "doubles"
+                "enqueued. Commit first, then enqueue without it, with key= to avoid "
+                "duplicates"
             )
         if claim is None:
             return way.enqueue(jobs)
@@ -111,8 +110,8 @@ class Gateway:
 
         Raises:
             JobNotFound: no job has this id.
-            UsageError: a process that jobpool started, outside of any handler; or the
-                handler's pool is strict.
+            UsageError: this is a process that jobpool started, outside any handler; or
+                the handler's pool is strict.
             StoreError: the store could not be read.
         """
         way = channel()
@@ -124,10 +123,10 @@ class Gateway:
         return there_is(way.read(job_id) if is_id(job_id) else None, url)
 
     def store(self, what: str) -> Store:
-        """Return the store for reading or for an operator's step.
+        """Return the store for reading or for an operator's action.
 
         Args:
-            what: what it is wanted for, for the message.
+            what: what it is needed for, for the message.
 
         Raises:
             UsageError: this is a child or another process that jobpool started.
@@ -138,14 +137,14 @@ class Gateway:
                 f"{what} does not work inside a handler: children never open the "
                 "store, and a job that waits for another holds its slot. Enqueue the "
                 "rest of the work as a job of its own instead; jobs.get(id) and "
-                "result(timeout=0) look once, and do work"
+                "result(timeout=0) check once, and do work"
             )
         self._refuse_in_started_process(what)
         return self._lazy.get()
 
     @contextmanager
     def transaction(self, connection: Any) -> Iterator[None]:
-        """Hold a transaction of the caller's, as `JobPool.transaction` says."""
+        """Hold a transaction on the caller's connection; see `JobPool.transaction`."""
         store = self.store("transaction()")
         self.refuse_in_transaction("transaction()")
         with store.caller_transaction(connection):
@@ -191,7 +190,7 @@ class Gateway:
     def _refuse_in_started_process(self, what: str) -> None:
         if RUN_MARKER in os.environ:
             raise UsageError(
-                f"{what} was called in a process that jobpool started, outside of any "
+                f"{what} was called in a process that jobpool started, outside any "
                 "handler (at import, in a hook, or in a program that a handler runs); "
                 "every new child would do it again. Do it inside a handler, or under "
                 '`if __name__ == "__main__":`'
@@ -199,10 +198,10 @@ class Gateway:
 
 
 class LazyStore:
-    """A store that is found and opened when it is first asked for.
+    """A store that is found and opened at its first use.
 
     Args:
-        argument: the URL that the application names, if it does.
+        argument: the store's URL that the application names, if any.
     """
 
     def __init__(self, argument: str | None) -> None:
@@ -219,7 +218,7 @@ class LazyStore:
 
     @property
     def settings(self) -> ClientSettings:
-        """What the configuration says.
+        """The client's settings from the configuration.
 
         Raises:
             ConfigError: it is wrong.
@@ -249,14 +248,14 @@ class LazyStore:
         return self._store
 
     def joining(self, connection: Any) -> Store:
-        """Return the store for jobs that go by a driver's connection of the caller's.
+        """Return the store for jobs that are written on the caller's connection.
 
-        A store that is not open yet stays so while that connection is in a
-        transaction: to open it could mean to wait for that one, which waits for us.
+        A store that is not open yet is not opened while that connection is in a
+        transaction: opening might wait for it, and it waits for this call.
 
         Raises:
-            ConfigError: as of `get`.
-            StoreError: as of `get`.
+            ConfigError: as for `get`.
+            StoreError: as for `get`.
         """
         if self._store is not None or not unwrap.has_transaction(connection):
             return self.get()
@@ -279,10 +278,10 @@ class LazyStore:
 
 
 def find_settings(argument: str | None) -> ClientSettings:
-    """Return what a client obeys: argument, environment, configuration, defaults.
+    """Return a client's settings: argument, environment, configuration, defaults.
 
     Args:
-        argument: the store's URL as the application names it, if it does.
+        argument: the store's URL that the application names, if any.
 
     Raises:
         ConfigError: the configuration is wrong, or the URL is not one.
@@ -329,7 +328,7 @@ def there_is(job: Job | None, url: str) -> Job:
     """
     if job is None:
         raise JobNotFound(
-            f"no job has this id in {url}; it may have been pruned, or be in another "
+            f"no job has this id in {url}; it may have been pruned, or is in another "
             "store"
         )
     return job

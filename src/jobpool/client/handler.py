@@ -1,4 +1,4 @@
-"""Handler: a function that jobs call. It stays a function, and can enqueue itself."""
+"""Handler: a registered function, which can still be called and also enqueued."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from jobpool.errors import UsageError
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
-"""Covariant: type checkers may know an async function's coroutine by a closer type."""
+"""Covariant: a type checker may infer a narrower type for an async function."""
 T = TypeVar("T")
 
 
 class Handler(Generic[P, R_co]):
     """A registered function. Made by ``@jobs.job``, not by applications.
 
-    Calling it calls the function, here and now; `enqueue` makes a job of the call.
+    Calling it calls the function in this process; `enqueue` makes the call a job.
 
     Args:
         function: the user's function.
@@ -44,15 +44,15 @@ class Handler(Generic[P, R_co]):
         payload_max_bytes: int | None,
     ) -> None:
         functools.update_wrapper(self, function)
-        # Ours come after the function's own attributes, whatever they are called.
+        # After update_wrapper, so that they replace the function's attributes.
         self._function = function
         self._spec = spec
         self._gateway = gateway
         self._payload_max_bytes = payload_max_bytes
         self.arguments = Arguments(function, spec.kind)
-        """How calls become payloads, and payloads calls again."""
+        """Encodes calls as payloads, and decodes these."""
         self.results = Results(function, spec.kind)
-        """How results are stored and read."""
+        """Encodes results, and decodes these."""
         self.name: str = getattr(function, "__qualname__", spec.kind)
         """The function's name within its module."""
 
@@ -79,10 +79,10 @@ class Handler(Generic[P, R_co]):
 
     @property
     def spec(self) -> HandlerSpec:
-        """The declaration, with the arguments' JSON Schema.
+        """The declaration, including the arguments' JSON Schema.
 
         Raises:
-            ConfigError: the annotations cannot be looked up or read from JSON.
+            ConfigError: the annotations cannot be resolved or read from JSON.
         """
         return HandlerSpec(
             kind=self._spec.kind,
@@ -100,18 +100,18 @@ class Handler(Generic[P, R_co]):
     @overload
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]: ...
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
-        """Make a job of this call; it is durable once this returns.
+        """Enqueue this call as a job; it is durable once this returns.
 
         Inside a handler the supervisor stores it, and this returns after the commit.
 
         Returns:
-            The job, or the existing one that has this key or unique text.
+            The job, or the existing one with the same key or unique text.
 
         Raises:
-            ArgumentsRejected: the arguments do not fit, are not JSON, or too large.
-            KeyConflict: the key is held by a job with other arguments.
-            QueueFull: too many jobs wait.
-            UsageError: called where it cannot work; says what to do instead.
+            ArgumentsRejected: the arguments do not fit, are not JSON or are too large.
+            KeyConflict: a job with other arguments has the key.
+            QueueFull: too many jobs are waiting.
+            UsageError: it cannot work here; the message says what to do instead.
             StoreError: the store cannot be used. In all cases nothing was stored.
         """
         return self._enqueue(DEFAULT, args, kwargs)
@@ -125,7 +125,7 @@ class Handler(Generic[P, R_co]):
         self, /, *args: P.args, **kwargs: P.kwargs
     ) -> Job[R_co]: ...
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
-        """Make a job of this call without blocking the event loop; as `enqueue`."""
+        """Enqueue this call without blocking the event loop; as `enqueue`."""
         return await self._enqueue_async(DEFAULT, args, kwargs)
 
     def options(
@@ -143,21 +143,21 @@ class Handler(Generic[P, R_co]):
         memory: SizeLike | None = None,
         connection: Any = None,
     ) -> BoundHandler[P, R_co]:
-        """Say how a job differs from the handler's others, before `enqueue`.
+        """Set the options of one job, to be followed by `enqueue` or `call`.
 
         Args:
-            run_in: not before so long from now.
-            run_at: not before this moment: an aware datetime or Unix seconds.
-            expires_in: canceled if no attempt has begun by then.
+            run_in: earliest start, as a duration from now.
+            run_at: earliest start: an aware datetime or Unix seconds.
+            expires_in: canceled if no attempt has begun this long from now.
             priority: higher is more important; -32768 to 32767.
             key: idempotency key: the same job is returned until it is pruned.
             unique: at most one unfinished job of the kind has this text.
-            tenant: on whose behalf; stored with the job.
+            tenant: on whose behalf the job runs; stored with it.
             max_attempts: instead of the handler's.
             timeout: instead of the handler's, up to the pool's maximum.
             memory: instead of the handler's, up to the pool's maximum.
             connection: the caller's own connection to the same database; the job
-                belongs to its transaction, and commits or vanishes with it. Of
+                belongs to its transaction, and commits or vanishes with it. From
                 sqlite3, psycopg, psycopg2, SQLAlchemy or Django; an asynchronous one
                 for ``enqueue_async``.
 
@@ -191,7 +191,7 @@ class Handler(Generic[P, R_co]):
         """Return this call, checked and not yet enqueued, for `JobPool.enqueue_many`.
 
         Raises:
-            ArgumentsRejected: as of `enqueue`.
+            ArgumentsRejected: as for `enqueue`.
         """
         return Call(self._called(DEFAULT, args, kwargs), None)
 
@@ -203,7 +203,7 @@ class Handler(Generic[P, R_co]):
         """Return the payload for arguments by name, checked.
 
         Raises:
-            ArgumentsRejected: as of `enqueue`.
+            ArgumentsRejected: as for `enqueue`.
         """
         return self.arguments.encode_named(arguments, self._payload_max())
 
@@ -248,8 +248,8 @@ class Call(Generic[R_co]):
     """A handler with its arguments, not yet enqueued. Made by ``handler.call``.
 
     Args:
-        job: what is to be stored.
-        connection: the caller's own connection by which it goes, if any.
+        job: the job to store.
+        connection: the caller's own connection to write it on, if any.
     """
 
     __slots__ = ("connection", "job")
@@ -277,7 +277,7 @@ class BoundHandler(Generic[P, R_co]):
         self.chosen = options
 
     def options(self, **_more: Never) -> NoReturn:
-        """Refuse options beside these."""
+        """Refuse further options."""
         raise UsageError(
             "options() was called already: give all options of a job in one call, as "
             "in handler.options(priority=5, key=...)"
@@ -293,7 +293,7 @@ class BoundHandler(Generic[P, R_co]):
     @overload
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]: ...
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
-        """Make a job of this call with these options; as `Handler.enqueue`."""
+        """Enqueue this call with these options; as `Handler.enqueue`."""
         return self.handler._enqueue(self.chosen, args, kwargs)  # noqa: SLF001 - its other half
 
     @overload
@@ -308,10 +308,10 @@ class BoundHandler(Generic[P, R_co]):
         self, /, *args: P.args, **kwargs: P.kwargs
     ) -> Job[R_co]: ...
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
-        """Make a job without blocking the event loop; as `Handler.enqueue`.
+        """Enqueue this call without blocking the event loop; as `Handler.enqueue`.
 
-        The one way to use an asynchronous ``connection``: psycopg's AsyncConnection,
-        or SQLAlchemy's AsyncConnection or AsyncSession over psycopg.
+        An asynchronous ``connection`` needs it: psycopg's AsyncConnection, or
+        SQLAlchemy's AsyncConnection or AsyncSession over psycopg.
         """
         handler = self.handler
         return await handler._enqueue_async(self.chosen, args, kwargs)  # noqa: SLF001 - its other half

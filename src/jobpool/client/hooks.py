@@ -1,8 +1,8 @@
-"""Hooks: the application's functions for a child's start and for jobs that ended badly.
+"""Hooks: the application's functions for a child's start and for dead jobs.
 
-``on_quarantine`` and ``on_dead`` run as ordinary jobs of an internal kind, stored
-in the transaction that ends the job; like everything of the application's, they run
-in a child, and are tried again when they fail.
+``on_quarantine`` and ``on_dead`` run as ordinary jobs of an internal kind, stored in
+the transaction that ends the job. Like all of the application's code they run in a
+child, and they are tried again if they fail.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class DeadJob(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     tenant: str | None = None
     arguments: dict[str, Any] | None = None
-    """By name, as plain JSON values, as the job had them; None: they are no JSON."""
+    """The job's arguments by name, as plain JSON values; None: they are not JSON."""
 
 
 class _Record(DeadJob, frozen=True, kw_only=True):
-    """What the supervisor writes of it: the arguments as they are stored."""
+    """A `DeadJob` as the supervisor writes it: with the arguments as stored."""
 
     payload: bytes | None = None
 
@@ -79,29 +79,29 @@ class Hooks:
         return function
 
     def add_dead(self, function: F) -> F:
-        """Register a function of one `DeadJob`; errors as of `add_quarantined`."""
+        """Register a function of one `DeadJob`; errors as for `add_quarantined`."""
         _check(function, "on_dead", arguments=("job",))
         self._ended.setdefault(HOOK_DEAD, []).append(function)
         return function
 
     def start_child(self) -> None:
-        """Run the functions for a child's start, in order; the first error ends it."""
+        """Run the ``on_child_start`` functions in order, up to the first error."""
         for function in self._child_start:
             call(function)
 
     def specs(self, pool: str) -> tuple[HandlerSpec, ...]:
-        """Return the internal kinds that have functions, to be run in *pool*."""
+        """Return the internal kinds that have functions, to run in *pool*."""
         return tuple(
             HandlerSpec(kind=kind, pool=pool, schema=_ARGUMENTS.schema)
             for kind in self._ended
         )
 
     def knows(self, kind: str) -> bool:
-        """Say whether this internal kind has functions."""
+        """Return whether this internal kind has functions."""
         return kind in self._ended
 
     def invoke(self, kind: str, payload: bytes) -> None:
-        """Run the functions of an internal kind, all of them, in order.
+        """Run all functions of an internal kind, in order.
 
         Raises:
             GiveUp: the payload is not a record of an ended job.
@@ -114,7 +114,7 @@ class Hooks:
         for function in self._ended[kind]:
             try:
                 call(function, (job,))
-            except Exception as exc:  # noqa: BLE001 - raised below: the others run first
+            except Exception as exc:  # noqa: BLE001 - raised below, after the others
                 errors.append(exc)
         if len(errors) == 1:
             raise errors[0]
@@ -123,7 +123,7 @@ class Hooks:
 
 
 def _job_of(job: _Record) -> DeadJob:
-    """Stand for a hook's signature: its payload is ``{"job": {...}}``."""
+    """Return a hook's argument; the signature is its payload's, ``{"job": {...}}``."""
     facts = msgspec.structs.asdict(job)
     payload = facts.pop("payload")
     try:

@@ -1,4 +1,4 @@
-"""Job: what `enqueue` and `get` return, a handle that reads the store when asked."""
+"""Job: the handle that `enqueue` and `get` return; it reads the store when used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAUSE_S_MIN = 0.001
 PAUSE_S_MAX = 0.1
 _PAUSE_GROWTH = 1.5
 _ERROR_MAX = 500
-"""Characters of a handler's own error text that the message repeats."""
+"""Most characters of a handler's error that the message repeats."""
 
 
 class Job(Generic[R]):
@@ -31,8 +31,8 @@ class Job(Generic[R]):
     Attributes:
         id: the job's number.
         kind: the handler's name.
-        created: False if `enqueue` returned a job that was there already, because of
-            its key or unique text.
+        created: False if `enqueue` returned an existing job with the same key or
+            unique text.
     """
 
     __slots__ = ("_decode", "_gateway", "created", "id", "kind")
@@ -65,7 +65,7 @@ class Job(Generic[R]):
 
     @property
     def state(self) -> JobState:
-        """Where the job stands now; errors as of `info`."""
+        """The job's current state; errors as for `info`."""
         return self.info().state
 
     @property
@@ -75,7 +75,7 @@ class Job(Generic[R]):
         return None if progress is None else msgspec.json.decode(progress)
 
     def info(self) -> StoredJob:
-        """Read the whole record: counters, times, figures, the last error.
+        """Read the whole record: counters, times, measurements, the last error.
 
         Raises:
             JobNotFound: it has been pruned.
@@ -85,16 +85,16 @@ class Job(Generic[R]):
         return self._gateway.read(self.id)
 
     def wait(self, timeout: DurationLike | None = None) -> JobState:
-        """Wait until the job has finished, whatever its end.
+        """Wait until the job has finished, however it ended.
 
         Args:
-            timeout: ``"5s"``, seconds or a timedelta; None: for ever; 0: look once.
+            timeout: ``"5s"``, seconds or a timedelta; None: for ever; 0: check once.
 
         Returns:
             Its final state.
 
         Raises:
-            WaitTimeout: it has not finished in time; it goes on.
+            WaitTimeout: it has not finished in time; it is unaffected.
             JobNotFound: it has been pruned.
             UsageError: this is a handler, where only ``timeout=0`` works.
         """
@@ -103,17 +103,17 @@ class Job(Generic[R]):
     def result(self, timeout: DurationLike | None = None) -> R:
         """Wait until the job has finished and return what its handler returned.
 
-        Without a timeout it waits for ever, also where no supervisor runs.
+        Without a timeout it waits for ever, even if no supervisor runs.
 
-        The result comes as its annotation says: a handler ``-> datetime`` gives a
-        datetime. Without an annotation it is plain JSON.
+        The result has the handler's annotated type: ``-> datetime`` gives a datetime.
+        Without an annotation it is plain JSON.
 
         Args:
             timeout: as for `wait`.
 
         Raises:
             JobUnsuccessful: it is dead, quarantined or canceled; says why.
-            WaitTimeout: it has not finished in time; it goes on.
+            WaitTimeout: it has not finished in time; it is unaffected.
             JobNotFound: it has been pruned.
             UsageError: this is a handler, where only ``timeout=0`` works.
         """
@@ -121,10 +121,10 @@ class Job(Generic[R]):
         return decoded
 
     def cancel(self) -> bool:
-        """Cancel the job; a running one is killed at its supervisor's next look.
+        """Cancel the job; a running one is killed when its supervisor next checks.
 
         Returns:
-            False if it had finished already.
+            False if it had already finished.
 
         Raises:
             JobNotFound: it has been pruned.
@@ -144,7 +144,7 @@ class Job(Generic[R]):
 
 
 def cancel(gateway: Gateway, job_id: int) -> bool:
-    """Cancel one job, as `Job.cancel` says."""
+    """Cancel one job; see `Job.cancel`."""
     store = gateway.store("cancel")
     gateway.refuse_in_transaction("cancel")
     if store.cancel([job_id]):
@@ -162,21 +162,21 @@ def wait_finished(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> StoredJob:
-    """Return a job once it has finished, whatever its end.
+    """Return a job once it has finished, however it ended.
 
-    Looks again after 1 ms, then ever more rarely, up to ten times a second. It does
-    not trust `Store.changed`, which tells each change to one thread only.
+    It polls after 1 ms, then less and less often, down to ten times a second. It does
+    not rely on `Store.changed`, which reports each change to one thread only.
 
     Args:
         read: reads a job; raises JobNotFound if there is none.
         job_id: the job.
-        timeout_s: wait at most so long; None: for ever; 0: look once.
+        timeout_s: most time to wait; None: for ever; 0: check once.
         clock: measures the time.
-        sleep: spends it.
+        sleep: waits.
 
     Raises:
-        WaitTimeout: it has not finished in time; it goes on.
-        JobNotFound: no job has this id (any more).
+        WaitTimeout: it has not finished in time; it is unaffected.
+        JobNotFound: no job has this id, or no longer.
     """
     clock = clock or SystemClock()
     deadline_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
@@ -189,8 +189,8 @@ def wait_finished(
         if left_s is not None and left_s <= 0:
             raise WaitTimeout(
                 f"job {job_id} ({job.kind}) is still {job.shown_state} after "
-                f"{show_duration(timeout_s or 0)}; it goes on: wait longer, or see "
-                f"`jobpool show {job_id}` and `jobpool status`"
+                f"{show_duration(timeout_s or 0)}; it is unaffected: wait longer, or "
+                f"see `jobpool show {job_id}` and `jobpool status`"
             )
         sleep(pause_s if left_s is None else min(pause_s, left_s))
         pause_s = min(pause_s * _PAUSE_GROWTH, PAUSE_S_MAX)
@@ -211,7 +211,7 @@ def successful(job: StoredJob) -> StoredJob:
     evidence = "; ".join(filter(None, parts))
     raise JobUnsuccessful(
         f"job {job.id} ({job.kind}) is {job.state} and has no result: {evidence}; "
-        f"`jobpool show {job.id}` tells more",
+        f"see `jobpool show {job.id}`",
         job_id=job.id,
         state=job.state.value,
         outcome=job.outcome.value if job.outcome else None,

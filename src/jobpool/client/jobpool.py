@@ -1,6 +1,6 @@
-"""JobPool: the object that an application makes, registers with, and asks.
+"""JobPool: an application's handlers, and access to their jobs.
 
-Many jobs are streamed: a batch is checked whole, then stored whole.
+`enqueue_many` streams: each batch is checked as a whole, then stored as a whole.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from jobpool.errors import ArgumentsRejected, UsageError
 
 BATCH_JOBS_MAX = 1000
 BATCH_BYTES_MAX = 4 * 2**20
-"""A batch ends here too: memory stays bounded, and it fits one message."""
+"""Also the end of a batch: memory stays bounded, and it fits one message."""
 
 _Batch = tuple[Sequence[NewJob], Any]
-"""Jobs, and the caller's connection that they go by."""
+"""Jobs, and the caller's connection to write them on."""
 _RETRIED = (JobState.PENDING, JobState.DEAD, JobState.CANCELED)
 _RELEASED = (JobState.QUARANTINED,)
 
 
 class JobPool(Registration):
-    """An application's handlers, and its way to their jobs.
+    """An application's handlers, and access to their jobs.
 
     Nothing is opened until it is needed, so that one can be made at import. It may be
     used by several threads, and after a fork.
 
     Args:
-        store: URL of the store, such as ``sqlite:///jobpool.db``. None: what
-            ``JOBPOOL_STORE`` or the configuration file says, as for the supervisor.
-        payload_max: most bytes that one job's arguments may take as JSON. None: as
-            the configuration says; 1 MiB.
+        store: URL of the store, such as ``sqlite:///jobpool.db``. None: from
+            ``JOBPOOL_STORE`` or the configuration file, as for the supervisor.
+        payload_max: most bytes of one job's arguments as JSON. None: as configured,
+            1 MiB by default.
 
     Raises:
         ConfigError: payload_max is not a size, or over 8 MiB.
@@ -72,39 +72,39 @@ class JobPool(Registration):
         handler: Any,
         items: Iterable[Mapping[str, Any]] | None = None,
     ) -> int:
-        """Make a job of each call, or of each dict of arguments by name; in order.
+        """Enqueue a job for each call, or for each dict of arguments by name, in order.
 
         ``jobs.enqueue_many(load.call(n) for n in range(10))`` is checked by type
-        checkers, and each call may have options of its own, a key for instance.
+        checkers, and each call may have its own options, such as a key.
         ``jobs.enqueue_many(load, dicts)`` is for arguments that are dicts already.
 
-        They are streamed: batches of up to 1,000 jobs or 4 MiB are each checked
-        whole and then stored in one transaction, so memory stays bounded.
+        They are streamed: each batch of up to 1,000 jobs or 4 MiB is checked as a
+        whole and then stored in one transaction, so that memory stays bounded.
 
         Args:
-            handler: calls; or a handler, or ``handler.options(...)`` for all items;
-                key and unique are refused there.
-            items: may be a generator, of any length, as calls may.
+            handler: calls; or a handler, or ``handler.options(...)`` for all items,
+                without key and unique.
+            items: arguments; like calls, they may be a generator of any length.
 
         Returns:
-            How many jobs were stored: those that a call's key or unique text has
-            found there already do not count.
+            How many jobs were stored, without those that existed already because of a
+            call's key or unique text.
 
         Raises:
             ArgumentsRejected: an item does not fit; names its index, and how many
                 jobs of the items before it were stored. Nothing after them was.
-            UsageError: not a handler or a call, or called where it cannot work.
+            UsageError: it is not a handler or a call, or it cannot work here.
             StoreError: the store cannot be used; a note says how many were stored.
         """
         return _enqueue_many(self._gateway, handler, items)
 
     def transaction(self, connection: Any) -> AbstractContextManager[None]:
-        """Begin a transaction on the caller's own connection, and end it.
+        """Run the block in a transaction on the caller's own connection.
 
-        Commits at the end of the block and wakes the supervisors; rolls back if it
-        raises. Within it, ``handler.options(connection=connection)`` enqueues jobs
-        that commit or vanish with the caller's own rows. On SQLite it takes the
-        writers' lock first, and so waits in turn.
+        Commits at the end of the block and wakes the supervisors; rolls back if the
+        block raises. In it, ``handler.options(connection=connection)`` enqueues jobs
+        that commit or vanish with the caller's own rows. On SQLite it first takes the
+        writers' lock, and so waits its turn.
 
         Args:
             connection: the caller's own connection to the store's database.
@@ -112,7 +112,7 @@ class JobPool(Registration):
         Raises:
             UsageError: the connection is closed, is to another database, or is in a
                 transaction already; or this thread is in such a block already.
-            StoreUnavailable: the lock was not to be had, or the commit failed.
+            StoreUnavailable: the lock could not be taken, or the commit failed.
         """
         return self._gateway.transaction(connection)
 
@@ -133,10 +133,10 @@ class JobPool(Registration):
         )
 
     def wait(self, job_id: int, timeout: DurationLike | None = None) -> Job[Any]:
-        """Wait until a job has finished, whatever its end, and return its handle.
+        """Wait until a job has finished, however it ended, and return its handle.
 
         Raises:
-            WaitTimeout: it has not finished in time; it goes on.
+            WaitTimeout: it has not finished in time; it is unaffected.
             JobNotFound: no job has this id.
         """
         job = self.get(job_id)
@@ -148,10 +148,12 @@ class JobPool(Registration):
         return cancel(self._gateway, _checked_id(job_id))
 
     def retry(self, job_id: int) -> bool:
-        """Run a dead, canceled or waiting job now; counters reset, history kept.
+        """Make a dead, canceled or waiting job due now; resets its counters.
+
+        Its history is kept.
 
         Returns:
-            False if it is in another state, or another job holds its unique text.
+            False if it is in another state, or another job has its unique text.
 
         Raises:
             JobNotFound: no job has this id.
@@ -188,7 +190,7 @@ def _checked_id(job_id: int) -> int:
 def _enqueue_many(
     gateway: Gateway, target: Any, items: Iterable[Mapping[str, Any]] | None
 ) -> int:
-    """Store a job for each item or call, as `JobPool.enqueue_many` says."""
+    """Store a job for each item or call; see `JobPool.enqueue_many`."""
     batches = _of_calls(target) if items is None else _of_items(target, items)
     stored = 0
     try:
@@ -263,7 +265,7 @@ def _one_for_all(target: Any) -> tuple[Handler[..., Any], Options]:
     if options.key is not None or options.unique is not None:
         raise UsageError(
             "enqueue_many: key= and unique= would make all items one job; give each "
-            "its own: enqueue_many(handler.options(key=...).call(...) for ...)"
+            "item its own: enqueue_many(handler.options(key=...).call(...) for ...)"
         )
     return handler, options
 

@@ -1,4 +1,4 @@
-"""The application's side of a `JobPool`: its handlers and hooks, declared and run."""
+"""Registration: an application's handlers and hooks, declared and run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ R = TypeVar("R")
 Start = TypeVar("Start", bound=Callable[[], Any])
 Hook = TypeVar("Hook", bound=Callable[[DeadJob], Any])
 HOOK_POOL = "io"
-"""Hooks run here if the application has such a pool; they talk to the world."""
+"""The pool for hooks, if the application has it: they mostly send notifications."""
 
 
 class Registration:
-    """Handlers and hooks of one application; what its children run.
+    """The handlers and hooks of one application, which its children run.
 
     Args:
         gateway: where the handlers' jobs go.
@@ -68,28 +68,29 @@ class Registration:
         """Register the decorated function, plain or ``async def``, as a handler.
 
         Args:
-            pool: whose children run it, as in ``--pools``.
-            kind: its stable name; default ``module:name``. Jobs carry it.
-            aliases: its former kinds: waiting jobs that carry them run it too.
-            timeout: hard limit of one attempt; its process tree is killed.
+            pool: the pool whose children run it, as in ``--pools``.
+            kind: its stable name, stored with its jobs; by default ``module:name``.
+            aliases: its former kinds: jobs stored with them run it too.
+            timeout: hard time limit of one attempt; its process tree is killed.
             soft_timeout: `SoftTimeout` is raised in it (an async one is canceled).
             memory: most resident memory of one attempt's process tree.
-            max_attempts: failures until a job is dead; 5.
-            retry: what to do by class of exception, for example
+            max_attempts: failures until a job is dead; 5 by default.
+            retry: rules by class of exception, for example
                 ``{ValueError: "never", ConnectionError: ["10s", "1m"]}``.
-            max_crashes: crashes until a job is quarantined; 3.
-            crash_window: only crashes this recent count; 72 hours.
-            memory_growth: after each ``out_of_memory`` the next attempt may use so many
-                times as much, up to the pool's ``memory_max`` (without one, half of
-                the machine's memory).
-            memory_soft: a size, or a share of the memory limit such as 0.8: over it
+            max_crashes: crashes until a job is quarantined; 3 by default.
+            crash_window: how long a crash counts; 72 hours by default.
+            memory_growth: factor by which the memory limit grows after each
+                ``out_of_memory``, up to the pool's ``memory_max`` (without one, half
+                of the machine's memory).
+            memory_soft: a size, or a share of the memory limit such as 0.8. Over it
                 `SoftMemory` is raised in it, once (an async one is canceled).
-            heartbeat_timeout: killed as stalled when silent for so long.
+            heartbeat_timeout: most time without a heartbeat; then it is killed as
+                stalled.
             rerun: ``"never"``: an attempt whose end is unknown is the last one.
 
         Raises:
-            ConfigError: a value is wrong (it is named), the function cannot be a
-                handler, or its kind or an alias is taken. Nothing was registered.
+            ConfigError: a value is wrong (the message names it), the function cannot
+                be a handler, or its kind or an alias is taken. Nothing was registered.
         """
         if not isinstance(pool, str):
             raise ConfigError(
@@ -140,22 +141,22 @@ class Registration:
     def on_child_start(self, function: Start) -> Start:
         """Run the decorated function, without arguments, in every new child.
 
-        For what does not survive a fork: connections, error trackers. If it raises,
-        the child ends, and no job is blamed.
+        For what does not survive a fork, such as connections and error trackers. If it
+        raises, the child ends, and no job is charged.
         """
         return self._hooks.add_child_start(function)
 
     def on_quarantine(self, function: Hook) -> Hook:
-        """Run the decorated function with a `DeadJob` for each job set aside.
+        """Run the decorated function with a `DeadJob` for each quarantined job.
 
-        It runs as a job, in a child, and is tried again when it raises.
+        It runs as a job, in a child, and is tried again if it raises.
         """
         return self._hooks.add_quarantined(function)
 
     def on_dead(self, function: Hook) -> Hook:
-        """Run the decorated function with a `DeadJob` for each job that died.
+        """Run the decorated function with a `DeadJob` for each job that becomes dead.
 
-        It runs as a job, in a child, and is tried again when it raises.
+        It runs as a job, in a child, and is tried again if it raises.
         """
         return self._hooks.add_dead(function)
 
@@ -165,7 +166,7 @@ class Registration:
         """Return every handler's declaration, hooks as internal kinds included.
 
         Raises:
-            ConfigError: a handler's annotations cannot be looked up.
+            ConfigError: a handler's annotations cannot be resolved.
         """
         specs = tuple(handler.spec for handler in self._handlers.values())
         if not specs:
@@ -175,7 +176,7 @@ class Registration:
         return specs + self._hooks.specs(hook_pool)
 
     def named_store(self) -> str | None:
-        """Return the absolute URL of the store that the application names, if any."""
+        """Return the store URL that the application itself names, if any; absolute."""
         argument = self._gateway.argument
         return None if argument is None else find_settings(argument).store
 
@@ -196,7 +197,7 @@ class Registration:
 
         Raises:
             UnknownKind: no handler has this kind.
-            GiveUp: the arguments do not fit the handler any more, or it said so.
+            GiveUp: the arguments no longer fit the handler, or the handler raised it.
             TypeError: the result cannot be encoded as JSON.
             ValueError: the result is too large.
             SoftTimeout: the soft limit was reached.
@@ -215,7 +216,7 @@ class Registration:
         return handler.results.encode(call(handler, args, kwargs), result_max_bytes)
 
     def decoder_of(self, kind: str) -> Callable[[bytes | None], Any]:
-        """Return how a kind's results are decoded; of an unknown one, plain JSON."""
+        """Return the decoder of a kind's results; for an unknown kind, plain JSON."""
         handler = self._by_name.get(kind)
         return decode_plain if handler is None else handler.results.decode
 

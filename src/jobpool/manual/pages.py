@@ -1,8 +1,8 @@
-"""The manual's pages: which there are, what each says, where words are found.
+"""The manual's pages: their list, their text and a search.
 
-A page is the file ``TOPIC.md`` beside this module. ``index.md`` is the list of all: a
-heading a group, a line a page, in the order in which to read them. The command, the
-site and the tests go by that list.
+A page is the file ``TOPIC.md`` beside this module. ``index.md`` lists them all in
+reading order, with a heading per group and a line per page. The command, the site and
+the tests use that list.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REMARK = re.compile(r"^<!--.*-->\n", re.MULTILINE)
 
 
 class Entry(NamedTuple):
-    """A page as the list of pages shows it."""
+    """A page's entry in the list."""
 
     group: str
     topic: str
@@ -30,18 +30,18 @@ class Entry(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A line that has all the words of a search."""
+    """A line that contains all the words of a search."""
 
     topic: str
     heading: str
-    """The nearest one above it."""
+    """The nearest heading above it."""
     number: int
-    """Of the line in its page, from 1."""
+    """Number of the line in its page, from 1."""
     line: str
 
 
 def entries() -> list[Entry]:
-    """Return every page but the list itself, in the order of the list."""
+    """Return every page but the list itself, in the list's order."""
     group = ""
     found = []
     for line in text_of(INDEX).splitlines():
@@ -53,7 +53,7 @@ def entries() -> list[Entry]:
 
 
 def text_of(topic: str) -> str:
-    """Return a page as Markdown, without what it says to its tests.
+    """Return a page as Markdown, without its remarks for the tests.
 
     Args:
         topic: as `entries` names it, or `INDEX`.
@@ -66,10 +66,10 @@ def text_of(topic: str) -> str:
 
 
 def search(words: str) -> Iterator[Hit]:
-    """Yield the lines that have all of some words, page by page.
+    """Yield the lines that contain all of some words, page by page.
 
     Args:
-        words: separated by blanks; case does not count, parts of words do.
+        words: separated by spaces; case is ignored, and parts of words match.
     """
     wanted = words.lower().split()
     for entry in entries():

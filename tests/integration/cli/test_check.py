@@ -123,7 +123,7 @@ def test_check_notes_variables_that_mean_nothing(folder, monkeypatch):
     monkeypatch.setenv("JOBPOOL_POOL", "cpu=4")
     result = run("check")
     assert result.exit_code == 0
-    assert "JOBPOOL_POOL is set but means nothing; did you mean JOBPOOL_POOLS?" in (
+    assert "JOBPOOL_POOL is set but has no effect; did you mean JOBPOOL_POOLS?" in (
         " ".join(result.stdout.split())
     )
     assert os.environ["JOBPOOL_POOL"] == "cpu=4"

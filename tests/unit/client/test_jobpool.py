@@ -220,7 +220,7 @@ def test_at_import_in_a_child_nothing_is_enqueued(store, jobs, add, monkeypatch)
         lambda: jobs.enqueue_many(add, [{"a": 1}]),
         lambda: job.state,
     ):
-        with pytest.raises(UsageError, match="outside of any handler"):
+        with pytest.raises(UsageError, match="outside any handler"):
             step()
     assert len(store.jobs) == 1
 

@@ -1,4 +1,4 @@
-"""What an application says of a handler: its options and retries.
+"""Reads what an application declares: a handler's options, retry rules, job options.
 
-May import: core. Start with `declaration`.
+May import: core, errors. Start with `declaration`.
 """

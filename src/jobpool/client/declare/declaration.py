@@ -1,4 +1,4 @@
-"""What ``@jobs.job(...)`` says about a handler, checked where it is written."""
+"""Reads the options of ``@jobs.job(...)``, so that errors point to the decorator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_limits(
     memory_soft: str | float | None,
     heartbeat_timeout: DurationLike | None,
 ) -> Limits:
-    """Return the limits that a decorator names.
+    """Return the limits that a decorator declares.
 
     Raises:
         ConfigError: one is out of range, or the soft timeout is not the shorter one.
@@ -59,10 +59,10 @@ def read_policy(
     crash_window: DurationLike | None,
     rerun: str,
 ) -> Policy:
-    """Return the policy that a decorator names; what it leaves out has its default.
+    """Return the policy that a decorator declares, with defaults for the rest.
 
     Raises:
-        ConfigError: a value is out of range or not one of those that there are.
+        ConfigError: a value is out of range or unknown.
     """
     default = Policy()
     if rerun not in list(Rerun):
@@ -117,14 +117,14 @@ def checked_kind(kind: str) -> str:
     """Return a kind that an application may use.
 
     Raises:
-        ConfigError: not a name, or one that jobpool keeps for itself.
+        ConfigError: it is not a valid name, or is reserved for jobpool.
     """
     if not isinstance(kind, str):
         raise ConfigError(f"kind: expected text, got {type(kind).__name__}")
     if kind.startswith(INTERNAL_PREFIX):
         raise ConfigError(
-            f"kind {kind[:60]!r} begins with {INTERNAL_PREFIX!r}, which is kept for "
-            "jobpool's own jobs; choose another"
+            f"kind {kind[:60]!r} begins with {INTERNAL_PREFIX!r}, which is reserved "
+            "for jobpool's own jobs; choose another"
         )
     return check_kind(kind)
 
@@ -143,8 +143,8 @@ def kind_of(function: Callable[..., Any]) -> str:
         module = _main_module()
     if not name or not module or "<" in name:
         raise ConfigError(
-            f"{name or 'this callable'} has no name that another process could know it "
-            'by; give it one: @jobs.job("cpu", kind="shop.thumbnail")'
+            f"{name or 'this callable'} has no name by which another process could "
+            'find it; give it one: @jobs.job("cpu", kind="shop.thumbnail")'
         )
     try:
         return checked_kind(f"{module}:{name}")
@@ -155,7 +155,7 @@ def kind_of(function: Callable[..., Any]) -> str:
 
 
 def _main_module() -> str:
-    """Return the name under which ``__main__`` can be imported, "" if it cannot."""
+    """Return the name under which ``__main__`` can be imported; "" if it cannot."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:

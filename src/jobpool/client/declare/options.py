@@ -1,4 +1,4 @@
-"""What ``.options(...)`` says about one job, checked where it is written."""
+"""Reads the options of ``handler.options(...)``, for one job."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError, UsageError
 
 TEXT_MAX = 255
-"""Characters that a key, a unique text or a tenant may have."""
+"""Most characters of a key, a unique text or a tenant."""
 
 
 NEVER_BEGINS = (
-    "expires_in is no longer than run_in: the job would be canceled before it may "
-    "begin; expires_in counts from now as well"
+    "expires_in is not longer than run_in, so the job would be canceled before it may "
+    "begin; both count from now: make expires_in longer"
 )
 
 
@@ -78,8 +78,8 @@ def read_options(
     """Return the options as the store needs them.
 
     Raises:
-        UsageError: a value is out of range, or two contradict each other; it names
-            the option.
+        UsageError: a value is out of range, or two contradict each other; the message
+            names the option.
     """
     if run_in is not None and run_at is not None:
         raise UsageError("run_in and run_at are both given; give one of them")
@@ -125,7 +125,7 @@ def _moment_ms(value: datetime | float) -> int:
         )
     else:
         seconds = value
-    # One second more, because the last moment of a datetime has a fraction.
+    # One second more, since the last second of a datetime has a fraction.
     if not 0 <= seconds <= TIME_MAX_MS / 1000 + 1:
         raise UsageError(
             "run_at is out of range; expected a moment from 1970 to the end of year "
@@ -144,7 +144,7 @@ def _checked_priority(value: int) -> int:
             f"priority is out of range; expected {PRIORITY_MIN} to {PRIORITY_MAX}, "
             "higher is more important"
         )
-    return int.__int__(value)  # of an IntEnum, say
+    return int.__int__(value)  # for an IntEnum, say
 
 
 def _checked_text(value: str | None, what: str) -> str | None:
@@ -152,7 +152,7 @@ def _checked_text(value: str | None, what: str) -> str | None:
         return None
     if not isinstance(value, str):
         raise UsageError(f"{what}: expected text, got {type(value).__name__}")
-    value = str.__str__(value)  # of a StrEnum, say
+    value = str.__str__(value)  # for a StrEnum, say
     if not 1 <= len(value) <= TEXT_MAX:
         raise UsageError(f"{what}: {len(value)} characters; expected 1 to {TEXT_MAX}")
     try:

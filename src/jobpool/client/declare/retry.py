@@ -1,4 +1,4 @@
-"""Retry rules as an application writes them, by the class of the exception."""
+"""Retry rules as an application declares them, by class of exception."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Retry:
     """What to do after one class of exception.
 
     Args:
-        delays: waits before the next attempt, after the 1st, 2nd, … failure of this
+        delays: time until the next attempt after the 1st, 2nd, … failure of this
             class; the last one repeats. None: the usual back-off.
-        max_attempts: a budget of its own for failures of this class; None: the job's.
+        max_attempts: a separate budget for failures of this class; None: the job's.
 
     Raises:
         ConfigError: a delay is not a duration, or the budget is out of range.
@@ -54,16 +54,16 @@ class Retry:
 
 
 RetryLike = Literal["never"] | Sequence[DurationLike] | Retry
-"""What a rule may be: dead at once, a list of delays, or both with a budget."""
+"""A rule: dead at once, a list of delays, or delays with a budget."""
 RetryRules = Mapping[type[BaseException] | str, RetryLike]
-"""By exception class, or its bare or qualified name; bases count, nearest first."""
+"""Rules by exception class, or its bare or qualified name; the nearest base wins."""
 
 
 def read_rules(given: RetryRules | None) -> dict[str, RetryRule]:
     """Return the rules by class name.
 
     Raises:
-        ConfigError: a key is not an exception class or its name, or a rule is none.
+        ConfigError: a key is not an exception class or its name, or a rule is invalid.
     """
     if given is None:
         return {}
@@ -82,10 +82,10 @@ def read_rules(given: RetryRules | None) -> dict[str, RetryRule]:
 
 
 def checked_count(value: int | None, what: str) -> int | None:
-    """Return a number of attempts if it is one, or None.
+    """Return a number of attempts, or None.
 
     Raises:
-        ConfigError: not an int from 1 to `MAX_ATTEMPTS_MAX`.
+        ConfigError: it is not an int from 1 to `MAX_ATTEMPTS_MAX`.
     """
     if value is None:
         return None
@@ -95,14 +95,14 @@ def checked_count(value: int | None, what: str) -> int | None:
         )
     if not 1 <= value <= MAX_ATTEMPTS_MAX:
         raise ConfigError(f"{what} is out of range; expected 1 to {MAX_ATTEMPTS_MAX}")
-    return int.__int__(value)  # of an IntEnum, say
+    return int.__int__(value)  # for an IntEnum, say
 
 
 def _class_name(key: type[BaseException] | str) -> str:
     if isinstance(key, str) and _CLASS_NAME.fullmatch(key):
         return key
     if isinstance(key, type) and issubclass(key, BaseException):
-        # Builtins are known by their bare names, whatever qualifies them elsewhere.
+        # Built-in exceptions are matched by their bare names.
         if key.__module__ == "builtins":
             return key.__qualname__
         return f"{key.__module__}.{key.__qualname__}"
@@ -120,6 +120,6 @@ def _rule(name: str, value: Any) -> RetryRule:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return Retry(value).rule
     raise ConfigError(
-        f'retry: the rule for {name} is not one; expected "never", a list of delays '
+        f'retry: the rule for {name} is invalid; expected "never", a list of delays '
         'such as ["10s", "1m"], or Retry(...)'
     )

@@ -1,4 +1,4 @@
-"""Running a handler in its child: arguments in, completion out.
+"""Calling a handler, in a child or a test, and completing its attempt.
 
-May import: client.payload, client.declare. Start with `invocation`.
+May import: client.payload, core, store, errors. Start with `invocation`.
 """

@@ -1,4 +1,4 @@
-"""How `jobpool.current().complete` writes: offered to `core.running` by the client."""
+"""`jobpool.current().complete`: what the client offers `core.application.current`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Completing:
         """Settle a claimed attempt in the connection's transaction.
 
         Raises:
-            Superseded: its token is valid no longer.
+            Superseded: its token is no longer valid.
             UsageError: the connection cannot be used for this; nothing was written.
-            TypeError: the result cannot be said in JSON; nothing was written.
+            TypeError: the result cannot be encoded as JSON; nothing was written.
             ResultTooLarge: the result is over ``result_max``; nothing was written.
             StoreError: the statement failed; nothing was written.
         """

@@ -1,15 +1,15 @@
-"""Running an ``async def`` handler, so that a soft limit ends it cleanly.
+"""Runs an ``async def`` handler, so that a soft limit ends it cleanly.
 
 Theory of operation. At a soft limit the child's signal handler raises `SoftTimeout` or
-`SoftMemory` in the main thread. Under an event loop it may strike while the loop itself
-runs a callback, which would log and drop it. For an async handler the signal handler
-is therefore wrapped: what it raises is caught, the handler's task is canceled (as
-asyncio does for Ctrl-C), its ``finally`` blocks run, and what was raised comes out of
-the call instead of CancelledError. A coroutine that never awaits is not interrupted;
-the hard limit is for that.
+`SoftMemory` in the main thread. Under an event loop this may happen while the loop
+itself runs a callback, which would log and drop the exception. For an async handler the
+signal handler is therefore wrapped: the exception is caught, the handler's task is
+canceled (as asyncio does for Ctrl-C), its ``finally`` blocks run, and the call raises
+the exception instead of CancelledError. A coroutine that never awaits is not
+interrupted; it ends at the hard limit.
 
-A signal that arrives after Python's last look and before the loop's select() blocks
-does not interrupt it, and neither does one that another thread receives. The C
+A signal that arrives after Python's last check and before the loop's select() blocks
+does not interrupt select(), and neither does one that another thread receives. The C
 handler therefore also writes to a socket that the loop watches (set_wakeup_fd).
 """
 
@@ -28,7 +28,7 @@ from jobpool.errors import SoftMemory, SoftTimeout
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end, and return what it returns.
+    """Run a coroutine to its end, and return its result.
 
     Raises:
         SoftTimeout: the soft limit was reached; it was canceled.
@@ -44,8 +44,8 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
         if watch.fired is None:
             raise
     finally:
-        # They matter if they were never started: the soft limit came before the
-        # loop did, or there could be no loop; Python would warn about each.
+        # For coroutines that were never started, because the soft limit came before
+        # the loop or no loop could start: Python would warn about each.
         guarded.close()
         coroutine.close()
     raise watch.fired
@@ -62,7 +62,7 @@ class _SoftLimitWatch:
     async def guard(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run the coroutine as the task that a soft limit cancels."""
         self._task = asyncio.current_task()
-        if self.fired is not None:  # looked at last: from here on it is canceled
+        if self.fired is not None:  # the last check: from here on it is canceled
             raise self.fired
         try:
             with _woken_by_signals() if self._installed else nullcontext():
@@ -72,7 +72,7 @@ class _SoftLimitWatch:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Stand between the child's signal handlers and the event loop."""
+        """Wrap the child's signal handlers while the event loop runs."""
         with handled_by(self._canceling) as self._installed:
             yield
 
@@ -93,7 +93,7 @@ class _SoftLimitWatch:
 
 @contextmanager
 def _woken_by_signals() -> Iterator[None]:
-    """Let every signal end the running loop's select()."""
+    """Make every signal end the running loop's select()."""
     loop = asyncio.get_running_loop()
     reader, writer = socket.socketpair()
     reader.setblocking(False)

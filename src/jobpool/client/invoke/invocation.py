@@ -1,10 +1,10 @@
-"""Calling a handler, plain or ``async def``.
+"""Calls a handler, plain or ``async def``.
 
-asyncio takes as long to import as a good part of jobpool, and its pages are copied
-with every child. Only an application that has async functions pays for it: once, when
-it registers the first, before there are children. A function that does not look like
-one (a decorator hides it) pays in its first call, where no soft limit may strike: half
-imported modules would be there for every later job.
+asyncio takes as long to import as a good part of jobpool, and its memory pages are
+copied with every child. Only an application that has async functions pays for it:
+once, when it registers the first, before there are children. If a function does not
+look async (a decorator hides it), its first call imports asyncio. Soft limits are held
+back meanwhile: a half-imported module would remain for every later job.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def call(
             with held_back():
                 from jobpool.client.invoke import event_loop  # noqa: PLC0415 - see above
         except BaseException:
-            outcome.close()  # it was never begun; Python would warn about it
+            outcome.close()  # it never started; Python would warn about it
             raise
         return event_loop.run(outcome)
     return outcome
 
 
 def prepare(function: Callable[..., Any]) -> None:
-    """Import what calls of a function take, if it is async, decorated or an object."""
+    """Import what calls of a function need, if it looks async."""
     if _looks_async(function):
         from jobpool.client.invoke import event_loop  # noqa: F401, PLC0415 - see above
 
 
 def _looks_async(function: Callable[..., Any]) -> bool:
-    """Say whether a function, what it wraps, or what calls it is async."""
-    with suppress(Exception):  # an object may say anything: then it imports later
+    """Return whether a function, what it wraps, or its ``__call__`` is async."""
+    with suppress(Exception):  # any object may raise: its first call imports then
         forms = function, inspect.unwrap(function), type(function).__call__
         return any(map(inspect.iscoroutinefunction, forms))
     return False

@@ -1,8 +1,8 @@
-"""The child's handlers of its soft limits, and what stands in their place for a while.
+"""The signal handlers of a child's soft limits, and replacing them temporarily.
 
-Only the main thread may replace a handler, and only there do handlers run, whatever
-thread receives the signal. Outside of a child nobody sends these signals, and nothing
-is replaced.
+Only the main thread may replace a handler, and handlers run only there, whichever
+thread receives the signal. Outside a child these signals are not sent, and nothing is
+replaced.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from functools import partial
 from types import FrameType
 
 SOFT_SIGNALS = ("SIGUSR1", "SIGURG")
-"""What a child's supervisor sends at the soft limits, of time and of memory."""
+"""Sent by a child's supervisor at the soft limits of time and of memory."""
 OnSignal = Callable[[int, FrameType | None], object]
-"""A handler: takes the signal's number and the interrupted frame."""
+"""A signal handler: takes the signal's number and the interrupted frame."""
 
 
 @contextmanager
 def handled_by(instead: Callable[[OnSignal], OnSignal]) -> Iterator[bool]:
-    """Let others handle soft limits meanwhile; say whether any can come.
+    """Replace the handlers in the block; yields whether any was replaced.
 
     Args:
-        instead: takes the handler that stands there, returns the one to stand there.
+        instead: takes the installed handler, returns its replacement.
     """
     is_any = False
     with ExitStack() as undo:
@@ -42,9 +42,9 @@ def handled_by(instead: Callable[[OnSignal], OnSignal]) -> Iterator[bool]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let no soft limit strike meanwhile; what comes strikes at the end.
+    """Hold soft limits back in the block; those that come are raised at its end.
 
-    To block the signals would not do: another thread may receive one.
+    Blocking the signals would not suffice: another thread may receive one.
     """
     struck: list[Callable[[], object]] = []
 

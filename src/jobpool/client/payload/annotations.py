@@ -1,4 +1,4 @@
-"""What a handler's annotations mean once every name in them can be looked up."""
+"""A handler's annotations, resolved at first use."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _OPEN = (
     typing.Sequence,
     typing.Iterable,
 )
-"""Annotations that do not say what a value is, or what it contains."""
+"""Annotations that do not fix the type of a value or of what it contains."""
 _PLAIN = (str, int, float, bool, type(None))
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """Return the signature; names in annotations need not be defined yet."""
+    """Return the signature; names in its annotations need not be defined yet."""
     if sys.version_info >= (3, 14):
         return inspect.signature(function, annotation_format=Format.FORWARDREF)
     return inspect.signature(function)
@@ -40,8 +40,8 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 def annotations_of(function: Callable[..., Any], kind: str) -> Mapping[str, Any]:
     """Return the annotations by parameter name, and the result's as ``return``.
 
-    Looked up at first use, not at decoration, so that a handler may name types that
-    its module defines further down.
+    They are resolved at first use, not at decoration, so that a handler may name types
+    that its module defines further down.
 
     Raises:
         ConfigError: a name in them is not defined at run time.
@@ -55,16 +55,16 @@ def annotations_of(function: Callable[..., Any], kind: str) -> Mapping[str, Any]
         return typing.get_type_hints(target, include_extras=True)
     except (NameError, AttributeError, TypeError, SyntaxError) as exc:
         raise ConfigError(
-            f"the annotations of {kind} cannot be looked up ({exc}); jobpool reads "
-            "them at run time: import their names outside of `if TYPE_CHECKING:`"
+            f"the annotations of {kind} cannot be resolved ({exc}); jobpool reads "
+            "them at run time: import their names outside `if TYPE_CHECKING:`"
         ) from exc
 
 
 def is_open(annotation: Any) -> bool:
-    """Say whether values under it go through JSON without a type that restores them.
+    """Return whether values pass through JSON without a type that restores them.
 
-    True for Any, ``dict``, ``list[Any]``, ``dict[str, Any]`` and their like; False
-    as soon as a part names a type that JSON has not, which msgspec then takes care of.
+    True for Any, ``dict``, ``list[Any]``, ``dict[str, Any]`` and the like; False once a
+    part names a type that JSON does not have, which msgspec then restores.
     """
     leaves = list(_leaves(annotation))
     return all(leaf in _OPEN or leaf in _PLAIN for leaf in leaves) and any(

@@ -1,9 +1,9 @@
-"""Arguments of one handler: bound, checked and encoded; in the child decoded again.
+"""A handler's arguments: bound, checked and encoded, and decoded again in the child.
 
-They travel as one JSON object by parameter name, so that a signature may gain
-parameters with defaults while jobs wait. Defaults are left out of it unless given.
-What the caller sent as a datetime, a UUID or a dataclass arrives as one if the
-parameter is annotated so; what would arrive as something else is refused.
+They are one JSON object by parameter name, so that a signature may gain parameters
+with defaults while jobs wait. Defaults are left out unless given. A datetime, a UUID or
+a dataclass arrives as one if the parameter is annotated so; a value that would arrive
+as something else is refused.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Arguments:
         """Encode a call as the function would receive it.
 
         Raises:
-            ArgumentsRejected: it does not fit the signature or the annotations, is
-                not JSON, or is longer than *max_bytes*.
+            ArgumentsRejected: it does not fit the signature or the annotations,
+                cannot be JSON, or is longer than *max_bytes*.
         """
         try:
             bound = self._signature.bind(*args, **kwargs)
@@ -68,7 +68,7 @@ class Arguments:
         return self._encode(given, max_bytes)
 
     def encode_named(self, arguments: Mapping[str, Any], max_bytes: int) -> bytes:
-        """Encode arguments that are given by name, as `encode_call` does."""
+        """Encode arguments given by name, as `encode_call` does."""
         if type(arguments) is not dict and not isinstance(arguments, Mapping):
             raise self._rejected(
                 "expected a dict of arguments by name, got "
@@ -123,12 +123,12 @@ class Arguments:
             raise self._rejected(
                 f"they take {len(payload):,} bytes as JSON, at most {max_bytes:,} "
                 f"({show_size(max_bytes)}) are allowed; store the data elsewhere and "
-                "send where it is, or raise payload_max"
+                "send a reference to it, or raise payload_max"
             )
         return payload
 
     def _refuse_untyped(self, given: Mapping[str, Any]) -> None:
-        """Refuse, under a parameter without a type, what would not arrive as sent."""
+        """Refuse values of untyped parameters that would not arrive as sent."""
         shape = self._shape
         if not shape.open_names and not shape.extra_is_open:
             return
@@ -150,7 +150,7 @@ class Arguments:
 
 
 def _culprit(given: Mapping[str, Any]) -> str:
-    """Name the first argument that cannot be encoded by itself."""
+    """Return the first argument that cannot be encoded by itself, for a message."""
     for name, value in given.items():
         try:
             encode(value)

@@ -1,4 +1,4 @@
-"""A handler's result on its way to the store and back."""
+"""A handler's results: encoded for the store, and decoded again."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Results:
         """Return a result as JSON.
 
         Raises:
-            TypeError: it cannot be said in JSON.
+            TypeError: it cannot be encoded as JSON.
             ResultTooLarge: it is longer than *max_bytes*.
         """
         return encode_result(value, self._kind, max_bytes)
 
     def decode(self, encoded: bytes | None) -> Any:
-        """Return a stored result, as its annotation says where it fits that.
+        """Return a stored result as the annotated type, or as plain JSON if it differs.
 
-        An older handler's result may not fit: it is then returned as plain JSON.
+        A result of an older version of the handler may not fit the annotation.
 
         Raises:
-            StoreError: as `decode_plain`.
+            StoreError: as for `decode_plain`.
         """
         if encoded is not None and self._decoder is not None:
             with contextlib.suppress(msgspec.DecodeError):
@@ -51,7 +51,7 @@ class Results:
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any] | None:
-        """A decoder for the annotated type, if it has one that JSON can give."""
+        """A decoder for the annotated type, if it can be decoded from JSON."""
         try:
             annotation = annotations_of(self._function, self._kind).get("return", Any)
             return msgspec.json.Decoder(annotation, dec_hook=from_plain)
@@ -60,19 +60,19 @@ class Results:
 
 
 def encode_result(value: Any, kind: str, max_bytes: int) -> bytes:
-    """Return a result of a handler of this kind as JSON; as `Results.encode`."""
+    """Encode a result of a handler of this kind; as `Results.encode`."""
     try:
         encoded = encode(value)
     except NotJson as exc:
         raise TypeError(
             f"the result of {kind} cannot be stored: {exc}; return JSON "
-            "values, or store it elsewhere and return where it is"
+            "values, or store it elsewhere and return a reference to it"
         ) from None
     if len(encoded) > max_bytes:
         raise ResultTooLarge(
             f"the result of {kind} takes {len(encoded):,} bytes as JSON, "
             f"at most {max_bytes:,} ({show_size(max_bytes)}) are allowed; store it "
-            "elsewhere and return where it is, or raise result_max"
+            "elsewhere and return a reference to it, or raise result_max"
         )
     return encoded
 
@@ -81,7 +81,7 @@ def decode_plain(encoded: bytes | None) -> Any:
     """Return a stored result as plain JSON values; None if there is none.
 
     Raises:
-        StoreError: it is no JSON; the job stays as it is.
+        StoreError: it is not JSON; the job is unchanged.
     """
     if encoded is None:
         return None
@@ -89,7 +89,7 @@ def decode_plain(encoded: bytes | None) -> Any:
         return msgspec.json.decode(encoded)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise StoreError(
-            f"the stored result of {len(encoded):,} bytes is not JSON ({exc}), so no "
-            "child of jobpool's has written it as its handler's result: somebody spoke "
-            "in its name, or wrote to the database. Run the job again to have one"
+            f"the stored result of {len(encoded):,} bytes is not JSON ({exc}), so "
+            "jobpool did not encode it: the handler's process forged it, or the "
+            "database was changed by hand. Run the job again to get a result"
         ) from exc

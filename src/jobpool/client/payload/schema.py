@@ -1,7 +1,7 @@
-"""The JSON object that one signature stands for, as a msgspec struct.
+"""The arguments object of a signature, as a msgspec struct.
 
 Struct fields have neutral names (``a0``, ``a1``, …) and are renamed to the
-parameters', so that no parameter's name can meet one of msgspec's own.
+parameters', so that no parameter's name can clash with one of msgspec's own.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class ArgumentShape:
         self._extra = _only(parameters, Parameter.VAR_KEYWORD)
         self._hints = hints
         self.names = tuple(p.name for p in parameters if p is not self._extra)
-        """Every parameter that has a name of its own in the object."""
+        """Every parameter that is a field of the object."""
         self.open_names = frozenset(
             p.name
             for p in parameters
             if p is not self._extra and is_open(self._annotation(p))
         )
-        """Parameters whose values must be plain JSON: no type would restore more."""
+        """Parameters whose values must be plain JSON: no type restores others."""
         extra_type = Any if self._extra is None else self._annotation(self._extra)
         self.extra_is_open = self._extra is not None and is_open(extra_type)
         try:
@@ -58,16 +58,16 @@ class ArgumentShape:
         except TypeError as exc:
             raise ConfigError(
                 f"the parameters of {kind} cannot be read from JSON: "
-                f"{str(exc).splitlines()[0]}; annotate them otherwise"
+                f"{str(exc).splitlines()[0]}; annotate them with other types"
             ) from exc
 
     def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments, typed as annotated.
 
         Raises:
-            msgspec.DecodeError: not JSON, or (ValidationError) does not fit.
-            UnicodeDecodeError: not UTF-8.
-            RecursionError: nested too deep.
+            msgspec.DecodeError: it is not JSON, or (ValidationError) does not fit.
+            UnicodeDecodeError: it is not UTF-8.
+            RecursionError: it is nested too deeply.
         """
         struct = self._decoder.decode(payload)
         rest: list[Any] = [] if self._rest is None else list(getattr(struct, _REST))
@@ -90,7 +90,7 @@ class ArgumentShape:
             self._decode_extra(payload)
 
     def schema(self) -> bytes:
-        """Return the object's JSON Schema; types without one allow anything."""
+        """Return the object's JSON Schema; a type without one allows anything."""
         whole = msgspec.json.schema(self.struct, schema_hook=schema_of)
         definitions = whole["$defs"]
         schema = definitions.pop(self.struct.__name__)
@@ -147,14 +147,14 @@ def _only(parameters: Iterable[Parameter], kind: Any) -> Parameter | None:
 
 
 def _by_position(parameter: Parameter, *, has_rest: bool) -> bool:
-    """Say whether it must be passed by position: what precedes ``*args`` must."""
+    """Return whether it must be passed by position, as what precedes ``*args``."""
     if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD:
         return has_rest
     return parameter.kind is Parameter.POSITIONAL_ONLY
 
 
 def _note_default(schema: dict[str, Any], default: Any) -> None:
-    """Add a default that JSON can say, for people and forms that read the schema."""
+    """Add a default that has a JSON form, for readers of the schema."""
     plain = default is None or isinstance(default, (str, int, float, bool))
     if plain and default is not inspect.Parameter.empty and default == default:  # noqa: PLR0124 - NaN
         schema["default"] = default

@@ -1,7 +1,7 @@
-"""JSON that arrives as it was sent: what plain encoding would bend is refused.
+"""Strict JSON: values that plain encoding would alter are refused.
 
-msgspec writes NaN as null, keys as text, and a datetime where nothing says that
-one is expected. Each is found here before it is stored. No message ever shows a
+msgspec encodes NaN as null, any key as text, and a datetime as text even if no type
+restores it. Such values are found here before they are stored. No message ever shows a
 value: arguments and results may be secret.
 """
 
@@ -15,29 +15,29 @@ from typing import Any, get_origin
 import msgspec
 
 DEPTH_MAX = 64
-"""Lists and objects inside each other, at most; the arguments object counts."""
+"""Most levels of nested lists and objects, including the arguments object."""
 
 _MISFIT = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?:contains )?(unknown|missing) .*?field `(.*)`")
 
 
 class NotJson(Exception):
-    """A value cannot be sent as JSON without being bent; says why in words."""
+    """A value cannot be encoded as JSON unaltered; the message says why."""
 
 
 class NotPlainJson(NotJson):
-    """A value has a type that JSON has not; naming that type somewhere would help."""
+    """A value has a type that JSON does not have; an annotation would help."""
 
 
 def to_plain(value: Any) -> Any:
-    """Encode a type that msgspec does not know: paths become text."""
+    """Encode a type unknown to msgspec: a path becomes text."""
     if _is_path(type(value)):
         return str(value)
     raise NotJson(f"{_named(value)} has no JSON form")
 
 
 def from_plain(wanted: Any, value: Any) -> Any:
-    """Decode a type that msgspec does not know, or check that it is one already."""
+    """Decode a type unknown to msgspec, or check that the value has it already."""
     plain = get_origin(wanted) or wanted
     if _is_path(plain):
         return plain(value)
@@ -53,7 +53,7 @@ def _is_path(kind: type) -> bool:
 
 
 def schema_of(wanted: Any) -> dict[str, Any]:
-    """Describe a type that msgspec does not know; unless a path, it allows anything."""
+    """Describe a type unknown to msgspec; all but paths allow anything."""
     plain = get_origin(wanted) or wanted
     if _is_path(plain):
         return {"type": "string"}
@@ -72,9 +72,9 @@ def _half_a_pair() -> NotJson:
 
 
 def check_objects(given: Mapping[str, Any], wanted: type[msgspec.Struct]) -> None:
-    """Refuse what only its JSON would fit: a datetime, where text is wanted.
+    """Refuse values of which only the JSON would fit: a datetime for a text.
 
-    Of what says the same as its JSON, the JSON tells as much.
+    Values that are the same in JSON are skipped: checking the payload suffices.
 
     Raises:
         msgspec.ValidationError: it does not fit.
@@ -92,7 +92,7 @@ def check_objects(given: Mapping[str, Any], wanted: type[msgspec.Struct]) -> Non
         raise _half_a_pair() from None  # as in `encode`
     except Exception as exc:  # noqa: BLE001 - msgspec asks any object for its keys
         name = type(exc).__name__
-        raise NotJson(f"its values cannot be looked at ({name})") from None
+        raise NotJson(f"its values cannot be inspected ({name})") from None
 
 
 def encode(value: Any) -> bytes:
@@ -102,7 +102,7 @@ def encode(value: Any) -> bytes:
         NotJson: it has no faithful JSON form: an unknown type, NaN or infinity, half
             a surrogate pair, keys that are not text, deeper than `DEPTH_MAX`.
     """
-    if value is None:  # what most handlers return; what follows is slow for it
+    if value is None:  # a fast path: most handlers return it
         return b"null"
     try:
         encoded = _encoder.encode(value)
@@ -115,7 +115,7 @@ def encode(value: Any) -> bytes:
         ) from None
     except (TypeError, ValueError, OverflowError) as exc:
         raise NotJson(_first_line(exc)) from None
-    # Looking closer is slow; these two signs are needed for anything to be wrong.
+    # A closer check is slow; without one of these signs nothing can be wrong.
     if b"null" in encoded or _may_be_deep(encoded):
         refuse_flaws(msgspec.to_builtins(value, enc_hook=to_plain))
     return encoded
@@ -128,12 +128,12 @@ def _may_be_deep(encoded: bytes) -> bool:
 
 
 def refuse_flaws(value: Any) -> None:
-    """Refuse what JSON cannot say in a tree of builtin values.
+    """Refuse a tree of built-in values that JSON cannot represent.
 
     Raises:
-        NotPlainJson: something other than None, bool, int, float, str, list, tuple
-            and dict with text keys.
-        NotJson: NaN or infinity, or deeper than `DEPTH_MAX`.
+        NotPlainJson: it has something other than None, bool, int, float, str, list,
+            tuple and dict with text keys.
+        NotJson: it has NaN or infinity, or is deeper than `DEPTH_MAX`.
     """
     level: list[Any] = [value]
     for _ in range(DEPTH_MAX + 1):
@@ -147,7 +147,7 @@ def refuse_flaws(value: Any) -> None:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return what *value* contains; raise NotJson if it is itself at fault."""
+    """Return what *value* contains; raise NotJson if it is itself invalid."""
     if value is None or isinstance(value, (str, int)):
         return ()
     if isinstance(value, float):
@@ -165,7 +165,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def misfit(exc: msgspec.DecodeError) -> str:
-    """Say what does not fit and where, by names only: never a value."""
+    """Return what does not fit and where, by names only, never a value."""
     if not isinstance(exc, msgspec.ValidationError):
         return "not valid JSON"
     match = _MISFIT.fullmatch(_first_line(exc))

@@ -1,7 +1,7 @@
-"""The attempt that this process is running, if it is a child of jobpool's.
+"""The attempt that this process is running, if it is one of jobpool's children.
 
-The child sets it; the client reads it. It is the only thing they share, so that
-neither imports the other: outside of a child `channel()` is None.
+The child sets it, the client reads it. They share nothing else, so that neither
+imports the other. Outside a child `channel()` is None.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from jobpool.errors import Superseded, UsageError
 
 T = TypeVar("T")
 Restorer = Callable[[], tuple[bytes, bool]]
-"""Puts the process back into its first state, between two parts of one attempt.
-Returns the tail of what was written to stdout and stderr since the last time, and
-whether another part may begin: False when something is left that cannot be undone."""
+"""Puts the process back to its baseline, between two parts of one attempt.
+Returns the last of what was written to stdout and stderr since the previous call, and
+whether another part may begin: False if something is left that cannot be undone."""
 
 
 class Claim(NamedTuple):
-    """What a completion names: an attempt, and the store that granted it."""
+    """An attempt and the store that granted it, as a completion names them."""
 
     store_url: str
-    """Without a password: nothing is opened by it."""
+    """Without a password: it is not used to open anything."""
     job_id: int
     kind: str
     token: int
@@ -32,9 +32,9 @@ class Claim(NamedTuple):
     queue_depth_max: int
 
     def superseded(self) -> Superseded:
-        """Return what is raised when its token is valid no longer."""
+        """Return the error to raise when its token is no longer valid."""
         return Superseded(
-            f"job {self.job_id} ({self.kind}) is not this attempt's any more: its "
+            f"job {self.job_id} ({self.kind}) no longer belongs to this attempt: its "
             f"lease (token {self.token}) was taken back, or the connection is not to "
             f"its store {self.store_url}. Nothing of this transaction is kept; end the "
             "handler"
@@ -45,17 +45,17 @@ class AttemptLimits(NamedTuple):
     """What one attempt may use, and how often its job may fail."""
 
     timeout_s: float
-    """Hard: its process tree is killed then."""
+    """Hard limit, at which its process tree is killed."""
     memory_bytes: int
-    """Hard, likewise: resident memory of the process tree."""
+    """Hard limit on the resident memory of its process tree."""
     max_attempts: int
-    """Failures until the job is dead, unless a retry rule has a budget of its own."""
+    """Failures until the job is dead, unless a retry rule has its own budget."""
     failures: int
-    """Spent by the attempts before this one."""
+    """Failures before this attempt."""
 
 
 class Completer(Protocol):
-    """What knows connections: the client, once a JobPool was made."""
+    """Completes attempts on connections: the client's, once a JobPool exists."""
 
     def complete(self, connection: Any, claim: Claim, result: Any) -> None:
         """Settle a claimed attempt on a handler's connection, in its transaction."""
@@ -70,7 +70,7 @@ class Channel(Protocol):
     """What a child can ask of its supervisor."""
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs; returns after the commit. Errors as of `Store.enqueue`."""
+        """Store jobs; returns after the commit. Errors as for `Store.enqueue`."""
         ...
 
     def read(self, job_id: int) -> Job | None:
@@ -78,7 +78,7 @@ class Channel(Protocol):
         ...
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
-        """Report that the handler is alive; None leaves a value as it was."""
+        """Report that the handler is alive; None leaves a value unchanged."""
         ...
 
     def complete(self, connection: Any, result: Any) -> None:
@@ -86,11 +86,11 @@ class Channel(Protocol):
         ...
 
     def claim(self) -> Claim | None:
-        """Name the attempt, for what is written beside it; None: it is a rehearsal."""
+        """Return the attempt's claim; None in a rehearsal."""
         ...
 
     def stopping(self) -> bool:
-        """Say whether the supervisor has begun to drain."""
+        """Return whether the supervisor has begun to drain."""
         ...
 
 
@@ -104,10 +104,10 @@ class Current:
         token: fencing token; grows with every lease, so that a handler's own
             writes can refuse an older attempt's.
         deadline_monotonic_s: `time.monotonic` value of the hard time limit.
-        checkpoint: what an earlier attempt left last, decoded; or None.
-        tenant: on whose behalf, as its ``options`` said; or None.
+        checkpoint: an earlier attempt's last checkpoint, decoded; or None.
+        tenant: on whose behalf it runs, from its ``options``; or None.
         key: its idempotency key, likewise; or None.
-        priority: likewise; 0 unless said.
+        priority: likewise; 0 by default.
         limits: what this attempt may use, and how often the job may fail.
     """
 
@@ -154,31 +154,31 @@ class Current:
 
     @property
     def stopping(self) -> bool:
-        """True once a drain has begun: a long handler should save and end."""
+        """True once a drain has begun: a long handler should save its work and end."""
         return self._channel.stopping()
 
     def heartbeat(self, *, progress: Any = None, checkpoint: Any = None) -> None:
-        """Say that the handler is alive and, if given, how far it has come.
+        """Report that the handler is alive and, optionally, its progress.
 
-        It is cheap: progress that keeps changing more than twice a second is seen
-        twice a second, and the last of it with the end.
+        It is cheap: progress is passed on at most twice a second, and its last value
+        when the attempt ends.
 
         Args:
             progress: JSON value for people, such as ``0.4`` or ``"page 3 of 9"``.
             checkpoint: JSON value that the next attempt receives.
 
         Raises:
-            ArgumentsRejected: a value is not JSON or too large; nothing was sent.
+            ArgumentsRejected: a value is not JSON or is too large; nothing was sent.
         """
         self._channel.beat(progress, checkpoint)
 
     def complete(self, connection: Any, result: Any = None) -> None:
         """Settle this job as succeeded within the handler's own transaction.
 
-        The job is done exactly when that transaction commits, so that what the
+        The job succeeds if and only if that transaction commits, so that what the
         handler wrote in it happened exactly once. Call it last, then commit and
-        return; what the handler returns afterwards is not stored. If the transaction
-        is rolled back, the attempt has failed and the job is tried again.
+        return; what the handler returns is then not stored. If the transaction is
+        rolled back, the attempt has failed and the job is tried again.
 
         Args:
             connection: the handler's own connection to the store's database, with
@@ -186,23 +186,23 @@ class Current:
             result: JSON value, as a handler would return it.
 
         Raises:
-            Superseded: the lease was taken back: somebody else runs the job. Let the
-                transaction fail; on PostgreSQL it can no longer be committed.
-            UsageError: the connection cannot be used for this, or it was called
-                before in this attempt. Nothing was written.
-            TypeError: the result cannot be said in JSON; nothing was written.
+            Superseded: the lease was taken back: another attempt may run the job. Let
+                the transaction fail; on PostgreSQL it can no longer be committed.
+            UsageError: the connection cannot be used for this, or `complete` was
+                called before in this attempt. Nothing was written.
+            TypeError: the result cannot be encoded as JSON; nothing was written.
             ResultTooLarge: the result is over ``result_max``; nothing was written.
             StoreError: the statement failed; nothing was written.
         """
         self._channel.complete(connection, result)
 
     async def complete_async(self, connection: Any, result: Any = None) -> None:
-        """Do as `complete`, on an asynchronous connection, in an ``async`` handler.
+        """Settle this job on an asynchronous connection; otherwise as `complete`.
 
         Args:
             connection: psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or
                 AsyncSession.
-            result: as for `complete`, which also says what is raised.
+            result: as for `complete`, whose errors it raises.
         """
         await completer().call_async(
             connection, lambda stand_in: self._channel.complete(stand_in, result)
@@ -210,7 +210,7 @@ class Current:
 
 
 class _State:
-    """One per process; a class so that it is changed without ``global``."""
+    """The process's state; a class, so that it is changed without ``global``."""
 
     channel: Channel | None = None
     current: Current | None = None
@@ -219,12 +219,12 @@ class _State:
 
 
 def channel() -> Channel | None:
-    """Return the way to the supervisor, or None outside of a child."""
+    """Return the channel to the supervisor, or None outside a child."""
     return _State.channel
 
 
 def current() -> Current:
-    """Return the attempt that is being run in this process.
+    """Return the attempt that runs in this process.
 
     Raises:
         UsageError: no attempt is running here.
@@ -239,13 +239,13 @@ def current() -> Current:
 
 
 def enter(channel: Channel | None, current: Current | None) -> None:
-    """Set what this process runs; the child's and the testing tools' only."""
+    """Set what this process runs; for the child and the testing tools only."""
     _State.channel = channel
     _State.current = current
 
 
 def offer(completer: Completer) -> None:
-    """Say how attempts are completed; the client does, when a JobPool is made."""
+    """Set how attempts are completed; the client does so when a JobPool is made."""
     _State.completer = completer
 
 
@@ -257,14 +257,14 @@ def completer() -> Completer:
     """
     if _State.completer is None:
         raise UsageError(
-            "complete() needs a jobpool.JobPool in this process, which knows how to "
-            "use connections; this application has none"
+            "complete() needs a jobpool.JobPool in this process, and this application "
+            "has none; create one in the module that --app names"
         )
     return _State.completer
 
 
 def offer_restorer(restorer: Restorer) -> None:
-    """Say how this process is put back between two parts of an attempt."""
+    """Set how this process is put back between two parts of an attempt."""
     _State.restorer = restorer
 
 
@@ -272,8 +272,8 @@ def restore() -> tuple[bytes, bool]:
     """Put this process back between two parts of an attempt, as `Restorer` says.
 
     Raises:
-        UsageError: this is no child of jobpool's.
+        UsageError: this is not one of jobpool's children.
     """
     if _State.restorer is None:
-        raise UsageError("only a child of jobpool's can be put back; this is none")
+        raise UsageError("only one of jobpool's children can be put back")
     return _State.restorer()

@@ -1,7 +1,7 @@
-"""What an application declares about its handlers, as data.
+"""Handler declarations as data.
 
-The supervisor knows handlers only through these records, which the zygote
-reports: it never imports or runs anything of the application's.
+The supervisor knows handlers only through these records, which the zygote reports. It
+never imports or runs any code of the application.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobpool.core.rules.policy import Policy
 from jobpool.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}")
-"""What a kind may look like: letters, digits and ``_ . : < > -``."""
+"""Valid kinds: letters, digits and ``_ . : < > -``."""
 POOL_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 INTERNAL_PREFIX = "jobpool:"
 """Kinds that jobpool itself enqueues, such as ``jobpool:on_dead``."""
@@ -24,12 +24,12 @@ HOOK_DEAD = "jobpool:on_dead"
 
 
 class HandlerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One handler as declared by its decorator; None means the pool's default."""
+    """One handler as its decorator declares it; None means the pool's default."""
 
     kind: str
     pool: str
     aliases: tuple[str, ...] = ()
-    """Former kinds: rows that carry them run this handler too."""
+    """Former kinds: jobs stored with them run this handler too."""
     limits: Limits = Limits()
     policy: Policy = Policy()
     schema: bytes = b"{}"
@@ -41,18 +41,18 @@ class AppReport(msgspec.Struct, frozen=True, kw_only=True):
 
     handlers: tuple[HandlerSpec, ...] = ()
     store: str | None = None
-    """The store URL that the application names itself, if it does."""
+    """The store URL that the application itself names, if any."""
     base_rss_bytes: int = 0
-    """Resident memory of the zygote after loading: the floor of every limit."""
+    """Resident memory of the zygote after loading: the minimum of every limit."""
     warnings: tuple[str, ...] = ()
-    """Things that `jobpool check` names: threads, sockets opened while importing."""
+    """Reported by `jobpool check`: threads, sockets opened while importing."""
 
 
 def check_kind(kind: str) -> str:
-    """Return *kind* if it may name a handler.
+    """Return *kind* if it is a valid name of a handler.
 
     Raises:
-        ConfigError: it may not; says what a kind looks like.
+        ConfigError: it is not; the message says what a kind looks like.
     """
     if not NAME.fullmatch(kind):
         raise ConfigError(
@@ -63,14 +63,14 @@ def check_kind(kind: str) -> str:
 
 
 def check_pool(pool: str) -> str:
-    """Return *pool* if it may name a pool.
+    """Return *pool* if it is a valid name of a pool.
 
     Raises:
-        ConfigError: it may not; says what a pool's name looks like.
+        ConfigError: it is not; the message says what a pool's name looks like.
     """
     if not POOL_NAME.fullmatch(pool):
         raise ConfigError(
-            f"pool {pool[:60]!r} is not a valid name; expected a small letter, then up "
-            "to 31 small letters, digits, '_' or '-', such as 'cpu' or 'io'"
+            f"pool {pool[:60]!r} is not a valid name; expected a lowercase letter, "
+            "then up to 31 lowercase letters, digits, '_' or '-', such as 'cpu' or 'io'"
         )
     return pool

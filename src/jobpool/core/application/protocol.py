@@ -1,4 +1,4 @@
-"""The Application protocol: what a child needs of the user's `JobPool` object."""
+"""Application: the interface through which a child uses the user's `JobPool`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Application(Protocol):
         ...
 
     def named_store(self) -> str | None:
-        """Return the store URL that the application names itself, if it does."""
+        """Return the store URL that the application itself names, if any."""
         ...
 
     def start_child(self) -> None:
@@ -35,8 +35,7 @@ class Application(Protocol):
             The result as JSON; ``b"null"`` for None.
 
         Raises:
-            GiveUp: the arguments do not fit the handler any more, or the handler
-                said so.
+            GiveUp: the arguments no longer fit the handler, or the handler raised it.
             TypeError: the result cannot be encoded as JSON.
             ValueError: the result is too large.
             BaseException: whatever the handler raised.

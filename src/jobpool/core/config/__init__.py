@@ -1,4 +1,5 @@
 """Settings: where each value comes from, what it may be, and what it means.
 
-May import: core.rules, core.isolation. Start with `settings`; `load` makes them.
+May import: core.application, core.rules, core.units, errors. Start with `settings`,
+which `load` makes.
 """

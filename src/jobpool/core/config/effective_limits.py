@@ -1,6 +1,6 @@
-"""What each kind may use in the end, and which word was the last. Pure.
+"""The effective limits of each kind, and the origin of each. Pure.
 
-The rule itself is `limits.resolve`; here is only where its answer comes from.
+The rule itself is `limits.resolve`; this module only traces its answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAXIMA = {"timeout": "timeout_max", "memory": "memory_max"}
 
 
 class KindLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit or budget of one kind, as jobs without options of their own have it."""
+    """One limit or budget of one kind, for jobs without options of their own."""
 
     kind: str
     pool: str
@@ -41,8 +41,8 @@ def kind_limits(configuration: Configuration, report: AppReport) -> Iterator[Kin
     """Yield the limits of every kind whose pool this supervisor runs.
 
     Args:
-        configuration: what the operator has set.
-        report: what the application declares.
+        configuration: the operator's.
+        report: the application's declarations.
     """
     pools = {pool.name: pool for pool in configuration.settings.pools}
     for spec in sorted(report.handlers, key=lambda spec: spec.kind):

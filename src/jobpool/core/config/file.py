@@ -1,4 +1,4 @@
-"""Which configuration file counts, and what it says. Pure: the caller reads files.
+"""The configuration file: which one is used, and parsing. Pure: the caller reads it.
 
 The first that exists of ``conf/jobpool.toml``, ``jobpool.toml`` and
 ``[tool.jobpool]`` in ``pyproject.toml``, each in the launch directory; or the one
@@ -20,7 +20,7 @@ FILE_NAMES = ("conf/jobpool.toml", "jobpool.toml", "pyproject.toml")
 _CONFIGURATION_FOLDER = "conf"
 
 ReadFile = Callable[[str], str | None]
-"""Returns a file's text, or None if there is none; raises ConfigError otherwise."""
+"""Returns a file's text, or None if there is none; ConfigError if unreadable."""
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +31,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
     """The path as it was found or given, for people."""
     directory: str
-    """Relative paths in the configuration hang here: the file's directory, or its
-    parent when that is called ``conf``."""
+    """Base of relative paths in the configuration: the file's directory, or its
+    parent if that is called ``conf``."""
     values: Mapping[str, Any]
 
 
@@ -42,13 +42,13 @@ def find_file(
     """Find and parse the configuration file.
 
     Args:
-        argument: what ``--config`` says, if anything.
-        env: the environment; ``JOBPOOL_CONFIG`` is looked at.
+        argument: the value of ``--config``, if given.
+        env: the environment; only ``JOBPOOL_CONFIG`` is used.
         directory: the launch directory, absolute.
         read_file: reads a file.
 
     Returns:
-        The file, or None when there is none and none was asked for.
+        The file, or None if there is none and none was asked for.
 
     Raises:
         ConfigError: the file that was asked for does not exist, or a file is not
@@ -72,7 +72,7 @@ def find_file(
 
 
 def _read(name: str, directory: str, read_file: ReadFile) -> ConfigFile | None:
-    """Return the file, or None if it does not exist or does not concern us."""
+    """Return the file, or None if it does not exist or has no section of jobpool's."""
     path = PurePosixPath(directory) / name
     text = read_file(str(path))
     if text is None:

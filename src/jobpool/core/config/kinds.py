@@ -1,4 +1,4 @@
-"""What the configuration says of kinds, matched to those that there are. Pure."""
+"""Settings of kinds, matched to the kinds that exist. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobpool.core.config.settings import KindSettings, Settings
 from jobpool.errors import ConfigError
 
 _NEARLY = 0.85
-"""So much alike are a name and a slip in it."""
+"""Similarity from which an unknown name is taken for a typing mistake."""
 
 
 def names_of(report: AppReport) -> set[str]:
@@ -20,32 +20,32 @@ def names_of(report: AppReport) -> set[str]:
 
 
 def name_in(settings: Settings, spec: HandlerSpec) -> str:
-    """Return under which of its names the configuration has a kind; its own if none.
+    """Return the name under which the configuration has a kind; its own if none.
 
-    Its own name comes before its former ones.
+    Its own name takes precedence over its former ones.
     """
     names = (spec.kind, *spec.aliases)
     return next((name for name in names if name in settings.kinds), spec.kind)
 
 
 def settings_of(settings: Settings, spec: HandlerSpec) -> KindSettings:
-    """Return what the configuration says of a kind."""
+    """Return the configured settings of a kind."""
     return settings.kinds.get(name_in(settings, spec)) or KindSettings()
 
 
 def unknown_kinds(
     settings: Settings, report: AppReport, known: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield words about each ``[kinds."K"]`` that is nobody's: a slip, surely.
+    """Yield a message for each ``[kinds."K"]`` that names no kind: surely a mistake.
 
-    Several applications may share a configuration and a store: what any of their
-    supervisors has published is known. So is what the application had before a reload.
-    Where the configuration is another application's, only what is nearly a known kind
-    is a slip.
+    Several applications may share a configuration and a store, so the kinds that any of
+    their supervisors has published are known. So are those that the application had
+    before a reload. If the configuration is another application's, only a name that is
+    nearly a known kind is a mistake.
 
     Args:
         settings: the operator's.
-        report: what the application declares.
+        report: the application's declarations.
         known: the kinds that it had, and those that supervisors have published.
     """
     names = names_of(report) | {*known}

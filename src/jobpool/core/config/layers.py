@@ -24,7 +24,7 @@ EVERY = "*"
 
 
 class Sourced(msgspec.Struct, frozen=True):
-    """A raw value and where it comes from."""
+    """A raw value and its origin."""
 
     raw: Any
     origin: str
@@ -36,7 +36,7 @@ Layer = Mapping[Path, Sourced]
 def layers(
     flags: Mapping[str, str | None], env: Mapping[str, str], file: ConfigFile | None
 ) -> tuple[Layer, ...]:
-    """Return the layers of settings, the strongest first.
+    """Return the layers of settings, strongest first.
 
     Args:
         flags: option name (``size`` for ``--pools``) to text; None: not given.
@@ -75,7 +75,7 @@ def per_pool(text: str, what: str) -> dict[str, str]:
     """Read ``cpu=…,io=…``.
 
     Raises:
-        ConfigError: empty, not of this form, or a pool named twice.
+        ConfigError: it is empty, not of this form, or names a pool twice.
     """
     found: dict[str, str] = {}
     for part in text.split(","):
@@ -94,7 +94,7 @@ def per_pool(text: str, what: str) -> dict[str, str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` or the list of what there is."""
+    """Return ``"did you mean 'x'?"``, or the list of known words."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
     if close:
@@ -103,12 +103,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def strange_variables(env: Mapping[str, str]) -> Iterator[str]:
-    """Yield a remark for each ``JOBPOOL_`` variable that looks like a typing slip."""
+    """Yield a message for each ``JOBPOOL_`` variable that looks misspelled."""
     for name in sorted(env):
         if name.startswith("JOBPOOL_") and name not in ENVIRONMENT:
             close = difflib.get_close_matches(name, ENVIRONMENT, n=1, cutoff=0.8)
             if close:
-                yield f"{name} is set but means nothing; did you mean {close[0]}?"
+                yield f"{name} is set but has no effect; did you mean {close[0]}?"
 
 
 def _from_text(

@@ -1,7 +1,7 @@
-"""From layers of raw values to `Settings`, with every value's origin. Pure.
+"""Makes `Settings` from layers of raw values, and records each one's origin. Pure.
 
-Flags win over ``JOBPOOL_*`` variables, these over the configuration file, and that
-over the defaults. Nothing here reads a file, the environment or the machine.
+Flags take precedence over ``JOBPOOL_*`` variables, these over the configuration file,
+and that over the defaults. Nothing here reads a file, the environment or the machine.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ _PLAIN = [key for key in TOP if key not in ("store", "app")]
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, and the same as a list for people."""
+    """The settings, and their values as a list for people."""
 
     settings: st.Settings
     values: Mapping[str, Value]
-    """By dotted name, ``pools.cpu.memory``, in the order to show them."""
+    """By dotted name, ``pools.cpu.memory``, in display order."""
     file: ConfigFile | None
 
 
 def client_settings(sources: Sources) -> st.ClientSettings:
-    """Return what whoever enqueues obeys, as a supervisor of the same sources does.
+    """Return the settings of clients, the same as a supervisor's of these sources.
 
     Raises:
         ConfigError: a value is wrong.
@@ -101,8 +101,8 @@ def configure(
         has_jobs_file: whether ``jobs.py`` exists in the launch directory.
 
     Raises:
-        ConfigError: a value is wrong, contradicts another, or no application is
-            named; the message says which and where it comes from.
+        ConfigError: a value is wrong or contradicts another (the message says which,
+            and its origin), or no application is named.
     """
     below: dict[str, Value] = {}
     pools = tuple(pools_of(sources, machine, below))
@@ -139,9 +139,9 @@ def configure(
 
 
 def _refuse_short_lease(values: Mapping[str, Value]) -> None:
-    """Refuse a lease that ends before a supervisor in good order can renew it.
+    """Refuse a lease that expires before a healthy supervisor can renew it.
 
-    On one host no lease ends by time, so that any TTL will do.
+    On one host no lease expires by time, so that any TTL will do.
     """
     ttl = values["lease_ttl"]
     on_one_host = values["store"].value.startswith("sqlite:")
@@ -154,7 +154,7 @@ def _refuse_short_lease(values: Mapping[str, Value]) -> None:
 
 
 def names_app(sources: Sources, *, has_jobs_file: bool) -> bool:
-    """Say whether it is known which application is meant."""
+    """Return whether the sources name an application."""
     return lookup(sources.stack, "app") is not None or has_jobs_file
 
 
@@ -162,14 +162,14 @@ def _app(sources: Sources, *, has_jobs_file: bool) -> Value:
     if names_app(sources, has_jobs_file=has_jobs_file):
         return top_value(sources, "app", "jobs.py")
     raise ConfigError(
-        f"no application is named, and there is no jobs.py in {sources.directory}; say "
+        f"no application is named, and there is no jobs.py in {sources.directory}; use "
         "--app shop.jobs (a module or a file), set JOBPOOL_APP, or put "
         'app = "shop.jobs" into the configuration'
     )
 
 
 def _is_shared(sources: Sources, *, has_jobs_file: bool) -> bool:
-    """Say whether the configuration is another application's than the one to run."""
+    """Return whether the configuration belongs to another application."""
     *_, file = sources.stack
     default = Sourced("jobs.py", "default") if has_jobs_file else None
     own, said = file.get(("app",), default), lookup(sources.stack, "app")

@@ -1,7 +1,7 @@
-"""The catalogue of options: each one's place in a file, its reader and its meaning.
+"""The tables of options: each one's place in a file, its reader and its formatter.
 
-Everything that reads or lists configuration goes through these tables, so that
-flags, environment, files, `check` and ``conf/jobpool.toml`` cannot disagree.
+Everything that reads or lists configuration uses these tables, so that flags,
+environment, files, `check` and ``conf/jobpool.toml`` cannot disagree.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError
 
 Reader = Callable[[Any, str], Any]
-"""Turns a raw value into the setting's; the text names it in error messages."""
+"""Reads a raw value; the text names the option in error messages."""
 
 
 class Size(NamedTuple):
-    """How many children a pool may have; equal numbers: a fixed size."""
+    """The range of a pool's size; fixed if the numbers are equal."""
 
     minimum: int
     maximum: int
 
     def __str__(self) -> str:
-        """Write it as ``--pools`` takes it."""
+        """Format it as ``--pools`` takes it."""
         if self.minimum == self.maximum:
             return str(self.minimum)
         return f"{self.minimum}..{self.maximum}"
 
 
 class Option(NamedTuple):
-    """One thing that can be set."""
+    """One option that can be set."""
 
     read: Reader
     show: Callable[[Any], str] = str
@@ -90,7 +90,7 @@ def _seen(value: Any) -> str:
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ConfigError(f"{what}: expected a text, got {_seen(value)}")
+        raise ConfigError(f"{what}: expected text, got {_seen(value)}")
     return value.strip()
 
 
@@ -137,7 +137,7 @@ def _duration(value: Any, what: str) -> float:
 
 
 def _or_none(read: Reader, word: str = "none") -> Reader:
-    """Accept *word* as well: no value."""
+    """Accept *word* too, as None."""
 
     def read_or_none(value: Any, what: str) -> Any:
         return None if value == word else read(value, what)
@@ -160,7 +160,7 @@ def _names(value: Any, what: str) -> tuple[str, ...] | None:
 
 
 def growth_factor(value: Any, what: str) -> float:
-    """Read a factor of growth.
+    """Read a growth factor.
 
     Raises:
         ConfigError: not a number from 1 to 16.
@@ -181,7 +181,7 @@ def soft_size(value: Any, what: str) -> float:
         Bytes; below 1: the share.
 
     Raises:
-        ConfigError: neither.
+        ConfigError: it is neither.
     """
     text = value.strip() if isinstance(value, str) else ""
     if (isinstance(value, float) and 0 < value < 1) or _SHARE.fullmatch(text):
@@ -282,7 +282,7 @@ TOP: Mapping[str, Option] = {
 """Options at the top of a file."""
 
 CLIENT = ("store", "payload_max", "result_max", "queue_depth_max")
-"""Those of them that whoever enqueues obeys as well; see `settings.ClientSettings`."""
+"""Those that clients use as well; see `settings.ClientSettings`."""
 
 POOL: Mapping[str, Option] = {
     "size": Option(pool_size),
@@ -326,7 +326,7 @@ KIND: Mapping[str, Option] = {
     "max_crashes": Option(_whole(1, MAX_ATTEMPTS_MAX)),
     "breaker_after": _BREAKER,
 }
-"""Options of ``[kinds."NAME"]``; without them a kind is as its decorator says."""
+"""Options of ``[kinds."NAME"]``; they override the decorator's."""
 
 RETENTION: Mapping[str, Option] = dict.fromkeys(
     ("succeeded", "canceled", "dead", "quarantined"), _KEPT
@@ -334,11 +334,11 @@ RETENTION: Mapping[str, Option] = dict.fromkeys(
 """Options of ``[retention]``."""
 
 _LISTS = {"size", "env", "write", "read", "cpus"}
-"""Not said in one word: the pools' grammar parts at commas."""
+"""Not settable by variables: their values have commas, as the pools' grammar does."""
 
 ENVIRONMENT: Mapping[str, str] = {
     **{f"JOBPOOL_{key.upper()}": key for key in TOP},
     **{f"JOBPOOL_{key.upper()}": key for key in POOL if key not in _LISTS},
     "JOBPOOL_POOLS": "size",
 }
-"""Variables, and the option that each one sets; those of `POOL` for every pool."""
+"""Variables, and the option that each sets; options of `POOL` for every pool."""

@@ -1,4 +1,4 @@
-"""Pools and kinds as configured: sizes, limits, and what contradicts what."""
+"""Settings of pools and kinds: sizes, limits, contradictions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from jobpool.errors import ConfigError
 
 
 def named_pools(sources: Sources) -> list[str]:
-    """Return every pool that any layer names, whether it runs or not."""
+    """Return every pool that a layer names, whether it runs or not."""
     paths = [path for layer in sources.stack for path in layer if path[0] == "pools"]
     return list(dict.fromkeys(path[1] for path in paths if path[1] != EVERY))
 
 
 def named_kinds(sources: Sources) -> list[str]:
-    """Return every kind that any layer names."""
+    """Return every kind that a layer names."""
     paths = [path for layer in sources.stack for path in layer if path[0] == "kinds"]
     return list(dict.fromkeys(path[1] for path in paths))
 
@@ -39,7 +39,7 @@ def named_kinds(sources: Sources) -> list[str]:
 def pools_of(
     sources: Sources, machine: Machine, values: dict[str, Value]
 ) -> Iterator[st.PoolSettings]:
-    """Yield the pools to run, and enter their values into *values* by dotted name.
+    """Yield the pools to run, and add their values to *values* by dotted name.
 
     Raises:
         ConfigError: a value is wrong, contradicts another, or is missing.
@@ -59,10 +59,10 @@ def pools_of(
 
 
 def _pool_names(stack: Sequence[Layer]) -> list[str]:
-    """Return the pools to run: those of the strongest layer that sizes any.
+    """Return the pools to run: those of the strongest layer that sets any size.
 
-    A file's sections without a size are pools too; when nothing names a size,
-    ``cpu`` and ``io`` are there as well.
+    A file's sections without a size are pools too; if no layer sets a size, ``cpu``
+    and ``io`` run as well.
     """
     *above, file = stack
     for layer in above:
@@ -75,9 +75,9 @@ def _pool_names(stack: Sequence[Layer]) -> list[str]:
 
 
 def _refuse_unknown_pools(stack: Sequence[Layer], names: Sequence[str]) -> None:
-    """Refuse a flag or variable that speaks of a pool which does not run.
+    """Refuse a flag or variable for a pool that does not run.
 
-    A file may describe pools that this start leaves out.
+    A file may have sections for pools that this start leaves out.
     """
     for layer in stack[:-1]:
         for path, sourced in layer.items():
@@ -90,7 +90,7 @@ def _refuse_unknown_pools(stack: Sequence[Layer], names: Sequence[str]) -> None:
 
 
 def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
-    """Return each option's default as it would be written, and its origin."""
+    """Return each option's default, as it would be written, and its origin."""
     sizes = {
         "cpu": (machine.cores, "default (the cores)"),
         "io": (st.DEFAULT_IO_SLOTS, DEFAULT),
@@ -153,7 +153,7 @@ def _is_limit(key: str) -> bool:
 def kinds_of(
     sources: Sources, values: dict[str, Value]
 ) -> Iterator[tuple[str, st.KindSettings]]:
-    """Yield what is set for kinds, and enter its values into *values*.
+    """Yield the settings of kinds, and add their values to *values*.
 
     Raises:
         ConfigError: a value is wrong or contradicts another.
@@ -177,7 +177,7 @@ def kinds_of(
 
 
 def refuse_contradictions(owner: str, found: Mapping[str, Value]) -> None:
-    """Refuse limits that cannot both hold, if people have said both."""
+    """Refuse limits that cannot both hold, unless the lower one is a default."""
     for lower, upper, show, strictly in (
         ("timeout", "timeout_max", show_duration, False),
         ("memory", "memory_max", show_size, False),

@@ -1,7 +1,6 @@
-"""Settings: every value that an operator can set, with its default.
+"""Settings: every value that an operator can set, its meaning and its default.
 
-Reading them from flags, environment and files is `jobpool.core.config.load`'s work;
-here is only what they are and what they mean.
+`jobpool.core.config.load` reads them from flags, environment and files.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ MAX_ATTEMPTS_MAX = 1000
 PAYLOAD_MAX_BYTES = MIB
 RESULT_MAX_BYTES = MIB
 SENDABLE_MAX_BYTES = 8 * MIB
-"""No cap on payloads or results may be set higher: they travel in one frame."""
+"""Upper bound of the caps on payloads and results: they are sent in one frame."""
 QUEUE_DEPTH_MAX = 10_000_000
 MEMORY_BUDGET_SHARE = 0.8
-"""Of the memory here, by default."""
+"""Default share of the machine's memory."""
 DRAIN_S = 25.0
 LEASE_TTL_S = 60.0
 LEASE_TTL_MIN_S = 5.0
-"""Of stores that several hosts share: a renewal needs its time."""
+"""For stores that several hosts share: a renewal takes time."""
 
 
 class SandboxLevel(StrEnum):
-    """How much children are kept from; `core.isolation` says what that is."""
+    """How strictly children are confined; see `core.isolation.measures`."""
 
     OFF = "off"
     STANDARD = "standard"
@@ -58,16 +57,16 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Equal to size_min: a fixed size."""
     limits: PoolLimits
     recycle_jobs: int = 10_000
-    """A child is replaced after so many jobs; 1: a fresh child for every job."""
+    """A child is replaced after this many jobs; 1: a fresh child for every job."""
     recycle_age_s: float = 3600.0
     recycle_growth_bytes: int = 128 * MIB
-    """A child is replaced once its memory between jobs grew by so much."""
+    """A child is replaced once its memory between jobs has grown by this much."""
     drain_s: float = DRAIN_S
     preload: bool = True
     """False: the application is imported in each child, not in the zygote."""
     env: tuple[str, ...] | None = None
-    """Names of the environment that children see; None: all. At level strict: besides
-    those of `core.isolation.VARIABLES`."""
+    """Variables that children see; None: all. At level strict: in addition to
+    `core.isolation.measures.VARIABLES`."""
     sandbox: SandboxLevel = SandboxLevel.STANDARD
     write: tuple[str, ...] | None = None
     """Paths below which children may write, besides TMPDIR; None: anywhere, at level
@@ -77,23 +76,23 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = True
     """False: no sockets to other machines."""
     new_privileges: bool = False
-    """True: programs such as sudo may give rights to children."""
+    """True: children may gain rights from programs such as sudo."""
     nice: int = 0
     """Added to the supervisor's."""
     cpus: tuple[int, ...] | None = None
-    """Numbers of the cores that children run on; None: as the supervisor."""
+    """Numbers of the cores that children run on; None: the supervisor's."""
     max_processes: int | None = None
-    """Processes and threads of a child; None: a default (`core.cgroups`)."""
+    """Most processes and threads of a child; None: a default (`isolation.cgroups`)."""
     idle_shrink_s: float = 60.0
-    """A pool with a range gives a child back after so long without need."""
+    """A pool with a size range drops a child that was not needed for this long."""
     output_max_bytes: int = MIB
-    """Of what an attempt writes to stdout and stderr, so much is kept meanwhile."""
+    """How much of an attempt's stdout and stderr is buffered."""
     breaker_after: int = SLOW_AFTER
-    """A kind is slowed after so many different jobs in a row crashed; 0: never."""
+    """A kind is slowed after this many different jobs crash in a row; 0: never."""
 
     @property
     def size_text(self) -> str:
-        """The size as it is written on the command line."""
+        """The size as written on the command line."""
         if self.size_min == self.size_max:
             return str(self.size_min)
         return f"{self.size_min}..{self.size_max}"
@@ -109,7 +108,7 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long finished jobs are kept, in seconds; None: until somebody decides."""
+    """How long finished jobs are kept, in seconds; None: until an operator decides."""
 
     succeeded_s: float | None = 7 * 86400.0
     canceled_s: float | None = 7 * 86400.0
@@ -118,7 +117,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What whoever enqueues obeys: applications, commands and supervisors alike."""
+    """Settings of everything that enqueues: applications, commands, supervisors."""
 
     store: str
     """URL with an absolute path."""
@@ -128,28 +127,28 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(ClientSettings, frozen=True, kw_only=True):
-    """Everything that a supervisor needs to know before it starts."""
+    """All settings of a supervisor."""
 
     app: str
     """``module`` or ``path/to/file.py``, optionally ``:attribute``."""
     app_directory: str
     """Absolute; first on the application's sys.path, and its working directory."""
     store_base: str = ""
-    """Absolute; a relative SQLite path that the application names hangs here."""
+    """Absolute; the base of a relative SQLite path that the application names."""
     pools: tuple[PoolSettings, ...]
     kinds: Mapping[str, KindSettings] = {}
     kinds_shared: bool = False
-    """The configuration is also another application's: it may know more kinds."""
+    """The configuration also serves another application: it may have more kinds."""
     retention: Retention = Retention()
     memory_budget_bytes: int | None = None
-    """What all attempts together may use; None: no bound."""
+    """What all attempts together may use; None: no limit."""
     app_timeout_s: float = 60.0
-    """Loading the application takes at most so long."""
+    """Most time that loading the application may take."""
     lease_ttl_s: float = LEASE_TTL_S
-    """Held for dead after so long without a renewal, by supervisors of other hosts."""
+    """Time without a renewal after which other hosts presume a supervisor dead."""
     unknown_for_s: float = UNKNOWN_FOR_S
-    """A job whose arguments fit no living supervisor's handler waits for so long, then
-    it is dead."""
+    """How long a job waits whose arguments fit no living supervisor's handler; then it
+    is dead."""
     probation_s: float = PROBATION_S
-    """A job that may have killed its host runs alone until it has run for so long;
-    twice as long after each further loss (`suspicion.probation_s`)."""
+    """How long a job that may have killed its host must run alone; it doubles with
+    each further loss (`suspects.probation_s`)."""

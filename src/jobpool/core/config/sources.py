@@ -1,4 +1,4 @@
-"""Sources: all layers of settings, and how one value in force is looked up."""
+"""Sources: all layers of settings, and the lookup of a value in force."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jobpool.core.config.options import TOP, Option
 from jobpool.errors import ConfigError
 
 DEFAULT = "default"
-"""How the origin of a value begins that nobody has set."""
+"""Prefix of the origin of a value that is not set."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process may use of its machine."""
+    """Resources of the machine that this process may use."""
 
     cores: int
     """By affinity and cgroup quota; at least 1."""
@@ -34,7 +34,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where settings come from: all layers, read but not yet judged."""
+    """All layers of settings, read but not yet validated."""
 
     stack: tuple[Layer, ...]
     file: ConfigFile | None
@@ -57,7 +57,7 @@ def read_sources(
         env: the environment.
         directory: the launch directory, absolute.
         read_file: reads a file.
-        config: what ``--config`` says.
+        config: the value of ``--config``.
 
     Raises:
         ConfigError: a file is missing or not TOML, or an option is unknown.
@@ -67,7 +67,7 @@ def read_sources(
 
 
 def top_value(sources: Sources, key: str, default: Any) -> Value:
-    """Return the value in force of an option at the top of a file.
+    """Return the value in force of a top-level option.
 
     Args:
         sources: the layers.
@@ -84,7 +84,7 @@ _RENAMED = {"recycle": "recycle_jobs"}
 
 
 def field_of(record: type[msgspec.Struct], key: str) -> str:
-    """Return the field that holds an option: the same name, with its unit."""
+    """Return the field that holds an option: its name with a unit."""
     name = _RENAMED.get(key, key)
     fields = {field.name for field in msgspec.structs.fields(record)}
     return next(f for f in (name, f"{name}_s", f"{name}_bytes") if f in fields)
@@ -100,11 +100,11 @@ def value_of(
     """Return the value in force at *path*.
 
     Args:
-        stack: the layers, the strongest first.
+        stack: the layers, strongest first.
         path: as in `layers.Layer`.
         option: how it is read and shown.
         default: its default, as it would be written; None: there is none.
-        default_origin: what to say when the default is in force.
+        default_origin: the origin of the default.
 
     Raises:
         ConfigError: the value is wrong or missing; the message names its origin.

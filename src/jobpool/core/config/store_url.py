@@ -1,4 +1,4 @@
-"""Where the store is: one rule for clients, supervisors and the command line."""
+"""The store's URL: one rule for clients, supervisors and the command line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HARMLESS = frozenset(
         "user",
     }
 )
-"""Options of a URL that are no secrets."""
+"""Options of a URL that are not secret."""
 
 
 def store_of(sources: Sources) -> Value:
@@ -52,7 +52,7 @@ def store_of(sources: Sources) -> Value:
 
 
 def base_directory(sources: Sources) -> str:
-    """Return where relative paths hang: the file's directory, else the launch one."""
+    """Return the base of relative paths: the file's directory, else the launch one."""
     return sources.file.directory if sources.file else sources.directory
 
 
@@ -61,25 +61,25 @@ def refuse_other_store(settings: Settings, named: str | None) -> None:
 
     Args:
         settings: the supervisor's.
-        named: what the application names, as it wrote it; None: nothing.
+        named: the URL as the application wrote it; None: it names none.
 
     Raises:
-        ConfigError: its jobs would go where this supervisor never looks.
+        ConfigError: its jobs would go to a store that this supervisor does not use.
     """
     if named is None or absolute_store(named, settings.store_base) == settings.store:
         return
     raise ConfigError(
         f"the application names the store {without_password(named)}, but this "
-        f"supervisor uses {without_password(settings.store)}; name one of them only, "
-        "best in the configuration: JobPool() without an argument follows it"
+        f"supervisor uses {without_password(settings.store)}; name only one, best in "
+        "the configuration: JobPool() without an argument uses it"
     )
 
 
 def absolute_store(url: str, base: str) -> str:
-    """Hang a relative SQLite path on *base*; a bare path means SQLite too.
+    """Resolve a relative SQLite path against *base*; a bare path means SQLite too.
 
     Raises:
-        ConfigError: the URL names no file, or is no UTF-8.
+        ConfigError: the URL names no file, or is not UTF-8.
     """
     if ":" not in url:
         url = f"{_SQLITE}{url}"
@@ -98,27 +98,27 @@ def absolute_store(url: str, base: str) -> str:
 
 
 def refuse_other_bytes(what: str, text: str) -> None:
-    """Refuse a word of the command line, or a path, that is no UTF-8.
+    """Refuse a command-line argument or a path that is not UTF-8.
 
     Args:
-        what: it is, for the message.
-        text: the word; Python keeps bytes that it cannot decode as lone surrogates.
+        what: its name, for the message.
+        text: the value; Python keeps bytes that it cannot decode as lone surrogates.
 
     Raises:
-        ConfigError: it is none, and could not be sent to a child.
+        ConfigError: it is not UTF-8, and could not be sent to a child.
     """
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ConfigError(
             f"{what} {without_password(text)[:200]!r} has bytes that are not UTF-8; "
-            "write it in UTF-8, or rename the file or directory (a link with a plain "
-            "name does as well)"
+            "write it in UTF-8, or rename the file or directory (a symbolic link with "
+            "such a name works too)"
         ) from None
 
 
 def files_of(url: str) -> tuple[str, ...]:
-    """Return the files that a store keeps its data in; a server's: none."""
+    """Return the files of a SQLite store; none for a server."""
     if not url.startswith(_SQLITE):
         return ()
     path = url.removeprefix(_SQLITE)
@@ -126,13 +126,13 @@ def files_of(url: str) -> tuple[str, ...]:
 
 
 def without_password(url: str) -> str:
-    """Return a URL fit for logs: of its options only the harmless ones are shown."""
+    """Return a URL for logs: without its password and the values of secret options."""
     scheme, colon, rest = url.partition(":")
     if scheme == "sqlite" or not colon:
         return url
     slashes = "//" if rest.startswith("//") else ""
     rest = rest.removeprefix("//")
-    # A password may hold anything, unescaped as well: up to the last @ it is one.
+    # A password may hold any character, even unescaped: it ends at the last @.
     before, at, after = rest.rpartition("@")
     user, has_password, _ = before.partition(":")
     if at and "?" not in user:

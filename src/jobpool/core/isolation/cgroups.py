@@ -69,8 +69,8 @@ def memory_max_bytes(limit_bytes: int) -> int:
     """Return the ``memory.max`` of a child whose attempt has a memory limit.
 
     It is above the limit on purpose. The meter acts first, on resident memory, and
-    reports the exact figure and the Python stack. A cgroup also counts tmpfs, sockets
-    and page tables, and catches at 10 % more what the meter cannot see or sees too late.
+    reports the exact figure and the Python stack. The cgroup also counts tmpfs, sockets
+    and page tables; at 10 % more it stops what the meter cannot see, or sees too late.
 
     Args:
         limit_bytes: the attempt's limit on resident memory.

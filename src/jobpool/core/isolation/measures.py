@@ -273,7 +273,7 @@ def _refuse(pool: PoolSettings, gaps: Mapping[Measure, Gap]) -> None:
         )
     if pool.read is not None and not strict:
         raise ConfigError(
-            f"pool {pool.name}: read = [paths] is only for sandbox = strict; at level "
+            f"pool {pool.name}: read = [paths] is for sandbox = strict; at level "
             f"{pool.sandbox} all files can be read: leave it out"
         )
     by_name = [gap for gap in gaps.values() if strict or gap.measure in _OPTIONS]

@@ -1,4 +1,4 @@
 """Jobs, attempts and leases as records, and the outcomes of attempts.
 
-May import: errors. Start with `outcome`, then `job`.
+Imports nothing else. Start with `outcome`, then `job`.
 """

@@ -108,17 +108,17 @@ WRONG = [
     ({"retry": ["never"]}, "retry: expected a dict"),
     ({"retry": {int: "never"}}, "is not an exception class"),
     ({"retry": {"not a name": "never"}}, "'not a name' is not an exception class"),
-    ({"retry": {ValueError: "always"}}, "rule for ValueError is not one"),
-    ({"retry": {ValueError: 10}}, "rule for ValueError is not one"),
+    ({"retry": {ValueError: "always"}}, "rule for ValueError is invalid"),
+    ({"retry": {ValueError: 10}}, "rule for ValueError is invalid"),
     ({"retry": {ValueError: []}}, "the list is empty"),
     ({"retry": {ValueError: ["soon"]}}, r"Retry\(delays=\): 'soon' is not a duration"),
     ({"retry": {ValueError: "never", "ValueError": "never"}}, "is given twice"),
     ({"kind": "white space"}, "kind 'white space' is not a valid name"),
     ({"kind": ""}, "kind '' is not a valid name"),
     ({"kind": 5}, "kind: expected text, got int"),
-    ({"kind": "jobpool:on_dead"}, "kept for jobpool's own jobs"),
+    ({"kind": "jobpool:on_dead"}, "reserved for jobpool's own jobs"),
     ({"aliases": "old"}, r"aliases: expected a list .* write \['old'\]"),
-    ({"aliases": ["jobpool:x"]}, "kept for jobpool's own jobs"),
+    ({"aliases": ["jobpool:x"]}, "reserved for jobpool's own jobs"),
 ]
 
 

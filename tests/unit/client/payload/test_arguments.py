@@ -273,7 +273,7 @@ def test_a_type_without_a_schema_allows_anything():
 def test_annotations_are_looked_up_at_first_use():
     """A handler may name types that its module defines further down."""
     arguments = Arguments(names_later, "k")
-    with pytest.raises(ConfigError, match="outside of `if TYPE_CHECKING:`"):
+    with pytest.raises(ConfigError, match="outside `if TYPE_CHECKING:`"):
         arguments.encode_call((1,), {}, MIB)
 
 

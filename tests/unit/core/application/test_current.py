@@ -9,7 +9,7 @@ from jobpool.errors import UsageError
 def test_only_a_child_can_be_put_back(monkeypatch):
     """It says how; its answer is handed on."""
     monkeypatch.setattr(current._State, "restorer", None)
-    with pytest.raises(UsageError, match="only a child of jobpool's"):
+    with pytest.raises(UsageError, match="only one of jobpool's children"):
         current.restore()
     current.offer_restorer(lambda: (b"state", True))
     assert current.restore() == (b"state", True)

@@ -16,8 +16,8 @@ def test_a_variable_that_looks_like_a_slip_is_remarked():
         "STOER": "x",
     }
     assert list(strange_variables(env)) == [
-        "JOBPOOL_DRIAN is set but means nothing; did you mean JOBPOOL_DRAIN?",
-        "JOBPOOL_STOER is set but means nothing; did you mean JOBPOOL_STORE?",
+        "JOBPOOL_DRIAN is set but has no effect; did you mean JOBPOOL_DRAIN?",
+        "JOBPOOL_STOER is set but has no effect; did you mean JOBPOOL_STORE?",
     ]
 
 
