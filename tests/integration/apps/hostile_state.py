@@ -225,8 +225,8 @@ def hold_scratch(_):
 def nest(depth):
     os.chdir(os.environ["TMPDIR"])
     for _ in range(depth):
-        os.mkdir("d")
-        os.chdir("d")
+        os.mkdir("deep")
+        os.chdir("deep")
 
 
 def _baseline():

@@ -119,7 +119,7 @@ def test_deep_temporary_files_stop_no_end(tmp_path, end):
     """Directories deeper than recursion goes are removed with the run."""
     run = RunDirectory.create(tmp_path / "run", "abc")
     with cleared(run.tmp_root):
-        nest(run.tmp_root, 3000)
+        nest(run.tmp_root, 1100, "deep")
         if end == "own":
             run.remove()
         else:

@@ -18,7 +18,7 @@ def test_depth_and_length_are_no_matter(tmp_path):
     """A tree is removed that is deeper than recursion, and longer than a path."""
     with cleared(tmp_path / "tree") as tree:
         tree.mkdir()
-        nest(tree, 3000)
+        nest(tree, 1100, "deep")
         nest(tree, 50, "n" * 255)
         for number in range(100):
             (tree / "wide" / str(number) / "d").mkdir(parents=True)

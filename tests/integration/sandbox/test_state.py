@@ -221,7 +221,7 @@ def test_no_file_of_a_handlers_takes_our_descriptors_place(
 def test_a_deep_temporary_directory_is_removed(rig, child):
     """A tree deeper than recursion goes, and than a path is long, is no obstacle."""
     with cleared(rig.result(child, "state")["env"]["TMPDIR"]) as place:
-        done = rig.run(child, "nest", 3000)
+        done = rig.run(child, "nest", 1100)
         assert done.ok
         assert done.surprise == ""
         assert list(Path(place).iterdir()) == []
