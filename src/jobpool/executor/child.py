@@ -1,7 +1,7 @@
-"""What the host's children run: one kind of job, which makes a pickled call.
+"""The application that the host's children run: it makes pickled calls.
 
-Imported in the zygote, which stays free of the caller's code: pickles are opened in
-children only.
+It is imported in the zygote, which stays free of the caller's code: only children
+unpickle.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jobpool.executor.wire.outcomes import error_bytes, unusable_bytes, value_by
 
 KIND, BUNDLE_KIND, POOL = "jobpool:call", "jobpool:calls", "cpu"
 SETUP_VARIABLE = "JOBPOOL_EXECUTOR_SETUP"
-"""Names the file with the caller's `Setup`, for the zygote."""
+"""Variable with the path of the caller's `Setup`, for the zygote."""
 DEATHS_MAX = 1000
 _AGAIN_AT_ONCE = RetryRule(delays_s=(0.0,))
 _POLICY = Policy(
-    # Each call brings its own number of attempts; only deaths spend any, because a
-    # call that raises has come to its end as well.
+    # Each call has its own number of attempts; only deaths use them up, because a call
+    # that raises has ended as well.
     max_attempts=1,
     max_crashes=DEATHS_MAX + 1,
     retry={
@@ -44,14 +44,14 @@ class CallApplication:
     """The application of one executor.
 
     Args:
-        setup: what the caller wants; None: nothing can be run.
+        setup: the caller's; None: no call can be made.
     """
 
     def __init__(self, setup: Setup | None) -> None:
         self._setup = setup
         self._directories = setup.directories if setup else ()
         self._unusable: bytes | None = None
-        """What every call in this child comes to: its initializer failed."""
+        """The end of every call in this child, if its initializer failed."""
 
     def handler_specs(self) -> tuple[HandlerSpec, ...]:
         """Return both kinds: one call, and a bundle of them."""
@@ -65,7 +65,7 @@ class CallApplication:
         return None
 
     def start_child(self) -> None:
-        """Run the caller's initializer; a failure is told to the calls that follow."""
+        """Run the caller's initializer; if it fails, so do all calls that follow."""
         if self._setup is None or self._setup.initializer is None:
             return
         try:
@@ -75,7 +75,7 @@ class CallApplication:
             self._unusable = unusable_bytes(exc)
 
     def invoke(self, kind: str, payload: bytes, result_max_bytes: int) -> bytes:  # noqa: ARG002 - the protocol's
-        """Make the call, or a bundle of them; whatever one raises is a result."""
+        """Make the call or the bundle of calls; an exception is a result, too."""
         if kind == BUNDLE_KIND:
             return make_calls(payload, self._call)
         return self._call(payload)
@@ -92,7 +92,7 @@ class CallApplication:
 
 
 def _from_environment() -> CallApplication:
-    """Take the caller's module path and working directory over."""
+    """Adopt the caller's module path and working directory."""
     path = os.environ.pop(SETUP_VARIABLE, None)
     if path is None:
         return CallApplication(None)

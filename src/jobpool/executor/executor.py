@@ -1,4 +1,4 @@
-"""`Executor`: functions in processes of their own, as `concurrent.futures` has it."""
+"""`Executor`: functions in isolated processes, with `concurrent.futures`' interface."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 DEATHS_MAX = 1000
 
 
-class _Door(StandardExecutor):
-    """Something that calls can be submitted to, under its limits."""
+class _Submitter(StandardExecutor):
+    """Accepts calls and applies its limits to them."""
 
     _limits: Limits
 
@@ -34,18 +34,18 @@ class _Door(StandardExecutor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Call ``fn(*args, **kwargs)`` in a child.
 
-        Calls begin in the order of their submission. Where there are several workers,
-        a quick one may be overtaken by the next ones, by some 15 ms; and one that is
-        made again after a death begins when that is known.
+        Calls begin in the order of their submission, with two exceptions: with several
+        workers, later calls may overtake a quick one by some 15 ms; and a call that is
+        made again after a death begins when the death is known.
 
-        What cannot be pickled fails its own future, with a `pickle.PicklingError`.
-        Connections, sockets, and the locks, queues and shared values of multiprocessing
-        can be sent to a call, but not come back from one. They are lent for as long as
-        the call lasts; those in ``initargs``, as long as the executor does.
+        A call that cannot be pickled fails its own future with `pickle.PicklingError`.
+        Connections, sockets, and multiprocessing's locks, queues and shared values can
+        be sent to a call, but not returned from one. They are lent until the call ends;
+        those in ``initargs``, until the executor ends.
 
         Raises:
             ExecutorBroken: the executor's host is gone, or its initializer failed.
-            pickle.PicklingError: at the first call, initializer or initargs cannot be
+            pickle.PicklingError: at the first call: initializer or initargs cannot be
                 pickled; nothing was started.
             RuntimeError: it was shut down, or belongs to the parent process.
         """
@@ -63,10 +63,10 @@ class _Door(StandardExecutor):
         Args:
             fn: takes one item of each iterable.
             iterables: consumed at once.
-            timeout: the iterator raises TimeoutError when a result is not there so
-                many seconds after this call.
-            chunksize: so many items travel as one call: cheaper, but its limits are
-                for all of them together, and one death fails them all.
+            timeout: the iterator raises TimeoutError when a result is not available
+                this many seconds after this call.
+            chunksize: this many items are sent as one call: cheaper, but its limits
+                apply to all of them together, and one death fails them all.
 
         Raises:
             ValueError: chunksize is below 1.
@@ -81,32 +81,33 @@ class _Door(StandardExecutor):
         return itertools.chain.from_iterable(lists)
 
 
-class Executor(_Door):
-    """Calls functions in children of its own; one death fails one future.
+class Executor(_Submitter):
+    """Calls functions in child processes; one death fails one future.
 
-    Takes the place of `concurrent.futures.ProcessPoolExecutor`. Functions and arguments
-    may be whatever dill can pickle. Children are killed at their limits, from outside;
-    a call that dies so, or by itself, fails with `JobTimedOut`, `JobOutOfMemory` or
-    `JobCrashed`, and the others go on. What children print comes out on this process's
-    stderr when their call has ended. A call may use an executor of its own; what that
-    has started ends with the call, and is held to its limits.
+    A drop-in replacement for `concurrent.futures.ProcessPoolExecutor`. Functions and
+    arguments may be anything that dill can pickle. Children are killed from outside
+    when they exceed their limits. A call whose child is killed or dies fails with
+    `JobTimedOut`, `JobOutOfMemory` or `JobCrashed`; the others go on. What a call
+    prints appears on this process's stderr when it has ended. A call may use an
+    executor of its own; the processes of that one count towards the call's limits, and
+    end with it.
 
     Args:
         max_workers: how many calls run at once; None: one per core of this process.
         timeout: longest time for one call, such as ``"30s"``; None: no limit.
         memory: most resident memory of one call's process tree, such as ``"1GiB"``.
-        max_crashes: a call whose process dies is made again until it died so often. One
-            that timed out never is.
-        initializer: called in each new child. When it raises, the executor is broken.
+        max_crashes: a call whose process dies is made again until it has died this
+            often. A call that timed out is never made again.
+        initializer: called in each new child. If it raises, the executor is broken.
         initargs: its arguments; as for `submit`.
-        max_tasks_per_child: a child is replaced after so many calls; None: now and
-            then, when it grows.
-        mp_context: accepted for ProcessPoolExecutor's sake, and ignored: children are
-            always forked from a process that has nothing of this one in it.
+        max_tasks_per_child: a child is replaced after this many calls; None: only
+            occasionally, or when its memory grows.
+        mp_context: accepted for compatibility with ProcessPoolExecutor and ignored:
+            children are always forked from a process that shares nothing with this one.
 
     Raises:
         ValueError: a number is out of range.
-        ConfigError: a limit cannot be read.
+        ConfigError: a limit cannot be parsed.
         JobpoolError: this platform cannot run children.
     """
 
@@ -133,7 +134,9 @@ class Executor(_Door):
         start = None if initializer is None else (initializer, initargs)
         self._own = Engine(workers, max_tasks_per_child, start)
         self._finalizer = weakref.finalize(self, self._own.abandon)
-        self._finalizer.atexit = False  # at the interpreter's end, work is finished
+        self._finalizer.atexit = (
+            False  # the interpreter finishes all work before it exits
+        )
 
     def _engine(self) -> Engine:
         return self._own
@@ -148,9 +151,9 @@ class Executor(_Door):
         """Return a view of this executor whose calls have other limits.
 
         Args:
-            timeout: as for `Executor`; None: as this executor's.
-            memory: the same.
-            max_crashes: the same.
+            timeout: as for `Executor`; None: this executor's.
+            memory: likewise.
+            max_crashes: likewise.
         """
         own = self._limits
         given = _limits(timeout, memory, 1 if max_crashes is None else max_crashes)
@@ -162,24 +165,24 @@ class Executor(_Door):
         return Limited(self, limits)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as in the standard library
-        """Take no more calls, and let all processes end once the last one is done.
+        """Accept no more calls, and end all processes once the last call is done.
 
         Args:
-            wait: return only when nothing is left of them.
-            cancel_futures: cancel what has not begun.
+            wait: return only when all processes are gone.
+            cancel_futures: cancel calls that have not begun.
         """
         self._own.shutdown(wait=wait, cancel=cancel_futures)
 
 
-class Limited(_Door):
-    """A view of an executor whose calls have other limits; shuts nothing down."""
+class Limited(_Submitter):
+    """A view of an executor, with other limits; it is not shut down itself."""
 
     def __init__(self, executor: Executor, limits: Limits) -> None:
         self._executor = executor
         self._limits = limits
 
     def _engine(self) -> Engine:
-        return self._executor._engine()  # noqa: SLF001 - the same house
+        return self._executor._engine()  # noqa: SLF001 - the same module
 
 
 def _limits(
@@ -209,5 +212,5 @@ def _chunks(
 
 
 def _call_each(function: Callable[..., T], chunk: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Make the calls of a chunk, in a child."""
+    """Make the calls of a chunk. Runs in a child."""
     return [function(*arguments) for arguments in chunk]

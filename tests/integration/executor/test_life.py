@@ -168,7 +168,7 @@ def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, mar
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = script(
-        places + "os.kill(executor._own._courier._host.pid, signal.SIGKILL)\n"
+        places + "os.kill(executor._own._client._host.pid, signal.SIGKILL)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n",
         tmp_path,
         3600,

@@ -33,7 +33,7 @@ class Rig:
         self.folder = folder
         self.ledger = Ledger(self, setup)
         for _ in range(SAMPLES_MIN):
-            self.ledger._speeds.took(FUNCTION, QUICK_S)
+            self.ledger._durations.took(FUNCTION, QUICK_S)
 
     # -- the store's side
 
@@ -82,10 +82,10 @@ class Rig:
         self.ledger.ended([(end, 1)], ends)
         return ends
 
-    def look(self):
-        self.ledger._look_s = 0.0  # it is time
+    def check(self):
+        self.ledger._check_s = 0.0  # it is time
         ends = Ends()
-        self.ledger.look(ends)
+        self.ledger.check(ends)
         return ends
 
     def singles(self):
@@ -220,13 +220,13 @@ def test_a_killed_call_is_told_the_callers_limit(rig):
 
 
 def test_what_waits_behind_a_slow_call_is_taken_back(rig):
-    """At the second look; what is done is told at the first one."""
+    """At the second check; what is done is told at the first one."""
     job_id, bundle = rig.bundle()
-    assert (rig.look().results, rig.singles()) == ([], [])  # no child has it yet
+    assert (rig.check().results, rig.singles()) == ([], [])  # no child has it yet
     run(bundle, 3, begin_another=True)
-    assert [number for number, _ in rig.look().results] == [10, 11, 12]
+    assert [number for number, _ in rig.check().results] == [10, 11, 12]
     assert rig.singles() == []
-    assert rig.look().results == []
+    assert rig.check().results == []
     assert rig.singles() == [b"i%d" % n for n in range(14, 20)]
     with child_tray(bundle.tray) as tray:
         assert tray.take() is None
@@ -280,8 +280,8 @@ def test_one_worker_gets_nothing_behind_a_bundle(one):
     one.ledger.take([task(n, timeout_s=0.5) for n in range(20, 23)])
     assert set(one.jobs) == {job_id}
     run(bundle, 4, begin_another=True)
-    one.look()
-    one.look()
+    one.check()
+    one.check()
     one.ended(job_id, Outcome.CRASHED)
     assert one.singles() == [b"i%d" % n for n in range(15, 23)]
 
@@ -307,12 +307,12 @@ def test_who_died_in_a_bundle_of_two_functions_is_the_one_to_blame(rig):
     """Calls of the other one still travel together."""
     other = FUNCTION + 1
     for _ in range(SAMPLES_MIN):
-        rig.ledger._speeds.took(other, QUICK_S)
+        rig.ledger._durations.took(other, QUICK_S)
     rig.ledger._calls = 100
     mixed = [(n, FUNCTION if n % 2 else other) for n in range(6)]
     rig.ledger.take([Task(n, b"", None, None, 1, function) for n, function in mixed])
     bundle = msgspec.msgpack.decode(rig.jobs[1].payload, type=Bundle)
     run(bundle, 2, begin_another=True)
     assert [death.number for death in rig.ended(1, Outcome.CRASHED).deaths] == [2]
-    assert rig.ledger._speeds.cost_s(other) is None
-    assert rig.ledger._speeds.cost_s(FUNCTION) is not None
+    assert rig.ledger._durations.cost_s(other) is None
+    assert rig.ledger._durations.cost_s(FUNCTION) is not None

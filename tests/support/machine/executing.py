@@ -43,8 +43,8 @@ def wait_nobody(marker):
 
 def host_of(executor):
     """Return the host's pid, once it has said who it is."""
-    courier = executor._own._courier
-    return wait_until(lambda: courier._host, PATIENCE_S, "the host's hello").pid
+    client = executor._own._client
+    return wait_until(lambda: client._host, PATIENCE_S, "the host's hello").pid
 
 
 def script(text, *arguments, check=True, **options):

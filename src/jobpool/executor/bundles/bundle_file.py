@@ -1,17 +1,17 @@
-"""Where the calls of a bundle wait for their turn, and where their ends are put.
+"""The tray of a bundle: which calls have begun, and the results of those that ended.
 
-Theory of operation. A bundle of quick calls travels as one job. Which of them have
-begun, and what came of those that have ended, must be known even when the child dies
-in the middle. So each bundle has two files in the executor's private directory:
+Theory of operation. A bundle of quick calls is sent as one job. Which of them have
+begun and the results of those that have ended must be known even if the child dies
+midway. So each bundle has two files in the executor's private directory:
 
 - a named pipe with one ticket per call. The child reads a ticket before it begins the
-  call; the host reads what is left when it takes calls back. The side that reads a
-  ticket has it alone.
-- a plain file, to which the child appends what came of a call before it reads the next
-  ticket. What was written there outlives the child.
+  call; the host reads the remaining tickets when it takes calls back. Whichever side
+  reads a ticket owns that call.
+- a plain file, to which the child appends a call's end before it reads the next ticket.
+  It outlives the child.
 
 At any moment at most one call has no ticket in the pipe and no end in the file: the one
-that is running. After a death, that is the one to blame.
+that is running. After a death, that call is to blame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jobpool.sandbox.protocol.messages import Decoder, FrameError, encode
 from jobpool.sandbox.system.own_fds import open_own
 
 CALLS_MAX = 256
-"""In one bundle. All their tickets fit into one atomic write."""
+"""The most calls of a bundle. All their tickets fit into one atomic write."""
 _TICKET_BYTES = 8
 _ALL_TICKETS = struct.pack(f"<{CALLS_MAX}Q", *range(CALLS_MAX))
 _TICKETS, _ENDS = ".tickets", ".ends"
@@ -41,19 +41,19 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class CallEnd(msgspec.Struct, array_like=True, gc=False):
-    """What came of one call of a bundle."""
+    """How one call of a bundle ended."""
 
     place: int
-    """Of the call in its bundle, from 0."""
+    """The call's place in its bundle, from 0."""
     wrapped: bytes
     """The value or exception, as a call by itself would return it."""
     output: bytes
-    """The tail of what it wrote to stdout and stderr."""
+    """The last part of its stdout and stderr."""
     duration_s: float
 
 
 class ChildTray:
-    """The child's side, for as long as it runs the bundle; see `child_tray`."""
+    """The child's side of a tray, while it runs the bundle; see `child_tray`."""
 
     def __init__(self, tickets: int, ends: int) -> None:
         self._tickets = tickets
@@ -61,11 +61,11 @@ class ChildTray:
 
     @property
     def is_used(self) -> bool:
-        """Whether an earlier attempt has put ends in; it may have left half a one."""
+        """Whether an earlier attempt has written ends; the last may be incomplete."""
         return os.fstat(self._ends).st_size > 0
 
     def take(self) -> int | None:
-        """Return the place of the call to be begun now; None: there is none."""
+        """Take the next ticket: return the place of its call; None: none is left."""
         try:
             ticket = os.read(self._tickets, _TICKET_BYTES)
         except BlockingIOError:
@@ -73,10 +73,10 @@ class ChildTray:
         return int.from_bytes(ticket, "little") if ticket else None
 
     def put(self, end: CallEnd) -> None:
-        """Add an end.
+        """Append an end.
 
         Raises:
-            OSError: it could not be written whole.
+            OSError: it could not be written completely.
         """
         data = encode(end)
         if os.write(self._ends, data) != len(data):
@@ -88,7 +88,7 @@ def child_tray(path: str) -> Iterator[ChildTray]:
     """Open a tray in the child.
 
     Raises:
-        OSError: the host has it no more.
+        OSError: the host has removed it.
     """
     tickets = open_own(path + _TICKETS, _READ_CALLS)
     try:
@@ -102,14 +102,14 @@ def child_tray(path: str) -> Iterator[ChildTray]:
 
 
 class HostTray:
-    """The host's side.
+    """The host's side of a tray.
 
     Args:
-        path: what both files' names begin with; nobody has used it before.
-        calls: how many calls wait, at most `CALLS_MAX`.
+        path: the prefix of both files' names; unique.
+        calls: how many calls the bundle has, at most `CALLS_MAX`.
 
     Raises:
-        OSError: no room or descriptor for it; nothing is left of it.
+        OSError: no room or descriptor for it; no file is left behind.
     """
 
     def __init__(self, path: str, calls: int) -> None:
@@ -118,7 +118,8 @@ class HostTray:
         self._read_bytes = 0
         os.mkfifo(path + _TICKETS, 0o600)
         try:
-            # Open for writing as well: it keeps its content while no child has it.
+            # Open for writing as well, so that it keeps its content while no child has
+            # it.
             self._tickets = os.open(
                 path + _TICKETS, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
             )
@@ -134,7 +135,7 @@ class HostTray:
         return count[0] // _TICKET_BYTES
 
     def take_back(self) -> list[int]:
-        """Return the places of all calls that have not begun, and now never will."""
+        """Take all remaining tickets; return the places of their calls."""
         try:
             tickets = os.read(self._tickets, CALLS_MAX * _TICKET_BYTES)
         except BlockingIOError:
@@ -145,12 +146,12 @@ class HostTray:
         ]
 
     def ends(self) -> list[CallEnd]:
-        """Return what the child has put in since the last time.
+        """Return the ends that the child has written since the last call.
 
-        Half an end, as a child that died may leave it, is none.
+        An incomplete end, as a dying child may leave it, is left out.
         """
         found: list[CallEnd] = []
-        # What the user's own code may have written there is not ours to judge.
+        # The user's code may have written anything there.
         with contextlib.suppress(FileNotFoundError, FrameError):
             with open(self.path + _ENDS, "rb") as file:  # noqa: PTH123 - a str
                 file.seek(self._read_bytes)
@@ -160,7 +161,7 @@ class HostTray:
         return found
 
     def close(self) -> None:
-        """Remove it. No child has it any more."""
+        """Remove both files. No child may use them any more."""
         os.close(self._tickets)
         for name in (_TICKETS, _ENDS):
             with contextlib.suppress(FileNotFoundError):

@@ -1,24 +1,24 @@
-"""How long calls of each function took lately; decides which travel together."""
+"""Recent durations of each function's calls: they decide what is bundled. Pure."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 QUICK_S = 0.0005
-"""Calls that take longer on the average travel by themselves."""
+"""Calls of a function with a longer mean are sent by themselves."""
 OVERHEAD_S = 0.00004
-"""What a call costs in a bundle beside its own time."""
+"""What a call in a bundle costs besides its own time."""
 SAMPLES_MIN = 8
 FUNCTIONS_MAX = 256
-"""The one that was not heard of for the longest time is forgotten."""
+"""Beyond this, the least recently used one is forgotten."""
 _WEIGHT = 1 / 8
 _DEATH_S = 1.0
-"""A death counts as so long: some fifty quick calls by themselves make up for it."""
+"""A death counts as a call this long: some fifty quick calls make up for it."""
 _UNKNOWN = (_DEATH_S, 0)
 
 
-class Speeds:
-    """The mean duration of each function's calls, the recent ones weighing most."""
+class Durations:
+    """The mean duration of each function's calls, weighted towards recent ones."""
 
     def __init__(self) -> None:
         self._means: OrderedDict[int, tuple[float, int]] = OrderedDict()
@@ -32,12 +32,12 @@ class Speeds:
             self._means.popitem(last=False)
 
     def died(self, function: int) -> None:
-        """Its process died: for a while it travels by itself."""
+        """Note that a call's process died: for a while its calls are not bundled."""
         self._means.pop(function, None)
         self._means[function] = _DEATH_S, 1
 
     def cost_s(self, function: int) -> float | None:
-        """Return what a call of it takes in a bundle; None: it travels by itself."""
+        """Return how long a call takes in a bundle; None: it must not be bundled."""
         mean_s, count = self._means.get(function, _UNKNOWN)
         if count < SAMPLES_MIN or mean_s > QUICK_S:
             return None

@@ -1,7 +1,4 @@
-"""Which calls travel together: neighbours in the line, so that they keep their order.
-
-Pure.
-"""
+"""Which calls are bundled: neighbours in the queue, so that order is kept. Pure."""
 
 from __future__ import annotations
 
@@ -9,30 +6,32 @@ from collections.abc import Iterable, Iterator
 
 from jobpool.executor.bundles.bundle import budget_s
 from jobpool.executor.bundles.bundle_file import CALLS_MAX
-from jobpool.executor.bundles.durations import Speeds
+from jobpool.executor.bundles.durations import Durations
 from jobpool.executor.wire.messages import Task
 
 BUNDLE_S = 0.015
-"""A bundle is made to take so long: what each costs the host is little beside it."""
+"""How long a bundle should take: long compared to what each costs the host."""
 BUNDLE_BYTES_MAX = 2**20
 TIMEOUT_MIN_S = 1.0
-"""A shorter limit is too fine for a bundle, which adds its budget to it."""
+"""Calls with a shorter limit are not bundled: a bundle adds its margin to the limit."""
 
 
-def grouped(tasks: Iterable[Task], speeds: Speeds, most: int) -> Iterator[list[Task]]:
-    """Yield calls in their order; those that may travel together in one list.
+def grouped(
+    tasks: Iterable[Task], durations: Durations, most: int
+) -> Iterator[list[Task]]:
+    """Yield lists of calls in their order; a list of several is one bundle.
 
     Args:
         tasks: in the order of their submission.
-        speeds: of what they call.
-        most: in one list.
+        durations: of the functions that they call.
+        most: the most calls in one list.
     """
     most = min(most, CALLS_MAX)
     part: list[Task] = []
     limits: tuple[float | None, int | None] = (None, None)
     left_s, left_bytes = 0.0, 0
     for task in tasks:
-        cost_s = speeds.cost_s(task.function) if _may_share(task) else None
+        cost_s = durations.cost_s(task.function) if _may_share(task) else None
         if cost_s is None:
             if part:
                 yield part
@@ -47,7 +46,7 @@ def grouped(tasks: Iterable[Task], speeds: Speeds, most: int) -> Iterator[list[T
             part = []
         if not part:
             limits, left_bytes = own, BUNDLE_BYTES_MAX
-            # All of them shall have begun by then.
+            # All of them should have begun by then.
             limit_s = task.timeout_s
             left_s = BUNDLE_S if limit_s is None else min(BUNDLE_S, budget_s(limit_s))
         part.append(task)

@@ -1,4 +1,4 @@
-"""From a death that the host reports to the exception that its future gets; pure."""
+"""Turns a death that the host reports into the exception of its future. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ERRORS: dict[str, type[JobDied]] = {
 }
 """Every other death is a crash."""
 _OBVIOUS = ("; failure 1 of 1", "; never retried after timed_out")
-"""What a reason says of a job that is tried once."""
+"""Parts of a reason that say nothing about a job that is tried only once."""
 _PACKAGE = Path(__file__).parents[__name__.count(".") - 1]
 _OWN_FRAMES = tuple(
     f'File "{path}'
@@ -79,7 +79,7 @@ def _described(evidence: DeathEvidence) -> str:
 
 
 def _without_ours(stack: str) -> str:
-    """Return a stack without the frames that are below every call."""
+    """Return a stack without our own frames, which are below every call."""
     lines = stack.partition("\nExtension modules:")[0].splitlines()
     kept = [line for line in lines if not line.lstrip().startswith(_OWN_FRAMES)]
     return "\n".join(kept).rstrip()

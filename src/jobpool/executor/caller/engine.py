@@ -1,4 +1,4 @@
-"""What an executor is made of: pickles calls, starts the host with the first one."""
+"""The engine of an executor: pickles calls, starts the host with the first one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobpool.executor.caller.future import Call, Limits
-from jobpool.executor.caller.host_client import Courier
+from jobpool.executor.caller.host_client import HostClient
 from jobpool.executor.caller.start_host import start_host
 from jobpool.executor.pickling.by_value import Parcel
 from jobpool.executor.pickling.function_cache import Parcels
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class Engine:
-    """The works of one executor.
+    """The engine of one executor.
 
     Args:
         workers: how many calls run at once.
-        jobs_per_child: a child is replaced after so many calls.
+        jobs_per_child: a child is replaced after this many calls.
         start: initializer and its arguments.
     """
 
@@ -48,7 +48,7 @@ class Engine:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._courier: Courier | None = None
+        self._client: HostClient | None = None
         self._directories: tuple[str, ...] = ()
         self._is_shut = False
         self._parcels = Parcels(dumps, loads)
@@ -60,13 +60,13 @@ class Engine:
         arguments: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> Future[T]:
-        """Put a call in line, as `Executor.submit` says."""
+        """Queue a call; see `Executor.submit`."""
         if os.getpid() != self._pid:
             raise RuntimeError(
-                "this executor belongs to the process that was forked; make one here"
+                "this executor belongs to the parent process; create one here"
             )
-        courier = self._courier or self._begin()
-        courier.check()
+        client = self._client or self._begin()
+        client.check()
         call = Call(next(self._numbers), _number_of(function), limits)
         try:
             loan = Loan(self._lender)
@@ -79,38 +79,38 @@ class Engine:
                 raise
             if not loan.is_empty:
                 call.loan = loan
-        except Exception as exc:  # noqa: BLE001 - the future's to tell
+        except Exception as exc:  # noqa: BLE001 - the future raises it
             call.future.set_running_or_notify_cancel()
             call.future.set_exception(exc)
             return call.future
         try:
-            courier.submit(call)
+            client.submit(call)
         except RuntimeError:
             call.discard()
             raise
         return call.future
 
     def shutdown(self, *, wait: bool, cancel: bool) -> None:
-        """End, as `Executor.shutdown` says; nothing in a forked process."""
+        """See `Executor.shutdown`; has no effect in a forked process."""
         if os.getpid() != self._pid:
-            return  # its lock may be held for ever in this copy
+            return  # its lock may be held forever in this copy
         with self._lock:
             self._is_shut = True
-            courier = self._courier
-        if courier is not None:
-            courier.close(cancel=cancel)
+            client = self._client
+        if client is not None:
+            client.close(cancel=cancel)
             if wait:
-                courier.join()
+                client.join()
 
     def abandon(self) -> None:
-        """The executor is garbage: end once the last call is done."""
+        """End once the last call is done: the executor was garbage-collected."""
         self.shutdown(wait=False, cancel=False)
 
-    def _begin(self) -> Courier:
+    def _begin(self) -> HostClient:
         """Start the host with the first call."""
         with self._lock:
-            if self._courier is not None:
-                return self._courier
+            if self._client is not None:
+                return self._client
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             spill_files.remove_stale()
@@ -118,18 +118,20 @@ class Engine:
             self._lender = Lender(self._directories[0])
             try:
                 setup = self._setup()
-                self._courier = Courier(start_host(), setup, self._lender)
+                self._client = HostClient(start_host(), setup, self._lender)
             except BaseException:
                 self._lender.close()
                 for directory in self._directories:
                     remove_tree(directory)
                 raise
-            return self._courier
+            return self._client
 
     def _setup(self) -> Setup:
         initializer = None
         if self._start is not None:
-            parts = dump_parts(self._start, loan=Loan(self._lender))  # lent to the end
+            parts = dump_parts(
+                self._start, loan=Loan(self._lender)
+            )  # lent until the executor ends
             initializer = spill_files.wrap(parts, self._directories)
         return Setup(
             caller_pid=self._pid,
@@ -145,7 +147,7 @@ class Engine:
 
 
 def _authkeys() -> dict[str, bytes]:
-    """Return what managers of this process ask for, under their modules' names."""
+    """Return the keys that this process's managers ask for, by module name."""
     return {
         f"{family}.process": bytes(
             importlib.import_module(f"{family}.process").current_process().authkey
@@ -155,9 +157,9 @@ def _authkeys() -> dict[str, bytes]:
 
 
 def _number_of(function: Callable[..., object]) -> int:
-    """Return the same number for what is probably the same function.
+    """Return a number that is the same for what is probably the same function.
 
-    A lambda in a loop, or a bound method, is another object each time.
+    A lambda in a loop, or a bound method, is a new object each time.
     """
     if type(function) is Parcel:
         function = function.function
@@ -166,7 +168,7 @@ def _number_of(function: Callable[..., object]) -> int:
 
 
 def _module_path() -> list[str]:
-    """Return where this process finds modules; an empty entry means here."""
+    """Return this process's module path; empty entries become the current directory."""
     return [entry or _here() for entry in sys.path]
 
 
@@ -174,4 +176,4 @@ def _here() -> str:
     try:
         return str(Path.cwd())
     except FileNotFoundError:
-        return "/"  # it was removed under us: there is no going there
+        return "/"  # it was removed: a child could not change to it

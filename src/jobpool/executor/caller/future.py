@@ -1,4 +1,4 @@
-"""The future of one call, and how it moves between the caller's line and the host."""
+"""The future of one call, which may move from the host back to the caller's queue."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from jobpool.executor.wire import spill_files
 class JobFuture(Future[Any]):
     """A future that can go back from running to waiting.
 
-    It counts as running once its call is with the host, which gets few more than its
-    children can take at once (`concurrent.futures` does the same). What the host could
-    not begin soon comes back, and can be canceled again.
+    It counts as running once its call is with the host, which gets few more calls than
+    its children can run at once (`concurrent.futures` does the same). A call that the
+    host cannot begin soon comes back, and can be canceled again.
     """
 
     def wait_again(self) -> None:
-        """The call has come back, and was never begun."""
+        """Note that the call came back from the host without having begun."""
         with self._condition:
             if self._state == RUNNING:
                 self._state = PENDING
 
     def _invoke_callbacks(self) -> None:
-        """Call each, whatever one raises; the standard library's lets SystemExit out.
+        """Call all callbacks, whatever one raises, SystemExit included.
 
-        Ctrl-C still is the main thread's, once all are called.
+        The standard library lets SystemExit out. KeyboardInterrupt is raised in the
+        main thread once all are called.
         """
         callbacks: list[Callable[[Future[Any]], object]]
         callbacks = self._done_callbacks  # type: ignore[attr-defined] # no public way
@@ -46,7 +47,7 @@ class JobFuture(Future[Any]):
 
 
 class Limits(NamedTuple):
-    """What one call may use; None: as much as it likes."""
+    """Limits of one call; None: unlimited."""
 
     timeout_s: float | None
     memory_bytes: int | None
@@ -54,15 +55,15 @@ class Limits(NamedTuple):
 
 
 class Call:
-    """A call on its way: what the host must know, and whose result it is.
+    """A call in progress: what the host must know, and its future.
 
     Args:
-        number: of the call.
-        function: of what it calls; the same for calls of the same function.
+        number: identifies the call.
+        function: a number that calls of the same function share.
         limits: of this call.
 
     Attributes:
-        data: the pickled call, once it is there.
+        data: the pickled call, once it is pickled.
         loan: what it refers to in the caller's process; None: nothing.
     """
 
@@ -86,7 +87,7 @@ class Call:
         self.future = JobFuture()
 
     def discard(self) -> None:
-        """Its end is known: remove what it has needed."""
+        """Remove its files and loans: it has ended."""
         spill_files.discard(self.data)
         if self.loan is not None:
             self.loan.end()

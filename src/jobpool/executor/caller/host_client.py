@@ -1,10 +1,10 @@
-"""The caller's side: one thread that gives calls to the host and ends their futures.
+"""The caller's connection to the host: a thread that sends calls and completes futures.
 
-Theory of operation. `submit` only puts a call in line and wakes the thread. The thread
-gives the host as many as it can use (`window`), in batches; the others wait here, where
-they can be canceled. What the host does not begin soon is recalled. The thread ends
-when it was told to close and nothing is left, or when the host is gone: then every
-future that is left fails and says why.
+Theory of operation. `submit` only queues a call and wakes the thread. The thread sends
+the host as many as it can use (`window`), in batches; the others wait here, where they
+can be canceled. Calls that the host does not begin soon are recalled. The thread ends
+when it was asked to close and no call is left, or when the host is gone: then every
+remaining future fails with the reason.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from jobpool.sandbox.system.procfs import process_stat
 from jobpool.sandbox.system.remove_tree import remove_tree
 
 _GONE = "its host process has ended unexpectedly"
-_living: set[Courier] = set()
-"""All that have not ended: the interpreter's end waits for their work."""
+_living: set[HostClient] = set()
+"""All that have not ended: the interpreter waits for their work before it exits."""
 
 
-class Courier:
-    """Between one executor and its host.
+class HostClient:
+    """The connection of one executor to its host.
 
     Args:
         end: the socket to the host.
         setup: the first message.
-        lender: to be closed at the end.
+        lender: closed when the host has ended.
     """
 
     def __init__(self, end: socket.socket, setup: Setup, lender: Lender) -> None:
@@ -67,9 +67,9 @@ class Courier:
         self._out: dict[int, Call] = {}
         self._out_bytes = 0
         self._is_recalling = False
-        """Until the host has answered, calls that come back may be next in line."""
+        """A recall was sent and not answered: calls that come back may be next."""
         self._awake = False
-        """The thread was woken, and has not looked since."""
+        """The thread was woken, and has not checked for work since."""
         self._closing = self._canceling = False
         self._why_broken: str | None = None
         self._is_over = False
@@ -94,7 +94,7 @@ class Courier:
     # -- any thread ----------------------------------------------------------------
 
     def submit(self, call: Call) -> None:
-        """Put a call in line.
+        """Queue a call.
 
         Raises:
             ExecutorBroken: the host is gone.
@@ -106,17 +106,17 @@ class Courier:
             self._wake()
 
     def check(self) -> None:
-        """Refuse calls that could never be made; raises as `submit` does."""
+        """Raise as `submit` does if no call can be made any more."""
         if self._why_broken is not None:
             raise ExecutorBroken(self._why_broken)
         if self._closing:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     def close(self, *, cancel: bool) -> None:
-        """Let the host end once nothing is left to do.
+        """Let the host end once no call is left.
 
         Args:
-            cancel: cancel what waits.
+            cancel: cancel waiting calls.
         """
         if os.getpid() != self._pid:
             return
@@ -127,7 +127,7 @@ class Courier:
                 self._wake()
 
     def join(self) -> None:
-        """Wait until the host is gone; in a callback of ours there is no waiting."""
+        """Wait until the host is gone; returns at once in a callback of the thread."""
         is_ours = os.getpid() == self._pid
         if is_ours and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -149,14 +149,14 @@ class Courier:
             self._end(why)
 
     def _serve(self) -> str:
-        """Serve until the host is gone; return why it is."""
+        """Serve until the host is gone; return the reason."""
         finished = False
         while True:
             self._wire.wait(self._timeout_s())
             try:
                 messages = self._wire.receive()
             except FrameError as exc:
-                return f"its host sent what no host sends: {exc}"
+                return f"its host sent an invalid message: {exc}"
             if messages is None:
                 return _GONE
             for message in messages:
@@ -187,7 +187,7 @@ class Courier:
             self._wire.send(Recall())
 
     def _send(self) -> None:
-        """Give the host what it can use."""
+        """Send the host as many calls as it can use."""
         with self._lock:
             self._awake = False
             if self._canceling:
@@ -276,7 +276,7 @@ class Courier:
     # -- the end -------------------------------------------------------------------
 
     def _fail_waiting(self) -> None:
-        """No call can be made any more; let the host end as well."""
+        """Fail all waiting calls and let the host end: no call can be made any more."""
         with self._lock:
             self._closing = True
             waiting = list(self._waiting)
@@ -291,7 +291,7 @@ class Courier:
                 call.future.set_exception(error)
 
     def _end(self, why: str) -> None:
-        """The host is gone: fail what is left, and leave nothing behind."""
+        """Fail all remaining calls and clean up: the host is gone."""
         with self._lock:
             self._is_over = True
             if self._out or self._waiting or not self._closing:
@@ -311,7 +311,7 @@ class Courier:
         self._host = message
 
     def _reap(self) -> None:
-        """Reap the host if it became our child: this process adopts orphans."""
+        """Reap the host if it became our child because this process adopts orphans."""
         if self._host is None:
             return
         stat = process_stat(self._host.pid)
@@ -323,7 +323,7 @@ class Courier:
 
 
 def _print(message: Output) -> None:
-    """Print what jobs have printed, where this program prints its errors."""
+    """Print the output of jobs to this program's stderr."""
     with contextlib.suppress(Exception):
         sys.stderr.write(message.text)
         sys.stderr.flush()
@@ -332,11 +332,11 @@ def _print(message: Output) -> None:
 def _finish_all() -> None:
     """Finish all work before the interpreter ends."""
     left = list(_living)
-    for courier in left:
-        courier.close(cancel=False)
-    for courier in left:
-        courier.join()
+    for client in left:
+        client.close(cancel=False)
+    for client in left:
+        client.join()
 
 
-# The standard library's executors do the same: later, threads cannot be waited for.
+# As the standard library's executors do: later, threads cannot be joined.
 threading._register_atexit(_finish_all)  # type: ignore[attr-defined] # noqa: SLF001 - no public way

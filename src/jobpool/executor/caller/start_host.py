@@ -1,4 +1,4 @@
-"""Starts a host: another process, but not the caller's child."""
+"""Starts a host: a separate process that is not the caller's child."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _ROOT = str(Path(__file__).parents[__name__.count(".")])
 def start_host() -> socket.socket:
     """Start a host and return the caller's end of its socket.
 
-    The caller's process is left as it is: the one child that it has for a moment is
-    reaped before this returns.
+    The caller is left without a child: the one that it has for a moment is reaped
+    before this returns.
 
     Raises:
         OSError: no process, memory or descriptor for it.
@@ -32,7 +32,7 @@ def start_host() -> socket.socket:
             done = subprocess.run(
                 [
                     sys.executable,
-                    # As multiprocessing does: -O, -X and -W hold for children as well.
+                    # As multiprocessing does: -O, -X and -W apply to children as well.
                     *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined] # noqa: SLF001 - no public way
                     "-P",
                     launcher.__file__,
@@ -58,9 +58,9 @@ def start_host() -> socket.socket:
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Make one, none of it among the first three descriptors.
+    """Make a socket pair, neither end being descriptor 0, 1 or 2.
 
-    A caller may have closed its own: what it prints is no message to the host.
+    A caller may have closed its own: what it prints must not reach the host.
     """
     low: list[socket.socket] = []
     try:

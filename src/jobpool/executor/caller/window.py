@@ -1,7 +1,7 @@
-"""How many calls the host is given beyond those that its children run; pure.
+"""How many calls the host gets beyond those that its children run. Pure.
 
-A call that is with the host counts as running and cannot be canceled, so the host gets
-few while calls are slow, and as many as it needs to be busy while they are fast.
+A call that is with the host counts as running and cannot be canceled. So the host gets
+few while calls are slow, and enough to keep it busy while they are fast.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 
 RECENT_S = 0.06
-"""The host is given about as many calls as it ended in so long."""
+"""The host gets about as many calls as have ended in this time."""
 CALLS_MAX = 1024
 BYTES_MAX = 64 * 2**20
-"""Of calls that are with the host."""
+"""The most calls that are with the host."""
 RECALL_AFTER_S = 0.05
 RECALL_LAST_S = 1.0
 NEVER_S = float("inf")
@@ -31,14 +31,14 @@ class Window:
         self._recent_calls = 0
         self._pause_s = RECALL_AFTER_S
         self._moved_s = 0.0
-        """When calls ended last, or were recalled, or the first one was sent."""
+        """When calls last ended or were recalled, or when the first one was sent."""
 
     def room(self, now_s: float, out: int) -> int:
         """Return how many more calls the host may have.
 
         Args:
             now_s: monotonic time.
-            out: how many it has.
+            out: how many it has already.
         """
         while self._recent and self._recent[0][0] < now_s - RECENT_S:
             self._recent_calls -= self._recent.popleft()[1]
@@ -46,22 +46,22 @@ class Window:
         return most - out
 
     def sent(self, now_s: float, out: int) -> None:
-        """Calls were sent; the host had *out* before."""
+        """Note that calls were sent; the host had *out* before."""
         if out < self._base:
             self._moved_s = now_s
 
     def ended(self, now_s: float, calls: int) -> None:
-        """So many calls came to their end."""
+        """Note how many calls have ended."""
         self._recent.append((now_s, calls))
         self._recent_calls += calls
         self._moved_s = now_s
         self._pause_s = RECALL_AFTER_S
 
     def recall_at_s(self, out: int) -> float:
-        """Return when the host is to be asked for what it has not begun."""
+        """Return when to recall the calls that the host has not begun."""
         return self._moved_s + self._pause_s if out > self._base else NEVER_S
 
     def recalled(self, now_s: float) -> None:
-        """The host was asked; ever more rarely while nothing ends."""
+        """Note a recall; while nothing ends, the next ones come less and less often."""
         self._moved_s = now_s
         self._pause_s = min(RECALL_LAST_S, self._pause_s * 2)

@@ -1,9 +1,9 @@
 """The host: a supervisor over a store in memory, for as long as its caller lives.
 
 Theory of operation. The supervisor runs in the main thread, as everywhere. A second
-thread takes calls from the socket, enqueues them in batches, and sends back what the
-store says has ended. When the socket or the caller's process ends, it stops the
-supervisor at once, whatever is running. Pickles pass through unopened.
+thread receives calls from the socket, enqueues them in batches, and sends back what the
+store reports as ended. When the socket closes or the caller's process ends, it stops
+the supervisor at once, whatever is running. Pickles pass through unopened.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from jobpool.store.memory.database import MemoryDatabase
 from jobpool.supervisor.serve import serve
 
 STOP_S = 15.0
-"""A supervisor that does not stop in so long is left behind: its zygotes end all."""
+"""The host exits if its supervisor takes longer to stop: its zygotes then end all."""
 FLUSH_S = 5.0
 STARTS_MAX = 5
-"""So many children in a row that do not start mean that none ever will."""
+"""If this many children in a row do not start, none is expected to."""
 _NO_CHILD = "no child could be started"
 
 
 def run(fd: int) -> NoReturn:
-    """Be a host until the caller wants no more, or is gone. Never returns."""
+    """Run a host until the caller has closed it or is gone. Never returns."""
     signal.signal(signal.SIGQUIT, _leave)
     end = socket.socket(fileno=fd)
     end.set_inheritable(False)
@@ -76,12 +76,12 @@ def run(fd: int) -> NoReturn:
 
 
 def _leave(_signum: int, _frame: object) -> NoReturn:
-    """End while there is no supervisor yet; later it has a handler of its own."""
+    """Exit: the signal handler until the supervisor has installed its own."""
     raise SystemExit(0)
 
 
 class Host:
-    """This process, as a caller's host.
+    """This process as the host of a caller.
 
     Args:
         end: the socket to the caller.
@@ -94,7 +94,7 @@ class Host:
         self._failed_starts = 0
         self._why = "its host failed"
         self._broken: str | None = None
-        """Why it cannot go on; set by the main thread, told by the other."""
+        """Why it cannot go on; set by the main thread, sent by the other."""
         self._over = threading.Event()
 
     def run(self) -> int:
@@ -108,13 +108,13 @@ class Host:
         self._database = MemoryDatabase("executor")
         self._store = HostStore(self._database, home / "runs", self._ended)
         self._ledger = Ledger(self._store, setup)
-        # Keys are in it: it is ours alone, whatever becomes of the directory.
+        # It holds keys: only our user may read it, whatever the directory's mode.
         (home / "setup").touch(mode=0o600, exist_ok=False)
         (home / "setup").write_bytes(msgspec.msgpack.encode(setup))
         os.environ[SETUP_VARIABLE] = str(home / "setup")
         # All that is made from here on: the caller removes it, should we be killed.
         tempfile.tempdir = str(home)
-        thread = threading.Thread(target=self._carry, name="caller", daemon=True)
+        thread = threading.Thread(target=self._relay, name="caller", daemon=True)
         thread.start()
         try:
             return serve(_settings(setup), observer=self, opener=self._open)
@@ -135,7 +135,7 @@ class Host:
                 remove_tree(directory)
 
     def _first_message(self) -> Setup | None:
-        """Wait for the caller's first message; None: it is gone."""
+        """Wait for the caller's first message; None: the caller is gone."""
         while True:
             self._wire.wait(None)
             messages = self._wire.receive()
@@ -151,7 +151,7 @@ class Host:
     # -- the supervisor's threads --------------------------------------------------
 
     def observe(self, event: ev.Event) -> None:
-        """Take note of what the caller should hear of."""
+        """Note events that the caller must be notified of."""
         if isinstance(event, ev.JobOutput):
             self._printed.append(event.line)
             self._wire.wake()
@@ -166,13 +166,13 @@ class Host:
             self._printed.append(f"jobpool: {event.text}")
             self._wire.wake()
         elif isinstance(event, ev.SupervisorDraining):
-            self._why = f"its host was told to end: {event.reason}"
+            self._why = f"its host was asked to end: {event.reason}"
         elif isinstance(event, ev.ZygoteFailed):
             self._printed.append(f"jobpool: {event.reason}")
             self._wire.wake()
 
     def hears(self, kind: type[ev.Event]) -> bool:
-        """Say whether it makes anything of events of this class; of most, it does."""
+        """Say whether it uses events of this class; it ignores a few."""
         del kind
         return True
 
@@ -182,17 +182,17 @@ class Host:
 
     # -- the caller's thread -------------------------------------------------------
 
-    def _carry(self) -> None:
-        """Carry calls in and their ends out, until one side has ended."""
+    def _relay(self) -> None:
+        """Receive calls and send their ends, until one side has ended."""
         try:
-            self._converse()
+            self._exchange()
         finally:
             if not self._over.is_set():
                 os.kill(os.getpid(), signal.SIGQUIT)
                 if not self._over.wait(STOP_S):
                     os._exit(1)
 
-    def _converse(self) -> None:
+    def _exchange(self) -> None:
         wire, setup = self._wire, self._setup
         try:
             caller = os.pidfd_open(setup.caller_pid)
@@ -206,9 +206,9 @@ class Host:
         while messages is not None:
             for message in messages:
                 self._take(message)
-            self._tell()
+            self._send_ends()
             if self._over.is_set() or self._broken is not None:
-                self._say_goodbye()
+                self._send_reason()
                 return
             if caller in wire.wait(self._ledger.wait_s()):
                 return
@@ -227,10 +227,10 @@ class Host:
             case _:
                 raise FrameError(f"unexpected {type(message).__name__}")
 
-    def _tell(self) -> None:
-        """Send what has ended, in as few frames as may be."""
+    def _send_ends(self) -> None:
+        """Send what has ended, in as few frames as possible."""
         ends = Ends()
-        self._ledger.look(ends)
+        self._ledger.check(ends)
         ended = [self._finished.popleft() for _ in range(len(self._finished))]
         self._ledger.ended(ended, ends)
         for output in ends.output:
@@ -251,8 +251,8 @@ class Host:
         if results:
             self._wire.send(Returned(results))
 
-    def _say_goodbye(self) -> None:
-        """Tell why this is the end, as far as the caller still listens."""
+    def _send_reason(self) -> None:
+        """Send the reason for the end, if the caller still listens."""
         self._wire.send(Broken(self._broken or "its host has ended"))
         while not self._wire.flush():
             self._wire.wait(FLUSH_S)
@@ -261,10 +261,10 @@ class Host:
 
 
 def _settings(setup: Setup) -> Settings:
-    """Put the supervisor's settings together."""
+    """Return the supervisor's settings."""
     pool = PoolSettings(
         name=POOL,
-        # All calls are of one kind: one that crashes is no reason to hold the others.
+        # All calls are of one kind: crashes of some must not hold the others.
         breaker_after=0,
         size_min=setup.workers,
         size_max=setup.workers,

@@ -1,9 +1,9 @@
-"""Run as a program: leaves the caller's family, and becomes the host.
+"""The program that becomes the host, detached from the caller.
 
-Its first process ends at once, so that the host is nobody's child. Arguments: the
-number of the socket, and the caller's module path. It imports nothing of jobpool
-before the fork: the caller waits for that. What a zygote needs is imported first: it
-is forked while the host imports the rest.
+Its first process ends at once, so that the host is not the caller's child. Arguments:
+the socket's descriptor and the caller's module path. It imports nothing of jobpool
+before the fork, for which the caller waits. What a zygote needs is imported first: the
+zygote is forked while the host imports the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def launch(fd: int, module_path: list[str]) -> None:
     os.setsid()
     os.chdir("/")  # the caller's directory may be removed
     _take_normal_state()
-    # Behind our own: what the interpreter brings along is not to be shadowed.
+    # After our own: the standard library must not be shadowed.
     sys.path += [entry for entry in module_path if entry not in sys.path]
     # The zygote's own ``__main__``, as where it is started by itself.
     sys.modules["__main__"] = ModuleType("__main__")
@@ -40,7 +40,7 @@ def launch(fd: int, module_path: list[str]) -> None:
 
 
 def _take_normal_state() -> None:
-    """Undo what a program inherits: ignored and blocked signals, closed streams."""
+    """Reset what a program inherits: ignored and blocked signals, closed streams."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:

@@ -1,18 +1,19 @@
-"""The host's book of unfinished calls: from tasks to jobs, and from ends to messages.
+"""The host's ledger of unfinished calls: turns calls into jobs, and ends into messages.
 
-Theory of operation. A call becomes a job, or, while calls of its function are quick,
-part of a bundle (`tray`, `bundle`). A bundle ends in one of three ways: its child has
-made all of its calls; it stopped early, and the rest becomes jobs anew; or it died, and
-the call that was running is to blame, while the rest becomes jobs anew, uncounted.
-What waits behind a call that turns out slow is taken back and becomes jobs of its own.
+Theory of operation. A call becomes a job or, while calls of its function are quick,
+part of a bundle (`bundles.bundle`). A bundle ends in one of three ways. Its child has
+made all calls; or the child stopped early, and the remaining calls become new jobs; or
+it died: the call that was running is to blame, and the remaining calls become new jobs
+that are not charged. Calls behind one that turns out slow are taken back and become
+jobs.
 
-Calls become jobs in the order of their submission. One worker also begins them in that
-order: nothing is enqueued behind a bundle, because its child may give calls back, nor a
-bundle behind what is enqueued; they wait in line. With several workers those of a
+Calls become jobs in the order of their submission. A single worker also begins them in
+that order: nothing is enqueued behind a bundle, because its child may give calls back,
+nor a bundle behind other jobs; such calls wait here. With several workers, calls of a
 bundle may begin later than the next ones, by as long as a bundle takes.
 
-All of it happens in one thread, the caller's: also the store's word on ended jobs is
-only read there, so that a job is in the book before its end is looked up.
+All of this happens in one thread, the caller's. The store's reports of ended jobs are
+read only there as well, so that a job is in the ledger before its end is looked up.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.units import show_duration
 from jobpool.executor.bundles.bundle import Bundle, budget_s
 from jobpool.executor.bundles.bundle_file import CallEnd, HostTray
-from jobpool.executor.bundles.durations import Speeds
+from jobpool.executor.bundles.durations import Durations
 from jobpool.executor.bundles.grouping import grouped
 from jobpool.executor.child import BUNDLE_KIND, KIND, POOL
 from jobpool.executor.host.store import HostStore
@@ -40,23 +41,23 @@ from jobpool.sandbox.protocol.messages import Decoder, FrameError
 from jobpool.store.records import Filter
 
 BUNDLES_MAX = 64
-"""At once; each takes a descriptor and two files."""
-LOOK_S = 0.05
-"""A bundle that began no call for so long is stuck in one."""
-LOOKS_MAX = 4
-"""Nor is one that is still there after so many looks as quick as its calls were."""
+"""The most bundles at once; each takes a descriptor and two files."""
+CHECK_S = 0.05
+"""A bundle that began no call for this long has a slow one."""
+CHECKS_MAX = 4
+"""A bundle that is still there after this many checks is not quick either."""
 _FIRST = 1
-"""The priority of calls that were in line before: they go first."""
+"""The priority of calls that are enqueued again: they go first."""
 
 
 @dataclass(slots=True)
 class Ends:
-    """What the caller is to be told."""
+    """What to send to the caller."""
 
     results: list[tuple[int, bytes]] = field(default_factory=list)
     deaths: list[Died] = field(default_factory=list)
     output: list[bytes] = field(default_factory=list)
-    """Of calls in bundles; that of others comes as events."""
+    """Output of calls in bundles; that of others comes as events."""
 
 
 @dataclass(slots=True)
@@ -64,21 +65,21 @@ class _Together:
     """A bundle.
 
     Attributes:
-        tasks: its calls, by their places.
+        tasks: its calls; a call's index is its place.
         tray: its files.
-        open: those that have neither ended nor been taken back, as far as we know.
-        left: how many had not begun at the last look.
-        looks: how often it was found to have begun.
+        open: places of calls that have neither ended nor been taken back so far.
+        left: how many had not begun at the last check.
+        checks: how often it was found to have begun.
     """
 
     tasks: list[Task]
     tray: HostTray
     open: dict[int, Task]
     left: int
-    looks: int = 0
+    checks: int = 0
 
     def give_back(self) -> list[Task]:
-        """Take back what has not begun."""
+        """Take back the calls that have not begun."""
         taken = (self.open.pop(place, None) for place in self.tray.take_back())
         return [task for task in taken if task is not None]
 
@@ -88,25 +89,25 @@ class Ledger:
 
     Args:
         store: takes the jobs.
-        setup: what the caller wants.
+        setup: the caller's first message.
     """
 
     def __init__(self, store: HostStore, setup: Setup) -> None:
         self._store = store
         self._setup = setup
-        self._speeds = Speeds()
+        self._durations = Durations()
         self._single: dict[int, Task] = {}
         self._bundles: dict[int, _Together] = {}
         self._line: deque[Task] | None = deque() if setup.workers == 1 else None
-        """Calls that are no jobs yet, where they must begin in their order."""
+        """Calls that must wait to keep their order, and are no jobs yet."""
         self._calls = 0
         self._trays = itertools.count(1)
-        self._look_s = 0.0
+        self._check_s = 0.0
 
     # -- in ----------------------------------------------------------------------------
 
     def take(self, tasks: Sequence[Task]) -> None:
-        """Make jobs of calls."""
+        """Turn calls into jobs."""
         self._calls += len(tasks)
         if self._line is None:
             self._enqueue(self._grouped(tasks))
@@ -115,7 +116,7 @@ class Ledger:
             self._advance(self._line)
 
     def _take_again(self, tasks: Sequence[Task]) -> None:
-        """Make jobs of calls that were in line before: they go first."""
+        """Turn calls that came back into jobs that go first."""
         if self._line is None:
             self._enqueue(self._grouped(tasks), _FIRST)
         else:
@@ -123,7 +124,7 @@ class Ledger:
             self._advance(self._line)
 
     def _advance(self, line: deque[Task]) -> None:
-        """Enqueue what may follow what is enqueued already."""
+        """Enqueue the waiting calls that may follow those already enqueued."""
         groups: list[list[Task]] = []
         while line and not self._bundles:
             group = next(self._grouped(line))
@@ -160,12 +161,12 @@ class Ledger:
     def _grouped(self, tasks: Iterable[Task]) -> Iterator[list[Task]]:
         if self._setup.jobs_per_child is not None:
             return ([task] for task in tasks)
-        # All workers shall have something to do.
+        # Every worker should have something to do.
         most = -(-self._calls // (2 * self._setup.workers))
-        return grouped(tasks, self._speeds, most)
+        return grouped(tasks, self._durations, most)
 
     def _tray(self, calls: int) -> HostTray | None:
-        """Make a tray; None: there are enough, or it cannot be made."""
+        """Make a tray; None: there are too many already, or it cannot be made."""
         if len(self._bundles) >= BUNDLES_MAX:
             return None
         path = f"{self._setup.directories[0]}/{next(self._trays)}"
@@ -177,7 +178,7 @@ class Ledger:
     # -- back --------------------------------------------------------------------------
 
     def recall(self) -> list[int]:
-        """Take back what was never leased; return the numbers of these calls."""
+        """Take back the calls that were never leased; return their numbers."""
         book = (*self._single, *self._bundles)
         waiting = Filter(ids=book, states=(JobState.RUNNABLE,))
         with self._store.transaction():
@@ -200,41 +201,41 @@ class Ledger:
         return numbers
 
     def wait_s(self) -> float | None:
-        """Return after how long `look` has something to do at the latest."""
-        return max(0.0, self._look_s - monotonic()) if self._bundles else None
+        """Return after how long `check` must be called at the latest."""
+        return max(0.0, self._check_s - monotonic()) if self._bundles else None
 
-    def look(self, ends: Ends) -> None:
-        """Give what waits behind a slow call to other children, and tell what is done.
+    def check(self, ends: Ends) -> None:
+        """Take back calls that wait behind a slow one, and report ended calls.
 
         Args:
-            ends: is added to.
+            ends: added to.
         """
         now_s = monotonic()
-        if not self._bundles or now_s < self._look_s:
+        if not self._bundles or now_s < self._check_s:
             return
-        self._look_s = now_s + LOOK_S
+        self._check_s = now_s + CHECK_S
         back: list[Task] = []
         for bundle in self._bundles.values():
             left = bundle.tray.waiting()
             if left == len(bundle.tasks):
                 continue  # no child has it yet
-            bundle.looks += 1
+            bundle.checks += 1
             self._note_ends(bundle, bundle.tray.ends(), ends)
-            if left and (left == bundle.left or bundle.looks > LOOKS_MAX):
+            if left and (left == bundle.left or bundle.checks > CHECKS_MAX):
                 back += bundle.give_back()
                 for task in bundle.open.values():
-                    self._speeds.took(task.function, LOOK_S)
+                    self._durations.took(task.function, CHECK_S)
             bundle.left = left
         self._take_again(back)
 
     # -- out ---------------------------------------------------------------------------
 
     def ended(self, ended: Iterable[tuple[Settlement, int]], ends: Ends) -> None:
-        """Close the book on jobs that the store has finished.
+        """Remove jobs that the store has finished, and report their calls' ends.
 
         Args:
             ended: how each ended, and how many attempts it has had.
-            ends: is added to.
+            ends: added to.
         """
         again: list[Task] = []
         for settlement, attempts in ended:
@@ -245,15 +246,15 @@ class Ledger:
             self._calls -= 1
             if settlement.outcome is Outcome.SUCCEEDED:
                 duration_s = settlement.evidence.duration_s or 0.0
-                self._speeds.took(task.function, duration_s)
+                self._durations.took(task.function, duration_s)
                 ends.results.append((task.number, settlement.result or b""))
             else:
-                self._speeds.died(task.function)
+                self._durations.died(task.function)
                 ends.deaths.append(_died(task, settlement, attempts))
         self._take_again(again)
 
     def _bundle_ended(self, settlement: Settlement, ends: Ends) -> list[Task]:
-        """Note what came of a bundle; return the calls that must be made yet."""
+        """Note a bundle's ends; return the calls that must still be made."""
         bundle = self._bundles.pop(settlement.id)
         again = bundle.give_back()
         self._note_ends(bundle, bundle.tray.ends(), ends)
@@ -266,7 +267,7 @@ class Ledger:
                 ends.deaths.append(_died_in_bundle(task, settlement))
                 suspects = [task]
             for task in suspects:
-                self._speeds.died(task.function)
+                self._durations.died(task.function)
         bundle.tray.close()
         # An interrupted attempt may have begun calls that the next one did not get.
         return [*bundle.open.values(), *again]
@@ -279,14 +280,14 @@ class Ledger:
             if task is None:
                 continue  # something that no child of ours writes
             self._calls -= 1
-            self._speeds.took(task.function, end.duration_s)
+            self._durations.took(task.function, end.duration_s)
             ends.results.append((task.number, end.wrapped))
             if end.output:
                 ends.output.append(end.output)
 
 
 def _unwritten(settlement: Settlement) -> Iterator[CallEnd]:
-    """Yield the end that the child could not put into its tray."""
+    """Yield the end that the child could not write to its tray."""
     with contextlib.suppress(FrameError):  # the user's own code may have spoken
         yield from Decoder(CallEnd).feed(settlement.result or b"")
 
@@ -297,7 +298,7 @@ def _died(task: Task, settlement: Settlement, attempts: int) -> Died:
 
 
 def _died_in_bundle(task: Task, settlement: Settlement) -> Died:
-    """Say it as if the call had been by itself: its limit is that of the caller."""
+    """Report it as if the call had been a job: with the call's own limit."""
     died = _died(task, settlement, 1)
     reason = died.evidence.reason
     if task.timeout_s is not None and reason is not None:

@@ -1,4 +1,4 @@
-"""The host's store: in memory, and it says what has ended."""
+"""The host's store: in memory, and it reports finished jobs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jobpool.store.records import LeaseBatch, Receipt
 
 
 class HostStore(MemoryStore):
-    """A store in memory that reports finished jobs, and forgets them.
+    """A store in memory that reports finished jobs and deletes them.
 
-    Each object belongs to one thread: what it notes of a transaction has no lock.
+    Each object belongs to one thread: its notes on a transaction have no lock.
 
     Args:
         database: shared with the thread that enqueues.
-        run_root: where the supervisor keeps its run directory, and is rung.
-        ended: told, after the commit, of the settlements that finished a job, and how
+        run_root: where the supervisor keeps its run directory, and is woken.
+        ended: called after the commit with the settlements that finished a job, and how
             many attempts each has had.
     """
 
@@ -41,12 +41,12 @@ class HostStore(MemoryStore):
         self._ended = ended
         self._finished: list[Settlement] = []
         self._again: dict[int, int] = {}
-        """Of jobs that died before: which attempt is theirs now."""
+        """By job, of those that died before: their current attempt."""
         self._depth = 0
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """See `Store.transaction`; what it finished is told when it is over."""
+        """See `Store.transaction`; the jobs it finished are reported at its end."""
         self._depth += 1
         try:
             with super().transaction():
@@ -57,7 +57,7 @@ class HostStore(MemoryStore):
         finally:
             self._depth -= 1
         if not self._depth:
-            self._tell()
+            self._report()
 
     def lease(
         self,
@@ -85,15 +85,15 @@ class HostStore(MemoryStore):
                 if receipt is Receipt.ACCEPTED and self._is_finished(settlement.id)
             ]
         if not self._depth:
-            self._tell()
+            self._report()
         return receipts
 
     def _is_finished(self, job_id: int) -> bool:
-        """Say so of what is stored: a job to be tried again may be canceled instead."""
+        """Say whether the stored job is finished: one to be retried may be canceled."""
         row = self._database.jobs.get(job_id)
         return row is not None and row.state in FINISHED
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._finished:
             ends = [(one, self._again.pop(one.id, 1)) for one in self._finished]
             self._finished.clear()

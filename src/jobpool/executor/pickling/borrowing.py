@@ -1,4 +1,4 @@
-"""What the caller has lent, as its children use it; see `lending`."""
+"""The child's side of what the caller has lent; see `lending`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ REQUEST_BYTES_MAX = 4096
 
 
 class Request(msgspec.Struct, array_like=True):
-    """Call a method of the semaphore."""
+    """A call of one of the semaphore's methods."""
 
     method: str
     arguments: tuple[Any, ...] = ()
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """What it returned, or why it did not."""
+    """What the method returned, or why it failed."""
 
     value: int | bool | None
     error: str | None = None
@@ -32,10 +32,10 @@ class Answer(msgspec.Struct, array_like=True):
 
 
 def _ask(path: str, number: int) -> tuple[socket.socket, list[int]]:
-    """Ask for what is lent under a number.
+    """Request what is lent under a number.
 
     Raises:
-        OSError: it is lent no more.
+        OSError: it is no longer lent.
     """
     end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -47,7 +47,7 @@ def _ask(path: str, number: int) -> tuple[socket.socket, list[int]]:
         raise
     if kind not in (DESCRIPTOR, SEMAPHORE):
         end.close()
-        raise OSError("the call that brought this object has ended in its caller")
+        raise OSError("the call that this object was sent with has ended")
     return end, fds
 
 
@@ -55,8 +55,8 @@ class BorrowedFd:
     """Stands for a descriptor of the caller's, as multiprocessing's ``DupFd`` does.
 
     Args:
-        path: of the socket.
-        number: of the descriptor, there.
+        path: the socket's path.
+        number: under which the descriptor is lent.
     """
 
     def __init__(self, path: str, number: int) -> None:
@@ -67,7 +67,7 @@ class BorrowedFd:
         """Return the descriptor, in this process.
 
         Raises:
-            OSError: it is lent no more.
+            OSError: it is no longer lent.
         """
         end, fds = _ask(self._path, self._number)
         end.close()
@@ -75,13 +75,13 @@ class BorrowedFd:
 
 
 class BorrowedSemaphore:
-    """Does as the C code's SemLock does; the caller's process calls the real one.
+    """A SemLock whose methods the caller's process calls on the real one.
 
     Args:
-        path: of the socket.
-        number: of the semaphore, there.
+        path: the socket's path.
+        number: under which the semaphore is lent.
         kind: mutex or semaphore, as multiprocessing numbers them.
-        maxvalue: of the semaphore.
+        maxvalue: the semaphore's.
     """
 
     handle = 0
@@ -93,10 +93,10 @@ class BorrowedSemaphore:
         self._path = path
         self._number = number
         self._own = threading.local()
-        self._end()  # now: what is opened in the middle of a call would be its leak
+        self._end()  # now: opened during a call, it would count as that call's leak
 
     def _end(self) -> socket.socket:
-        """Return the socket of this thread: who holds a lock is a thread."""
+        """Return this thread's socket: locks are held by threads."""
         end: socket.socket | None = getattr(self._own, "end", None)
         if end is None:
             end, _fds = _ask(self._path, self._number)
@@ -116,11 +116,11 @@ class BorrowedSemaphore:
         return answer.value
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002 - as multiprocessing has it
-        """Take it; False: not in time."""
+        """Acquire it; False: not within the timeout."""
         return bool(self._call("acquire", bool(block), timeout))
 
     def release(self) -> None:
-        """Give it back."""
+        """Release it."""
         self._call("release")
 
     def __enter__(self) -> bool:
@@ -142,7 +142,7 @@ class BorrowedSemaphore:
         return bool(self._call("_is_zero"))
 
     def _after_fork(self) -> None:
-        """A copy has sockets of its own."""
+        """Open sockets anew: a forked copy must not share them."""
         self._own = threading.local()
 
 
@@ -156,10 +156,10 @@ def borrowed_lock(cls: Any, path: str, number: int, kind: int, maxvalue: int) ->
 
 
 def borrowed_queue(cls: Any, state: Any) -> Any:
-    """Make a queue that is written to at once, without a thread.
+    """Make a queue that writes directly, without a thread.
 
-    A thread would outlive the call, and its child be replaced with what it has not
-    written yet.
+    A thread would outlive the call, so the child would be replaced, and items that it
+    had not written yet would be lost.
     """
     queue = cls.__new__(cls)
     queue.__setstate__(state)
@@ -169,7 +169,7 @@ def borrowed_queue(cls: Any, state: Any) -> Any:
 
 
 class _Directly:
-    """In the place of a queue's buffer."""
+    """Takes the place of a queue's buffer."""
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
@@ -177,12 +177,12 @@ class _Directly:
         self._pickler = importlib.import_module(f"{family}.reduction").ForkingPickler
 
     def append(self, obj: Any) -> None:
-        """Write an object; waits while the pipe is full."""
+        """Write an object; blocks while the pipe is full."""
         queue = self._queue
         try:
             data = self._pickler.dumps(obj)
         except BaseException:
-            queue._sem.release()  # noqa: SLF001 - it has taken a place for it
+            queue._sem.release()  # noqa: SLF001 - `put` has acquired a place for it
             raise
         with queue._wlock:  # noqa: SLF001 - as the thread does
             queue._send_bytes(data)  # noqa: SLF001 - the same

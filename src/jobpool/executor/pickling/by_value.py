@@ -1,10 +1,10 @@
-"""Pickles what no other process can import by value, through dill.
+"""Pickles by value, through dill, what other processes cannot import.
 
-Theory of operation. Dill does the work, but for functions: of its globals, a function
-takes along what its code names, no more. Dill finds these names as well, by following
-closures without end where one refers to itself, and by catching what is printed. Nor
-can dill take enumerations apart that nobody can import: they are made anew from their
-members, and get their methods afterwards.
+Theory of operation. Dill does the work, except for functions: here a function takes
+along only the globals that its code names. Dill can find these names too, but it
+recurses without end if a closure refers to itself, and does it by capturing what is
+printed. Nor can dill pickle enumerations that cannot be imported: they are rebuilt from
+their members, and get their methods afterwards.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _NAMED_APART = ("__doc__", "__kwdefaults__", "__annotations__")
 
 
 class Parcel:
-    """A callable that is pickled once for many calls; unpickled, it is itself.
+    """A callable that is pickled once for many calls; unpickling yields the callable.
 
     Args:
-        function: what is in it.
+        function: the callable.
         reduction: how it is unpickled.
     """
 
@@ -53,7 +53,7 @@ class Parcel:
         return self._reduction
 
     def __call__(self, *_args: Any) -> NoReturn:
-        """Refuse: this is only the wrapping."""
+        """Refuse: a parcel must be unpickled first."""
         raise TypeError("a parcel is opened by unpickling it")
 
 
@@ -62,9 +62,9 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
 
     Args:
         file: where the bytes go.
-        strays: takes the files of modules that are not on the path.
-        main_by_name: classes of ``__main__`` are the reader's own.
-        loan: takes what belongs to this process; None: nothing is lent.
+        strays: collects the files of modules that are not on the path.
+        main_by_name: name classes of ``__main__``: the reader has them.
+        loan: lends what belongs to this process; None: nothing is lent.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
             self.dispatch_table = dispatch_table()
 
     def save(self, obj: Any, save_persistent_id: Any = True) -> None:  # noqa: FBT002 - as in the base
-        """Note where functions and classes that go by name come from."""
+        """Note the modules of functions and classes that are pickled by name."""
         if type(obj) is FunctionType or issubclass(type(obj), type):
             module = obj.__module__
             if module != "__main__" and is_found(module, obj):
@@ -113,7 +113,7 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
         super().save(obj, save_persistent_id)
 
     def persistent_id(self, obj: Any) -> str | None:
-        """Name a class of the caller's ``__main__``."""
+        """Return the name of a class of the caller's ``__main__``."""
         return str(obj.__qualname__) if self._is_named(obj) else None
 
     def _is_named(self, obj: Any) -> bool:
@@ -125,7 +125,7 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
         )
 
     def _save_function(self, function: FunctionType) -> None:
-        """Save it as dill does, with the globals that it uses."""
+        """Save a function as dill does, with only the globals that it uses."""
         names = {"__name__": function.__module__}
         used = globals_of(function)
         # What it refers to may refer to it: its globals come when all of that is there.
@@ -161,7 +161,7 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
         self._fill_cells(function)
 
     def _fill_cells(self, function: FunctionType) -> None:
-        """Fill cells that hold it at once: what comes next may call it."""
+        """Fill the cells that hold the function at once: what follows may call it."""
         first: list[Any] = next(iter(self._postproc.values()), [])
         for cell in function.__closure__ or ():
             for place, (call, arguments) in enumerate(first):
@@ -173,7 +173,7 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
                     break
 
     def _save_module(self, module: ModuleType) -> None:
-        """Save its name only: dill takes all that is in some modules along."""
+        """Save only a module's name: dill would take the contents of some along."""
         if id(module) in self.memo:
             self.write(self.get(self.memo[id(module)][0]))
             return
@@ -198,7 +198,7 @@ class ByValuePickler(dill.Pickler):  # type: ignore[misc] # dill has no types
 
 
 def globals_of(function: FunctionType) -> dict[str, Any]:
-    """Return by name what a function's code refers to of its globals."""
+    """Return the globals that a function's code refers to, by name."""
     known = function.__globals__
     return {
         name: known[name] for name in global_names(function.__code__) if name in known
@@ -207,11 +207,11 @@ def globals_of(function: FunctionType) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def global_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names that a code, or one inside it, may look up in its globals."""
+    """Return the names that a code object, or one nested in it, may read as globals."""
     names = {
         str(line.argval)
         for line in dis.get_instructions(code)
-        # In the body of a class, a plain name may be a global one.
+        # In the body of a class, a plain name may be a global.
         if "GLOBAL" in line.opname or line.opname == "LOAD_NAME"
     }
     for inner in code.co_consts:
@@ -227,7 +227,7 @@ def has_name(module: ModuleType) -> bool:
 
 
 def is_found(module: str | None, obj: Any) -> bool:
-    """Say whether an object is what its module has under its name."""
+    """Say whether an object is the one that its module has under its name."""
     found: Any = sys.modules.get(module or "")
     for part in obj.__qualname__.split("."):
         found = getattr(found, part, None)
@@ -244,7 +244,7 @@ def _members_of(cls: EnumMeta) -> dict[str, Any]:
 
 
 def _methods_of(cls: EnumMeta) -> dict[str, Any]:
-    """Return what its author has defined beside the members."""
+    """Return what the class defines besides its members."""
     return {
         name: value
         for name, value in vars(cls).items()
@@ -261,10 +261,10 @@ def make_enum(
     module: str,
     members: Mapping[str, Any],
 ) -> EnumMeta:
-    """Make the class anew, without its methods."""
+    """Rebuild the class, without its methods."""
     meta = type(bases[-1])
     if not issubclass(meta, EnumMeta):
-        raise TypeError(f"{name} is no enumeration")
+        raise TypeError(f"{name} is not an enumeration")
     namespace = meta.__prepare__(name, bases)
     for member, value in members.items():
         namespace[member] = value
@@ -274,13 +274,13 @@ def make_enum(
 
 
 def add_methods(cls: EnumMeta, methods: Mapping[str, Any]) -> None:
-    """Give it its methods."""
+    """Add the methods to a rebuilt class."""
     for name, value in methods.items():
         setattr(cls, name, value)
 
 
 def _is_by(value: Any, cls: EnumMeta) -> bool:
-    """Say whether a method with an underscore stands in the class's own code."""
+    """Say whether a method with an underscore was defined in the class's own body."""
     return (
         isinstance(value, FunctionType)
         and value.__qualname__ == f"{cls.__qualname__}.{value.__name__}"

@@ -1,11 +1,11 @@
-"""Functions that are pickled once for many calls.
+"""The cache of functions that are pickled once for many calls.
 
-Theory of operation. A function that travels by value takes along its code, defaults and
-attributes, what its closure holds, and the globals that it names; so do the functions
-among these. All of that is noted when it is pickled, and looked at before its pickle is
-used again: each must be the very same object still. That says enough only of what
-cannot change in itself: numbers and texts, modules and what goes by its name. A
-function that refers to anything else, a list for example, is pickled for each call.
+Theory of operation. A function pickled by value takes along its code, defaults and
+attributes, the contents of its closure, and the globals that it names; so do the
+functions among these. All of that is recorded when it is pickled, and compared before
+its pickle is used again: each must still be the same object. Identity is enough only
+for immutable objects: numbers and strings, modules, and whatever is pickled by name. A
+function that refers to anything else, such as a list, is pickled for each call.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from jobpool.executor.pickling.by_value import Parcel, global_names, has_name, is_found
 
 FUNCTIONS_MAX = 256
-"""With more, all are forgotten."""
+"""When there are more, the cache is cleared."""
 BYTES_MAX = 2**16
-"""Longer pickles are not kept."""
+"""Longer pickles are not cached."""
 _FIXED = frozenset(
     (bool, bytes, complex, float, int, range, str, type(None), type(...), CodeType)
 )
@@ -46,7 +46,7 @@ _MISSING = object()
 
 
 class _Names(NamedTuple):
-    """What a function's globals had under the names that it uses."""
+    """The values of the globals that a function uses."""
 
     known: Mapping[str, Any]
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ class _Names(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What a function was, beside its globals."""
+    """The parts of a function besides its globals."""
 
     function: Any  # mypy takes a function for a method
     facts: tuple[Any, ...]
@@ -78,17 +78,17 @@ class _Seen(NamedTuple):
 
 
 class _Changeable(Exception):
-    """It refers to something that may change in itself."""
+    """The function refers to something mutable."""
 
 
 class Snapshot:
-    """What a function's pickle holds.
+    """What a function's pickle depends on.
 
     Args:
-        function: the one.
+        function: the function.
 
     Raises:
-        Exception: nobody could tell whether it has changed.
+        Exception: a change could not be detected.
     """
 
     def __init__(self, function: FunctionType) -> None:
@@ -98,7 +98,7 @@ class Snapshot:
         self._add_function(function)
 
     def holds(self, function: FunctionType) -> bool:
-        """Say whether this function, with the same code, would be pickled alike."""
+        """Say whether this function, with the same code, would give the same pickle."""
         first, *others = self._seen
         return (
             first.is_same(function)
@@ -149,10 +149,10 @@ def _type_name(kind: type) -> str:
 
 
 def _parts(function: FunctionType) -> tuple[Any, ...]:
-    """Return what a function was made of, when it was; each in its place.
+    """Return the current parts of a function, in a fixed order.
 
     Raises:
-        ValueError: a cell of its closure is empty yet.
+        ValueError: a cell of its closure is still empty.
     """
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     defaults = function.__defaults__ or ()
@@ -168,10 +168,10 @@ def _parts(function: FunctionType) -> tuple[Any, ...]:
 
 
 class Parcels:
-    """The functions that were pickled, each with what it was then.
+    """The cached pickles of functions, each with its `Snapshot`.
 
     Args:
-        pickle: pickles a function; raises what it raises.
+        pickle: pickles a function; its exceptions are raised.
         load: undoes that, where the calls are made.
     """
 
@@ -188,7 +188,7 @@ class Parcels:
         None: it is pickled for each call."""
 
     def of(self, function: Any) -> Any:
-        """Return what is to be pickled in a function's place; often it itself."""
+        """Return what to pickle in a function's place; often the function itself."""
         if type(function) is not FunctionType or _goes_by_name(function):
             return function
         code = function.__code__
@@ -201,7 +201,7 @@ class Parcels:
         snapshot, parcel = kept
         try:
             is_same = snapshot.holds(function)
-        except Exception:  # noqa: BLE001 - it is not what it was
+        except Exception:  # noqa: BLE001 - it has changed
             is_same = False
         return parcel if is_same else self._pack(function, code)
 

@@ -1,14 +1,15 @@
-"""What a call's arguments refer to in the caller's process, lent to its children.
+"""Lends children the descriptors and semaphores that a call's arguments refer to.
 
 Theory of operation. A descriptor cannot be pickled, nor can a semaphore of the fork
-context: it has no name, and lives only where it was inherited. Neither leaves this
-process: what is pickled is a number, under which a child asks for it at a socket in the
-executor's private directory. A descriptor is then sent as such. A semaphore's methods
-are called here, in a thread for each thread of a child that uses it, because who holds
-a lock is a thread. The socket and the threads are there only once something is lent.
+context: it has no name, and exists only where it was inherited. Neither leaves this
+process: what is pickled is a number, with which a child requests it at a socket in the
+executor's private directory. A descriptor is then sent over the socket. A semaphore's
+methods are called here, with one thread for each thread of a child that uses it,
+because locks are held by threads. The socket and the threads exist only once something
+is lent.
 
-The methods and messages that multiprocessing has for starting processes (`DupFd`) are
-what its objects ask for when they are pickled; `Loan` answers them.
+When multiprocessing's objects are pickled, they use the methods that multiprocessing
+has for starting processes (`DupFd`); `Loan` implements these.
 """
 
 from __future__ import annotations
@@ -39,26 +40,25 @@ from jobpool.executor.pickling.borrowing import (
 )
 
 FAMILIES = ("multiprocessing", "multiprocess")
-"""The standard library's and that of dill's author: twins that know nothing of each
-other."""
+"""The standard library's module and that of dill's author, independent twins."""
 _LOOK_S = 0.2
-"""Who waits for a semaphore is looked after so often: it may have died."""
+"""How often to check whether a child that waits for a semaphore is still alive."""
 _NAME = "lent"
 _RECURSIVE = 0
 """The kind of an RLock's semaphore, as multiprocessing numbers them."""
 
 
 class _Semaphore(NamedTuple):
-    """One of multiprocessing's, as its C code has it."""
+    """The C code's semaphore of multiprocessing."""
 
     lock: Any
 
 
 class Lender:
-    """Lends what belongs to the caller to the children of one executor.
+    """Lends the caller's descriptors and semaphores to the children of one executor.
 
     Args:
-        directory: the executor's private one.
+        directory: the executor's private directory.
     """
 
     def __init__(self, directory: str) -> None:
@@ -70,13 +70,13 @@ class Lender:
         self._is_closed = False
 
     def lend(self, thing: int | _Semaphore) -> int:
-        """Lend a descriptor, which is ours from now on, or a semaphore.
+        """Lend a semaphore, or a descriptor, whose ownership passes to the lender.
 
         Returns:
-            The number under which it is to be had.
+            The number under which it is lent.
 
         Raises:
-            OSError: there is no socket to be had.
+            OSError: no socket can be opened.
         """
         with self._lock:
             if self._is_closed:
@@ -88,7 +88,7 @@ class Lender:
             return number
 
     def take_back(self, numbers: Sequence[int]) -> None:
-        """Lend these no more; who has them already keeps them."""
+        """Stop lending these; children that have them already keep them."""
         with self._lock:
             things = [self._lent.pop(number, None) for number in numbers]
         for thing in things:
@@ -96,7 +96,7 @@ class Lender:
                 os.close(thing)
 
     def close(self) -> None:
-        """Lend nothing any more. All children are gone."""
+        """Stop lending. All children must be gone."""
         with self._lock:
             self._is_closed = True
             listener, self._listener = self._listener, None
@@ -129,7 +129,7 @@ class Lender:
                 except OSError:
                     if self._is_closed:
                         return
-                    time.sleep(_LOOK_S)  # no descriptor is to be had just now
+                    time.sleep(_LOOK_S)  # out of descriptors at the moment
                     continue
                 threading.Thread(
                     target=self._serve,
@@ -139,13 +139,13 @@ class Lender:
                 ).start()
 
     def _serve(self, end: socket.socket) -> None:
-        """Serve one thread of a child, for as long as it lives."""
-        # It may end at any time, in the middle of anything.
+        """Serve one thread of a child until it ends."""
+        # It may end at any moment.
         with end, contextlib.suppress(OSError, msgspec.MsgspecError):
             number = int.from_bytes(end.recv(8), "little")
             with self._lock:
                 thing = self._lent.get(number)
-                # A copy: it may be taken back meanwhile.
+                # A copy: the descriptor may be taken back meanwhile.
                 fd = os.dup(thing) if isinstance(thing, int) else None
             if fd is not None:
                 try:
@@ -174,9 +174,9 @@ class _Holder:
         self._gone.register(end, select.POLLRDHUP)
 
     def serve(self) -> None:
-        """Do as it says, until it is gone.
+        """Serve its requests until it is gone.
 
-        An RLock that it still holds is released: nobody else could do that.
+        An RLock that it still holds is released: nothing else could release it.
         """
         try:
             while data := self._end.recv(REQUEST_BYTES_MAX):
@@ -188,7 +188,7 @@ class _Holder:
 
     def _answer(self, request: Request) -> Answer:
         if request.method not in METHODS:
-            return Answer(None, f"no method of a semaphore: {request.method}")
+            return Answer(None, f"not a method of a semaphore: {request.method}")
         try:
             if request.method == "acquire":
                 return Answer(self._acquire(*request.arguments))
@@ -207,19 +207,19 @@ class _Holder:
             if self._lock.acquire(True, left_s):
                 if self._gone.poll(0):
                     self._lock.release()
-                    raise ConnectionError("who waited for it is gone")
+                    raise ConnectionError("the child that waited for it is gone")
                 return True
             if self._gone.poll(0):
-                raise ConnectionError("who waits for it is gone")
+                raise ConnectionError("the child that waits for it is gone")
             if until_s is not None and time.monotonic() >= until_s:
                 return False
 
 
 class Loan:
-    """What one pickle refers to; also what multiprocessing takes for a new process.
+    """What one pickle borrows; multiprocessing takes it for a process being started.
 
     Args:
-        lender: of the executor.
+        lender: the executor's.
     """
 
     __slots__ = ("_lender", "_numbers")
@@ -239,7 +239,7 @@ class Loan:
             self._lender.take_back(self._numbers)
 
     def lend_semaphore(self, lock: Any) -> tuple[str, int]:
-        """Lend a semaphore; return where it is to be had, and its number there."""
+        """Lend a semaphore; return the socket's path and the semaphore's number."""
         return self._lender.path, self._lend(_Semaphore(lock))
 
     def duplicate_for_child(self, fd: int) -> int:
@@ -264,7 +264,7 @@ class Loan:
 
     @contextmanager
     def pickling(self) -> Iterator[None]:
-        """Let multiprocessing's objects be pickled, as for a process that begins."""
+        """Let multiprocessing's objects be pickled, as if a process were started."""
         contexts = [
             module
             for family in FAMILIES

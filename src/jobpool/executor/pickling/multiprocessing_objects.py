@@ -1,4 +1,4 @@
-"""How multiprocessing's own objects are taken apart for a call."""
+"""How multiprocessing's own objects are pickled for a call."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MODULES = {
     for module in ("connection", "queues", "synchronize")
 }
 CONNECTIONS = frozenset(name for name in _MODULES if name.endswith(".connection"))
-"""Modules whose objects pickle takes for plain ones, with a bare descriptor number."""
+"""Modules whose objects pickle would reduce to a bare descriptor number."""
 
 
 def reduction_of(obj: Any, loan: Loan | None) -> tuple[Any, ...] | None:
-    """Return how an object is taken apart; None: as always.
+    """Return an object's reduction; None: pickle's own.
 
     Raises:
-        TypeError: it can be sent to a call only.
+        TypeError: it can only be sent to a call, not returned from one.
     """
     module = _MODULES.get(type(obj).__module__)
     if module is None:
@@ -37,7 +37,7 @@ def reduction_of(obj: Any, loan: Loan | None) -> tuple[Any, ...] | None:
     if module == "synchronize":
         lock = getattr(obj, "_semlock", None)
         if lock is not None and lock.name is None:
-            # Of the fork context: nobody else finds it.
+            # Of the fork context: other processes cannot find it by name.
             where = loan.lend_semaphore(lock)
             return borrowed_lock, (type(obj), *where, lock.kind, lock.maxvalue)
     elif module == "queues" and hasattr(obj, "_buffer"):
@@ -46,7 +46,7 @@ def reduction_of(obj: Any, loan: Loan | None) -> tuple[Any, ...] | None:
 
 
 def dispatch_table() -> dict[type, Any]:
-    """Return how instances are pickled for a process that begins."""
+    """Return the reducers that multiprocessing uses for a process being started."""
     table = dict(copyreg.dispatch_table)
     for family in FAMILIES:
         reduction = sys.modules.get(f"{family}.reduction")

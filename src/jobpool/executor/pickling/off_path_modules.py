@@ -1,6 +1,6 @@
-"""Modules that are loaded here, but that no other process would find.
+"""Modules that are loaded here but that another process could not import.
 
-They travel as the paths of their files.
+They are sent as the paths of their files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 
 @lru_cache(maxsize=4096)
 def stray_file(module: str | None) -> str:
-    """Return the file of a loaded module that no other process would find; else ""."""
+    """Return a loaded module's file if another process could not import it; else ""."""
     loaded = sys.modules.get(module or "")
     file = getattr(loaded, "__file__", None)
     if module is None or file is None or _is_importable(module, file):
@@ -23,7 +23,7 @@ def stray_file(module: str | None) -> str:
 
 @lru_cache(maxsize=4096)
 def _is_importable(module: str, file: str | None) -> bool:
-    """Say whether another process with our path would find a module in this file."""
+    """Say whether another process with our path would import this file."""
     parent, _, _leaf = module.rpartition(".")
     path = None
     if parent:
@@ -57,7 +57,7 @@ def import_file(module: str, path: str) -> None:
 
 
 def _stand_in_for_parents(module: str) -> None:
-    """Make the packages above such a module: pickle asks for them."""
+    """Create the packages above such a module: pickle imports them."""
     parent, _, _leaf = module.rpartition(".")
     if not parent or parent in sys.modules:
         return

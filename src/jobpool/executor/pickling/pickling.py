@@ -1,11 +1,11 @@
-"""Calls and results as bytes: the C pickler where it will do, dill for the rest.
+"""Calls and results as bytes: the C pickler where it suffices, dill for the rest.
 
-Theory of operation. What another process can import goes by name, through the C
-pickler: ten times faster. What it cannot (lambdas, closures, all of ``__main__``) goes
-by value, through dill. A class of the caller's ``__main__`` that comes back in a result
-goes by name again, so that the caller gets an instance of its own class. A module that
-is loaded in the caller, but that nobody else would find on the path (pytest loads tests
-so), travels as the path of its file.
+Theory of operation. What another process can import is pickled by name, with the C
+pickler, ten times faster. What it cannot import (lambdas, closures, all of
+``__main__``) is pickled by value, with dill. A class of the caller's ``__main__`` that
+comes back in a result is pickled by name again, so that the caller gets an instance of
+its own class. A module that is loaded in the caller but that other processes would not
+find on the path (pytest loads tests so) is sent as the path of its file.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from jobpool.executor.pickling.off_path_modules import import_file, stray_file
 
 _QUICK, _SLOW, _STRAYS = b"q", b"s", b"m"
 _PLAIN = frozenset((bool, bytes, float, int, str, type(None)))
-"""Most results: nothing in them is to be looked for."""
+"""The types of most results: nothing in them needs special treatment."""
 _LARGE_BYTES = 2**16
-"""Of such bytes no copy is made."""
+"""Bytes at least this long are not copied."""
 _LENGTH_BYTES = 4
 _PICKLERS = ("jobpool", "pickle", "dill", "dis")
 
 
 class _ByValue(Exception):
-    """Raised while pickling: the other side cannot import this."""
+    """Raised while pickling: the reader cannot import this object."""
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that a job raised: its traceback, as text."""
+    """The cause of an exception that a job raised: its traceback as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class RemoteTraceback(Exception):
 
 
 class _Parts(list[Any]):
-    """A file for a pickler, which gives large bytes and arrays to it as they are."""
+    """A file for a pickler, which writes large bytes and arrays to it uncopied."""
 
     write = list.append
 
@@ -59,14 +59,14 @@ class _Quick(pickle.Pickler):
     """The C pickler; refuses ``__main__``, notes modules that are not on the path.
 
     Attributes:
-        strays: the files of these modules; to be set. Every call of the caller's makes
-            a pickler, and would pay for a constructor.
+        strays: the files of these modules; set after construction, because each call
+            makes a pickler and would pay for a constructor.
     """
 
     strays: dict[str, str]
 
     def reducer_override(self, obj: Any) -> Any:
-        """Look at functions and classes; they are pickled as always."""
+        """Check functions and classes; they are pickled as usual."""
         if type(obj) is FunctionType or issubclass(type(obj), type):
             module = obj.__module__
             if module == "__main__":
@@ -74,14 +74,14 @@ class _Quick(pickle.Pickler):
             if file := stray_file(module):
                 self.strays[module] = file
         elif type(obj).__module__ in CONNECTIONS:
-            raise _ByValue  # as a plain object it would be a bare number
+            raise _ByValue  # otherwise it would be a bare number
         return NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads dill's pickles, where the ``__main__`` is whose classes are named.
+    """Reads dill's pickles in the process whose ``__main__`` classes they name.
 
-    Dill's own is slow, and finds nothing more in what a `ByValuePickler` writes.
+    Dill's own is slower, and does nothing more for what a `ByValuePickler` writes.
     """
 
     def persistent_load(self, pid: str) -> Any:
@@ -90,7 +90,7 @@ class _Unpickler(pickle.Unpickler):
             return reduce(getattr, pid.split("."), sys.modules["__main__"])
         except AttributeError as exc:
             raise pickle.UnpicklingError(
-                f"the result holds an instance of __main__.{pid}, which is not there"
+                f"the result holds an instance of __main__.{pid}, which does not exist"
             ) from exc
 
 
@@ -105,15 +105,15 @@ def dump_parts(
     """Pickle an object for another process.
 
     Args:
-        obj: anything that pickle or dill can take apart.
-        main_by_name: the reader is the one from whose ``__main__`` classes came.
-        loan: for a child, takes what belongs to this process.
+        obj: anything that pickle or dill can pickle.
+        main_by_name: name classes of ``__main__``: they came from the reader.
+        loan: for a child: lends what belongs to this process.
 
     Returns:
-        The pickle in pieces: large ones are the object's own bytes, not copied.
+        The pickle in pieces; large ones are the object's own bytes, not copied.
 
     Raises:
-        pickle.PicklingError: neither can.
+        pickle.PicklingError: neither can pickle it.
     """
     if type(obj) in _PLAIN and not (type(obj) is bytes and len(obj) > _LARGE_BYTES):
         return [_QUICK, pickle.dumps(obj, PROTOCOL)]
@@ -124,7 +124,7 @@ def dump_parts(
     try:
         try:
             pickler.dump(obj)
-        except Exception:  # noqa: BLE001 - dill may do better, and says why if not
+        except Exception:  # noqa: BLE001 - dill may succeed, and reports why if not
             parts, strays = _Parts((_SLOW,)), {}
             with loan.pickling() if loan else nullcontext():
                 ByValuePickler(
@@ -151,7 +151,7 @@ def loads(data: bytes | memoryview) -> Any:
     """Undo `dumps`.
 
     Raises:
-        Exception: whatever the objects raise when they are put together.
+        Exception: whatever the objects raise when they are rebuilt.
     """
     view = memoryview(data)
     tag, rest = bytes(view[:1]), view[1:]
@@ -169,9 +169,9 @@ def loads(data: bytes | memoryview) -> Any:
 
 
 def _is_ours_to_pass_on(exc: BaseException) -> bool:
-    """Say whether somebody pressed Ctrl-C while our own code ran, or the pickler's.
+    """Say whether Ctrl-C was pressed while our own code or the pickler's ran.
 
-    Whatever the objects raise themselves is only a reason why they cannot be sent.
+    What the objects raise themselves only means that they cannot be sent.
     """
     if not isinstance(exc, KeyboardInterrupt) or exc.__traceback__ is None:
         return False
@@ -181,9 +181,9 @@ def _is_ours_to_pass_on(exc: BaseException) -> bool:
 
 
 def packed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a stand-in for a function that many calls will bring along.
+    """Return a stand-in for a function that many calls send.
 
-    One that cannot be pickled comes back as it is: each call says so itself.
+    One that cannot be pickled is returned unchanged: each call fails by itself.
     """
     try:
         return Parcel(function, (loads, (dumps(function),)))
@@ -198,8 +198,8 @@ def dump_error(exc: BaseException, own_files: tuple[str, ...]) -> bytes:
     """Pickle an exception with its traceback as text. Never raises.
 
     Args:
-        exc: what left a job's function.
-        own_files: beginnings of paths whose frames are none of the user's business.
+        exc: what the job's function raised.
+        own_files: prefixes of paths whose frames are left out.
     """
     name = type(exc).__name__
     try:
@@ -218,7 +218,7 @@ def dump_error(exc: BaseException, own_files: tuple[str, ...]) -> bytes:
 def load_error(data: bytes | memoryview) -> BaseException:
     """Undo `dump_error`; the traceback's text becomes the exception's cause.
 
-    What could not be pickled, or cannot be put together again, is replaced by a
+    An exception that could not be pickled, or cannot be rebuilt, is replaced by a
     `pickle.PicklingError` that names it.
     """
     inner, name, text, why = pickle.loads(data)  # noqa: S301 - written by `dump_error`
@@ -228,7 +228,7 @@ def load_error(data: bytes | memoryview) -> BaseException:
         exc, why = None, f"{type(failure).__name__}: {failure}"
     if not isinstance(exc, BaseException):
         exc = pickle.PicklingError(
-            f"the job raised {name}, which cannot come back: {why}"
+            f"the job raised {name}, which cannot be sent back: {why}"
         )
     # Its class may forbid setting attributes.
     object.__setattr__(exc, "__cause__", RemoteTraceback(text))
@@ -241,9 +241,9 @@ def _sendable(exc: BaseException) -> Any:
 
 
 class _Unsettable:
-    """Stands for an exception that forbids setting attributes; unpickled, it is it.
+    """Stands for an exception that forbids setting attributes; unpickling yields it.
 
-    A frozen dataclass does so, and pickle sets attributes.
+    A frozen dataclass forbids that, and pickle sets attributes.
     """
 
     def __init__(self, exc: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""How calls and their ends travel: pickles, messages, files for what is large.
+"""How calls and their ends are sent: messages, and files for large pickles.
 
 May import: sandbox.protocol. Start with `messages`.
 """

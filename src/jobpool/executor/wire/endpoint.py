@@ -1,6 +1,6 @@
-"""One end of the socket between caller and host, and a way to wake who waits at it.
+"""One end of the socket between caller and host; a wait at it can be woken.
 
-Nothing here blocks but `wait`. All methods but `wake` belong to one thread.
+Only `wait` blocks. All methods except `wake` belong to one thread.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _STDERR = 2
 
 
 class Wire:
-    """One end.
+    """One end of the socket.
 
     Args:
-        end: a connected stream socket; this object's to close.
-        expected: union of the messages that come in.
+        end: a connected stream socket; closed by this object.
+        expected: union of the messages that may arrive.
     """
 
     def __init__(self, end: socket.socket, expected: Any) -> None:
@@ -38,15 +38,15 @@ class Wire:
         self._poll.register(self._event, select.POLLIN)
 
     def watch(self, fd: int) -> None:
-        """End a wait, too, when this descriptor can be read."""
+        """Also end waits when this descriptor becomes readable."""
         self._poll.register(fd, select.POLLIN)
 
     def wake(self) -> None:
-        """End the other thread's wait; from any thread."""
+        """End the current or next wait; may be called from any thread."""
         os.eventfd_write(self._event, 1)
 
     def wait(self, timeout_s: float | None) -> set[int]:
-        """Wait until there is something to do, and return what can be read."""
+        """Wait until there is something to do; return the readable descriptors."""
         if self._wants_write != bool(self._outgoing):
             self._wants_write = bool(self._outgoing)
             mask = select.POLLIN | (select.POLLOUT if self._wants_write else 0)
@@ -63,9 +63,9 @@ class Wire:
         self.flush()
 
     def flush(self) -> bool:
-        """Send what is waiting; False: some of it still is.
+        """Send what is queued; False: some of it still is.
 
-        An end that is gone takes everything: `receive` tells of it.
+        If the other end is gone, everything is dropped: `receive` reports that.
         """
         while self._outgoing:
             try:
@@ -82,7 +82,7 @@ class Wire:
         return True
 
     def receive(self) -> list[Any] | None:
-        """Return the messages that have come in; None: the other end is gone."""
+        """Return the messages that have arrived; None: the other end is gone."""
         try:
             data = self._socket.recv(_RECEIVE_BYTES)
         except BlockingIOError:
@@ -92,20 +92,20 @@ class Wire:
         return list(self._decoder.feed(data)) if data else None
 
     def finish(self) -> None:
-        """Say that nothing more will be sent."""
+        """Shut the sending side down: nothing more will be sent."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            return  # the other end is gone already: `receive` tells
+            return  # the other end is gone already: `receive` reports that
 
     def close(self) -> None:
-        """Close it. Nobody may wake it any more."""
+        """Close it. No thread may wake it any more."""
         self._socket.close()
         os.close(self._event)
 
 
 def _eventfd() -> int:
-    """Make one above the first three, which a caller may have closed and write to."""
+    """Make one above 0, 1 and 2: a caller that closed these may still write to them."""
     fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     if fd > _STDERR:
         return fd

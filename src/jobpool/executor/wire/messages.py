@@ -1,6 +1,6 @@
 """Messages between the caller's process and its host; framed as the sandbox's are.
 
-Pickles are opaque bytes in them. Tasks are numbered by the caller.
+Pickles in them are opaque bytes. The caller numbers the tasks.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import msgspec
 from jobpool.core.jobs.job import Evidence
 
 FRAME_BYTES = 4 * 2**20
-"""A batch is cut here: well below the longest frame."""
+"""A batch is split at this size, well below the longest frame."""
 
 
 class Setup(msgspec.Struct, tag="setup", array_like=True):
-    """The caller's first message: what to run, and for whom."""
+    """The caller's first message: how to run its calls, and who it is."""
 
     caller_pid: int
     caller_start_time: int
@@ -22,17 +22,17 @@ class Setup(msgspec.Struct, tag="setup", array_like=True):
     workers: int
     jobs_per_child: int | None
     directories: tuple[str, ...]
-    """Private ones, the host's to remove at the end."""
+    """Private directories, which the host removes at the end."""
     sys_path: list[str]
     working_directory: str
     initializer: bytes | None
     """A pickled call."""
     authkeys: dict[str, bytes] = {}
-    """What its managers ask for, by the modules that are to have it."""
+    """The keys that its managers ask for, by the module that needs them."""
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
-    """A call to be made."""
+    """A call to make."""
 
     number: int
     call: bytes
@@ -50,7 +50,7 @@ class Submit(msgspec.Struct, tag="submit", array_like=True):
 
 
 class Recall(msgspec.Struct, tag="recall", array_like=True):
-    """Give back whatever no child has been given yet."""
+    """Give back the calls that no child has been given yet."""
 
 
 class Hello(msgspec.Struct, tag="hello", array_like=True):
@@ -62,13 +62,13 @@ class Hello(msgspec.Struct, tag="hello", array_like=True):
 
 
 class Returned(msgspec.Struct, tag="returned", array_like=True):
-    """Calls that came to their end: a value or an exception each."""
+    """Calls that ended, each with a value or an exception."""
 
     results: list[tuple[int, bytes]]
 
 
 class Died(msgspec.Struct, tag="died", array_like=True):
-    """A call whose process died, for good."""
+    """A call whose process died, and that is not made again."""
 
     number: int
     outcome: str
@@ -77,19 +77,19 @@ class Died(msgspec.Struct, tag="died", array_like=True):
 
 
 class Recalled(msgspec.Struct, tag="recalled", array_like=True):
-    """The answer to `Recall`: these have never begun, and will not."""
+    """The answer to `Recall`: these calls have not begun, and will not."""
 
     numbers: list[int]
 
 
 class Output(msgspec.Struct, tag="output", array_like=True):
-    """What jobs have printed."""
+    """The output of jobs."""
 
     text: str
 
 
 class Broken(msgspec.Struct, tag="broken", array_like=True):
-    """The host cannot go on; its end follows."""
+    """The host cannot go on, and ends next."""
 
     reason: str
 

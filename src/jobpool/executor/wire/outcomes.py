@@ -1,4 +1,4 @@
-"""What came of a call, as bytes: written by a child, read into a future."""
+"""A call's value or exception as bytes: written by a child, read into a future."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ExecutorBroken(BrokenExecutor):
 
 
 def value_bytes(value: Any, directories: Sequence[str]) -> bytes:
-    """Return what stands for a result.
+    """Return the bytes of a value.
 
     Raises:
         pickle.PicklingError: it cannot be pickled.
@@ -39,12 +39,12 @@ def value_bytes(value: Any, directories: Sequence[str]) -> bytes:
 def error_bytes(
     exc: BaseException, directories: Sequence[str], own_files: tuple[str, ...]
 ) -> bytes:
-    """Return what stands for an exception that left a call."""
+    """Return the bytes of an exception that a call raised."""
     return spill_files.wrap((RAISED, dump_error(exc, own_files)), directories)
 
 
 def unusable_bytes(exc: BaseException) -> bytes:
-    """Return what stands for any call in a child whose initializer raised."""
+    """Return the bytes that end every call in a child whose initializer raised."""
     text = "".join(traceback.format_exception(exc))[
         -spill_files.INLINE_MAX_BYTES // 4 :
     ]
@@ -52,7 +52,7 @@ def unusable_bytes(exc: BaseException) -> bytes:
 
 
 def settle(future: Future[Any], wrapped: bytes) -> str | None:
-    """Put what came of a call into its future.
+    """Put a call's value or exception into its future.
 
     Returns:
         Why the executor cannot go on; None: it can.
@@ -65,9 +65,9 @@ def settle(future: Future[Any], wrapped: bytes) -> str | None:
             future.set_exception(ExecutorBroken(why))
             return why
         found = load_error(rest) if tag == RAISED else loads(rest)
-    except BaseException as exc:  # noqa: BLE001 - what it takes to put it together is the user's
+    except BaseException as exc:  # noqa: BLE001 - rebuilding it runs the user's code
         error = pickle.UnpicklingError(
-            f"what came of the call cannot be read: {type(exc).__name__}: {exc}"
+            f"the result of the call cannot be read: {type(exc).__name__}: {exc}"
         )
         error.__cause__ = exc
         future.set_exception(error)

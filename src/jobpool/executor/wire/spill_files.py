@@ -1,8 +1,8 @@
-"""Large pickles travel as files that a frame names; small ones in the frame itself.
+"""Large pickles are sent as files that a frame names; small ones in the frame itself.
 
-Files stand in memory (``/dev/shm``) while there is room, else in the temporary
+The files are in memory (``/dev/shm``) while there is room, else in the temporary
 directory. The reader of a result removes its file; arguments stay until their job has
-ended, because it may be run again.
+ended, because it may run again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from jobpool.sandbox.system.remove_tree import remove_tree
 
 INLINE_MAX_BYTES = 2**20
-"""Longer pickles go by file."""
+"""Longer pickles are sent as files."""
 ROOM_MIN_BYTES = 32 * 2**20
-"""So much is left free in a place that is not the last one."""
+"""How much to leave free in every place but the last."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - below it a directory of our own, mode 0700
 PREFIX = "jobpool-executor-"
 STALE_S = 600.0
-"""A directory that nobody keeps may be younger while its host starts."""
+"""A younger directory that is not locked may belong to a host that is starting."""
 _LOCK = "kept"
 _MAKE_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _INLINE, _FILE = b"i", b"f"
@@ -50,10 +50,10 @@ def make_directories() -> tuple[str, ...]:
 
 
 def keep(directories: Sequence[str]) -> list[int]:
-    """Say that these directories are in use for as long as this process lives.
+    """Lock these directories as in use for as long as this process lives.
 
     Returns:
-        The locks: descriptors to be kept open.
+        The locks: descriptors to keep open.
 
     Raises:
         OSError: one of them is gone.
@@ -67,14 +67,14 @@ def keep(directories: Sequence[str]) -> list[int]:
 
 
 def remove_stale() -> None:
-    """Remove what executors have left that were killed together with their caller.
+    """Remove the directories of executors that were killed together with their caller.
 
-    Only our own user's directories, and only those that no living host keeps; a young
-    one may belong to a host that has not come so far.
+    Only those of our own user that no living host has locked; a young one may belong to
+    a host that has not locked it yet.
     """
     for place in (SHARED_MEMORY, tempfile.gettempdir()):
         for path in Path(place).glob(f"{PREFIX}*"):
-            with contextlib.suppress(OSError):  # it is gone, or not ours to remove
+            with contextlib.suppress(OSError):  # it is gone, or we may not remove it
                 if _is_stale(path):
                     remove_tree(path)
 
@@ -87,7 +87,7 @@ def _is_stale(path: Path) -> bool:
     try:
         lock = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return True  # its host never came so far
+        return True  # its host never locked it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -98,11 +98,11 @@ def _is_stale(path: Path) -> bool:
 
 
 def wrap(parts: Sequence[bytes], directories: Sequence[str]) -> bytes:
-    """Return what stands for data in a frame.
+    """Return the frame's form of data: the data itself, or the name of its file.
 
     Args:
-        parts: the data, in pieces, so that nobody needs to put large ones together.
-        directories: where it may be put.
+        parts: the data, in pieces, so that large ones need not be joined.
+        directories: where the file may be.
 
     Raises:
         OSError: it is large, and there is no room for it anywhere.
@@ -131,9 +131,10 @@ def unwrap(wrapped: bytes) -> memoryview:
 
 
 def map_in(wrapped: bytes) -> memoryview:
-    """Return it without a copy, in a child.
+    """Return the data without a copy. For children only.
 
-    If the file is cut meanwhile, the process that reads it is killed: never the caller.
+    If the file is truncated meanwhile, the process that reads it is killed: it must
+    never be the caller.
 
     Raises:
         OSError: its file cannot be read.
@@ -151,7 +152,7 @@ def path_of(wrapped: bytes) -> str | None:
 
 
 def discard(wrapped: bytes) -> None:
-    """Remove the file behind it, if there is one."""
+    """Remove the data's file, if there is one."""
     path = path_of(wrapped)
     if path is not None:
         Path(path).unlink(missing_ok=True)

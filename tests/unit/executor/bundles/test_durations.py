@@ -1,7 +1,7 @@
 """Which calls travel together, and how many."""
 
 from jobpool.executor.bundles.bundle_file import CALLS_MAX
-from jobpool.executor.bundles.durations import FUNCTIONS_MAX, SAMPLES_MIN, Speeds
+from jobpool.executor.bundles.durations import FUNCTIONS_MAX, SAMPLES_MIN, Durations
 from jobpool.executor.bundles.grouping import BUNDLE_BYTES_MAX, grouped
 from jobpool.executor.wire.messages import Task
 
@@ -9,32 +9,32 @@ QUICK_S, SLOW_S = 0.00002, 0.01
 
 
 def fed(duration_s, times=SAMPLES_MIN):
-    speeds = Speeds()
+    durations = Durations()
     for _ in range(times):
-        speeds.took(1, duration_s)
-    return speeds
+        durations.took(1, duration_s)
+    return durations
 
 
 def task(number, function=1, timeout_s=None, memory_bytes=None, max_crashes=1):
     return Task(number, b"", timeout_s, memory_bytes, max_crashes, function)
 
 
-def groups(speeds, tasks, most=CALLS_MAX):
+def groups(durations, tasks, most=CALLS_MAX):
     """Return the numbers of calls that travel together."""
-    return [[t.number for t in group] for group in grouped(tasks, speeds, most)]
+    return [[t.number for t in group] for group in grouped(tasks, durations, most)]
 
 
-def together(speeds, function=1, timeout_s=None):
+def together(durations, function=1, timeout_s=None):
     """Return how many calls make a bundle."""
     calls = [task(n, function, timeout_s) for n in range(2 * CALLS_MAX)]
-    return len(groups(speeds, calls)[0])
+    return len(groups(durations, calls)[0])
 
 
 def test_calls_keep_their_order():
     """Those that travel together are neighbours, whatever they call."""
-    speeds = fed(QUICK_S)
+    durations = fed(QUICK_S)
     for _ in range(SAMPLES_MIN):
-        speeds.took(2, QUICK_S)
+        durations.took(2, QUICK_S)
     calls = [
         task(0),
         task(1, function=2),
@@ -49,13 +49,17 @@ def test_calls_keep_their_order():
         task(10),
     ]
     expected = [[0, 1], [2], [3], [4], [5], [6, 7], [8], [9], [10]]
-    assert groups(speeds, calls) == expected
-    assert groups(speeds, [task(n) for n in range(7)], 3) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert groups(durations, calls) == expected
+    assert groups(durations, [task(n) for n in range(7)], 3) == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6],
+    ]
 
 
 def test_a_function_that_nobody_knows_travels_by_itself():
     """Also while there are few samples."""
-    assert together(Speeds()) == 1
+    assert together(Durations()) == 1
     assert together(fed(QUICK_S, SAMPLES_MIN - 1)) == 1
 
 
@@ -68,40 +72,40 @@ def test_quick_calls_travel_together_and_slow_ones_do_not():
 
 def test_calls_with_a_short_time_limit_make_short_bundles():
     """None is so long that calls at its end find its time used up."""
-    speeds = fed(QUICK_S)
-    assert 1 < together(speeds, timeout_s=1.0) < together(speeds)
-    assert together(speeds, timeout_s=100.0) == together(speeds)
+    durations = fed(QUICK_S)
+    assert 1 < together(durations, timeout_s=1.0) < together(durations)
+    assert together(durations, timeout_s=100.0) == together(durations)
 
 
 def test_one_slow_call_ends_the_haste_for_a_while():
     """One of 20 ms does; quick ones make up for it."""
-    speeds = fed(QUICK_S)
-    speeds.took(1, 0.02)
-    assert together(speeds) == 1
+    durations = fed(QUICK_S)
+    durations.took(1, 0.02)
+    assert together(durations) == 1
     for _ in range(20):
-        speeds.took(1, QUICK_S)
-    assert together(speeds) > 1
+        durations.took(1, QUICK_S)
+    assert together(durations) > 1
 
 
 def test_a_death_sends_a_functions_calls_by_themselves():
     """Those of other functions go on together."""
-    speeds = fed(QUICK_S)
+    durations = fed(QUICK_S)
     for _ in range(SAMPLES_MIN):
-        speeds.took(2, QUICK_S)
-    speeds.died(1)
+        durations.took(2, QUICK_S)
+    durations.died(1)
     for _ in range(2 * SAMPLES_MIN):
-        speeds.took(1, QUICK_S)
-    assert together(speeds) == 1
-    assert together(speeds, 2) > 1
+        durations.took(1, QUICK_S)
+    assert together(durations) == 1
+    assert together(durations, 2) > 1
 
 
 def test_only_so_many_functions_are_remembered():
     """A program that makes functions all the time does not make the host grow."""
-    speeds = fed(QUICK_S)
+    durations = fed(QUICK_S)
     for function in range(2, FUNCTIONS_MAX + 2):
-        speeds.took(function, QUICK_S)
-    assert together(speeds) == 1
-    assert len(speeds._means) == FUNCTIONS_MAX
+        durations.took(function, QUICK_S)
+    assert together(durations) == 1
+    assert len(durations._means) == FUNCTIONS_MAX
 
 
 def test_a_bundle_holds_only_so_many_bytes():
