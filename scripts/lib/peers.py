@@ -1,7 +1,7 @@
 """An environment for each system that jobpool is compared with, made at first use.
 
-They lie in a cache directory, ``$XDG_CACHE_HOME/jobpool-peers``, by name and by what is
-installed, so that two scripts may want two versions; all can be removed at any time.
+They are in ``$XDG_CACHE_HOME/jobpool-peers``, by name and installed packages, so that
+two scripts may use two versions. They can be removed at any time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class NotMeasured(Exception):
 
 
 def environment(system: str, packages: Sequence[str]) -> str:
-    """Return the Python of a system's own environment; make it at the first use.
+    """Return the Python of a system's environment, made at first use.
 
     Args:
         system: its name.
-        packages: what pip shall install; none: the standard library is enough.
+        packages: for pip to install; none: the standard library is enough.
 
     Raises:
         NotMeasured: it cannot be installed.

@@ -3,8 +3,8 @@
 # Source it without arguments: it then reads the caller's own, takes a leading
 # "--python 3.13" off them, moves to the top of the repository and sets $venv.
 #
-# The stamp is written last and removed first, so an environment without one is
-# half-made (somebody was killed in the middle) and is made again from nothing.
+# The stamp is written last and removed first, so an environment without one is incomplete
+# (its installation was killed) and is made again from scratch.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 wanted=""
@@ -18,8 +18,8 @@ if [[ -n "$wanted" && ! "$wanted" =~ ^3\.[0-9]+$ ]]; then
 fi
 venv=".venv${wanted:+-$wanted}"
 
-# Whether this interpreter starts (a pyenv shim may not), is the version that is
-# wanted, and can make environments (Debian splits ensurepip off).
+# Whether this interpreter starts (a pyenv shim may not), has the wanted version, and can
+# make environments (Debian splits ensurepip off).
 usable_python() {
   command -v "$1" >/dev/null && "$1" - "$wanted" <<'PYTHON' 2>/dev/null
 import ensurepip, sys, venv
@@ -55,19 +55,19 @@ set_up() {
   fi
   rm -f "$venv/stamp"
   echo "setup: installing jobpool, editable, and its development tools into $venv" >&2
-  # -qq: problems only; what pip thinks of the machine's configuration is not one.
+  # -qq: errors only, not pip's warnings about the machine's configuration.
   "$venv/bin/python" -m pip install -qq --disable-pip-version-check -e '.[dev]'
   echo "$stamp" >"$venv/stamp"
 }
 
-# The directory is part of it: an environment that was moved is of no use.
+# The directory is part of the stamp: an environment that was moved does not work.
 stamp="$PWD $(cksum <pyproject.toml)"
 if ! is_set_up; then
-  exec 9>"$venv.lock" # two at once would clear each other's work
+  exec 9>"$venv.lock" # two at once would undo each other's work
   if command -v flock >/dev/null; then flock 9; fi
   is_set_up || set_up
   exec 9>&-
 fi
-# Where PYTHONDONTWRITEBYTECODE is set, each of the thousands of processes to come would
-# compile all of jobpool again, which is half of what a supervisor's start costs.
+# If PYTHONDONTWRITEBYTECODE is set, each of the thousands of processes to come would
+# compile all of jobpool again, which is half the cost of a supervisor's start.
 "$venv/bin/python" -m compileall -qq src tests scripts/lib || true # its user complains

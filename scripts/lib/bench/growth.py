@@ -1,4 +1,4 @@
-"""How the cost of a job grows with what waits, what is finished, and with slots."""
+"""How the cost of a job grows with the backlog, the history and the slots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CROSS JOIN (
 
 
 def samples(scale: Scale, number: int) -> Iterator[Sample]:
-    """Measure a round."""
+    """Measure one round."""
     base_ms = lease_ms(BACKLOGS[0], 0)
     yield Sample("growth", "lease of 100, 1,000 queued: ms", US, number, base_ms)
     for rows in [each for each in BACKLOGS[1:] if each <= scale.rows]:
@@ -59,7 +59,7 @@ def samples(scale: Scale, number: int) -> Iterator[Sample]:
 
 
 def lease_ms(queued: int, finished: int) -> float:
-    """Return the median time of a lease of 100 among so many jobs."""
+    """Return the median time of a lease of 100 from a backlog of this size."""
     with tempfile.TemporaryDirectory(prefix="jobpool-bench-") as directory:
         path = Path(directory) / "jobs.db"
         with closing(open_store(f"sqlite:///{path}")) as store:
@@ -80,7 +80,7 @@ def lease_ms(queued: int, finished: int) -> float:
 
 
 def _multiply(path: Path, *, queued: int, finished: int) -> None:
-    """Copy a waiting and a finished job straight in the table."""
+    """Copy a waiting and a finished job directly in the table."""
     with closing(sqlite3.connect(path)) as database:
         names = [row[1] for row in database.execute("PRAGMA table_info(jobpool_jobs)")]
         statement = COPY.format(columns=", ".join(n for n in names if n != "id"))

@@ -1,9 +1,9 @@
 """Measures jobpool beside its peers and a limit program, on this machine, in one run.
 
-Every peer has an environment of its own, made at the first use, and its best settings
-that are safe. Rounds are interleaved, so that a noisy machine is noisy for all, and
-ratios are taken within rounds: read those. The limit program does nothing but lease,
-pipe and settle: what no such system in Python can pass by much.
+Every peer has its own environment, made at first use, and its best safe settings.
+Rounds are interleaved, so that noise of the machine meets all systems, and ratios are
+taken within rounds: read those. The limit program only leases, pipes and settles: no
+such system in Python can be much faster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLOTTED = ("throughput", "no-op: jobs/s")
 
 
 def main() -> None:
-    """Measure what was asked for, and print it."""
+    """Measure the chosen sections, and print the results."""
     options = arguments()
     scale = QUICK if options.quick else FULL
     scale = scale._replace(rounds=options.rounds or scale.rounds)
@@ -38,7 +38,7 @@ def main() -> None:
         measure_all(names, scale, options.system, found, missing)
         also = {} if options.quick else alone(names, scale)
     except KeyboardInterrupt:
-        print("bench: interrupted; this is what there is", file=sys.stderr)
+        print("bench: interrupted; these are the results so far", file=sys.stderr)
     if options.json:
         everything = report.as_json(found, missing | NEVER, also)
         options.json.write_text(json.dumps(everything, indent=1) + "\n")
@@ -72,7 +72,7 @@ def measure_all(
     found: list[Sample],
     missing: dict[str, str],
 ) -> None:
-    """Run all rounds; add the samples to *found*, and to *missing* why one is not."""
+    """Run all rounds; add samples to *found*, and reasons for gaps to *missing*."""
     for number in range(scale.rounds):
         for name in names:
             print(f"bench: round {number + 1}, {name} …", file=sys.stderr, flush=True)
@@ -97,7 +97,7 @@ def measure_all(
 
 
 def alone(names: list[str], scale: Scale) -> dict[str, object]:
-    """Let scripts/figures say what it measures of jobpool alone."""
+    """Return what scripts/figures measures of jobpool alone."""
     sections = [each for name in names for each in FROM_FIGURES.get(name, ())]
     if not sections:
         return {}

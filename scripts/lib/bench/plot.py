@@ -1,4 +1,4 @@
-"""One figure of all systems as an SVG: bars on a logarithmic scale; pure."""
+"""One figure of all systems as an SVG: bars on a logarithmic scale. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def bars(title: str, found: Mapping[str, Spread]) -> str:
     """Draw medians as bars, with a line from the minimum to the maximum.
 
     Args:
-        title: stands above.
+        title: above the bars.
         found: at least one system, all values above 0.
     """
     ranked = sorted(found.items(), key=lambda item: -item[1].middle)

@@ -1,7 +1,7 @@
-"""What was measured, as ratios, as a table in Markdown and as JSON: pure.
+"""Results as ratios, as a Markdown table and as JSON. Pure.
 
-A ratio is taken within one round, where all systems met the same noise, and only then
-summed up; the ratio of two medians would compare different minutes of the machine.
+Ratios are taken within one round, where all systems met the same noise, and only then
+summarized; a ratio of two medians would compare different minutes of the machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 US = "jobpool"
 OF = {"jobpool-postgresql": ("pgqueuer", "pgqueuer-batched")}
-"""Who of us is compared with whom; `US` with all the others."""
+"""Which of our variants is compared with which peers; `US` with all others."""
 
 
 class Sample(NamedTuple):
@@ -35,7 +35,7 @@ class Spread(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What issue 6 promises: of a ratio, or, without a peer, of the figure itself."""
+    """A promised bound of a ratio or, without a peer, of the figure itself."""
 
     section: str
     what: str
@@ -71,7 +71,7 @@ BOUNDS = (
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Sum up some values; there must be one."""
+    """Summarize values; there must be at least one."""
     ranked = sorted(values)
     return Spread(ranked[0], statistics.median(ranked), ranked[-1])
 
@@ -91,7 +91,7 @@ def by_system(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, Spre
 def ratio(
     samples: Iterable[Sample], section: str, what: str, system: str, peer: str
 ) -> Spread | None:
-    """Return a system's figure over a peer's, taken within rounds; None: no such."""
+    """Return a system's figure over a peer's, within rounds; None: not measured."""
     values: dict[str, dict[int, float]] = {system: {}, peer: {}}
     for each in samples:
         if (each.section, each.what) == (section, what) and each.system in values:
@@ -105,13 +105,13 @@ def ratio(
 
 
 def ours_for(system: str) -> str:
-    """Return which of us a system is compared with."""
+    """Return the variant of ours that a system is compared with."""
     return next((ours for ours, peers in OF.items() if system in peers), US)
 
 
 def table(samples: list[Sample], missing: Mapping[str, str]) -> Iterator[str]:
-    """Write all figures in Markdown, then what was not measured."""
-    yield "| figure | system | min / median / max | jobpool's, in times of it |"
+    """Return all figures in Markdown, then what was not measured."""
+    yield "| figure | system | min / median / max | jobpool / system |"
     yield "|---|---|---|---|"
     for (section, what), of in by_system(samples).items():
         for system, found in of.items():
@@ -131,7 +131,7 @@ def table(samples: list[Sample], missing: Mapping[str, str]) -> Iterator[str]:
 def verdicts(
     samples: list[Sample], bounds: Iterable[Bound] = BOUNDS
 ) -> Iterator[tuple[Bound, Spread | None, bool | None]]:
-    """Hold medians against the bounds; None where it was not measured."""
+    """Check medians against the bounds; None where it was not measured."""
     spreads = by_system(samples)
     for bound in bounds:
         found = (
@@ -147,7 +147,7 @@ def verdicts(
 
 
 def judged(samples: list[Sample]) -> Iterator[str]:
-    """Write a line for each bound that something was measured for."""
+    """Return a line for each bound of which something was measured."""
     for bound, found, holds in verdicts(samples):
         if found is None:
             continue
@@ -160,7 +160,7 @@ def judged(samples: list[Sample]) -> Iterator[str]:
 
 
 def written(found: Spread) -> str:
-    """Write a spread with three digits that count."""
+    """Return a spread with three significant digits."""
     return " / ".join(_digits(value) for value in found)
 
 
@@ -171,7 +171,7 @@ def _digits(value: float) -> str:
 def as_json(
     samples: list[Sample], missing: Mapping[str, str], also: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return everything, every single value included."""
+    """Return all results, single values included."""
     return {
         "samples": [each._asdict() for each in samples],
         "not measured": dict(missing),

@@ -1,10 +1,10 @@
 """Runs one scenario of one system, and leaves nothing of it behind.
 
-Theory of operation. The program of a system (contenders/) runs in a session of its own,
-with a mark in its environment that all its descendants inherit, whatever they fork; at
-the end whoever carries the mark is killed, and looked for again until nobody does.
-Servers are fresh for every scenario: a Redis that appends to a file and flushes it
-every second, a database on one PostgreSQL that commits to the disk.
+Theory of operation. A system's program (contenders/) runs in its own session, with a
+mark in its environment that all its descendants inherit; at the end every process with
+the mark is killed, until none is found. Servers are fresh for every scenario: a Redis
+that appends to a file and flushes it every second, a database on one PostgreSQL that
+commits to the disk.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "pebble": ("pebble==5.2.3",),
     "loky": ("loky==3.7.0",),
 }
-"""A system that is not here needs nothing but what jobpool has itself."""
+"""Systems that are not listed need nothing but what jobpool needs."""
 NEEDS_REDIS = ("celery", "rq")
 ON_POSTGRES = ("jobpool-postgresql", "pgqueuer", "pgqueuer-batched")
 PATIENCE_S = 90.0
@@ -65,7 +65,7 @@ def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
     """Run a scenario; return its figures.
 
     Raises:
-        NotMeasured: the system is not to be had here, or did not do it.
+        NotMeasured: the system is not available here, or failed.
     """
     if system in NEEDS_REDIS:
         want_redis()
@@ -162,7 +162,7 @@ def _wait(program: subprocess.Popen[bytes], directory: Path) -> None:
 
 def _last_words(directory: Path) -> str:
     lines = (directory / "log").read_text(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "it printed nothing"
 
 
 @functools.cache
@@ -172,7 +172,7 @@ def server() -> OwnServer:
 
 
 def fresh_database() -> str:
-    """Make a database of our own on it; return its URL."""
+    """Create a new database on it; return its URL."""
     name = f"bench_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server().admin_url, autocommit=True) as connection:
         create = sql.SQL("CREATE DATABASE {} OWNER {}")
@@ -188,7 +188,7 @@ def carriers(mark: str) -> list[int]:
             if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
                 found.append(int(place.name))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended meanwhile, or is nobody of ours
+            continue  # it ended meanwhile, or is not ours
     return found
 
 

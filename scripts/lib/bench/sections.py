@@ -1,4 +1,4 @@
-"""What is measured of whom: each section is a list of trials, in their order."""
+"""What is measured of which system: each section is a list of trials, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Scale(NamedTuple):
     """How much is measured."""
 
     jobs: int
-    """No-op jobs of the fastest; slow systems and large payloads get fewer."""
+    """No-op jobs for the fastest; slow systems and large payloads get fewer."""
     kills: int
     picks: int
     seconds: float
@@ -42,11 +42,11 @@ SPEED = {
     "jobpool-postgresql": 0.5,
     "pgqueuer-batched": 0.5,
 }
-"""The share of the jobs that a slower system gets; all others get all."""
+"""The share of the jobs that a slower system gets; other systems get all."""
 
 
 def throughput(scale: Scale) -> list[Trial]:
-    """Jobs that wait already, and two workers."""
+    """Drain a backlog with two workers."""
 
     def drains(
         what: str, systems: tuple[str, ...], share: float, **wish: object
@@ -90,7 +90,7 @@ def throughput(scale: Scale) -> list[Trial]:
 
 
 def enqueue(scale: Scale) -> list[Trial]:
-    """Hand jobs in, singly, many at once, and by several producers at once."""
+    """Enqueue jobs singly, in bulk, and by several producers at once."""
     singly = ("jobpool", "limit", "celery", "rq", "huey", "jobpool-postgresql")
     crowd = {"scenario": "enqueue", "seconds": scale.seconds}
     many = {"scenario": "bulk", "count": scale.jobs}
@@ -109,7 +109,7 @@ def enqueue(scale: Scale) -> list[Trial]:
 
 
 def pick_up(scale: Scale) -> list[Trial]:
-    """From the call that hands a job in to the handler's first line, all idle."""
+    """From the enqueue call to the handler's first line, all idle."""
     wish = {"scenario": "pick_up", "count": scale.picks, "every_s": 0.1}
     others = ("limit", "celery", "rq", "huey", "pebble")
     systems = ("jobpool", *others, *ON_POSTGRES[:2])
@@ -137,7 +137,7 @@ def memory(scale: Scale) -> list[Trial]:  # noqa: ARG001 - once a round is enoug
 
 
 def idle(scale: Scale) -> list[Trial]:
-    """What all processes cost while nothing is to be done."""
+    """What all processes cost while there are no jobs."""
     wish = {"scenario": "idle", "seconds": 3 * scale.seconds}
     return [
         *(
@@ -162,7 +162,7 @@ FROM_FIGURES = {
     "memory": ("memory",),
     "recovery": ("recovery",),
 }
-"""Sections of scripts/figures that say more of jobpool alone; run in full runs."""
+"""Sections of scripts/figures about jobpool alone; part of full runs."""
 NEVER = {
     "memory: rq, huey, pebble, loky, executor": "they have no limit on memory",
     "kills: huey, pgqueuer, loky, executor": "they have no limit on a job's time",

@@ -1,1 +1,1 @@
-"""Fronts of what lies in tests/: simulation, planted bugs, crash points."""
+"""Command lines for what is in tests/: simulation, planted bugs, crash points."""

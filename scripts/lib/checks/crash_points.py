@@ -7,8 +7,8 @@ that keeps the file open. Then the power fails: what was not synced is lost, tor
 reordered. After each, the state must be the old or the new one, with everything
 acknowledged, and the operation must succeed when it is tried again.
 
-At last `jobpool move` is hit in the same ways while it moves a queue into a real
-PostgreSQL server; then somebody else goes on with the move, or gives it up.
+Finally `jobpool move` is hit in the same ways while it moves a queue into a real
+PostgreSQL server; then another process continues the move, or gives it up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PROCESSES = 2
 
 
 def main() -> int:
-    """Run what was asked for; 0 only if nothing was wrong."""
+    """Run the chosen points; return 0 only if nothing was wrong."""
     options = _options()
     if not crash_filter.is_available():
         print(
@@ -72,7 +72,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
-    parser.add_argument("--points", type=int, help="so many of them; default: all")
+    parser.add_argument("--points", type=int, help="at most this many; default: all")
     parser.add_argument("--power-cuts", type=int, default=1000, help="default: 1000")
     parser.add_argument("--moves", type=int, default=100, help="default: 100")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))

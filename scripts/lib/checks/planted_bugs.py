@@ -1,7 +1,7 @@
-"""Plants every known bug in turn, and says which layer saw it, and after what.
+"""Plants every known bug in turn, and reports which layer detected it, and when.
 
-What was seen goes into tests/planted_bugs/table.md. A test of something that cannot
-fail proves nothing: a bug that nobody sees any more is a fault of the tests.
+The results go into tests/planted_bugs/table.md. A test that cannot fail proves nothing:
+a bug that is no longer detected is a fault of the tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planted_bugs.bug import Bug, Layer
 
 
 def main() -> int:
-    """Read the arguments, plant, report; 0 only if all were seen."""
+    """Plant and report; return 0 only if all bugs were detected."""
     bugs = table.all_bugs()
     names = [bug.name for bug in bugs]
     layers = [str(layer) for layer in Layer]
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--bug", action="append", choices=names, metavar="NAME")
     parser.add_argument("--seeds", type=int, default=3000, help="at most; default 3000")
     parser.add_argument("--jobs", type=int, default=2, help="processes, simulating")
-    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--list", action="store_true", help="list the bugs")
     given = parser.parse_args()
     wanted = [
         bug
@@ -52,7 +52,7 @@ def main() -> int:
 def _hunted(
     bugs: Sequence[Bug], seeds: int, processes: int
 ) -> Iterator[tuple[Bug, table.Found | None]]:
-    """Look for the simulated ones side by side, for the others one by one."""
+    """Hunt the simulated bugs in parallel, and the others one by one."""
     simulated = [bug for bug in bugs if bug.layer is Layer.SIMULATION]
     look = partial(table.hunt, seeds=seeds)
     if simulated:
@@ -75,4 +75,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("planted: interrupted; what was seen so far is in the table")
+        sys.exit("planted: interrupted; the results so far are in the table")

@@ -1,7 +1,7 @@
-"""Runs many simulated scenarios, and says on one page what came of them.
+"""Runs many simulated scenarios, and prints the results on one page.
 
 Each seed is a whole life of one or several supervisors: jobs, faults, a quiet phase,
-a drain; one in fifty takes days. What is real and what is simulated stands in
+a drain; one in fifty takes days. What is real and what is simulated is described in
 tests/simulation; what must hold in tests/support/store/invariants.py.
 """
 
@@ -23,17 +23,17 @@ from support.store.invariants import CHECKED_BY
 
 YEAR_S = 365.25 * 86400
 TOLD_MAX = 3
-"""So many failures are shrunk and told in full."""
+"""At most this many failures are shrunk and printed in full."""
 SAY_EVERY = 5000
 
 
 def main() -> int:
-    """Read the arguments, run, report."""
+    """Run the scenarios and report."""
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=5000)
     parser.add_argument("--seed0", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--minutes", type=float, help="begin no seed after so long")
+    parser.add_argument("--minutes", type=float, help="start no seed after this many")
     parser.add_argument("--json", type=Path, help="write the figures here")
     given = parser.parse_args()
     began_s = time.monotonic()
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 class _Said:
-    """Says now and then how far it is, and at once what has failed."""
+    """Reports progress from time to time, and failures at once."""
 
     def __init__(self) -> None:
         self._next = SAY_EVERY
@@ -90,7 +90,7 @@ def figures_of(sums: Sums, seed0: int, seconds: float) -> dict[str, Any]:
 
 
 def page(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the figures as a page for people."""
+    """Yield the lines of the printed page."""
     seeds, last = figures["seeds"], figures["seed0"] + figures["seeds"] - 1
     yield f"seeds            {seeds:,} ({figures['seed0']} to {last})"
     yield f"simulated        {figures['simulated_years']:.2f} years"

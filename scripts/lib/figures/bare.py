@@ -1,8 +1,8 @@
-"""The limit program of kill lateness: bare processes, and nothing to do but kill them.
+"""The limit program of kill lateness: bare processes that are only killed.
 
-As many at a time as jobpool has slots get their time, then SIGKILL, and are waited for:
-no job, no tree, no stacks, no record. What even that takes is the machine's own; taken
-in turn with jobpool's kills, it says how much of their lateness is jobpool's.
+As many at a time as jobpool has slots run for their limit, get SIGKILL, and are waited
+for: no job, no tree, no stacks, no record. What that takes is the machine's own share;
+measured in turn with jobpool's kills, it shows how much of their lateness is jobpool's.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MANNERS = {
 BEGUN = b"."
 SAY_BEGUN = f"import os; os.write(1, {BEGUN!r})\n"
 PRIORITY = -10
-"""A supervisor's, where it may: otherwise the comparison would flatter it."""
+"""As a supervisor's, where permitted: otherwise the comparison would flatter it."""
 
 
 def bare_kills(manner: str, kills: int, limit_s: float, abreast: int) -> list[float]:
-    """Return by how many seconds the ends of bare processes came after their limit."""
+    """Return how many seconds after their limit bare processes ended."""
 
     def lateness_s(_kill: int) -> float:
         return _one(SAY_BEGUN + MANNERS[manner], limit_s)

@@ -1,4 +1,4 @@
-"""What a child costs at each level of isolation: from asking for it to its `Ready`."""
+"""The cost of a child at each level of isolation: from the request to its `Ready`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHILDREN_MIN = 30
 
 
 def cost(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """Make children of all levels in turn, and kill each; medians."""
+    """Start and kill children of all levels in turn; return medians."""
     missing = lacking()
     levels = {
         level: plan(_pool(level), {} if level is SandboxLevel.OFF else missing)[0]
@@ -75,7 +75,7 @@ def _pool(level: SandboxLevel) -> PoolSettings:
 
 
 def _one(zygote: Zygote, lockdown: Lockdown, directory: Path) -> tuple[float, float]:
-    """Make a child and kill it; return how long either took, in seconds."""
+    """Start a child and kill it; return how long each took, in seconds."""
     began = time.perf_counter()
     child = ChildProcess(0, "cpu/0", str(directory / "mark"), lockdown)
     zygote.fork(0, child.fds_for_child, lockdown.enclosure)

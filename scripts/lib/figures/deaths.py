@@ -1,4 +1,4 @@
-"""Measures what is left of a thousand mixed deaths: nothing, as it ought to be."""
+"""Measures what a thousand mixed deaths leave behind: it should be nothing."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from support.site.census import Census, take_census
 APP = Path(__file__).with_name("deaths_app.py")
 MARKER = "JOBPOOL_FIGURES_DEATHS"
 WARM = 275
-"""Deaths before the first count: caches are full then, every slot was replaced."""
+"""Deaths before the first count, to fill caches and replace every slot."""
 TOGETHER = 100
-"""So many jobs wait at once: the queue itself shall not be what grows."""
+"""At most this many jobs wait at once: the queue itself must not grow."""
 SETTLE_S = 1.0
 
 
 def mixed_deaths(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """Count what the supervisor holds before and after so many deaths."""
+    """Count what the supervisor holds before and after many deaths."""
     with ground.fresh_store(ground.directory) as url:
         before, after, took_s = census_around(ground.directory, url, options.deaths)
     found: dict[str, object] = {
@@ -49,10 +49,10 @@ def census_around(
     """Let a supervisor's jobs die; return what it held before and after, and seconds.
 
     Args:
-        directory: where it runs, and has its temporary files.
+        directory: where it runs, with its temporary files.
         url: of the store.
-        deaths: this many are counted.
-        warm: so many come before the first count.
+        deaths: between the two counts.
+        warm: deaths before the first count.
     """
     tmp = directory / "tmp"
     tmp.mkdir()
@@ -93,7 +93,7 @@ def _supervisor(
 
 
 def _die(store: Store, count: int) -> None:
-    """Enqueue so many deaths, some at a time, and wait for them."""
+    """Enqueue deaths, some at a time, and wait for them."""
     ways = itertools.islice(itertools.cycle(DEATHS), count)
     while some := list(itertools.islice(ways, TOGETHER)):
         kinds = [way.__name__ for way in some]

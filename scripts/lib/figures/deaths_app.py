@@ -29,14 +29,14 @@ def exit_silently() -> None:
 
 
 def hang() -> None:
-    """Run into the time limit, deaf to signals."""
+    """Exceed the time limit, ignoring signals."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     while True:
         pass
 
 
 def hoard() -> None:
-    """Run into the memory limit, with memory of several sorts."""
+    """Exceed the memory limit, with several kinds of memory."""
     fd = os.memfd_create("hoard")
     os.ftruncate(fd, 40 * MIB)
     shared, kept = mmap.mmap(fd, 40 * MIB), []
@@ -47,7 +47,7 @@ def hoard() -> None:
 
 
 def kill_itself() -> None:
-    """Die of what might be somebody else's signal."""
+    """Die of a signal that may look like someone else's."""
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
 
@@ -78,7 +78,7 @@ def leave_daemons_and_die() -> None:
 
 
 def flood_and_raise() -> None:
-    """Say more than is kept, and fail."""
+    """Print more than is kept, and fail."""
     sys.stdout.write("a line\n" * 100_000)
     raise ValueError
 
@@ -96,7 +96,7 @@ DEATHS: tuple[Callable[[], None], ...] = (
     leave_daemons,
     leave_daemons_and_die,
 )
-"""In this order: a success is never far, else the breaker would slow the kind down."""
+"""In this order: with frequent successes, so that no breaker slows the kind down."""
 OUTCOMES = {
     "null_pointer": "crashed",
     "exit_silently": "crashed",

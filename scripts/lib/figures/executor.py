@@ -1,6 +1,6 @@
 """Calls per second of `jobpool.Executor` beside other executors, in one run.
 
-Two workers each, one round after the other, so that a noisy machine is noisy for all.
+Two workers each, in alternating rounds, so that noise of the machine meets all.
 Others are measured where they are installed: ``pip install pebble loky``.
 """
 
@@ -21,7 +21,7 @@ from jobpool import Executor
 
 WORKERS = 2
 WARM_CALLS = 500
-"""By then every pool has its processes, and knows the function."""
+"""Warm-up calls, after which every pool has its processes and knows the function."""
 Open = Callable[[], AbstractContextManager[Any]]
 
 
@@ -43,7 +43,7 @@ def throughput(_ground: Ground, options: argparse.Namespace) -> dict[str, object
 
 
 def _others() -> dict[str, Open]:
-    """Return what is installed, beside the standard library's."""
+    """Return the installed executors, with the standard library's."""
     found: dict[str, Open] = {
         "ProcessPoolExecutor": lambda: ProcessPoolExecutor(WORKERS)
     }
@@ -58,7 +58,7 @@ def _others() -> dict[str, Open]:
 
 def _rate(open_pool: Open, calls: int) -> float:
     with open_pool() as pool:
-        # Pebble's `submit` wants a time limit; its `schedule` does not.
+        # Pebble's `submit` needs a time limit; its `schedule` does not.
         schedule = getattr(pool, "schedule", None)
         submit = pool.submit if schedule is None else partial(_scheduled, schedule)
         _run(submit, WARM_CALLS)

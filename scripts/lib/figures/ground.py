@@ -1,4 +1,4 @@
-"""The ground that every section of `scripts/figures` stands on, and its sums."""
+"""What all sections of `scripts/figures` share: store, application, statistics."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Ground(NamedTuple):
     """Where a section measures."""
 
     directory: Path
-    """Empty, and gone after the section."""
+    """Empty; removed after the section."""
     fresh_store: Callable[[Path], AbstractContextManager[str]]
-    """Makes an empty store, perhaps in that directory; yields its URL."""
+    """Creates an empty store, if need be in that directory; yields its URL."""
     read: Callable[[str, str, str], list[dict[str, object]]]
     """Takes a store's URL, a query and a kind: see `Application.rows`."""
 
@@ -50,7 +50,7 @@ class Application:
         self.LIMIT_S: float = self._app.LIMIT_S
 
     def close(self) -> None:
-        """Give the connection to the store back."""
+        """Close the connection to the store."""
         self._app.jobs.close()
 
     def enqueue(self, kind: str, count: int) -> None:
@@ -81,7 +81,7 @@ class Application:
 
     def span_s(self, kind: str, count: int, timeout_s: float) -> float:
         """Wait for *count* ends; return the seconds from the first to the last."""
-        # Seldom: every look takes time from what is measured.
+        # Rarely: every check takes time from what is measured.
         self._wait(kind, count, timeout_s, look_every_s=0.5)
         (row,) = self.rows(
             "SELECT (max(finished_at_ms) - min(finished_at_ms)) AS span_ms "
@@ -124,12 +124,12 @@ def application(ground: Ground) -> Iterator[Application]:
 
 @contextmanager
 def sqlite_store(directory: Path) -> Iterator[str]:
-    """Name a database in a directory that is removed by others."""
+    """Yield the URL of a database in a directory; removes nothing."""
     yield f"sqlite:///{directory / 'jobs.db'}"
 
 
 def read_sqlite(url: str, sql: str, kind: str) -> list[dict[str, object]]:
-    """Read a SQLite store beside the library."""
+    """Read a SQLite store directly."""
     query = sql.format(jobs="jobpool_jobs", kind=":kind")
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
         connection.row_factory = sqlite3.Row
@@ -156,7 +156,7 @@ def supervisor(
             ],
             cwd=directory,
             stderr=log,
-            # Kinds crash in a row here on purpose, and are not to be slowed for it.
+            # Kinds crash in a row here on purpose, and must not be slowed down for it.
             env={**os.environ, "JOBPOOL_BREAKER_AFTER": "0"},
         )
         try:
@@ -167,7 +167,7 @@ def supervisor(
 
 
 def spread(values: list[float]) -> str:
-    """Write median, 99th percentile and maximum."""
+    """Format median, 99th percentile and maximum."""
     return f"{statistics.median(values):.2f} / {p99(values):.2f} / {max(values):.2f}"
 
 
@@ -177,6 +177,6 @@ def p99(values: Sequence[float]) -> float:
 
 
 def check(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - reads as assert
-    """End with a message when something is not as it must be."""
+    """Exit with a message if a condition does not hold."""
     if not holds:
         sys.exit(f"figures: {otherwise}")

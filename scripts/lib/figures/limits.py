@@ -1,7 +1,8 @@
-"""Figures of the hard limits: how late a kill is, and how far memory goes over.
+"""Figures of the hard limits: how late a kill is, and how far memory overshoots.
 
-Memory is the kernel's own figure (ru_maxrss of the child), for allocators of three
-manners: large zeroed pieces, larger blocks that C code fills, and many small objects.
+Memory is the kernel's own figure (ru_maxrss of the child), for three kinds of
+allocation: large zeroed pieces, larger blocks that C code fills, and many small
+objects.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ HOGS = {
     "hog_objects": "many small objects",
 }
 OTHERS = 6
-"""Processes that want a core each, beside the ones that are killed."""
+"""Processes that keep a core busy each, beside the ones that are killed."""
 SLOTS = 2
 ROUNDS = 5
-"""Kinds take turns, so that an unquiet minute is unquiet for all of them."""
+"""Kinds take turns, so that a noisy minute meets all of them."""
 
 
 def kill_lateness(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """How long after its hard limit an attempt was over, process tree and all."""
+    """How long after its hard limit an attempt and its process tree had ended."""
     with application(ground) as app, supervisor(ground.directory, f"cpu={SLOTS}"):
         return _lateness(app, options.kills, "")
 
@@ -48,7 +49,7 @@ def kill_lateness(ground: Ground, options: argparse.Namespace) -> dict[str, obje
 def kill_lateness_busy(
     ground: Ground, options: argparse.Namespace
 ) -> dict[str, object]:
-    """The same beside processes that want more cores than there are."""
+    """The same beside processes that keep more cores busy than there are."""
     with (
         application(ground) as app,
         supervisor(ground.directory, f"cpu={SLOTS}"),
@@ -81,7 +82,7 @@ def _lateness(app: Application, kills: int, beside: str) -> dict[str, object]:
 
 
 def _rounds(kills: int) -> list[int]:
-    """Return how many kills of a kind there are after each round; none is empty."""
+    """Return the number of kills of a kind after each round; no round is empty."""
     return sorted({kills * done // ROUNDS for done in range(1, ROUNDS + 1)} - {0})
 
 

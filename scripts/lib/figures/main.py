@@ -1,9 +1,9 @@
-"""Measures what jobpool promises in figures, on this machine, with real processes.
+"""Measures jobpool's promised figures on this machine, with real processes.
 
-Every figure is taken from what handlers and the kernel recorded, not from what the
-supervisor believes: handlers write CLOCK_MONOTONIC to a file, the store has the
-kernel's own figures for memory. Run it on an otherwise idle machine. PostgreSQL is a
-server of its own that commits to the disk, or the one that JOBPOOL_TEST_POSTGRES names.
+Every figure comes from what handlers and the kernel recorded, not from what the
+supervisor reports: handlers write CLOCK_MONOTONIC to a file, and memory figures are the
+kernel's. Run it on an otherwise idle machine. PostgreSQL is a new server that commits
+to the disk, or the one that JOBPOOL_TEST_POSTGRES names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from figures.ground import Ground, Section, read_sqlite, sqlite_store
 
 
 def main() -> None:
-    """Measure the sections that were asked for and print a table."""
+    """Measure the chosen sections and print a table."""
     on_sqlite: dict[str, Section] = {
         "kills": limits.kill_lateness,
         "kills-busy": limits.kill_lateness_busy,

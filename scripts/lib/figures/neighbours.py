@@ -1,11 +1,11 @@
 """Measures how much noisy jobs slow small ones in another pool.
 
-Every few milliseconds a small job is enqueued, whether the ones before it are over or
-not. That it began, it says itself; that its end is in the store, a reader of the store
-sees, who looks every half millisecond. Beside it run noisy jobs, and in their stead
-controls, which leave jobpool nothing to do: as much processor time, as many bytes to
-the disk (once; SQLite writes them twice). All take turns, each with a store and a
-supervisor of its own; ratios are taken within rounds.
+Every few milliseconds a small job is enqueued, whether or not the earlier ones have
+ended. The job records when it begins; a reader that polls the store every half
+millisecond records when its end is stored. Beside it run noisy jobs or, in their place,
+controls that leave jobpool nothing to do: the same processor time, as many bytes to the
+disk (once; SQLite writes them twice). All take turns, each with its own store and
+supervisor; ratios are taken within rounds.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Case(NamedTuple):
 
     name: str
     kind: str = ""
-    """Of the noisy jobs; none: there are none."""
+    """The kind of the noisy jobs; none: there are none."""
     many: int = 0
     """Of those: more than there is time for, or one that takes all of it."""
     arguments: Mapping[str, object] = {}
     is_control: bool = False
     """Of the case before it."""
     takes_cpu: bool = False
-    """It is told how much processor time that has taken."""
+    """It gets as an argument how much processor time that one took."""
 
 
 ALONE = Case("alone")
@@ -75,7 +75,7 @@ CASES = (
 
 
 class Sample(NamedTuple):
-    """One small job's moments, in seconds of the monotonic clock."""
+    """One small job's times, in seconds of the monotonic clock."""
 
     asked_s: float
     stored_s: float
@@ -128,14 +128,14 @@ def slowed(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
 
 
 def _figures(rounds: Rounds, case: Case, part: Part) -> str:
-    """Write p50 and p99, in the median over the rounds."""
+    """Format p50 and p99: the medians over the rounds."""
     took = [[1000 * part(job) for job in samples[case.name]] for samples in rounds]
     middle = statistics.median(map(statistics.median, took))
     return f"p50 {middle:.2f} ms, p99 {statistics.median(map(p99, took)):.2f} ms"
 
 
 def _ratio(rounds: Rounds, case: Case, base: Case, part: Part) -> str:
-    """Write the p99 in times of that of another case, within rounds."""
+    """Format the ratio of p99 to another case's, taken within rounds."""
     ratios = sorted(
         p99([part(job) for job in samples[case.name]])
         / p99([part(job) for job in samples[base.name]])
@@ -148,7 +148,7 @@ def _ratio(rounds: Rounds, case: Case, base: Case, part: Part) -> str:
 
 
 class Noise(NamedTuple):
-    """What the noisy jobs came to."""
+    """How many noisy jobs ended, and their processor time."""
 
     ended: int
     cpu_s: float
@@ -176,7 +176,7 @@ class Stage:
         """When the end of a small job was seen, by its id."""
 
     def close(self) -> None:
-        """Give the connections to the store back."""
+        """Close the connections to the store."""
         self._reader.close()
         self._app.jobs.close()
 
@@ -189,7 +189,7 @@ class Stage:
         self._wait("results", 1, after_id=0)
 
     def watch(self, case: Case, cpu_s: float) -> list[Sample]:
-        """Enqueue small jobs for a while beside noisy ones; return their moments."""
+        """Enqueue small jobs for a while beside noisy ones; return their times."""
         if case.kind:
             told = {"cpu_s": cpu_s} if case.takes_cpu else {}
             handler = getattr(self._app, case.kind.replace(".", "_"))
@@ -214,13 +214,13 @@ class Stage:
         ]
 
     def noise(self, case: Case) -> Noise:
-        """Return what the noisy jobs came to."""
+        """Return how many noisy jobs ended, and their processor time."""
         if case.many == 1:
             self._wait(case.kind, 1, after_id=self._last_id)
         return Noise(*self._ended(case.kind, self._last_id))
 
     def _look(self, asked: Mapping[int, object]) -> None:
-        """Note which small jobs' ends are in the store since the last look."""
+        """Note the small jobs whose end has been stored since the last check."""
         ((version,),) = self._reader.execute("PRAGMA data_version")
         oldest = next((one for one in asked if one not in self._settled), None)
         if version == self._version or oldest is None:
@@ -252,7 +252,7 @@ class Stage:
 
 @contextmanager
 def stage(ground: Ground) -> Iterator[Stage]:
-    """Run a supervisor on a store of its own, until both pools have worked."""
+    """Run a supervisor on a new store; yields once both pools have worked."""
     with tempfile.TemporaryDirectory(dir=ground.directory) as name:
         directory = Path(name)
         with ground.fresh_store(directory) as url:

@@ -28,7 +28,7 @@ def note(name: str) -> None:
 
 @jobs.job("small", kind="small")
 def small(number: int) -> None:
-    """Say that it began, which is all that it does."""
+    """Note that it began, and do nothing else."""
     note(str(number))
 
 
@@ -41,7 +41,7 @@ def results(pause_s: float) -> str:
 
 @jobs.job("noisy", kind="results.bare")
 def results_bare(pause_s: float) -> None:
-    """Bring as much to the disk as `results` does, without jobpool."""
+    """Write as much to the disk as `results` does, without jobpool."""
     time.sleep(pause_s)
     fd = os.open(f"{DIRECTORY}/bare", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(fd, RESULT.encode())
@@ -51,7 +51,7 @@ def results_bare(pause_s: float) -> None:
 
 @jobs.job("noisy", kind="prints", timeout="60s", max_attempts=1)
 def prints(lasts_s: float, size_bytes: int) -> None:
-    """Print so much, evenly, line by line."""
+    """Print lines evenly over some time."""
 
     def step() -> None:
         for _ in range(size_bytes // STEPS // (len(LINE) + 1)):
@@ -62,13 +62,13 @@ def prints(lasts_s: float, size_bytes: int) -> None:
 
 @jobs.job("noisy", kind="prints.bare", timeout="60s", max_attempts=1)
 def prints_bare(lasts_s: float, size_bytes: int, cpu_s: float) -> None:
-    """Print so much to nowhere, and take as much processor time."""
+    """Print as much to /dev/null, and use as much processor time."""
     with open(os.devnull, "w", buffering=1, encoding="utf-8") as nowhere:  # noqa: PTH123
         evenly(lambda: _print_to(nowhere, size_bytes // STEPS), lasts_s, cpu_s)
 
 
 def evenly(step: Callable[[], None], lasts_s: float, cpu_s: float = 0.0) -> None:
-    """Take so many steps in so much time, and so much of a processor if given."""
+    """Make steps evenly over some time, and use that much processor time if given."""
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     for done in range(1, STEPS + 1):
         step()

@@ -11,7 +11,7 @@ import psutil
 from figures.ground import MIB, Ground, application, check, spread, supervisor
 
 PICK_UP_EVERY_S = 0.1
-"""No store's limit on wake-ups is met, and the supervisor is idle again."""
+"""Between jobs: the supervisor is idle again, and no limit on wake-ups is reached."""
 
 
 def slot_recovery(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
@@ -48,7 +48,7 @@ def pick_up(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
 
 
 def throughput(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """No-op jobs a second, durable, through two children."""
+    """Durable no-op jobs per second through two children."""
     with application(ground) as app:
         began = time.monotonic()
         app.enqueue("noop", options.jobs)
@@ -62,7 +62,7 @@ def throughput(ground: Ground, options: argparse.Namespace) -> dict[str, object]
 
 
 def idle_cost(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """The supervisor's own CPU while nothing is to be done."""
+    """The supervisor's own CPU time while there are no jobs."""
     with (
         application(ground) as app,
         supervisor(ground.directory, "cpu=4,io=16") as process,

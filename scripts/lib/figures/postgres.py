@@ -1,4 +1,4 @@
-"""What the PostgreSQL store promises in figures, on a server that commits to the disk.
+"""The PostgreSQL store's figures, on a server that commits to the disk.
 
 The store alone is measured through its protocol in this one process; the sections with
 a supervisor are those of SQLite. Every settlement must be accepted.
@@ -71,7 +71,7 @@ def cycle(_: Ground, options: argparse.Namespace) -> dict[str, object]:
 
 
 def cycle_together(url: str, sessions: int, count: int) -> float:
-    """Let each of several processes run *count* jobs; return jobs a second of all."""
+    """Let each of several processes run *count* jobs; return jobs/s of all together."""
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(sessions + 1)
     processes = [
@@ -90,7 +90,7 @@ def cycle_together(url: str, sessions: int, count: int) -> float:
 
 
 def cycle_alone(url: str, run: str, count: int, ready: Barrier) -> None:
-    """Be one session of `cycle_together`."""
+    """Run one session of `cycle_together`."""
     with closing(open_store(url)) as store:
         begin_run(store, run)
         queue = Queue(store, url, run)
@@ -99,7 +99,7 @@ def cycle_alone(url: str, run: str, count: int, ready: Barrier) -> None:
 
 
 def single_enqueue(ground: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """One job a call, as an application enqueues; durable when it returns."""
+    """One job per call, as an application enqueues; durable when it returns."""
     took_ms: list[float] = []
     with application(ground) as app:
         app.enqueue("warm_up", 1)
@@ -117,7 +117,7 @@ def single_enqueue(ground: Ground, options: argparse.Namespace) -> dict[str, obj
 def pick_up_beside_bare(
     ground: Ground, options: argparse.Namespace
 ) -> dict[str, object]:
-    """From `enqueue()` to the handler; and what two bare commits take."""
+    """From `enqueue()` to the handler, beside what two bare commits take."""
     found = pick_up(ground, options)
     bare = bare_pick_ups(3 * options.kills, PICK_UP_EVERY_S)
     return found | {
@@ -126,7 +126,7 @@ def pick_up_beside_bare(
 
 
 def growth(_: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """What a large backlog and a long history add to the time of a lease."""
+    """How a large backlog and a long history slow a lease down."""
     check(options.rows >= SMALL_ROWS, f"growth: --rows is at least {SMALL_ROWS:,}")
     found: dict[str, object] = {}
     for when, is_kept, is_warm in SITUATIONS:
@@ -148,7 +148,7 @@ def growth(_: Ground, options: argparse.Namespace) -> dict[str, object]:
 
 
 def snapshot(_: Ground, options: argparse.Namespace) -> dict[str, object]:
-    """What an idle transaction costs that keeps dead rows from being removed."""
+    """The cost of an idle transaction that keeps dead rows from being removed."""
     said: dict[str, str] = {}
     with fresh_queue() as queue:
         queue.steady_rate(WINDOW_S)
@@ -187,7 +187,7 @@ SECTIONS: dict[str, Section] = {
 
 
 def compare(small: Queue, large: Queue, which: str) -> dict[str, object]:
-    """Measure two queues in turn, so that the machine's noise meets both."""
+    """Measure two queues in turn, so that noise of the machine meets both."""
     small.warm()
     large.warm()
     both = [(small.batch_ms(), large.batch_ms()) for _ in range(GROWTH_BATCHES)]
@@ -202,7 +202,7 @@ def compare(small: Queue, large: Queue, which: str) -> dict[str, object]:
 
 
 def concerns(queue: Queue) -> dict[str, str]:
-    """Return what the store warns of; the same with other figures is the same."""
+    """Return the store's warnings, without the figures in them."""
     return {FIGURES_OF_A_TEXT.sub("#", text): text for text in queue.store.concerns()}
 
 
@@ -219,13 +219,13 @@ def idle_transaction(queue: Queue) -> Iterator[int]:
 
 
 def read(url: str, query: str, kind: str) -> list[dict[str, object]]:
-    """Read a PostgreSQL store beside the library."""
+    """Read a PostgreSQL store directly."""
     found = sql.SQL(query).format(jobs=jobs_table(url), kind=sql.Placeholder("kind"))
     with server().connect(url, row_factory=dict_row) as connection:
         return connection.execute(found, {"kind": kind}).fetchall()
 
 
 def rates(values: Sequence[float]) -> str:
-    """Write the least, the median and the greatest of some rates."""
+    """Format the minimum, median and maximum of rates."""
     middle = statistics.median(values)
     return f"{min(values):.0f} / {middle:.0f} / {max(values):.0f}"

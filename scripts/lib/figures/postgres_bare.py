@@ -1,8 +1,8 @@
-"""The limit programs of PostgreSQL's latencies: a bare row, and nothing about it.
+"""The limit programs of PostgreSQL's latencies: a bare row and nothing else.
 
-One commit is the least that a durable enqueue takes; a commit, a notification and a
-second commit are the least from an enqueue to work that is on record as begun. What
-they take is the server's, the disk's and the machine's, in the same minutes.
+One commit is the minimum for a durable enqueue; a commit, a notification and a second
+commit are the minimum from an enqueue to work that is recorded as begun. They measure
+the server, the disk and the machine in the same minutes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def bare_pick_ups(times: int, every_s: float) -> list[float]:
         take_one = sql.SQL("UPDATE {} SET state = 1 WHERE id = %s").format(table)
         taker = threading.Thread(target=take, daemon=True)
         taker.start()
-        check(listening.wait(PATIENCE_S), "nobody listens")
+        check(listening.wait(PATIENCE_S), "no session listens")
         for _ in range(times):
             time.sleep(every_s)
             asked.append(time.perf_counter())
@@ -69,7 +69,7 @@ def bare_pick_ups(times: int, every_s: float) -> list[float]:
 
 @contextmanager
 def bare_table() -> Iterator[sql.Identifier]:
-    """Make a table that has what a queue's must have at the least, for a while."""
+    """Create a table with the least that a queue needs; drop it at the end."""
     with fresh_store() as url, server().connect() as connection:
         schema = query_of(url)["schema"]
         table = sql.Identifier(schema, "bare")

@@ -27,30 +27,30 @@ BULK = 1000
 BATCH = 500
 GROWTH_BATCH = 100
 WARM_BATCHES = 10
-"""By then every statement is prepared and has its plan."""
+"""Cycles after which every statement is prepared and has its plan."""
 AUTOVACUUM_S_MAX = 300.0
 
 
 class Queue:
-    """A fresh store with a run begun, and the steps that are measured on it."""
+    """A new store with a run begun, and the steps that are measured on it."""
 
     def __init__(self, store: Store, url: str, run: str = RUN) -> None:
         self.store, self.url, self._run = store, url, run
         self._jobs = jobs_table(url)
 
     def enqueue(self, count: int) -> None:
-        """Store no-op jobs, a thousand a call."""
+        """Enqueue no-op jobs, a thousand per call."""
         for begin in range(0, count, BULK):
             self.store.enqueue([JOB] * min(BULK, count - begin))
 
     def lease(self, count: int) -> tuple[Lease, ...]:
-        """Lease so many jobs; there must be as many."""
+        """Lease *count* jobs; there must be as many."""
         leases = self.store.lease(self._run, {POOL: count}, {POOL: [KIND]}).leases
         check(len(leases) == count, f"{len(leases)} jobs were leased, not {count}")
         return leases
 
     def settle(self, ends: Sequence[Settlement]) -> list[Settlement]:
-        """Settle, and look at every receipt; return those that have to wait."""
+        """Settle, and check every receipt; return those that must be sent again."""
         receipts = self.store.settle(ends)
         refused = set(receipts) - {Receipt.ACCEPTED, Receipt.LATER}
         check(not refused, f"settlements were answered with {refused}")
@@ -61,11 +61,11 @@ class Queue:
         ]
 
     def cycle(self, count: int) -> None:
-        """Run *count* jobs of those that are stored."""
+        """Run *count* of the stored jobs."""
         left, ends = count, list[Settlement]()
         while left or ends:
             with self.store.transaction():
-                # Another session's look at a row may hold it for a moment.
+                # Another session may hold a row for a moment.
                 later = self.settle(ends)
                 leases = self.store.lease(
                     self._run, {POOL: min(BATCH, left)}, {POOL: [KIND]}
@@ -98,7 +98,7 @@ class Queue:
             self.batch_ms()
 
     def set_autovacuum(self, *, on: bool) -> None:
-        """Let the server look after the table, or let it know nothing of it."""
+        """Let the server maintain the table, or keep it from knowing its statistics."""
         with server().connect(self.url) as connection:
             connection.execute(
                 sql.SQL("ALTER TABLE {} SET (autovacuum_enabled = {})").format(
@@ -120,12 +120,12 @@ class Queue:
         """Wait until the server has vacuumed and analyzed the table by itself."""
         until = time.monotonic() + AUTOVACUUM_S_MAX
         while not all(self._maintained()):
-            check(time.monotonic() < until, "growth: autovacuum does not come")
+            check(time.monotonic() < until, "growth: autovacuum did not run")
             time.sleep(0.5)
 
     def check_unknown(self) -> None:
         """Make sure that the server has neither vacuumed nor analyzed the table."""
-        check(not any(self._maintained()), "growth: autovacuum came uncalled")
+        check(not any(self._maintained()), "growth: autovacuum ran unexpectedly")
 
     def _maintained(self) -> Sequence[bool]:
         with server().connect(self.url) as connection:
@@ -180,14 +180,14 @@ def succeeded(leases: Sequence[Lease]) -> list[Settlement]:
 
 @contextmanager
 def fresh_queue() -> Iterator[Queue]:
-    """Open a fresh store and begin a run in it."""
+    """Open a new store and begin a run in it."""
     with fresh_store() as url, closing(open_store(url)) as store:
         begin_run(store, RUN)
         yield Queue(store, url)
 
 
 def begin_run(store: Store, run_id: str) -> None:
-    """Enter a run, as a supervisor does."""
+    """Begin a run, as a supervisor does."""
     run = Run(
         id=run_id,
         host="figures",
@@ -201,7 +201,7 @@ def begin_run(store: Store, run_id: str) -> None:
 
 @contextmanager
 def fresh_store(_: Path | None = None) -> Iterator[str]:
-    """Name a schema of the server's, and drop it with all that is in it."""
+    """Yield the URL of a new schema; drop it at the end."""
     url = server().fresh_url()
     try:
         yield url
@@ -222,5 +222,5 @@ def server() -> Server:
     with found.connect(found.url) as connection:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             ((value,),) = connection.execute(f"SHOW {setting}").fetchall()
-            check(value != "off", f"{setting} is off: that is no durable server")
+            check(value != "off", f"{setting} is off: the server is not durable")
     return found

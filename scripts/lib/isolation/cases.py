@@ -10,15 +10,15 @@ import sys
 import time
 
 LIMIT_S = 2
-"""Asked of every system that has a time limit."""
+"""Set for every system that has a time limit."""
 MEMORY_MIB = 256
-"""Asked of every system that has a memory limit."""
+"""Set for every system that has a memory limit."""
 HOARD_MIB = 1024
-"""What the hoarder takes if nobody ends it."""
+"""What the hoarder allocates if nothing ends it."""
 
 
 def note(*words: object) -> None:
-    """Leave a line that no supervisor can take back."""
+    """Write a line to the notes file, out of any supervisor's control."""
     line = " ".join(map(str, (*words, os.getpid(), time.monotonic())))
     fd = os.open(
         f"{os.environ['COMPARE_DIR']}/notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -34,7 +34,7 @@ def canary(number: int) -> None:
 
 
 def hostile(case: str) -> None:
-    """Do the worst of one sort."""
+    """Misbehave in the way of one case."""
     note("began", case)
     CASES[case]()
     note("ended", case)
@@ -67,13 +67,13 @@ def interpreter_held() -> None:
 
 
 def deaf() -> None:
-    """Ignore what can be ignored, and swallow what is raised."""
+    """Ignore all signals that can be ignored, and swallow all exceptions."""
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1):
         signal.signal(signum, signal.SIG_IGN)
     while True:
         try:
             time.sleep(1000)
-        except BaseException:  # noqa: BLE001, S112 - that is the mischief
+        except BaseException:  # noqa: BLE001, S112 - on purpose
             continue
 
 
@@ -83,7 +83,7 @@ def stopped() -> None:
 
 
 def hoard() -> None:
-    """Take memory, note how far it came, and keep it for a while."""
+    """Allocate memory, note how much, and keep it for a while."""
     kept = []
     for mebibytes in range(0, HOARD_MIB, 32):
         note("holds", mebibytes)
@@ -92,7 +92,7 @@ def hoard() -> None:
 
 
 def hoard_in_programs() -> None:
-    """Let four programs take it."""
+    """Let four programs allocate it."""
     code = f"import time; kept = b'x' * ({HOARD_MIB // 4} << 20); time.sleep(1000)"
     programs = [subprocess.Popen([sys.executable, "-S", "-c", code]) for _ in range(4)]
     time.sleep(1.5)
@@ -119,7 +119,7 @@ def daemons_and_hang() -> None:
 
 
 def kill_the_parent() -> None:
-    """Kill whoever started it."""
+    """Kill its parent process."""
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(1)
 

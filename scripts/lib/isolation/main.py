@@ -1,12 +1,12 @@
 """Runs the same hostile jobs under several systems and prints one table.
 
-Nothing is asked of the systems themselves: handlers leave notes in a file, and the
-kernel says what is alive. Of each case, beside ten canaries in two slots:
+The systems' own reports are not used: handlers write notes to a file, and the kernel
+shows what is alive. For each case, beside ten canaries in two slots:
 
   runs       how often the hostile job began while it was watched; over and over: "∞"
   canaries   how many of ten ended; "+n": so many ran more than once
   limit      whether an endless job was ended (its limit: 2 s)
-  MiB        how far the hoarder came (its limit: 256 MiB, of 1024)
+  MiB        how much the hoarder got (its limit: 256 MiB, of 1024)
   left       processes of the job that were alive at the end of the watch
 
 Not measured: a broker that fails, machines that fail, other versions, other settings.
@@ -35,21 +35,25 @@ from isolation.cases import CASES, ENDLESS, MEMORY
 from isolation.systems import CANARIES, RUN
 
 PACKAGES = {
-    "celery": ["celery", "packaging", "redis"],  # it forgets to ask for the second
+    "celery": [
+        "celery",
+        "packaging",
+        "redis",
+    ],  # it does not declare the second as a dependency
     "rq": ["rq", "redis"],
     "pebble": ["pebble"],
     "executor": [],
 }
 NEEDS_REDIS = ("celery", "rq")
 FOREVER_RUNS = 5
-"""Who has begun a job more often than this has no cap that we saw."""
+"""A system that began a job more often than this has no visible cap."""
 LOOK_S = 0.1
 CLOCK_S = 0.05
 """The kernel's figure for the start of a process is coarse."""
 
 
 class Found(NamedTuple):
-    """What was seen of one case under one system."""
+    """The result of one case under one system."""
 
     runs: int
     canaries: int
@@ -96,7 +100,7 @@ def main() -> None:
 
 
 def watched(python: str, system: str, case: str, watch_s: float) -> Found:
-    """Let one case loose under a system, and look at it from outside."""
+    """Run one case under a system, and watch it from outside."""
     directory = Path(tempfile.mkdtemp(prefix="jobpool-compare-"))
     marker = f"COMPARE_RUN={uuid.uuid4().hex}"
     name, value = marker.split("=")
@@ -120,7 +124,7 @@ def watched(python: str, system: str, case: str, watch_s: float) -> Found:
 
 
 def _wait(directory: Path, watch_s: float) -> None:
-    """Watch for so long from the moment at which the hostile job began."""
+    """Wait for some time after the hostile job began."""
     until_s = time.monotonic() + 30 + watch_s
     while not any(n[0] == "began" for n in _notes(directory)):
         if time.monotonic() > until_s:
@@ -153,7 +157,7 @@ def _judge(case: str, notes: list[list[str]], alive: dict[int, str]) -> Found:
 
 
 def lines(table: dict[str, dict[str, Found]]) -> Iterable[str]:
-    """Write the table in Markdown, a row a case."""
+    """Return the table in Markdown, one row per case."""
     yield (
         f"| runs; canaries of {CANARIES}; ended, MiB, left | "
         + " | ".join(table)
@@ -167,7 +171,7 @@ def lines(table: dict[str, dict[str, Found]]) -> Iterable[str]:
 
 
 def cell(found: Found) -> str:
-    """Write what was seen of one case."""
+    """Return the table's cell of one case."""
     if not found.runs:
         return "did not begin"
     parts = [
@@ -193,9 +197,9 @@ def _notes(directory: Path) -> list[list[str]]:
 
 
 def _alive(marker: str, directory: Path) -> dict[int, str]:
-    """Return the commands of living processes with this variable, or in this place.
+    """Return the commands of living processes with this variable or directory.
 
-    A Redis server writes its title over its environment.
+    The directory is for Redis, which overwrites its environment with its title.
     """
     found = {}
     for place in Path("/proc").iterdir():
@@ -229,7 +233,7 @@ def _kill(pid: int) -> None:
 
 
 def _python_of(system: str) -> str:
-    """Return the Python of a system's own environment; make it at the first use."""
+    """Return the Python of a system's environment, made at first use."""
     if system == "jobpool":
         return sys.executable
     if system in NEEDS_REDIS:

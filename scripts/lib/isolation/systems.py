@@ -1,7 +1,7 @@
 """How each system is started and given its jobs, for `compare-isolation`.
 
 Run as a program in a system's own environment: ``isolation/systems.py SYSTEM CASE``
-hands in one hostile job and the canaries, and stays until it is ended.
+enqueues one hostile job and the canaries, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def run_celery(case: str) -> None:
 
 
 def run_jobpool(case: str) -> None:
-    """jobpool, with its own defaults for attempts and crashes; no pause between."""
+    """jobpool, with its default budgets of attempts and crashes, and no backoff."""
     os.chdir(os.environ["COMPARE_DIR"])
     (Path.cwd() / "jobs.py").write_text(_APP)
     sys.path.insert(0, str(Path.cwd()))

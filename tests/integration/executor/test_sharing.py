@@ -234,7 +234,7 @@ def test_what_was_lent_to_a_call_ends_with_it(executor):
     with jobpool.Executor(1) as one:
         one.submit(keep, lock).result(PATIENCE_S)
         pickled = one.submit(pickled_again).result(PATIENCE_S)
-    assert "ended in its caller" in pickled
+    assert "was sent with has ended" in pickled
 
 
 def pickled_again():

@@ -11,7 +11,7 @@ import rig
 app = celery.Celery("bench", broker="redis+socket://" + os.environ["BENCH_REDIS"])
 app.conf.update(
     task_acks_late=True,
-    task_reject_on_worker_lost=False,  # else a job that crashes does so for ever
+    task_reject_on_worker_lost=False,  # else a job that crashes does so forever
     task_ignore_result=True,
     worker_disable_rate_limits=True,
     worker_max_memory_per_child=rig.MEMORY_LIMIT_MIB * 1024,
@@ -26,7 +26,7 @@ TASKS = {
 
 
 class Celery(rig.Contender):
-    """As its documentation advises where no job may be lost."""
+    """Set up as its documentation advises if no job may be lost."""
 
     def put(self, kind: str, argument: str) -> None:
         """Send a task; Celery has no way to send many at once."""

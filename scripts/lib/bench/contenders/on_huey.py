@@ -14,7 +14,7 @@ TASKS = {kind: queue.task(name=kind)(work) for kind, work in rig.HANDLERS.items(
 
 
 class Huey(rig.Contender):
-    """Two processes that look often."""
+    """Two processes that poll often."""
 
     def put(self, kind: str, argument: str) -> None:
         """Enqueue a task; Huey has no way to enqueue many at once."""

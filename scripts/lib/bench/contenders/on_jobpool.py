@@ -23,7 +23,7 @@ DECLARED = {
 
 
 class Jobpool(rig.Contender):
-    """The defaults, but for what a scenario asks."""
+    """The defaults, except for what a scenario asks."""
 
     def put(self, kind: str, argument: str) -> None:
         """Enqueue a job."""

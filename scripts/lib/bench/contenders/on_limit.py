@@ -1,10 +1,10 @@
-"""The limit program: the bare lease-pipe-settle cycle, and no guarantee but the commit.
+"""The limit program: the bare lease-pipe-settle cycle, only the commit guaranteed.
 
-SQLite with synchronous=FULL, one thread that settles and leases in one transaction,
-two forked children, frames of msgpack, some jobs sent ahead. What it reaches is what
-this design can reach on this machine in Python at all; what it lacks is everything
-else: limits, crash accounting, retries, evidence, output, recovery. Producers ring a
-FIFO, so that an idle one waits for nothing else.
+SQLite with synchronous=FULL, one thread that settles and leases in one transaction, two
+forked children, msgpack frames, some jobs sent ahead. Its figures are the most that
+this design can reach on this machine in Python. It has no limits, crash accounting,
+retries, evidence, output or recovery. Producers wake it through a FIFO, so that it is
+idle until there is work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Limit(rig.Contender):
         self.put_many(kind, argument, 1)
 
     def put_many(self, kind: str, argument: str, count: int) -> None:
-        """Insert a thousand rows a commit."""
+        """Insert a thousand rows per commit."""
         insert = "INSERT INTO jobs (kind, payload) VALUES (?, ?)"
         for begin in range(0, count, 1000):
             self.database.execute("BEGIN IMMEDIATE")
@@ -72,7 +72,7 @@ class Limit(rig.Contender):
 
 
 def frames(buffer: bytearray) -> list[bytes]:
-    """Take the whole frames off a buffer."""
+    """Take the complete frames off a buffer."""
     found, at = [], 0
     while len(buffer) - at >= LENGTH.size:
         end = at + LENGTH.size + LENGTH.unpack_from(buffer, at)[0]
@@ -91,7 +91,7 @@ def framed(message: object) -> bytes:
 
 
 def child(link: socket.socket) -> None:
-    """Run what comes, one after the other, and answer each."""
+    """Run jobs one after the other, and answer each."""
     buffer = bytearray()
     while data := link.recv(2**18):
         buffer += data
@@ -113,7 +113,7 @@ class Store(threading.Thread):
         self.leased: deque[tuple[int, str, str]] = deque()
 
     def run(self) -> None:
-        """Serve for ever."""
+        """Serve forever."""
         take = (
             "UPDATE jobs SET state = 1 WHERE id IN (SELECT id FROM jobs WHERE state = 0"
             " ORDER BY id LIMIT ?) RETURNING id, kind, payload"

@@ -1,7 +1,7 @@
-"""PgQueuer on PostgreSQL: two processes; handlers run on threads of theirs.
+"""PgQueuer on PostgreSQL: two processes, which run handlers on threads.
 
 Safe: a batch of one, so that each end is written before the next job is taken.
-Batched: its fast way; up to a batch of ends is written at once, after up to 0.1 s.
+Batched: the fast way; up to a batch of ends is written at once, after up to 0.1 s.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PgQueuer(rig.Contender):
 
 
 async def work(batch: int) -> None:
-    """Be one worker."""
+    """Run one worker."""
     connection = await asyncpg.connect(os.environ["BENCH_POSTGRES"])
     app = pgqueuer.PgQueuer(AsyncpgDriver(connection))
 

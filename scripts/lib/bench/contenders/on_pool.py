@@ -14,7 +14,7 @@ Schedule = Callable[[str, str], Future[None]]
 
 
 class Pool(rig.Contender):
-    """Jobs that come before the workers wait in a list."""
+    """Jobs submitted before the workers start wait in a list."""
 
     schedule: Schedule | None = None
 

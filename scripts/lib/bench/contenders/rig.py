@@ -3,11 +3,11 @@
 Theory of operation. A contender is a program that runs in its own environment, so this
 module needs only the standard library. Handlers append 16 bytes to one witness file:
 CLOCK_MONOTONIC, which all processes of a host share, and a value. Every figure comes
-from that file, so it is taken in the same way of all, whatever a system believes of
-itself, and what the witness costs (some 2 us a job) everybody pays.
+from that file, so it is measured in the same way for all systems, whatever they report
+themselves, and all pay the same for the witness (some 2 us per job).
 
 ``PROGRAM '{"scenario": "drain", …}'`` runs one scenario and writes its figures to the
-file ``figures`` in BENCH_DIR. Processes are left to whoever started the program.
+file ``figures`` in BENCH_DIR. Its processes are ended by the program that started it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ STEP_MIB = 8
 CRASHED, HUNG, HOARDED = -1, -2, -3
 PATIENCE_S = 80.0
 WARM_SHARE = 0.1
-"""So much of a drain is left out: workers start at different moments."""
+"""The part of a drain that is left out: workers start at different moments."""
 LOOK_S = 0.1
 HERE = Path(__file__).parent
 STARTED: list[subprocess.Popen[bytes]] = []
-"""What the system under measurement has started in this process."""
+"""The processes that the measured system has started from this one."""
 
 
 def directory() -> Path:
@@ -64,7 +64,7 @@ def noop(argument: str) -> None:  # noqa: ARG001 - a payload is only carried
 
 
 def spin(argument: str) -> None:
-    """Keep a core busy for so many milliseconds."""
+    """Keep a core busy for some milliseconds."""
     note()
     until_s = time.perf_counter() + float(argument) / 1000
     while time.perf_counter() < until_s:
@@ -72,7 +72,7 @@ def spin(argument: str) -> None:
 
 
 def nap(argument: str) -> None:
-    """Sleep for so many milliseconds."""
+    """Sleep for some milliseconds."""
     note()
     time.sleep(float(argument) / 1000)
 
@@ -84,7 +84,7 @@ def crash(argument: str) -> None:  # noqa: ARG001 - all handlers take one
 
 
 def hang(argument: str) -> None:  # noqa: ARG001 - all handlers take one
-    """Loop until somebody ends it."""
+    """Loop until killed."""
     note(HUNG)
     while True:
         pass
@@ -106,7 +106,7 @@ HANDLERS: dict[str, Callable[[str], None]] = {
 
 
 class Contender:
-    """A system under measurement; subclasses say how it is given jobs and workers."""
+    """A measured system; subclasses define how it gets jobs and workers."""
 
     def __init__(self, wish: dict[str, Any]) -> None:
         self.wish = wish
@@ -114,11 +114,11 @@ class Contender:
         self.fresh: bool = wish.get("fresh", False)
 
     def put(self, kind: str, argument: str) -> None:
-        """Hand one job in, as safely as the system can."""
+        """Enqueue one job, as safely as the system can."""
         raise NotImplementedError
 
     def put_many(self, kind: str, argument: str, count: int) -> None:
-        """Hand many in, in the fastest way that is as safe."""
+        """Enqueue many jobs, in the fastest way that is as safe."""
         for _ in range(count):
             self.put(kind, argument)
 
@@ -135,13 +135,13 @@ class Contender:
 
 
 def records() -> list[tuple[int, int]]:
-    """Return what was noted, in order of time."""
+    """Return the witness file's records, in order of time."""
     path = directory() / "witness"
     return sorted(RECORD.iter_unpack(path.read_bytes())) if path.exists() else []
 
 
 def wait_for_records(count: int, look_s: float = LOOK_S) -> None:
-    """Wait until so much was noted."""
+    """Wait until the witness file has this many records."""
     path, until_s = directory() / "witness", time.monotonic() + PATIENCE_S
     while True:
         found = path.stat().st_size // RECORD.size if path.exists() else 0
@@ -155,7 +155,7 @@ def wait_for_records(count: int, look_s: float = LOOK_S) -> None:
 
 
 def drain(system: Contender) -> dict[str, float]:
-    """Hand all jobs in, then let the workers loose on them."""
+    """Enqueue all jobs, then start the workers."""
     wish, count = system.wish, system.wish["count"]
     system.put_many(wish["kind"], wish.get("argument", ""), count)
     system.work()
@@ -178,7 +178,7 @@ def drain(system: Contender) -> dict[str, float]:
 
 
 def pick_up(system: Contender) -> dict[str, float]:
-    """One job at a time, while all is idle."""
+    """Enqueue one job at a time while everything is idle."""
     system.work()
     for warm in range(1, 6):
         system.put("noop", "")
@@ -195,7 +195,7 @@ def pick_up(system: Contender) -> dict[str, float]:
 
 
 def enqueue(system: Contender) -> dict[str, float]:
-    """Let producers hand jobs in for a while, one each call; nobody works."""
+    """Let producers enqueue jobs for a while, one per call, without workers."""
     wish = system.wish
     system.put("noop", "")
     # Not by fork: a connection to SQLite must not be carried over.
@@ -223,7 +223,7 @@ def enqueue(system: Contender) -> dict[str, float]:
 def _produce(
     make: type[Contender], wish: dict[str, Any], ready: Barrier, pipe: Any
 ) -> None:
-    """Be one producer: a connection of its own, begun at the same moment."""
+    """Run one producer, with its own connection; all start at the same moment."""
     system, took_ms, errors = make(wish), [], 0
     system.put("noop", "")  # it is connected
     ready.wait(PATIENCE_S)
@@ -240,7 +240,7 @@ def _produce(
 
 
 def bulk(system: Contender) -> dict[str, float]:
-    """Hand many jobs in at once."""
+    """Enqueue many jobs at once."""
     system.put("noop", "")
     began_s = time.perf_counter()
     system.put_many("noop", system.wish.get("argument", ""), system.wish["count"])
@@ -248,7 +248,7 @@ def bulk(system: Contender) -> dict[str, float]:
 
 
 def after(system: Contender) -> dict[str, float]:
-    """One worker; a job that is ended by force, then an honest one, so many times."""
+    """With one worker, alternate jobs that are killed with honest ones."""
     kind = system.wish["kind"]
     grace_ns = int(HANG_LIMIT_S * 1e9) if kind == "hang" else 0
     system.work()
@@ -267,7 +267,7 @@ def after(system: Contender) -> dict[str, float]:
 
 
 def overshoot(system: Contender) -> dict[str, float]:
-    """A job takes memory without end; how far does it come?"""
+    """Measure how much memory a job gets that allocates without end."""
     system.work()
     system.put("noop", "")
     wait_for_records(1)
@@ -282,7 +282,7 @@ def overshoot(system: Contender) -> dict[str, float]:
 
 
 def idle(system: Contender) -> dict[str, float]:
-    """What all of its processes cost, without a broker's, while there are no jobs."""
+    """Measure the cost of the system's processes, without a broker's, when idle."""
     system.work()
     system.put("noop", "")
     wait_for_records(1)
@@ -297,7 +297,7 @@ def idle(system: Contender) -> dict[str, float]:
 
 
 def family() -> list[int]:
-    """Return the system's processes, by the mark that all of them inherit.
+    """Return the system's processes, found by the mark that all of them inherit.
 
     The producer is left out, unless it is the pool itself.
     """
@@ -307,20 +307,20 @@ def family() -> list[int]:
         try:
             marked = mark in (place / "environ").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended meanwhile, or is nobody of ours
+            continue  # it ended meanwhile, or is not ours
         if marked and (int(place.name) != os.getpid() or not STARTED):
             found.append(int(place.name))
     return found
 
 
 def own_cpu_s(pid: int) -> float:
-    """Return a process' own CPU time, without its children's."""
+    """Return a process's own CPU time, without its children's."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def pss_mib(pid: int) -> float:
-    """Return a process' memory, shared pages divided by who shares them."""
+    """Return a process's PSS: shared pages are divided among the processes."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
@@ -345,4 +345,4 @@ def main(make: type[Contender]) -> None:
     partial = directory() / "figures.part"
     partial.write_text(json.dumps(found))
     partial.rename(directory() / "figures")
-    time.sleep(PATIENCE_S)  # until whoever started this has ended it all
+    time.sleep(PATIENCE_S)  # until the program that started this ends it
