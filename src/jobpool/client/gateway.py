@@ -117,10 +117,10 @@ class Gateway:
         way = channel()
         if way is None:
             store = self.store("reading a job")
-            return there_is(store.get(job_id), store.url)
+            return existing_job(store.get(job_id), store.url)
         claim = way.claim()
         url = "the store of this handler's supervisor" if not claim else claim.store_url
-        return there_is(way.read(job_id) if is_id(job_id) else None, url)
+        return existing_job(way.read(job_id) if is_id(job_id) else None, url)
 
     def store(self, what: str) -> Store:
         """Return the store for reading or for an operator's action.
@@ -320,7 +320,7 @@ def _read_file(path: str) -> str | None:
         raise ConfigError(f"the configuration {path} cannot be read: {exc}") from exc
 
 
-def there_is(job: Job | None, url: str) -> Job:
+def existing_job(job: Job | None, url: str) -> Job:
     """Return a job as stored, if there is one.
 
     Raises:

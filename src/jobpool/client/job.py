@@ -12,7 +12,7 @@ from jobpool.client.gateway import Gateway
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.jobs.job import Job as StoredJob
-from jobpool.core.safe_text import error_unsaid
+from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import DurationLike, duration_s, show_duration
 from jobpool.errors import ConfigError, JobUnsuccessful, UsageError, WaitTimeout
 
@@ -204,7 +204,7 @@ def successful(job: StoredJob) -> StoredJob:
     """
     if job.state is JobState.SUCCEEDED:
         return job
-    error = error_unsaid(job.reason, job.error_class, job.error)
+    error = unstated_error(job.reason, job.error_class, job.error)
     cut = "…" if len(error) > _ERROR_MAX else ""
     ended = str(job.outcome) if job.outcome else "never ran"
     parts = (ended, job.reason, f"{error[:_ERROR_MAX]}{cut}")

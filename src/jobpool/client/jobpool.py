@@ -12,10 +12,10 @@ from typing import Any, overload
 from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Handler
-from jobpool.client.invoke.completion import Completing
+from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, cancel
 from jobpool.client.registration import Registration
-from jobpool.core.application.current import offer
+from jobpool.core.application.current import set_completer
 from jobpool.core.config.options import TOP
 from jobpool.core.jobs.job import JobState, NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs
@@ -57,7 +57,7 @@ class JobPool(Registration):
             if payload_max is None
             else TOP["payload_max"].read(payload_max, "payload_max"),
         )
-        offer(Completing())
+        set_completer(ConnectionCompleter())
 
     @overload
     def enqueue_many(self, calls: Iterable[Call[Any]], /) -> int: ...

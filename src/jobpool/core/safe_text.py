@@ -31,7 +31,9 @@ def message_line(message: str) -> str:
     return one_line(message.strip(), MESSAGE_MAX_CHARS)
 
 
-def error_unsaid(reason: str | None, error_class: str | None, error: str | None) -> str:
+def unstated_error(
+    reason: str | None, error_class: str | None, error: str | None
+) -> str:
     """Return ``Class: message`` of an error, or "" if its reason includes it."""
     if reason and one_line((error or "").strip(), len(error or "")) in reason:
         return ""

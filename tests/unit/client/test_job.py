@@ -106,7 +106,7 @@ def test_waiting_ends_with_the_job_or_the_timeout(store, add):
         clock.advance(seconds)
 
     def read(job_id):
-        return gateway.there_is(store.get(job_id), store.url)
+        return gateway.existing_job(store.get(job_id), store.url)
 
     job = add.enqueue(1)
     with pytest.raises(WaitTimeout, match=r"job 1 \(add\) is still runnable after 5s"):

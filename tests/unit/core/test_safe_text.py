@@ -3,7 +3,7 @@
 import pytest
 
 from jobpool.core import safe_text
-from jobpool.core.safe_text import error_unsaid
+from jobpool.core.safe_text import unstated_error
 
 
 def test_a_line_and_a_text_are_capped_and_marked():
@@ -55,5 +55,5 @@ def test_lines_of_other_systems_are_lines():
 )
 def test_an_error_is_told_once(reason, error, unsaid):
     """Beside its reason only where that was cut, or is an older version's."""
-    assert error_unsaid(reason, "ValueError", error) == unsaid
-    assert error_unsaid(None, None, None) == ""
+    assert unstated_error(reason, "ValueError", error) == unsaid
+    assert unstated_error(None, None, None) == ""

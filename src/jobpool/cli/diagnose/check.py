@@ -30,7 +30,7 @@ from jobpool.core import event_lines
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX, AppReport
 from jobpool.core.config.effective_limits import KindLimit, kind_limits
 from jobpool.core.config.kinds import unknown_kinds
-from jobpool.core.config.layers import strange_variables
+from jobpool.core.config.layers import misspelled_variables
 from jobpool.core.config.load import Configuration, refuse_other_store
 from jobpool.core.config.settings import Settings
 from jobpool.core.pool_coverage import pool_events
@@ -56,7 +56,7 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     published = published_kinds(sources_of(given))
     if published is not None:
         problems += unknown_kinds(configuration.settings, report, published)
-    remarks = [*strange_variables(os.environ), *report.warnings]
+    remarks = [*misspelled_variables(os.environ), *report.warnings]
     remarks += _over_memory(configuration)
     for event in pool_events(configuration.settings, report, at_ms=0):
         remarks.append("; ".join(event_lines.parts(event)))

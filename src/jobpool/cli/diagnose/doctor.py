@@ -19,7 +19,7 @@ from jobpool.cli.resources import (
     cpu_quota,
     memory_bytes,
 )
-from jobpool.core.config.layers import strange_variables
+from jobpool.core.config.layers import misspelled_variables
 from jobpool.core.config.load import Sources, store_of
 from jobpool.core.units import show_size
 from jobpool.errors import StoreError
@@ -36,7 +36,7 @@ def doctor(*, store: str | None, config: str | None, as_json: bool) -> None:
     sources = own_sources(store, config)
     facts = [*kernel_facts(), *_resource_facts(), *_store_facts(sources)]
     facts += [
-        Fact("environment", r, Verdict.NOTE) for r in strange_variables(os.environ)
+        Fact("environment", r, Verdict.NOTE) for r in misspelled_variables(os.environ)
     ]
     if as_json:
         for fact in facts:

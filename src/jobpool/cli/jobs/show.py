@@ -32,7 +32,7 @@ from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
-from jobpool.core.safe_text import error_unsaid, lines
+from jobpool.core.safe_text import lines, unstated_error
 from jobpool.core.units import show_duration
 from jobpool.errors import JobNotFound
 from jobpool.store.protocol import Store
@@ -123,7 +123,7 @@ def _print_job(
     rows = [
         ("why", job.reason or ""),
         ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
-        ("error", error_unsaid(job.reason, job.error_class, job.error)),
+        ("error", unstated_error(job.reason, job.error_class, job.error)),
         ("pool", _place(job)),
         ("counts", counts(job, attempts, known)),
         ("snoozes", _snoozes(job, now)),

@@ -1,4 +1,4 @@
-"""`jobpool.current().complete`: what the client offers `core.application.current`."""
+"""`jobpool.current().complete`: set by the client in `core.application.current`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobpool.store import handler_transactions
 T = TypeVar("T")
 
 
-class Completing:
+class ConnectionCompleter:
     """Completes attempts on their handlers' connections."""
 
     def complete(self, connection: Any, claim: Claim, result: Any) -> None:

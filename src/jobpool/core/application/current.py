@@ -244,7 +244,7 @@ def enter(channel: Channel | None, current: Current | None) -> None:
     _State.current = current
 
 
-def offer(completer: Completer) -> None:
+def set_completer(completer: Completer) -> None:
     """Set how attempts are completed; the client does so when a JobPool is made."""
     _State.completer = completer
 
@@ -263,7 +263,7 @@ def completer() -> Completer:
     return _State.completer
 
 
-def offer_restorer(restorer: Restorer) -> None:
+def set_restorer(restorer: Restorer) -> None:
     """Set how this process is put back between two parts of an attempt."""
     _State.restorer = restorer
 

@@ -86,18 +86,18 @@ def _origin(
 ) -> str:
     values = configuration.values
     name = name_in(configuration.settings, spec)
-    said = values.get(f'kinds."{name}".{key}')
+    setting = values.get(f'kinds."{name}".{key}')
     if key.startswith("max_"):
-        return said.origin if said else _DECORATOR
+        return setting.origin if setting else _DECORATOR
     pool_value = values.get(f"pools.{spec.pool}.{key}")
     if key == "breaker_after" and pool_value is not None:
-        return said.origin if said else pool_value.origin
+        return setting.origin if setting else pool_value.origin
     declared = getattr(spec.limits, field_of(Limits, key))
     if key == "memory_growth":  # no pool has one
-        return said.origin if said else "decorator"
+        return setting.origin if setting else "decorator"
     pool = values[f"pools.{spec.pool}.{key}"]
-    if said:
-        asked, origin = said.value, said.origin
+    if setting:
+        asked, origin = setting.value, setting.origin
     elif declared is not None:
         asked, origin = declared, "decorator"
     else:

@@ -102,7 +102,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return "expected one of " + ", ".join(known) if known else "there are none"
 
 
-def strange_variables(env: Mapping[str, str]) -> Iterator[str]:
+def misspelled_variables(env: Mapping[str, str]) -> Iterator[str]:
     """Yield a message for each ``JOBPOOL_`` variable that looks misspelled."""
     for name in sorted(env):
         if name.startswith("JOBPOOL_") and name not in ENVIRONMENT:

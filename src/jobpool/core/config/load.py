@@ -21,7 +21,7 @@ from jobpool.core.config.sources import (
     Value,
     field_of,
     read_sources,
-    said,
+    subject_of,
     top_value,
     value_of,
 )
@@ -147,7 +147,7 @@ def _refuse_short_lease(values: Mapping[str, Value]) -> None:
     on_one_host = values["store"].value.startswith("sqlite:")
     if not on_one_host and ttl.value < st.LEASE_TTL_MIN_S:
         raise ConfigError(
-            f"{said(ttl.origin)}: {ttl.shown} is out of range; expected at least "
+            f"{subject_of(ttl.origin)}: {ttl.shown} is out of range; expected at least "
             f"{show_duration(st.LEASE_TTL_MIN_S)} for a store that several hosts "
             "share: supervisors need that long to renew their leases"
         )
@@ -172,8 +172,8 @@ def _is_shared(sources: Sources, *, has_jobs_file: bool) -> bool:
     """Return whether the configuration belongs to another application."""
     *_, file = sources.stack
     default = Sourced("jobs.py", "default") if has_jobs_file else None
-    own, said = file.get(("app",), default), lookup(sources.stack, "app")
-    return own is not None and said is not None and own.raw != said.raw
+    own, named = file.get(("app",), default), lookup(sources.stack, "app")
+    return own is not None and named is not None and own.raw != named.raw
 
 
 def _retention(sources: Sources) -> dict[str, Value]:

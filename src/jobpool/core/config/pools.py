@@ -16,7 +16,7 @@ from jobpool.core.config.sources import (
     Sources,
     Value,
     field_of,
-    said,
+    subject_of,
     value_of,
 )
 from jobpool.core.rules.limits import Limits, PoolLimits
@@ -84,7 +84,7 @@ def _refuse_unknown_pools(stack: Sequence[Layer], names: Sequence[str]) -> None:
             is_pool = path[0] == "pools" and path[1] != EVERY
             if is_pool and path[2] != "size" and path[1] not in names:
                 raise ConfigError(
-                    f"{said(sourced.origin)}: there is no pool {path[1]!r}; "
+                    f"{subject_of(sourced.origin)}: there is no pool {path[1]!r}; "
                     f"{nearest(path[1], names)}"
                 )
 
@@ -187,9 +187,9 @@ def refuse_contradictions(owner: str, found: Mapping[str, Value]) -> None:
         low, high = found.get(lower), found.get(upper)
         if low is None or high is None or low.value is None or high.value is None:
             continue
-        is_said = not low.origin.startswith(DEFAULT)
+        is_set = not low.origin.startswith(DEFAULT)
         over = low.value > high.value or (strictly and low.value == high.value)
-        if is_said and over:
+        if is_set and over:
             raise ConfigError(
                 f"{owner}: {lower} {show(low.value)} ({low.origin}) is not below "
                 f"{upper} {show(high.value)} ({high.origin}); lower the first or raise "

@@ -118,13 +118,13 @@ def value_of(
             )
         value = option.read(default, path[-1])
         return Value(value, option.show(value), default_origin)
-    what = said(found.origin)
+    what = subject_of(found.origin)
     if path[0] == "pools" and found.origin.startswith(("flag ", "env ")):
         what = f"{what} {path[1]}"
     value = option.read(found.raw, what)
     return Value(value, option.show(value), found.origin)
 
 
-def said(origin: str) -> str:
+def subject_of(origin: str) -> str:
     """Return an origin as the subject of an error message."""
     return origin.removeprefix("flag ").removeprefix("env ")

@@ -29,7 +29,7 @@ class Feature(StrEnum):
     ADMIN = "CAP_SYS_ADMIN"
     NAMESPACES = "PID, IPC and mount namespaces"
     MOUNTS = "mounts in a namespace of its own"
-    USERS = "users that nobody else has"
+    USERS = "dedicated users"
 
 
 class Measure(NamedTuple):

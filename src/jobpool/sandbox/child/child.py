@@ -167,7 +167,7 @@ class Child:
         setup.forget_multiprocess()
         watch_forks(self._become_copy)
         running.enter(_NO_ATTEMPT, None)
-        running.offer_restorer(self._between)
+        running.set_restorer(self._between)
         setup.raise_oom_score()
         scratch = lockdown.make_scratch(
             self._go,

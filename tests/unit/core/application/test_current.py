@@ -11,7 +11,7 @@ def test_only_a_child_can_be_put_back(monkeypatch):
     monkeypatch.setattr(current._State, "restorer", None)
     with pytest.raises(UsageError, match="only one of jobpool's children"):
         current.restore()
-    current.offer_restorer(lambda: (b"state", True))
+    current.set_restorer(lambda: (b"state", True))
     assert current.restore() == (b"state", True)
 
 
@@ -21,7 +21,7 @@ def test_completion_needs_somebody_who_knows_connections(monkeypatch):
     with pytest.raises(UsageError, match=r"needs a jobpool\.JobPool"):
         current.completer()
     client = object()
-    current.offer(client)
+    current.set_completer(client)
     assert current.completer() is client
 
 

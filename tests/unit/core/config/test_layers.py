@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.core.config.layers import nearest, per_pool, strange_variables
+from jobpool.core.config.layers import misspelled_variables, nearest, per_pool
 from jobpool.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ def test_a_variable_that_looks_like_a_slip_is_remarked():
         "JOBPOOL_ZZZZZZZZZZ": "x",
         "STOER": "x",
     }
-    assert list(strange_variables(env)) == [
+    assert list(misspelled_variables(env)) == [
         "JOBPOOL_DRIAN is set but has no effect; did you mean JOBPOOL_DRAIN?",
         "JOBPOOL_STOER is set but has no effect; did you mean JOBPOOL_STORE?",
     ]
