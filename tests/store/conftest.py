@@ -24,11 +24,11 @@ def clock():
 
 
 def pytest_generate_tests(metafunc):
-    """Every store holds to the protocol; test_<engine>_*.py is about one of them."""
+    """Every store holds to the protocol; a folder named for an engine tests that one."""
     if "new_store_url" in metafunc.fixturenames:
-        words = metafunc.module.__name__.rpartition(".")[2].split("_")
+        folder = metafunc.definition.path.parent.name
         meant = getattr(metafunc.module, "ENGINES", ENGINES)
-        engines = [words[1]] if words[1] in ENGINES else meant
+        engines = [folder] if folder in ENGINES else meant
         if "new_store_url" in inspect.signature(metafunc.function).parameters:
             # It opens stores by their URLs: no URL leads to one in memory.
             engines = [engine for engine in engines if engine != "memory"]

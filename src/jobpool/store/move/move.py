@@ -1,11 +1,11 @@
-"""Moving house: a SQLite queue becomes a PostgreSQL one, as a whole or not at all.
+"""Moves a SQLite queue to PostgreSQL, as a whole or not at all.
 
-Theory of operation. The source is closed for good first, by triggers that name the
-new address, so that nothing changes while it is read. Its jobs are staged in tables
-of the target's schema, a chunk a transaction; whoever is interrupted goes on after the
-highest staged id. One last transaction lets everything appear, reads it back, and
-commits only if counts and a checksum over every value are the source's. It also leaves
-the move's number in the target: by that a second call knows that it is done.
+Theory of operation. First the source is closed for good, by triggers that name the new
+address, so that nothing changes while it is read. Its jobs are staged in tables of the
+target's schema, one chunk a transaction; an interrupted move continues after the
+highest staged id. One last transaction publishes everything, reads it back, and commits
+only if counts and a checksum over every value equal the source's. It also leaves the
+move's number in the target, by which a second call knows that the move is done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jobpool.store.statements.session import Row
 
 _SQLITE = "sqlite:///"
 OnProgress = Callable[[int, int], None]
-"""Hears how many jobs are staged, and of how many."""
+"""Called with the number of jobs staged so far, and of all jobs."""
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,25 +41,25 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     checksum: str | None
     """SHA-256 over every value that was moved; None: an earlier call has moved it."""
     spoilt: dict[int, str]
-    """Jobs whose rows could not be read, with what was wrong: they are put right, and
-    those that had not ended have moved as dead."""
+    """Damaged jobs, with what was wrong: they were repaired, and those that had not
+    ended were moved as dead."""
 
 
 def move(
     source_url: str, target_url: str, on_progress: OnProgress | None = None
 ) -> Moved:
-    """Move a queue, or go on with a move that was interrupted.
+    """Move a queue, or continue a move that was interrupted.
 
     Args:
         source_url: ``sqlite:///…``, of a queue without an open run.
-        target_url: ``postgresql://…``; its tables are made if they are not there.
-        on_progress: is told after each chunk.
+        target_url: ``postgresql://…``; its tables are created if they do not exist.
+        on_progress: called after each chunk.
 
     Raises:
         ConfigError: not such URLs.
-        StoreRefused: the source is in use, the target has such jobs already, or what
-            was read back differs. The target shows nothing of it.
-        StoreUnavailable: call again to go on.
+        StoreRefused: the source is in use, the target already has jobs with such ids
+            or keys, or what was read back differs. Nothing shows in the target.
+        StoreUnavailable: call again to continue.
         OutcomeUnknown: call again to find out.
     """
     with _source(source_url) as source, _target(target_url) as target:
@@ -76,7 +76,7 @@ def move(
             try:
                 checksum = _publish(source, target, note, states, stale)
             except StoreRefused:
-                source.step(note, COPYING)  # Surely not committed.
+                source.step(note, COPYING)  # It was certainly not committed.
                 raise
         source.step(note, DONE)
         target.unstage(source.url)
@@ -91,11 +91,11 @@ def move(
 
 
 def abandon(source_url: str, target_url: str | None = None) -> str:
-    """Give a move up: the source takes jobs in again.
+    """Abandon a move: the source accepts jobs again.
 
     Args:
         source_url: as for `move`.
-        target_url: where it was to go; what is staged there is dropped. Needed only
+        target_url: the move's target; what is staged there is dropped. Needed only
             when the move was interrupted in its last step.
 
     Returns:
@@ -107,7 +107,7 @@ def abandon(source_url: str, target_url: str | None = None) -> str:
     with _source(source_url) as source:
         note = source.note()
         if note is None:
-            raise StoreRefused(f"no move of {source.url} has begun; nothing to give up")
+            raise StoreRefused(f"no move of {source.url} has begun; nothing to abandon")
         done = note.step == DONE
         if target_url is not None:
             with _target(target_url) as target:
@@ -119,12 +119,13 @@ def abandon(source_url: str, target_url: str | None = None) -> str:
         elif note.step == COMMITTING:
             raise StoreRefused(
                 f"the move of {source.url} to {note.address} was interrupted in its "
-                "last step: say --to with that URL as well, so that its end is known"
+                "last step: give --to with that URL as well, so that its outcome can "
+                "be checked"
             )
         if done:
             raise StoreRefused(
-                f"the move of {source.url} to {note.address} is done: both would run "
-                "the same jobs. Use the new URL"
+                f"the move of {source.url} to {note.address} is done: after abandoning "
+                "it both would run the same jobs. Use the new URL"
             )
         source.reopen()
         return source.url
@@ -134,14 +135,14 @@ def _check_address(source: Source, note: Note, target: Target) -> None:
     if target.url != note.address:
         raise StoreRefused(
             f"{source.url} is being moved to {note.address}, not to {target.url}; "
-            "say that URL"
+            "give that URL"
         )
 
 
 def _stage(
     source: Source, target: Target, note: Note, total: int, on_progress: OnProgress
 ) -> dict[str, int]:
-    """Copy all jobs that are not there yet; return their number by state."""
+    """Stage all jobs that are not staged yet; return how many there are by state."""
     states: Counter[str] = Counter()
     with target.transaction() as session:
         after = target.staged_to(session, note.id)
@@ -164,7 +165,7 @@ def _stage(
 def _publish(
     source: Source, target: Target, note: Note, states: dict[str, int], stale: int
 ) -> str | None:
-    """Commit the move; None: somebody else's call has done so meanwhile."""
+    """Commit the move; None: another call has done so in the meantime."""
     runs, kinds, pauses = source.runs_kinds_and_pauses()
     suspects, misfits, breakers = source.suspects_and_breakers()
     with target.transaction() as session:
@@ -182,7 +183,7 @@ def _publish(
 
 
 def _verify(source: Source, session: Session, states: dict[str, int]) -> str:
-    """Compare everything with what stands in the target now; return the checksum."""
+    """Compare everything with what the target holds now; return the checksum."""
     found = {state.decode(): jobs for state, jobs in session.rows("move_taken_states")}
     given, taken = hashlib.sha256(), hashlib.sha256()
     for after, last in source.chunks():
@@ -194,8 +195,8 @@ def _verify(source: Source, session: Session, states: dict[str, int]) -> str:
     if found != states or given.digest() != taken.digest():
         raise StoreRefused(
             f"what was read back from {session.place} is not what {source.url} holds "
-            f"({found}, expected {states}); nothing was moved. Give the move up with "
-            f"`jobpool move --from {source.url} --abandon` and begin again"
+            f"({found}, expected {states}); nothing was moved. Abandon the move with "
+            f"`jobpool move --from {source.url} --abandon` and start again"
         )
     return given.hexdigest()
 
@@ -211,7 +212,7 @@ def _source(url: str) -> Iterator[Source]:
         raise ConfigError(
             "--from: only a SQLite queue can be moved; expected sqlite:/// and a path"
         )
-    # Looks at the file and its place as for every command, and at its schema.
+    # Checks the file, its location and its schema, as for every command.
     store = open_store(url, create=False)
     path = store.url.removeprefix(_SQLITE)
     store.close()
@@ -232,5 +233,5 @@ def _target(url: str) -> Iterator[Target]:
 
 
 def _ignore_progress(staged: int, total: int) -> None:
-    """Tell nobody."""
+    """Do nothing."""
     del staged, total

@@ -1,9 +1,9 @@
-"""Rows of a queue that moves away, such that its new place can hold them.
+"""Rows of a move's source, repaired so that PostgreSQL can hold them.
 
-A row that cannot be read must not keep the others from moving. So it is repaired as
-everywhere (`statements.integrity`): an unfinished job moves as dead, with its reason.
-The same row always comes out the same, because it is read twice: to be copied, and to
-be compared. A text that is not UTF-8, or holds a NUL, cannot stand in the new place.
+A damaged row must not keep the others from moving. So it is repaired as everywhere
+(`statements.integrity`): an unfinished job moves as dead, with its reason. The same row
+always gives the same result, because it is read twice: to copy it, and to compare it.
+Text that is not UTF-8, or holds a NUL, cannot be stored in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ JOB = (
 """The columns of move_jobs."""
 _CHECKER = integrity.RowChecker(JOB)
 _NO_TEXT = object()
-"""Stands for a text that the new place cannot hold: no column may hold it."""
+"""Replaces text that PostgreSQL cannot hold; it is valid in no column."""
 
 
 class RowFitter:
-    """Makes rows fit, and remembers which did not.
+    """Repairs rows, and remembers which were damaged.
 
     Args:
-        moment_ms: when what has no end that can be read is said to have ended.
+        moment_ms: the end of whatever has no readable end.
 
     Attributes:
-        spoilt: what was put right, by job; each reason names the columns.
+        damaged: what was repaired, by job; each reason names the columns.
     """
 
     def __init__(self, moment_ms: int) -> None:
@@ -45,7 +45,7 @@ class RowFitter:
         self.damaged: dict[int, str] = {}
 
     def jobs(self, rows: list[Row]) -> list[Row]:
-        """Return rows of move_jobs as they are to move."""
+        """Return rows of move_jobs, repaired."""
         rows = [row if all(map(_fits, row)) else _without_texts(row) for row in rows]
         for place in _CHECKER.damaged(rows):
             found = dict(zip(JOB, rows[place], strict=True))
@@ -55,7 +55,7 @@ class RowFitter:
         return rows
 
     def attempts(self, rows: list[Row]) -> list[Row]:
-        """Return rows of move_attempts as they are to move."""
+        """Return rows of move_attempts, repaired."""
         columns = tuple(integrity.ATTEMPT)
         fit = []
         for row in rows:
@@ -69,7 +69,7 @@ class RowFitter:
         return fit
 
     def runs(self, rows: Iterable[Row]) -> list[Row]:
-        """Return rows of move_runs as they are to move: all of them have ended."""
+        """Return rows of move_runs, repaired; all of them as ended."""
         fit = []
         for row in rows:
             found = dict(zip(integrity.RUN, row, strict=False))
@@ -92,12 +92,12 @@ def readable(columns: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
 
 
 def _without_texts(row: Row) -> Row:
-    """Return a row without the texts that the new place cannot hold."""
+    """Return a row without text that PostgreSQL cannot hold."""
     return tuple(value if _fits(value) else _NO_TEXT for value in row)
 
 
 def _fits(value: object) -> bool:
-    """Say whether a value is no text that the new place cannot hold."""
+    """Say whether PostgreSQL can hold a value, if it is text."""
     if type(value) is not str:
         return True
     if value.isascii():
@@ -110,7 +110,7 @@ def _fits(value: object) -> bool:
 
 
 def _plain(fields: Mapping[str, Any]) -> Row:
-    """Return a row as a database takes it."""
+    """Return a row with plain values, as a database accepts them."""
     return tuple(
         value.value if isinstance(value, StrEnum) else value
         for value in fields.values()

@@ -1,4 +1,4 @@
-"""The source of a move: a queue in a file that is closed for good, then read."""
+"""The source of a move: a SQLite queue that is closed for good, then read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPENINGS = (
 
 
 class Note(NamedTuple):
-    """What the source says of its move."""
+    """What the source has recorded about its move."""
 
     id: int
     address: str
@@ -41,13 +41,13 @@ class Note(NamedTuple):
 
 
 class Source:
-    """A SQLite queue that moves away.
+    """A SQLite queue that is being moved.
 
     Args:
         path: the file; it exists and holds a queue.
 
     Attributes:
-        fitter: makes its rows fit for their new place; known once it is shut.
+        fitter: repairs its rows for the target; set by `close_queue`.
     """
 
     fitter: RowFitter
@@ -62,18 +62,18 @@ class Source:
         self._file.close()
 
     def note(self) -> Note | None:
-        """Return what the source says of its move; None: none has begun."""
+        """Return what the source has recorded about its move; None: none has begun."""
         with self._file.reading() as session:
             return _note(session)
 
     def close_queue(self, address: str) -> Note:
-        """Close the queue for everybody, unless it is closed already.
+        """Close the queue to all writes, unless it is closed already.
 
         Args:
-            address: the new one, without a password.
+            address: the target's URL without a password.
 
         Raises:
-            StoreRefused: a run is open, or the queue moves elsewhere.
+            StoreRefused: a run is open, or the queue is being moved elsewhere.
         """
         with self._file.writing() as session:
             note = _note(session)
@@ -84,12 +84,12 @@ class Source:
                 for statement in _closings(address):
                     session.connection.execute(statement)
                 note = _note(session)
-            # Before the commit: an error after it would say that nothing happened.
+            # Before the commit: an error after it would claim that nothing happened.
             moment_ms = session.value("move_moment")
         if note is None or note.address != address:
             raise StoreRefused(
                 f"the queue {self.url} is being moved to {note and note.address}, not "
-                f"to {address}; go on with that, or give it up first with `jobpool "
+                f"to {address}; continue with that, or abandon it first with `jobpool "
                 f"move --from {self.url} --abandon`"
             )
         self.fitter = RowFitter(moment_ms)
@@ -97,7 +97,7 @@ class Source:
 
     @contextmanager
     def _reading(self) -> Iterator[Session]:
-        """Use the connection for rows; bytes that are no text can be told from it."""
+        """Use the connection for rows; bytes that are not UTF-8 become surrogates."""
         with self._file.reading() as session:
             usual = session.connection.text_factory
             session.connection.text_factory = _decoded
@@ -107,27 +107,28 @@ class Source:
                 session.connection.text_factory = usual
 
     def step(self, note: Note, step: int) -> None:
-        """Note how far the move has come.
+        """Record how far the move has come.
 
         Raises:
-            StoreRefused: somebody has given it up.
+            StoreRefused: another call has abandoned it.
         """
         with self._file.writing() as session:
             if _note(session) is None or not session.run(
                 "move_step", id=note.id, step=step
             ):
                 raise StoreRefused(
-                    f"the move of {self.url} was given up meanwhile; start it again"
+                    f"the move of {self.url} was abandoned in the meantime; start it "
+                    "again"
                 )
 
     def reopen(self) -> None:
-        """Take jobs in again: the move was given up."""
+        """Open the queue to writes again: the move was abandoned."""
         with self._file.writing() as session:
             for name in _OPENINGS:
                 session.run(name)
 
     def chunks(self, after: int = -ID_MAX - 1) -> Iterator[tuple[int, int]]:
-        """Yield stretches of ids, each without its first and with its last."""
+        """Yield ranges of ids, each excluding its first and including its last."""
         while True:
             with self._file.reading() as session:
                 last = session.value("move_chunk_end", after=after, limit=CHUNK)
@@ -137,13 +138,13 @@ class Source:
             after = last
 
     def jobs(self, after: int, last: int) -> list[Row]:
-        """Return the jobs of a stretch, as they are to move."""
+        """Return the jobs of a range, repaired."""
         with self._reading() as session:
             rows = session.rows("move_jobs", after=after, last=last)
         return self.fitter.jobs(rows)
 
     def attempts(self, after: int, last: int) -> list[Row]:
-        """Return the history of a stretch; first their ids."""
+        """Return the attempts of a range, repaired; the first column is their id."""
         with self._reading() as session:
             rows = session.rows("move_attempts", after=after, last=last)
         return self.fitter.attempts(rows)
@@ -164,7 +165,7 @@ class Source:
             )
 
     def suspects_and_breakers(self) -> tuple[list[Row], list[Row], list[Row]]:
-        """Return suspects, jobs that did not fit, and kinds that crash in a row."""
+        """Return suspects, misfits and circuit breakers."""
         with self._reading() as session:
             return (
                 readable(integrity.SUSPECT, session.rows("move_suspects")),
@@ -173,7 +174,7 @@ class Source:
             )
 
     def counters(self) -> tuple[int, int, int]:
-        """Return the last id, the last token, and the stale settlements seen."""
+        """Return the last id, the last token, and the number of stale settlements."""
         with self._file.reading() as session:
             return (
                 session.value("move_last_id") or 0,

@@ -1,4 +1,4 @@
-"""The target of a move: jobs are staged, then appear all at once."""
+"""The target of a move: jobs are staged, then published all at once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jobpool.store.postgres.connection.url import read_address
 from jobpool.store.statements.session import Row
 
 PATIENCE_S = 3600.0
-"""The last transaction is one long statement after another."""
+"""The last transaction runs several long statements."""
 
 
 class Target:
-    """A PostgreSQL queue that takes another one in.
+    """A PostgreSQL queue that another one is moved into.
 
     Args:
-        url: of the store; its tables are made or brought up to date.
+        url: of the store; its tables are created or brought up to date.
     """
 
     def __init__(self, url: str) -> None:
@@ -42,7 +42,7 @@ class Target:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Begin a transaction which no other move into this schema runs beside."""
+        """Begin a transaction that excludes other moves into this schema."""
         with self._server.writing() as session:
             session.run("move_unbounded")
             session.run("move_lock", schema=self._schema)
@@ -53,10 +53,10 @@ class Target:
         return session.value("counter", name=_done(move_id)) is not None
 
     def prepare(self, move_id: int, source: str, last_id: int, tokens: int) -> bool:
-        """Make the staging tables, and keep the ids that come from being given out.
+        """Create the staging tables, and keep the source's ids from being given out.
 
         Returns:
-            False: the move is done already.
+            False: the move is already done.
 
         Raises:
             StoreRefused: another source's jobs are staged here.
@@ -68,11 +68,11 @@ class Target:
             staged = session.rows("move_note")
             if staged and staged[0][1] != source:
                 raise StoreRefused(
-                    f"a move from {staged[0][1]} to {self.url} has begun; end it, or "
-                    f"give it up with `jobpool move --from {staged[0][1]} --to "
+                    f"a move from {staged[0][1]} to {self.url} has begun; finish it, "
+                    f"or abandon it with `jobpool move --from {staged[0][1]} --to "
                     f"{self.url} --abandon`"
                 )
-            if staged and staged[0][0] != move_id:  # An earlier try was given up.
+            if staged and staged[0][0] != move_id:  # An earlier move was abandoned.
                 session.run("move_unstage")
                 session.run("move_stage_notes")
                 staged = []
@@ -82,7 +82,7 @@ class Target:
                 session.run("move_write_note", id=move_id, source=source)
             if last_id:
                 session.run("move_raise_ids", last=last_id)
-            if tokens:  # Both count what stands above a token's random bits.
+            if tokens:  # Both counters are the part above a token's random bits.
                 session.run("move_raise_tokens", last=tokens)
         return True
 
@@ -90,14 +90,14 @@ class Target:
         """Return the highest staged id.
 
         Raises:
-            StoreRefused: the staging tables are not this move's any more.
+            StoreRefused: the staging tables no longer belong to this move.
         """
         ((_, is_there),) = session.rows(
             "has_schema", schema=self._schema, table="moving"
         )
         staged = session.rows("move_note") if is_there else []
         if not staged or staged[0][0] != move_id:
-            raise StoreRefused(f"the move to {self.url} was ended by somebody else")
+            raise StoreRefused(f"the move to {self.url} was ended by another call")
         highest: int = session.value("move_staged_to")
         return highest
 
@@ -124,7 +124,7 @@ def put(session: Session, name: str, rows: Sequence[Row]) -> None:
 
 
 def take(session: Session, move_id: int, jobs: int, stale: int) -> None:
-    """Let the staged jobs and their history appear.
+    """Publish the staged jobs and their history.
 
     Raises:
         StoreRefused: the target has jobs with such ids or keys; nothing was changed.
@@ -133,7 +133,7 @@ def take(session: Session, move_id: int, jobs: int, stale: int) -> None:
     session.run("move_analyze_staged")
     if hits := session.value("move_collisions"):
         raise StoreRefused(
-            f"{hits} jobs have ids or keys that jobs in {session.place} have already; "
+            f"{hits} jobs have ids or keys that jobs in {session.place} already have; "
             "move into another schema (?schema=…); nothing was changed there"
         )
     session.run("move_take_jobs")

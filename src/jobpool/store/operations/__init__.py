@@ -1,5 +1,7 @@
-"""The store's methods, written once in terms of named queries.
+"""The store's methods, written once for both SQL databases in terms of named queries.
 
-A database brings its `Session`, its `Database`, and SQL under the same names; what is
-decided in Python is decided here, so that two databases cannot decide differently.
+Each database brings its `Session`, its `Database`, and SQL under the same names. What
+Python decides is decided here, so that two databases cannot decide differently.
+
+May import: store.records, store.statements. Start with `lease`.
 """

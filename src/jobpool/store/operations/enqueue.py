@@ -1,4 +1,4 @@
-"""Jobs come in: keys, unique texts, the depth of the queue, and the rows."""
+"""Enqueueing: keys, unique texts, the depth of the queue, and the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobpool.store.statements.validation import check_new_jobs
 
 
 class _Holder(NamedTuple):
-    """A job that has a key or a unique text: stored, or earlier in this chunk."""
+    """The job that holds a key or a unique text: stored, or earlier in this chunk."""
 
     payload: bytes | None
     stored: Enqueued | None = None
@@ -24,7 +24,7 @@ class _Holder(NamedTuple):
 
 
 _TRIES = 5
-"""So often a job that another producer has just stored is looked for again."""
+"""How often a job that another producer has just stored is searched for again."""
 
 
 class Enqueueing(ABC):
@@ -58,7 +58,7 @@ class Enqueueing(ABC):
 
     @contextmanager
     def _waking(self) -> Iterator[Session]:
-        """Use the connection in a transaction, and ring when it is over."""
+        """Use the connection in a transaction, and `wake` after its commit."""
         with self._database.writing() as session:
             yield session
         self.wake()
@@ -74,15 +74,15 @@ class Enqueueing(ABC):
         """Store checked jobs, in order.
 
         Returns:
-            For each what became of it; None: another producer has just stored a job
-            with its key or unique text, and this one is not stored.
+            An entry for each job; None: it was not stored, because another producer
+            has just stored a job with its key or unique text.
         """
 
     def _admit(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
         """Store checked jobs as `_insert`, if there is room for them.
 
         Raises:
-            QueueFull: there is none; the transaction has to be undone.
+            QueueFull: there is none; the transaction must be rolled back.
         """
         self._depth.reserve(session, len(jobs))
         return self._insert(session, jobs)
@@ -102,7 +102,7 @@ class Enqueueing(ABC):
             return [_stored(answer) for answer in answers if answer is not None]
         inserted = self._admit(session, fresh)
         stored = [one for one in inserted if one is not None]
-        if len(stored) == len(jobs):  # most often: nothing stands against any of them
+        if len(stored) == len(jobs):  # usually: there is no conflict at all
             return stored
         beaten = [job for job, one in zip(fresh, inserted, strict=True) if one is None]
         if beaten and not tries:
@@ -133,10 +133,10 @@ def _stored(holder: _Holder) -> Enqueued:
 
 
 def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
-    """Find which jobs exist already, as if they came one after another.
+    """Find which jobs exist already, as if they were enqueued one after another.
 
     Returns:
-        For each job the one that it duplicates, or None: it is to be stored.
+        For each job the one that it duplicates, or None: store it.
     """
     checked = representatives(jobs)
     if not any(job.key is not None or job.unique is not None for job in checked):
@@ -197,7 +197,7 @@ def _conflict(job: NewJob, holder: _Holder) -> KeyConflict:
 def job_rows(
     jobs: Sequence[NewJob], now_ms: int
 ) -> tuple[list[tuple[Any, ...]], list[JobState]]:
-    """Return the rows of new jobs as `insert_jobs` takes them, and their states."""
+    """Return the rows of new jobs for `insert_jobs`, and their states."""
     if isinstance(jobs, UniformJobs):
         rows, states = job_rows([jobs.pattern], now_ms)
         return rows * len(jobs), states * len(jobs)

@@ -1,4 +1,4 @@
-"""Leases: what is due and known is granted under a fresh token."""
+"""Leasing: due jobs of known kinds are granted under fresh tokens."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from jobpool.store.statements.session import Database, Row, Session
 from jobpool.store.statements.validation import COUNT_MAX
 
 STEP_JOBS = 1000
-"""So many jobs are expired and promoted in one call, at most."""
+"""The most jobs that one call expires, and the most that it promotes."""
 
 
 class _SuspectChoice(NamedTuple):
-    """What a lease has to do with suspects."""
+    """The suspect to lease now, and whether others wait."""
 
     rows: list[LeaseRow]
-    """The one to lease now; none, nearly always."""
+    """At most one; nearly always none."""
     others_wait: bool
 
 
@@ -41,19 +41,19 @@ class Leasing(Repairing, ABC):
     _database: Database
     _LOCK_RUN: ClassVar[str | None]
     _LOCK_SUSPECTS: ClassVar[str | None] = None
-    """The query after which nobody else chooses among suspects, where others write."""
+    """The query that locks the choice among suspects, where there are other writers."""
 
     @abstractmethod
     def _lease_jobs(
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
     ) -> list[int]:
-        """Lease chosen jobs under fresh tokens, which only ever grow.
+        """Lease chosen jobs under fresh tokens, which only increase.
 
         Returns:
-            The tokens in order; fewer than jobs if some were not runnable any more.
+            The tokens in order; fewer than jobs if some were no longer runnable.
 
         Raises:
-            StoreRefused: where tokens come from is spoilt; nothing was leased.
+            StoreRefused: the source of tokens is damaged; nothing was leased.
         """
 
     def lease(
@@ -83,7 +83,7 @@ class Leasing(Repairing, ABC):
         asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
         with self._database.writing() as session:
             by = {"run_id": run_id, "now_ms": self._database.known_ms(session)}
-            # All at once: the jobs are nearly always those that come to be leased.
+            # In one round trip: these candidates are nearly always leased as they are.
             status, *found = session.ask(
                 ("lease_status", by),
                 *(_query(by, pool, kinds[pool], wanted[pool]) for pool in asked),
@@ -127,8 +127,8 @@ class Leasing(Repairing, ABC):
             candidates, is_short = self._candidates(
                 session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
             )
-            # Tokens tell who began last (`suspect_candidate`): beside others a suspect
-            # waits until they have run for a while.
+            # The suspect gets the highest token, since it begins after the others;
+            # `suspect_candidate` orders by it.
             leases = self._grant(session, run_id, [*candidates, *turn.rows], now_ms)
             if has_misfits:
                 leases = with_misfits(session, leases)
@@ -156,7 +156,7 @@ class Leasing(Repairing, ABC):
         *,
         may: bool,
     ) -> _SuspectChoice:
-        """Choose the suspect whose turn it is, if none is leased anywhere."""
+        """Choose the next suspect, unless one is leased anywhere."""
         known = as_json(
             (pool, kind)
             for pool, limit in wanted.items()
@@ -231,18 +231,18 @@ class Leasing(Repairing, ABC):
         kinds: Mapping[str, Sequence[str]],
         now_ms: int,
     ) -> tuple[list[LeaseRow], bool]:
-        """Set aside those of the found jobs that must not or cannot be leased.
+        """Take out the jobs that have expired or cannot be read.
 
         Returns:
-            The rows to lease, and whether others were set aside in their stead, so that
-            another call would find more.
+            The rows to lease, and whether any were taken out, or are held by others,
+            so that another call would find more.
         """
         chosen: list[LeaseRow] = []
         is_short = False
         for pool, best in found.items():
             if len(best) > wanted[pool]:
                 raise JobpoolBug(
-                    f"{len(best)} jobs came where {wanted[pool]} were asked; please "
+                    f"a query for {wanted[pool]} jobs returned {len(best)}; please "
                     "report this"
                 )
             rows, unreadable = read_leases(best)
@@ -273,7 +273,7 @@ class Leasing(Repairing, ABC):
         wanted: Mapping[str, int],
         kinds: Mapping[str, Sequence[str]],
     ) -> set[int]:
-        """Return the jobs that a lease may change."""
+        """Return the ids of all jobs that a lease may change."""
         now_ms = self._database.now_ms(session)
         step = {"now_ms": now_ms, "limit": STEP_JOBS}
         reached = [
@@ -317,7 +317,7 @@ class Leasing(Repairing, ABC):
 def _bring_due(
     session: Session, due_ms: int | None, now_ms: int, *, has_expired: bool
 ) -> tuple[int | None, bool]:
-    """Cancel what has expired, and let what is due be runnable.
+    """Cancel expired jobs, and make due ones runnable.
 
     Returns:
         When the next pending job falls due, and whether anything was done.
@@ -334,12 +334,12 @@ def _bring_due(
 
 
 def _in_s(due_ms: int | None, now_ms: int) -> float | None:
-    """Return in how many seconds a moment is, if there is one."""
+    """Return the seconds until a moment, or None without one."""
     return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
 
 
 def _has_probation_beside(session: Session, run_id: str, now_ms: int) -> bool:
-    """Say whether another run of a run's host has a suspect on probation."""
+    """Say whether another run on a run's host has a suspect on probation."""
     return bool(
         session.value(
             "has_probation_beside",
@@ -352,7 +352,7 @@ def _has_probation_beside(session: Session, run_id: str, now_ms: int) -> bool:
 
 
 def _due_ms(value: object) -> int | None:
-    """Return when a job falls due; what is no number never does."""
+    """Return when a job falls due; a value that is not a number never does."""
     return round(value) if isinstance(value, (int, float)) else None
 
 
@@ -367,10 +367,10 @@ def _query(
 def _others_hold(
     session: Session, pool: str, kinds: Mapping[str, Sequence[str]], now_ms: int
 ) -> bool:
-    """Say whether there are runnable jobs where none was found: others hold them now.
+    """Say whether other transactions hold the runnable jobs of a pool.
 
-    They may roll back; whoever is told that nothing is due would not look again. Who
-    got something does.
+    Called when none was found. The others may roll back, and a supervisor that was
+    reported "nothing due" would not ask again soon; one that got a job does.
     """
     known = as_json(set(kinds[pool]))
     return bool(

@@ -1,4 +1,4 @@
-"""Jobs whose arguments did not fit what a supervisor knows their kind by."""
+"""Misfits: jobs whose arguments did not fit a supervisor's version of the handler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobpool.store.statements.session import Session
 
 
 def misfits_among(session: Session, ids: Sequence[int]) -> set[int]:
-    """Return those of some jobs."""
+    """Return which of these jobs are misfits."""
     if not ids:
         return set()
     found = session.rows("misfits_among", ids=as_json(ids))
@@ -21,7 +21,7 @@ def misfits_among(session: Session, ids: Sequence[int]) -> set[int]:
 
 
 def with_misfits(session: Session, leases: tuple[Lease, ...]) -> tuple[Lease, ...]:
-    """Mark their leases."""
+    """Return leases, with those of misfits marked."""
     unfit = misfits_among(session, [one.id for one in leases])
     return tuple(
         msgspec.structs.replace(one, unfit=True) if one.id in unfit else one
@@ -30,7 +30,7 @@ def with_misfits(session: Session, leases: tuple[Lease, ...]) -> tuple[Lease, ..
 
 
 def handed_on(session: Session, s: Settlement, now_ms: int) -> Settlement:
-    """Return what is to be settled; of a misfit, perhaps not its end.
+    """Return the settlement to store: a misfit may be handed back instead of ended.
 
     Args:
         session: in a transaction; the job is leased.

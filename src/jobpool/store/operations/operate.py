@@ -18,7 +18,7 @@ class Operating(Repairing):
     _database: Database
     _depth: Depth
     _LOCK_JOBS: ClassVar[str | None] = None
-    """The query that keeps jobs as they are until the commit, where others write."""
+    """The query that locks jobs until the commit, where there are other writers."""
 
     def cancel(self, ids: Iterable[int]) -> int:
         """See `Store.cancel`."""

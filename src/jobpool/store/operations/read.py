@@ -1,4 +1,4 @@
-"""What people and programs can see of the store."""
+"""Reads for people and programs: jobs, attempts, counts, figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobpool.store.statements.validation import ID_MAX, clean_text, is_id
 
 
 class Reading:
-    """The part of the store that answers questions."""
+    """The part of the store that only reads."""
 
     _database: Database
 
@@ -108,7 +108,7 @@ class Reading:
 
 
 def _storable(job_id: int) -> int:
-    """Return an id that a job may have; no job has 0."""
+    """Return an id that a database can compare; 0, which no job has, if it cannot."""
     return job_id if is_id(job_id) else 0
 
 
@@ -119,7 +119,7 @@ def _parameters(
     texts = which.kind, which.pool, which.tenant, which.key
     if any(clean_text(text) != text for text in texts):
         which, ids = Filter(), ()  # no job can have such a text
-    elif which.key is not None:  # looked up by itself: there is an index of keys
+    elif which.key is not None:  # by itself: keys have an index
         found = {job_id for (job_id,) in session.rows("ids_of_key", key=which.key)}
         ids = tuple(found if ids is None else found.intersection(ids))
     if ids is not None:

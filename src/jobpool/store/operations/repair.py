@@ -1,4 +1,4 @@
-"""Rows that somebody else has spoilt: found, put right or set aside, and told of."""
+"""Damaged rows, written by other programs: found, repaired or set aside, reported."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from jobpool.store.statements.validation import ID_MAX
 
 T = TypeVar("T")
 SCRUB_JOBS = 500
-"""So many jobs are looked at in one step of a walk."""
+"""How many jobs one call of `scrub` checks."""
 TRIES = 3
-"""So often a statement may be refused although no row is spoilt: another supervisor has
-met the same one, and has it in hand or has put it right already."""
+"""How often a statement may be refused although no row is damaged: another supervisor
+has met the same row, and is repairing or has repaired it."""
 _NOTED_MAX = 100
 _CHECKER = RowChecker(tuple(JOB))
 
 
 class _Table(NamedTuple):
-    """A small table, whose rows are all looked at."""
+    """A small table, whose rows are all checked."""
 
     name: str
     query: str
@@ -51,18 +51,18 @@ _TABLES = (
     _Table("breakers", "raw_breakers", integrity.BREAKER, "drop_breaker", "deleted"),
     _Table("pauses", "paused", integrity.PAUSE, "resume", "deleted"),
     _Table("misfits", "raw_misfits", integrity.MISFIT, "drop_misfit", "deleted"),
-    _Table("suspects", "raw_suspects", integrity.SUSPECT, "rewrite_suspect", "mended"),
+    _Table("suspects", "raw_suspects", integrity.SUSPECT, "rewrite_suspect", "repaired"),
 )
 
 
 class Repairing:
-    """The part of the store that keeps a spoilt row from stopping others."""
+    """The part of the store that keeps a damaged row from stopping other jobs."""
 
     _database: Database
     _noted: list[str]
-    """What is to be told of, and was not yet."""
+    """What has not been reported yet."""
     _HOLD_JOBS: ClassVar[str | None] = None
-    """The query that keeps jobs as they are until the commit, where others write."""
+    """The query that locks jobs until the commit, where there are other writers."""
 
     def damaged_rows(self) -> Sequence[str]:
         """See `Store.damaged_rows`."""
@@ -73,7 +73,7 @@ class Repairing:
 
     def scrub(self, after_id: int | None) -> int | None:
         """See `Store.scrub`."""
-        self._scrub_tables()  # first: whose leases are nobody's, the table of runs says
+        self._scrub_tables()  # first: a lease is stray if the table of runs says so
         with self._database.reading() as session:
             after = -ID_MAX - 1 if after_id is None else after_id
             step = session.rows("next_jobs", after=after, limit=SCRUB_JOBS)
@@ -95,11 +95,11 @@ class Repairing:
         for row in found:
             if _is_stray(row, living):
                 self._repair(session, row, now_ms, also=("its lease",))
-            elif row["state"] != JobState.LEASED:  # else its holder ends it
+            elif row["state"] != JobState.LEASED:  # else its supervisor ends it
                 self._repair(session, row, now_ms)
 
     def _scrub_tables(self) -> None:
-        """Put right, or delete, what cannot be read of every other table."""
+        """Repair or delete the unreadable rows of every other table."""
         with self._database.reading() as session:
             has_damaged = any(_unreadable(session, table) for table in _TABLES) or any(
                 _run_remedy(row, 0) for row in _rows_of(session, "raw_runs", RUN)
@@ -115,7 +115,7 @@ class Repairing:
             for row in _rows_of(session, "raw_runs", RUN):
                 if remedy := _run_remedy(row, now_ms):
                     session.run(remedy[0], **remedy[1])
-                    self._note(f"run {row['id']!r}", "mended")
+                    self._note(f"run {row['id']!r}", "repaired")
 
     def _with_repair(
         self,
@@ -124,7 +124,7 @@ class Repairing:
         *,
         held: bool = False,
     ) -> T:
-        """Do something with jobs; what stands in the way of it is set aside first.
+        """Call a method; if a damaged row makes it fail, repair that and call again.
 
         Args:
             act: a method of the store, which changes nothing when it raises.
@@ -132,7 +132,7 @@ class Repairing:
             held: as for `_set_aside`.
 
         Raises:
-            RowRefused: none of these is spoilt.
+            RowRefused: none of these rows is damaged.
         """
         left = TRIES
         while True:
@@ -153,16 +153,16 @@ class Repairing:
         also: Sequence[str] = (),
         held: bool = False,
     ) -> dict[int, Repaired]:
-        """Put rows of jobs right, and set aside those that may not go on.
+        """Repair rows of jobs, and set aside those that cannot continue.
 
         Args:
             session: in a transaction.
             ids: of the jobs.
-            also: what else cannot be read of each of them.
-            held: those that are leased are settled next: they stay so.
+            also: what else of each job cannot be read.
+            held: leased jobs stay leased, since they are settled next.
 
         Returns:
-            Those that were not as they should be.
+            The rows that were damaged, by id.
         """
         now_ms = self._database.now_ms(session)
         repaired = {
@@ -174,13 +174,13 @@ class Repairing:
     def _set_aside_unreadable(
         self, session: Session, unreadable: Iterable[Row]
     ) -> None:
-        """Set jobs aside whose leases cannot be made."""
+        """Set aside the jobs of rows that cannot be read as leases."""
         for row in unreadable:
             also = () if has_payload(row) else ("payload",)
             self._set_aside(session, [row[0]], also=also)
 
     def _readable_leases(self, session: Session, run_id: str) -> list[LeaseRow]:
-        """Return what a run holds; set aside what cannot be read of it."""
+        """Return what a run holds; set aside the jobs that cannot be read."""
         found = session.rows("leases_of", run_id=run_id)
         rows, unreadable = read_leases(found)
         whole = [r for r in rows if r.token is not None and r.leased_at_ms is not None]
@@ -193,10 +193,10 @@ class Repairing:
     def _readable_history(
         self, session: Session, rows: Sequence[LeaseRow]
     ) -> tuple[History, frozenset[int]]:
-        """Return the past attempts by job; set aside the jobs where it cannot be read.
+        """Return the past attempts by job; set aside jobs whose past cannot be read.
 
         Returns:
-            With it, those jobs.
+            The history, and the jobs that were set aside.
         """
         history, damaged = read_history(session, rows)
         if damaged:
@@ -221,17 +221,17 @@ class Repairing:
         repaired = integrity.repair_job(row, now_ms, also=also, held=held)
         if repaired.wrong:
             session.run("rewrite_job", **repaired.fields)
-            fate = "set aside" if repaired.is_set_aside else "mended"
+            fate = "set aside" if repaired.is_set_aside else "repaired"
             self._note(f"job {row['id']}", fate, repaired.wrong)
         return repaired
 
     def _note(self, what: str, fate: str, wrong: Sequence[str] = ()) -> None:
-        """Have it told of; a flood of them is cut."""
+        """Remember a damaged row for `damaged_rows`; only so many."""
         columns = f" ({', '.join(wrong)})" if wrong else ""
         if len(self._noted) < _NOTED_MAX:
             self._noted.append(
-                f"{what} could not be read{columns} and was {fate}: somebody else has "
-                "written in the database"
+                f"{what} could not be read{columns} and was {fate}: another program "
+                "has written to the database"
             )
 
 
@@ -240,7 +240,7 @@ def _named(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def _is_stray(row: Mapping[str, Any], living: frozenset[str]) -> bool:
-    """Say whether a job is leased, and by nobody who could ever end that."""
+    """Say whether a job is leased by a run that does not exist or has ended."""
     return row["state"] == JobState.LEASED and row["supervisor"] not in living
 
 
@@ -270,7 +270,7 @@ def _unreadable(session: Session, table: _Table) -> list[dict[str, Any]]:
 def _run_remedy(
     row: Mapping[str, Any], now_ms: int
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the statement for a run that cannot be read; None: it can."""
+    """Return the statement that repairs a run's row; None: it is readable."""
     if not integrity.is_valid({"id": row["id"]}, RUN):
         return "drop_run", row
     fields, is_sound = integrity.repair_run(row, now_ms)

@@ -1,4 +1,4 @@
-"""Runs of supervisors and what they publish; deletion of what is old."""
+"""Supervisors' runs and the kinds that they publish; pruning of old rows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _RUN_KEPT_MS = 86_400_000
 
 
 class RunKeeping(Repairing):
-    """The part of the store that knows supervisors, and prunes."""
+    """The part of the store that tracks supervisors, and prunes."""
 
     _database: Database
     _LOCK_RUN: ClassVar[str | None] = None
-    """The query that keeps leases of a run from coming, where one may be on its way."""
+    """The query that blocks new leases of a run, where there are other writers."""
     _DELETIONS: ClassVar[tuple[str, ...]]
-    """The queries that delete jobs with all that is theirs, in order."""
+    """The queries that delete jobs with everything that belongs to them, in order."""
     _LEFT_OVER: ClassVar[tuple[str, ...]] = ()
-    """Queries that delete what leases have left, whose jobs live on."""
+    """Queries that delete leftovers of ended leases whose jobs still exist."""
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
         """See `Store.begin_run`."""
@@ -153,7 +153,7 @@ class RunKeeping(Repairing):
 
 
 def _moment(value: object) -> int:
-    """Return a moment of the database; what is none is long over."""
+    """Return a moment from the database; 0 for a value that is not one."""
     return value if isinstance(value, int) else 0
 
 
@@ -179,21 +179,21 @@ def has_ended(session: Session, run_id: str) -> bool:
     """Say whether a run has ended.
 
     Raises:
-        StoreRefused: the store does not know it: it is not the one it began in.
+        StoreRefused: the run is unknown: this is not the store in which it began.
     """
     found = session.rows("run_has_ended", run_id=run_id)
     return bool(known(session, run_id, found)[0])
 
 
 def known(session: Session, run_id: str, found: Sequence[Row]) -> Row:
-    """Return what was found of a run.
+    """Return the one row that was found for a run.
 
     Raises:
-        StoreRefused: nothing was.
+        StoreRefused: there is none.
     """
     if not found:
         raise StoreRefused(
             f"the store {session.place} does not know run {run_id}: the database was "
-            "made anew or restored while it ran; restart jobpool"
+            "recreated or restored while it ran; restart jobpool"
         )
     return found[0]

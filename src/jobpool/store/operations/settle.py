@@ -1,4 +1,4 @@
-"""The ends of leases, and signs of life: nothing without the right token."""
+"""Settling leases and recording heartbeats, always under the lease's token."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Settling(Repairing, Enqueueing):
 
     _database: Database
     _HELD_ELSEWHERE: ClassVar[str | None] = None
-    """The query for leases that another open transaction holds, where one can."""
+    """The query for leases locked by other transactions, where that can happen."""
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         """See `Store.settle`."""
@@ -55,11 +55,11 @@ class Settling(Repairing, Enqueueing):
                     raise
 
     def _repair_rows(self, settlements: Sequence[Settlement]) -> list[Settlement]:
-        """Put the jobs' rows right, so that every end can be written.
+        """Repair the jobs' rows, so that every settlement can be written.
 
         Returns:
-            The settlements, where a spoilt job would be tried again it is set aside;
-            none: no row was spoilt.
+            The settlements; a damaged job that would be retried becomes dead instead.
+            Empty: no row was damaged.
         """
         ids = {s.id for s in settlements}
         with self._database.writing() as session:
@@ -91,7 +91,7 @@ class Settling(Repairing, Enqueueing):
     def _settle_round(
         self, session: Session, settlements: Sequence[Settlement], now: Moment
     ) -> dict[int, Receipt]:
-        """Settle jobs, each named once; return the receipts that are not stale."""
+        """Settle jobs, each named once; return the receipts other than stale."""
         done_at_once = self._succeed(session, settlements, now)
         if len(done_at_once) == len(settlements):
             return done_at_once
@@ -119,7 +119,7 @@ class Settling(Repairing, Enqueueing):
         self._store_results(session, won)
         hooks = [s.followup for s in won if s.followup]
         if hooks:
-            # Never refused for the depth of the queue: the settlement would be, too.
+            # Never refused for the queue's depth: the settlement would be refused too.
             self._depth.add(session, len(hooks))
             self._insert(session, hooks)
         return done_at_once | known
@@ -130,7 +130,7 @@ class Settling(Repairing, Enqueueing):
         """Settle plain successes in one statement.
 
         Returns:
-            Those that it has settled; the others may be anything.
+            Receipts of those that it has settled; of the others nothing is known.
         """
         plain = [s for s in settlements if _is_plain(s)]
         done = self._settle_plain(session, plain, now) if plain else ()
@@ -143,13 +143,13 @@ class Settling(Repairing, Enqueueing):
         """Settle plain successes, with their results, in one statement.
 
         Returns:
-            The ids of those that it has settled; any of the others may hold as well.
+            The ids that it has settled; the others' leases may still be valid.
         """
 
     def _hold(
         self, session: Session, settlements: Sequence[Settlement]
     ) -> dict[int, Receipt]:
-        """Find out which leases still hold, and keep it so until the commit."""
+        """Find which leases are still valid, and lock them until the commit."""
         held = session.rows("hold_leases", rows=as_json(map(_identity, settlements)))
         known = {job_id: Receipt(receipt) for job_id, receipt in held}
         missing = [_identity(s) for s in settlements if s.id not in known]
@@ -159,7 +159,7 @@ class Settling(Repairing, Enqueueing):
         return known
 
     def _store_results(self, session: Session, accepted: Sequence[Settlement]) -> None:
-        """Store results that the statement which ended their jobs has not stored."""
+        """Store results, where `settle_jobs` does not do so itself."""
 
     def record(self, beats: Sequence[Progress]) -> None:
         """See `Store.record`."""
@@ -208,7 +208,7 @@ class Settling(Repairing, Enqueueing):
 
 
 def _note_suspects(session: Session, ended: Sequence[Settlement], now_ms: int) -> None:
-    """Note who is a suspect now, and who no more."""
+    """Store which jobs become suspects or misfits, and which no longer are."""
     suspects = [s.id for s in ended if s.suspect]
     cleared = [s.id for s in ended if s.suspect is False]
     fitting = [s.id for s in ended if s.fits]
@@ -221,7 +221,7 @@ def _note_suspects(session: Session, ended: Sequence[Settlement], now_ms: int) -
 
 
 def set_aside(s: Settlement, wrong: Sequence[str]) -> Settlement:
-    """Return the settlement of a job that cannot be tried again: its row was spoilt."""
+    """Return a settlement as dead, of a job whose row was damaged."""
     evidence = msgspec.structs.replace(s.evidence, reason=why(wrong))
     return msgspec.structs.replace(
         s, state=JobState.DEAD, delay_ms=0, evidence=evidence
@@ -229,10 +229,10 @@ def set_aside(s: Settlement, wrong: Sequence[str]) -> Settlement:
 
 
 def _rounds(settlements: Sequence[Settlement]) -> Iterator[list[int]]:
-    """Yield the places of settlements so that no round names a job twice.
+    """Yield the places of settlements in rounds, so that no round names a job twice.
 
-    A statement that met a job twice would settle it by either; one after another,
-    the second one is stale, as it should be.
+    A statement that names a job twice would apply either settlement; in two rounds the
+    second one is stale, as it should be.
     """
     left = list(range(len(settlements)))
     while len({settlements[place].id for place in left}) < len(left):
@@ -265,13 +265,13 @@ def _settled_rows(
 
 
 def has_result(s: Settlement) -> bool:
-    """Say whether a settlement brings a result to be stored; null is none."""
+    """Say whether a settlement has a result to store; null is not stored."""
     result = s.result
     return result is not None and result != _NULL and s.state is JobState.SUCCEEDED
 
 
 def _is_plain(s: Settlement) -> bool:
-    """Say whether a success charges nothing, tells nothing and brings no new job."""
+    """Say whether a success has no charge, no message and no follow-up job."""
     evidence = s.evidence
     return (
         s.state is JobState.SUCCEEDED
@@ -286,7 +286,7 @@ def _is_plain(s: Settlement) -> bool:
 
 
 def success_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
-    """Return what is written of a plain success, but for its result."""
+    """Return the columns of a plain success, without its result."""
     evidence = s.evidence
     return (
         s.id,

@@ -14,7 +14,7 @@ from jobpool.store.statements.session import Database
 
 
 class SuspectKeeping:
-    """The part of the store that remembers what may be dangerous."""
+    """The part of the store that keeps suspects, deaths and breakers."""
 
     _database: Database
 

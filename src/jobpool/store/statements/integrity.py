@@ -1,16 +1,16 @@
-"""What a row may hold, and how one is put right that holds something else. Pure.
+"""What a row may hold, and how a damaged row is repaired. Pure.
 
-Theory of operation. A database keeps rows to its rules until somebody writes there with
-another tool, restores half of a backup, or a disk lies. Such a row must cost itself and
-no other. So one table says for every column of a job what it may hold, and a row that
-holds something else is *put right*: each field that cannot stand gets a value that can.
-A job that has not ended is set aside then, as dead with that reason: nobody can say
-what was asked for. Unless the field only tells of the past and decides nothing: then it
-goes on, and a job that has ended stays as it ended.
+Theory of operation. A database enforces its rules until somebody writes to it with
+another tool, restores half of a backup, or a disk returns wrong data. Such a row must
+affect its own job only. So a table says for every column of a job what it may hold, and
+a row that holds anything else is *repaired*: each invalid field gets a valid value. A
+job that has not ended is then set aside, as dead with that reason: what was asked for
+is unknown. If the field is only informational and decides nothing, the job continues;
+and a job that has ended stays as it ended.
 
-Nobody looks at whole rows in the usual way. They are looked at when a statement fails
-because of one (`methods.mending`), when a value that is needed cannot be read, when a
-queue moves house, and by a slow walk over the table (`Store.scrub`).
+Whole rows are not checked in normal operation. They are checked when a statement fails
+because of one (`operations.repair`), when a value that is needed cannot be read, when
+a queue is moved, and by a slow walk over the table (`Store.scrub`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from jobpool.store.statements.validation import (
 Text = Annotated[str, Meta(max_length=TEXT_MAX)]
 Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 RunId = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z_-][0-9A-Za-z_.-]{0,127}\Z")]
-"""It names a directory: nothing else may come of it."""
+"""It names a directory, and must not reach outside of it."""
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Moment = Annotated[int, Meta(ge=0, le=TIME_MAX_MS)]
 Token = Annotated[int, Meta(ge=0)]
@@ -97,7 +97,7 @@ JOB: Mapping[str, Any] = {
 }
 """What each column of a job may hold, in the order in which `raw_jobs` returns them."""
 BULK: Mapping[str, Any] = {"payload": bytes, "result": bytes | None}
-"""What else belongs to a job."""
+"""A job's columns in tables of their own."""
 ATTEMPT: Mapping[str, Any] = {
     **dict.fromkeys(("id", "job_id"), int),
     "attempt": Count,
@@ -134,7 +134,7 @@ _INFORMATIONAL = frozenset(
         "result",
     }
 )
-"""Columns that decide nothing of what becomes of a job."""
+"""Columns that do not decide what happens to a job."""
 _REPLACEMENTS: Mapping[str, Any] = {
     "kind": "",
     "pool": "",
@@ -142,9 +142,9 @@ _REPLACEMENTS: Mapping[str, Any] = {
     **dict.fromkeys(("priority", "created_at_ms", "run_at_ms", "cancel_requested"), 0),
     **dict.fromkeys(("attempt", "reset_attempt", "snoozes"), 0),
     **dict.fromkeys(("failures", "crashes", "interruptions", "recoveries"), 0),
-    **dict.fromkeys(("payload", "result"), b""),  # no JSON, and so nobody's
+    **dict.fromkeys(("payload", "result"), b""),  # not JSON: cannot be mistaken for it
 }
-"""What stands for a value that cannot, where that is not NULL."""
+"""What replaces an invalid value, where that is not NULL."""
 RUN: Mapping[str, Any] = {
     "id": RunId,
     **dict.fromkeys(("host", "boot_id"), str),
@@ -161,7 +161,7 @@ _RUN_REPLACEMENTS: Mapping[str, Any] = {
     "pools": "{}",
 }
 _LEASE_AGAIN_MS = 60_000
-"""A lease whose end cannot be read ends so much later: its holder renews it before."""
+"""A lease whose end cannot be read ends this much later: it is renewed before that."""
 KIND: Mapping[str, Any] = {
     **dict.fromkeys(("kind", "run_id", "pool", "schema"), str),
     "timeout_s": Timeout,
@@ -191,25 +191,25 @@ _RAN = (JobState.LEASED, JobState.SUCCEEDED, JobState.QUARANTINED)
 
 
 class RowRefused(StoreRefused):
-    """A statement met a value that the database's own rules forbid: nothing is changed.
+    """A statement met a value that the database's rules forbid; nothing was changed.
 
-    It may be a row that somebody else has written. Who knows which rows it was about
-    looks at them, and tries again.
+    It may be a row that another program has written. A caller that knows which rows the
+    statement was about checks them, and tries again.
     """
 
 
 class Repaired(NamedTuple):
-    """A row that was put right."""
+    """A row after its repair."""
 
     fields: dict[str, Any]
     wrong: list[str]
-    """Its columns that could not stand; none: it is as it was."""
+    """The columns that were invalid; none: it is unchanged."""
     is_set_aside: bool
-    """It is dead by that."""
+    """The job is now dead."""
 
     @property
     def decides(self) -> bool:
-        """Whether any of them decides what becomes of the job."""
+        """Whether any invalid column decides what happens to the job."""
         return any(name not in _INFORMATIONAL for name in self.wrong)
 
 
@@ -217,24 +217,23 @@ def why(wrong: Sequence[str]) -> str:
     """Return the reason of a job that was set aside: columns, never their values."""
     return (
         f"its row in the database cannot be read ({', '.join(wrong)}: of the wrong "
-        "type or out of range); somebody else has written it"
+        "type or out of range); another program has written it"
     )
 
 
 def convert(values: Any, kind: Any) -> Any:
-    """Return values of a database as a record or records.
+    """Convert values from a database to a record or records, strictly.
 
-    Strictly: without ``builtin_types`` msgspec would take a text for base64 where
-    bytes belong.
+    Without ``builtin_types`` msgspec would read a text as base64 where bytes belong.
 
     Raises:
-        msgspec.ValidationError: a value has not the type of its field.
+        msgspec.ValidationError: a value does not have the type of its field.
     """
     return msgspec.convert(values, kind, builtin_types=(bytes,))
 
 
 class RowChecker:
-    """Tells rows that can stand from others, quickly.
+    """Finds damaged rows, quickly.
 
     Args:
         columns: in the order of the rows.
@@ -247,7 +246,7 @@ class RowChecker:
         )
 
     def damaged(self, rows: Sequence[Sequence[Any]]) -> list[int]:
-        """Return the places of the rows that cannot stand."""
+        """Return the places of the damaged rows."""
         try:
             records = convert(rows, list[self._record])  # type: ignore[name-defined]
         except msgspec.ValidationError:
@@ -262,7 +261,7 @@ class RowChecker:
 
 
 def _contradicts(row: Any) -> bool:
-    """Say whether fields that can stand each by itself cannot beside each other."""
+    """Say whether fields that are each valid contradict each other."""
     fields = {name: getattr(row, name) for name in row.__struct_fields__}
     return any(True for _ in _contradictions(fields, 0))
 
@@ -274,13 +273,13 @@ def repair_job(
     also: Sequence[str] = (),
     held: bool = False,
 ) -> Repaired:
-    """Return a job's row such that the database's rules allow it, whatever it held.
+    """Return a job's row, repaired so that the database's rules allow it.
 
     Args:
-        found: its columns, all of `JOB` or some, and of `BULK`.
+        found: its columns, all or some of `JOB` and of `BULK`.
         now_ms: the store's clock.
-        also: what else of the job cannot be read; it is set aside for that.
-        held: a supervisor holds its lease and settles it next: it stays leased.
+        also: what else of the job cannot be read; the job is set aside for that.
+        held: the job stays leased, since its supervisor settles it next.
     """
     fields, wrong = _valid_fields(found, {**JOB, **BULK}, _REPLACEMENTS)
     _match_state(fields, wrong, now_ms)
@@ -301,14 +300,14 @@ def repair_job(
 
 
 def repair_attempt(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return an attempt's row such that it can be read, and what could not."""
+    """Return an attempt's row, repaired, and which columns were invalid."""
     return _valid_fields(found, ATTEMPT, _ATTEMPT_REPLACEMENTS)
 
 
 def _valid_fields(
     found: Mapping[str, Any], kinds: Mapping[str, Any], replacements: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return fields, each such that it can stand by itself, and which could not."""
+    """Return fields, each valid by itself, and the names of those that were not."""
     fields: dict[str, Any] = {}
     wrong = []
     for name, value in found.items():
@@ -321,9 +320,9 @@ def _valid_fields(
 
 
 def repair_run(found: Mapping[str, Any], now_ms: int) -> tuple[dict[str, Any], bool]:
-    """Return a run's row such that it can be read, and whether it could before.
+    """Return a run's row, repaired, and whether it was valid before.
 
-    Its id has to be readable: who has none is nobody.
+    Its id must be readable: without one it is not a run.
     """
     replacements = {
         **_RUN_REPLACEMENTS,
@@ -340,7 +339,7 @@ def repair_run(found: Mapping[str, Any], now_ms: int) -> tuple[dict[str, Any], b
 
 
 def is_valid(found: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
-    """Say whether a row of a small table, or some columns of it, can be read."""
+    """Say whether a row of a small table, or some of its columns, can be read."""
     try:
         for name, value in found.items():
             convert(value, columns[name])
@@ -359,7 +358,7 @@ def _holds(text: str, kind: Any) -> bool:
 
 
 def _release_keys(fields: dict[str, Any], wrong: Sequence[str]) -> None:
-    """Let no value that was put right meet another job's key or unique text."""
+    """Keep a repaired row from colliding with another job's key or unique text."""
     if "kind" in wrong:
         fields["key"] = None
     if {"kind", "state", "finished_at_ms"}.intersection(wrong):
@@ -367,7 +366,7 @@ def _release_keys(fields: dict[str, Any], wrong: Sequence[str]) -> None:
 
 
 def _match_state(fields: dict[str, Any], wrong: list[str], now_ms: int) -> None:
-    """Put right what cannot stand beside the state."""
+    """Repair the fields that contradict the state."""
     for name, value in list(_contradictions(fields, now_ms)):
         fields[name] = value
         if name not in wrong and "state" not in wrong:
@@ -377,7 +376,7 @@ def _match_state(fields: dict[str, Any], wrong: list[str], now_ms: int) -> None:
 def _contradictions(
     fields: Mapping[str, Any], now_ms: int
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what cannot stand beside the state, with what can."""
+    """Yield the fields that contradict the state, each with a valid value."""
     state = fields["state"]
     is_over, is_leased = state in FINISHED, state is JobState.LEASED
     if is_over is (fields["finished_at_ms"] is None):

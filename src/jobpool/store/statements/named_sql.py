@@ -27,7 +27,7 @@ def _folder(database: str) -> Traversable:
     folder = _PACKAGE.joinpath(*place)
     if folder.is_dir():
         return folder
-    # jobpool lies in an archive; only then is this import (5 ms) paid for.
+    # jobpool is in an archive; only then is this import (5 ms) needed.
     from importlib import resources  # noqa: PLC0415 - see above
 
     return resources.files("jobpool").joinpath(*place)
@@ -37,7 +37,7 @@ def parse(text: str) -> dict[str, str]:
     """Read the named statements of one file.
 
     Args:
-        text: the file; what stands before the first name is a comment.
+        text: the file; everything before the first name is a comment.
 
     Returns:
         Statements by name, in the file's order, without comment lines.
@@ -59,7 +59,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def load_script(database: str, *place: str) -> str:
-    """Read a file of several statements, by its place in a database's folder."""
+    """Read a file of several statements, by its path in a database's folder."""
     return _folder(database).joinpath(*place).read_text("utf-8")
 
 

@@ -1,7 +1,7 @@
 """Batches as parameters: rows as one JSON text, bytes as one BLOB.
 
-One statement then handles the whole batch (`json_each`), so a busy thread beside
-this one gets the interpreter's lock a few times a batch instead of once a row.
+One statement then handles the whole batch (`json_each`), so this thread takes the
+interpreter's lock from a busy one a few times a batch, not once a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _encode = msgspec.json.encode
 def as_json(values: Iterable[Any]) -> str:
     """Return rows or ids as the text that `json_each` reads.
 
-    Texts must be free of lone surrogates and NUL: see `checking.clean_text`.
+    Texts must be free of lone surrogates and NUL: see `validation.clean_text`.
     """
     return _encode(list(values)).decode()
 
@@ -33,13 +33,13 @@ def as_json(values: Iterable[Any]) -> str:
 def as_json_object(pairs: Iterable[tuple[int, Any]]) -> str:
     """Return a value for each id as the text that `json_each` reads.
 
-    It gives both at once; of rows each column has to be looked for.
+    `json_each` returns key and value at once; in a row each column must be extracted.
     """
     return _encode(dict(pairs)).decode()
 
 
 class Blobs:
-    """Bytes laid end to end; each is named by its first byte and its length."""
+    """Concatenated bytes; each part is addressed by its first byte and its length."""
 
     def __init__(self) -> None:
         # SQLite's substr() of an empty BLOB is NULL, so there is always a byte.
@@ -80,7 +80,7 @@ def chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
 
 
 def newest_beats(beats: Iterable[Progress]) -> list[Progress]:
-    """Merge what is known under each lease into one."""
+    """Merge the reports of each lease into one; newer values win."""
     newest: dict[tuple[int, int], Progress] = {}
     for beat in beats:
         before = newest.get((beat.id, beat.token))

@@ -1,4 +1,4 @@
-"""Rows as records. A row that a hand has spoilt is told apart."""
+"""Converts rows to records, and separates the damaged ones."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
     try:
         return convert(rows, list[LeaseRow]), []
     except msgspec.ValidationError:
-        pass  # One of them: find it.
+        pass  # At least one is damaged: find it.
     good: list[LeaseRow] = []
     bad: list[Row] = []
     for row in rows:
@@ -79,7 +79,7 @@ def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
 
 
 def has_payload(row: Row) -> bool:
-    """Say whether a row that cannot be read as a lease has a payload that can."""
+    """Say whether a row that cannot be read as a lease has a readable payload."""
     return isinstance(row[LeaseRow.__struct_fields__.index("payload")], bytes)
 
 
@@ -87,7 +87,7 @@ def read_history(
     session: Session, rows: Sequence[LeaseRow]
 ) -> tuple[History, frozenset[int]]:
     """Return the past attempts by job, and the jobs whose past cannot be read."""
-    # An earlier attempt since the last reset may be stored.
+    # Only these can have stored attempts since the last reset.
     resets = [
         (row.id, row.reset_attempt) for row in rows if row.attempt > row.reset_attempt
     ]
@@ -116,7 +116,7 @@ def make_lease(
     suspect: bool = False,
     unfit: bool = False,
 ) -> Lease:
-    """Return the lease of a job; its fields go by their order."""
+    """Return the lease of a job; fields are passed by position, which is faster."""
     return Lease(
         row.id,
         token,
@@ -153,8 +153,8 @@ _BLANK: dict[type, Any] = {int: 0, str: "", bytes: b""}
 def job_from(row: Row) -> Job:
     """Return a row of the view jobpool_job_records as a record.
 
-    Values that cannot be read, which only a hand can have written, are left blank:
-    a listing must show the other jobs, and this one as well as it can.
+    Unreadable values, which only another program can have written, are left blank: a
+    listing must show the other jobs, and this one as well as possible.
     """
     values = dict(zip(_JOB_FIELDS, row, strict=True))
     values["cancel_requested"] = row[_CANCEL] == 1
@@ -189,7 +189,7 @@ def _readable(value: Any, kind: Any) -> Any:
 
 
 def run_from(row: Row, now_ms: int) -> Run | None:
-    """Return a row of open_runs as a record, put right; None: it has no id."""
+    """Return a row of open_runs as a record, repaired; None: it has no readable id."""
     found = dict(zip(Run.__struct_fields__, row, strict=True))
     if not is_valid({"id": found["id"]}, RUN):
         return None

@@ -1,4 +1,4 @@
-"""What the methods need of a database: named queries, and transactions around them."""
+"""What the operations need of a database: named queries and transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobpool.store.statements.moment import Moment
 
 Row = tuple[Any, ...]
 Query = tuple[str, Mapping[str, Any]]
-"""Its name, and what it is given."""
+"""Its name and its parameters."""
 
 
 class Session(Protocol):
@@ -40,14 +40,13 @@ class OwnSession(Session, Protocol):
     def ask(self, *queries: Query) -> list[list[Row]]:
         """Run queries that do not depend on each other; fetch the rows of each.
 
-        Where the database is far away, in one round trip. One that fails fails them
-        all.
+        Over a network they take one round trip. If one fails, all fail.
         """
         ...
 
 
 class Database(Protocol):
-    """One connection, and who may use it when."""
+    """One connection, and the locks and transactions around its use."""
 
     def reading(self) -> AbstractContextManager[OwnSession]:
         """Use the connection for queries."""
@@ -61,8 +60,9 @@ class Database(Protocol):
         """Return the store's clock: milliseconds since 1970, UTC.
 
         Args:
-            session: what to ask.
-            fresh: not as of the transaction's beginning: a lock was waited for since.
+            session: asked for the time if necessary.
+            fresh: read it now, not as of the transaction's beginning, because a lock
+                was waited for in between.
         """
         ...
 
@@ -71,9 +71,9 @@ class Database(Protocol):
         ...
 
     def known_ms(self, session: Session) -> int | None:
-        """Return the store's clock as `now_ms`, if the server need not be asked.
+        """Return the store's clock if it is known without asking the server.
 
-        None: the transaction begins with the next query, whose own clock counts.
+        None: the transaction begins with the next query, and reads the clock there.
         """
         ...
 
@@ -90,5 +90,5 @@ class Depth(Protocol):
         ...
 
     def add(self, session: Session, jobs: int) -> None:
-        """Take note of jobs that are not refused whatever the depth."""
+        """Count jobs that are accepted whatever the depth."""
         ...

@@ -1,7 +1,6 @@
-"""What a store accepts from a producer, and how values are made fit for a database.
+"""What a store accepts from a producer, and how values are clamped to what it can hold.
 
-The same for every database, so that a job is not accepted by one and refused by
-the other.
+The same for every database, so that none refuses a job that another accepts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from jobpool.errors import QueueFull, UsageError
 TEXT_MAX = 255
 """Longest key, unique text or tenant, in characters."""
 COUNT_MAX = 2**31 - 1
-"""Highest attempt or budget counter of a job; there it stays."""
+"""The highest attempt or budget counter of a job; counters stop there."""
 ID_MAX = 2**63 - 1
 MAX_ATTEMPTS_MAX = 2**31
 MEMORY_MAX_BYTES = 2**60
@@ -32,11 +31,11 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
 
     Args:
         jobs: all jobs of one call; one bad job refuses them all.
-        now_ms: the store's clock; None: this machine's will do, it is the end of the
-            calendar that is looked at.
+        now_ms: the store's clock; None: this machine's is good enough to check for
+            the end of the calendar.
 
     Raises:
-        UsageError: says which field of which job, and what was expected.
+        UsageError: names the job, the field, and what was expected.
     """
     if now_ms is None:
         now_ms = time.time_ns() // 10**6
@@ -53,8 +52,8 @@ def queue_full(held: int, most: int, jobs: int) -> QueueFull:
     """Return the error for jobs that a queue has no room for."""
     return QueueFull(
         f"the queue holds {held:,} unfinished jobs of at most {most:,}; {jobs:,} more "
-        "were refused, and nothing of them was enqueued. Try again when supervisors "
-        "have caught up (`jobpool status` shows whether any runs), start more of them, "
+        "were refused, and none of them was enqueued. Try again when supervisors have "
+        "caught up (`jobpool status` shows whether any runs), start more of them, "
         "or raise queue_depth_max in the configuration (see: jobpool manual enqueueing)"
     )
 
@@ -105,13 +104,13 @@ def _rest_complaint(job: NewJob) -> str | None:
     return None
 
 
-# Records are not checked when they are made: a field may hold anything.
+# Records are not checked when they are created: a field may hold anything.
 def _is_name(value: object, pattern: re.Pattern[str]) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _is_duration(value: object) -> bool:
-    # A whole number may be too large for math.isfinite.
+    # An int may be too large for math.isfinite.
     return isinstance(value, (int, float)) and 0 < value <= sys.float_info.max
 
 
@@ -133,7 +132,7 @@ def is_id(job_id: int) -> bool:
 
 
 def clean_text(text: str | None) -> str | None:
-    """Return *text* as every database can hold it: no NUL, no lone surrogates."""
+    """Replace what a database cannot hold: NUL and lone surrogates."""
     if text is None or (text.isascii() and "\0" not in text):
         return text
     valid = text.encode("utf-8", "replace").decode("utf-8")
@@ -141,27 +140,27 @@ def clean_text(text: str | None) -> str | None:
 
 
 def text_of(output: bytes | None) -> str | None:
-    """Return what a process has written as text that every database can hold."""
+    """Decode a process's output to text that every database can hold."""
     return None if output is None else clean_text(output.decode("utf-8", "replace"))
 
 
 def fit_memory_bytes(value: int | None) -> int | None:
-    """Return an observed size within what a database holds."""
+    """Clamp an observed size to what a database can hold."""
     return _fit(value, 0, MEMORY_MAX_BYTES)
 
 
 def fit_code(value: int | None) -> int | None:
-    """Return a signal or an exit code within 32 bits."""
+    """Clamp a signal or an exit code to 32 bits."""
     return _fit(value, _CODE_MIN, _CODE_MAX)
 
 
 def fit_delay_ms(value: int) -> int:
-    """Return a delay that leads neither into the past nor beyond the calendar."""
+    """Clamp a delay so that it ends neither in the past nor after the year 9999."""
     return _fit(value, 0, TIME_MAX_MS) or 0
 
 
 def fit_duration_s(value: float | None) -> float | None:
-    """Return a finite duration of 0 or more; None for what is no number."""
+    """Clamp a duration to 0 or more, and finite; None for NaN."""
     if value is None or value != value:  # noqa: PLR0124 - only NaN differs from itself
         return None
     if 0.0 <= value <= _DURATION_MAX_S:
@@ -169,7 +168,7 @@ def fit_duration_s(value: float | None) -> float | None:
     return 0.0 if value < 0.0 else _DURATION_MAX_S
 
 
-# Whatever a caller has counted: a figure must not keep a settlement from being written.
+# A measured value must not keep a settlement from being written, whatever it is.
 def _fit(value: float | None, lowest: int, highest: int) -> int | None:
     if value is None or value != value:  # noqa: PLR0124 - only NaN differs from itself
         return None
@@ -179,7 +178,7 @@ def _fit(value: float | None, lowest: int, highest: int) -> int | None:
 
 
 def pausable(pool: str | None, kind: str | None) -> tuple[str, str]:
-    """Return what a pause or its end is about: ``("pool" | "kind", name)``.
+    """Return what to pause or resume: ``("pool" | "kind", name)``.
 
     Raises:
         UsageError: neither is given, or both.
