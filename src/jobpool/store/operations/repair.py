@@ -51,7 +51,9 @@ _TABLES = (
     _Table("breakers", "raw_breakers", integrity.BREAKER, "drop_breaker", "deleted"),
     _Table("pauses", "paused", integrity.PAUSE, "resume", "deleted"),
     _Table("misfits", "raw_misfits", integrity.MISFIT, "drop_misfit", "deleted"),
-    _Table("suspects", "raw_suspects", integrity.SUSPECT, "rewrite_suspect", "repaired"),
+    _Table(
+        "suspects", "raw_suspects", integrity.SUSPECT, "rewrite_suspect", "repaired"
+    ),
 )
 
 

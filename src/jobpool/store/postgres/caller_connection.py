@@ -60,7 +60,7 @@ class CallerSession:
 
     @property
     def place(self) -> str:
-        """See `methods.session.Session`."""
+        """See `statements.session.Session`."""
         return self.address.shown
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:

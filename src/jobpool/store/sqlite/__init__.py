@@ -1,7 +1,5 @@
-"""The store on SQLite: durable in one file, for one machine.
+"""The store on SQLite: durable in one file, for one host.
 
-producing  settling  leasing  keeping  watching  operating   Store's methods
-        joining   depth   rows                               what they share
-                    database                                 who may, and when
-      writers   connecting   place   session   faults        one file
+May import: store.operations, store.callers, store.statements. Start with `store`; below
+it `connection.database` owns the file.
 """

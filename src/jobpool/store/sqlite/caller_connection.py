@@ -1,11 +1,11 @@
-"""A caller's own connection: is it to our file, and how does it do transactions?
+"""Sessions on a caller's own connection: is it to our file, and how does it commit?
 
-Theory of operation. The caller's connection may be of any age and style: legacy
-isolation (Python begins a transaction before a write), autocommit, Python 3.12's
-``autocommit=False``, its own row and text factories, read-only, closed, of another
-thread. Jobs written through it belong to its transaction. Nothing here takes the
-writers' lock inside that transaction (see `writers` for the order), so such a
-transaction can only be begun fairly by `caller_transaction`.
+Theory of operation. The caller's connection may be of any kind: legacy isolation
+(Python begins a transaction before a write), autocommit, Python 3.12's
+``autocommit=False``, with its own row and text factories, read-only, closed, or of
+another thread. Jobs written through it belong to its transaction. The writers' lock is
+never taken inside that transaction (see `write_lock` for the order), so only
+`caller_transaction` lets such a transaction wait for its turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def session_on(
         connection: the caller's.
         path: of the store's file.
         identity: of that file.
-        what: the call or argument that it was given to, for the error.
+        what: the call or argument that it was passed to, for the error.
 
     Raises:
         UsageError: it is not an sqlite3 connection, is closed, belongs to another
@@ -64,16 +64,20 @@ def session_on(
 
 
 def checked_session(database: Database, connection: Any) -> Session:
-    """Return a session on a caller's connection to an open database; as above."""
+    """Return a session on a caller's connection to an open database.
+
+    Raises:
+        UsageError: as `session_on`.
+    """
     return session_on(connection, database.path, database.identity, "connection")
 
 
 @contextmanager
 def joined(database: Database, connection: Any) -> Iterator[Session]:
-    """Use a caller's connection for one method; what it wrote is theirs to commit.
+    """Use a caller's connection for one method; the caller commits what it wrote.
 
-    In autocommit mode without an open transaction, the method commits by itself, as
-    the caller's own statements would.
+    In autocommit mode without an open transaction, the method commits by itself, as the
+    caller's own statements would.
 
     Raises:
         UsageError: as `checked_session`, or the connection is read-only.
@@ -95,7 +99,7 @@ def joined(database: Database, connection: Any) -> Iterator[Session]:
 
 @contextmanager
 def within(session: Session) -> Iterator[None]:
-    """Do something in a caller's open transaction; all of it happens or nothing.
+    """Use a savepoint in a caller's open transaction: all of it happens or nothing.
 
     Raises:
         UsageError: the connection is read-only.
@@ -113,7 +117,7 @@ def within(session: Session) -> Iterator[None]:
 
 @contextmanager
 def step(session: Session) -> Iterator[None]:
-    """Do something within a transaction such that all of it happens or nothing."""
+    """Use a savepoint in an open transaction: all of it happens or nothing."""
     session.run("savepoint")
     try:
         yield
@@ -135,7 +139,7 @@ def _commit(database: Database, session: Session) -> None:
 
 def autocommits(connection: sqlite3.Connection) -> bool:
     """Say whether a statement commits by itself while no transaction is open."""
-    # Python 3.12 has the attribute autocommit; -1 there means isolation_level counts.
+    # Python 3.12 has the attribute autocommit; -1 means that isolation_level counts.
     mode = getattr(connection, "autocommit", -1)
     return connection.isolation_level is None if mode == -1 else bool(mode)
 
@@ -150,17 +154,17 @@ def _is_read_only(error: BaseException) -> bool:
 
 @contextmanager
 def caller_transaction(database: Database, connection: Any) -> Iterator[None]:
-    """Begin a transaction on a caller's connection fairly, and end it.
+    """Begin a transaction on a caller's connection in its turn, and end it.
 
     Raises:
-        UsageError: as `checked_session`, or a transaction is open already.
+        UsageError: as `checked_session`, or a transaction is already open.
         StoreUnavailable: it could not be begun or committed; nothing happened.
         OutcomeUnknown: its commit failed such that it may or may not have happened.
     """
     session = checked_session(database, connection)
     if connection.in_transaction:
         raise UsageError(
-            "connection: a transaction is open on it already; commit it first, or use "
+            "connection: a transaction is already open on it; commit it first, or use "
             "options(connection=...) within it. A connection with autocommit=False "
             "is always in one: use isolation_level=None or autocommit=True"
         )

@@ -1,12 +1,13 @@
-"""What is done to the store's file on a caller's connection alone: it is not opened.
+"""Completing and enqueueing on a caller's connection only, without opening the store.
 
-A handler completes its attempt so, because a child never opens the store. A producer
-whose transaction is open already may be the first of all: the tables are then made
-within it, since nobody else could make them before it ends, and go with it if it is
-rolled back. Whoever opens the file later finds them, or makes them.
+A handler completes its attempt this way, because a child never opens the store. A
+producer whose transaction is already open may be the first to use the file: then the
+tables are created within it, since no other connection could create them before it
+ends. If it is rolled back they are gone, and the next one to open the file creates
+them.
 
-A superseded attempt's transaction is rolled back, because a handler may swallow the
-error and commit what another attempt has done as well.
+A superseded attempt's transaction is rolled back, because its handler may swallow the
+error and commit work that another attempt has done as well.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NULL = b"null"
 
 
 class Guest(SqliteStore):
-    """The producers' part of a store, within callers' transactions: it opens none.
+    """The producers' part of a store, within callers' transactions only.
 
     Args:
         path: of the store's file.
@@ -45,7 +46,7 @@ class Guest(SqliteStore):
     ) -> None:
         check_library()
         path = os.path.realpath(path)
-        if identity_of(path) is not None:  # else no connection can be to it
+        if identity_of(path) is not None:  # else no connection can be open on it
             prepare(path, create=False, force_network=force_network)
         self._depth = DepthGuard(queue_depth_max, clock)
         self._database = self._file = Database(path, clock)
@@ -60,7 +61,7 @@ class Guest(SqliteStore):
 
 
 def complete(connection: Any, claim: Claim, result: bytes, path: str) -> None:
-    """Settle a claimed attempt; see `store.joining.complete`."""
+    """Settle a claimed attempt; see `store.handler_transactions.complete`."""
     session = session_on(connection, path, identity_of(path), "complete()")
     if not connection.in_transaction:
         if autocommits(connection):

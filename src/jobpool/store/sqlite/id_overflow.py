@@ -1,9 +1,8 @@
-"""Numbers that leave none for others: a row at the end of them stops every new one.
+"""Repairs ids so high that no new row could be stored.
 
-Jobs and attempts are numbered for ever: SQLite counts on from the highest number that a
-row ever had, and refuses new rows once that is 2^63 - 1. A hand can write such a
-number. Its row gets an ordinary one, and the count goes on well beyond what was given
-out.
+AUTOINCREMENT continues from the highest id that a row ever had, and SQLite refuses new
+rows once that is 2^63 - 1. Another program can write such an id. Its row gets an
+ordinary id, and counting continues well beyond those that were given out.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from collections.abc import Callable, Sequence
 from jobpool.store.statements.session import Session
 
 FAR = 2**62
-"""Nobody will ever have given out so many."""
+"""An id from here on was never given out by counting."""
 SKIPPED = 10**6
-"""The numbers of rows that were deleted since must not come again."""
+"""Skipped ids: those of rows deleted in the meantime must not be given out again."""
 STEP = 100
 _OF_A_JOB = (
     "renumber_job",
@@ -27,16 +26,16 @@ _OF_A_JOB = (
 
 
 def has_far_numbers(session: Session) -> bool:
-    """Say whether a table counts on from a number that leaves none for others."""
+    """Say whether a table continues from an id that leaves none for new rows."""
     return any(_is_far(spent) for _, spent, _ in session.rows("spent_ids"))
 
 
 def renumber(session: Session, set_aside: Callable[[Sequence[int]], object]) -> None:
-    """Give rows with far numbers ordinary ones, and let the tables count on from there.
+    """Give rows with far ids ordinary ones, and let the tables continue from there.
 
     Args:
         session: in a transaction.
-        set_aside: sets jobs aside, by their new numbers.
+        set_aside: sets jobs aside, by their new ids.
     """
     for name, spent, last in session.rows("spent_ids"):
         if not _is_far(spent):

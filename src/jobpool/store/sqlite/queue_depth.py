@@ -1,13 +1,13 @@
-"""The cap on unfinished jobs, kept without counting them.
+"""The cap on unfinished jobs, enforced without counting them each time.
 
-Theory of operation. A counter in the database is an upper bound of the number of
-unfinished jobs: every enqueue raises it in its own transaction, nothing lowers it.
-When it reaches the limit the jobs are counted and the bound is replaced; so the
-limit is exact, and a count is due only once in as many jobs as there was room.
+Theory of operation. A counter in the database is an upper bound on the number of
+unfinished jobs: every enqueue raises it in its own transaction, and nothing lowers it.
+When it reaches the limit the jobs are counted and the bound is replaced. So the limit
+is exact, and a count is needed only once for as many jobs as there was room.
 
-When the queue really is full, every refusal would count again. A count may
-therefore take a tenth of the time at most: until nine times its own duration have
-passed, the last answer stands.
+When the queue really is full, every refusal would count again. So counting may take at
+most a tenth of the time: the last answer is used until nine times the count's own
+duration has passed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DepthGuard:
             raise self._full(jobs)
 
     def add(self, session: Session, jobs: int) -> None:
-        """Take note of jobs that are not refused whatever the depth."""
+        """Count jobs that are accepted whatever the depth."""
         session.run("add_room", jobs=jobs)
 
     def _full(self, jobs: int) -> QueueFull:

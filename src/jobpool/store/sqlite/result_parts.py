@@ -1,13 +1,14 @@
-"""Large results, written in parts ahead of their ends.
+"""Large results, written in parts ahead of their settlements.
 
-While one commit brings a mebibyte to the disk, everybody else's waits. So a result may
-come in parts, each in a commit of its own that lets the others have their turn; the
-last part comes with the end of its job. Until then the parts are a draft, under the
-token of the lease: whatever ends that lease otherwise leaves a draft that nobody reads,
-and that pruning deletes.
+While one commit writes a mebibyte to the disk, all others wait. So a large result is
+written in parts, each in a commit of its own that lets others take their turn; the last
+part is written with the settlement. Until then the parts are a draft, under the lease's
+token: if the lease ends in another way, the draft is never read, and pruning deletes
+it.
 
-`jobpool_whole_results` lays them end to end. SQLite can do so with text alone, which in
-a database of UTF-8 is bytes as they are; in one of UTF-16 a result stays in one piece.
+The view `jobpool_whole_results` concatenates the parts. SQLite can concatenate only
+text, which in a UTF-8 database is the bytes as they are; in a UTF-16 database a result
+stays in one piece.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from jobpool.store.operations.settle import has_result
 from jobpool.store.statements.session import Session
 
 PART_BYTES = 2**17
-"""A commit of so much takes little longer than one of a few rows."""
+"""A commit of this size takes little longer than one of a few rows."""
 WHOLE_MAX_BYTES = 2 * PART_BYTES
-"""A result that takes no more stays in one piece: parts would take more commits."""
+"""A result up to this size stays in one piece: parts would take more commits."""
 
 
 def store_part(session: Session, settlement: Settlement) -> bool:
     """Store the next part of a result; say whether there was one.
 
-    Nothing is stored when all but the last part is there, and when the lease is over:
-    settling tells.
+    Nothing is stored when all but the last part are there, or when the lease is over,
+    which settling then reports.
 
     Raises:
-        StoreError: it failed and has changed nothing.
+        StoreError: it failed; nothing was changed.
     """
     if not has_result(settlement):
         return False
@@ -48,7 +49,7 @@ def store_part(session: Session, settlement: Settlement) -> bool:
 
 
 def store_result(session: Session, settlement: Settlement) -> None:
-    """Store the result of a job whose end was accepted, or what is left of it."""
+    """Store the result of a job whose settlement was accepted, or its last part."""
     job_id, token = settlement.id, settlement.token
     result = settlement.result or b""
     if parts := _parts_ahead(result):
@@ -64,7 +65,7 @@ def store_result(session: Session, settlement: Settlement) -> None:
 
 
 def _parts_ahead(result: bytes) -> int:
-    """Return in how many parts a result comes before its last one, if it is large."""
+    """Return how many parts of a result precede the last one; 0 if it is small."""
     if len(result) <= WHOLE_MAX_BYTES:
         return 0
     return (len(result) - 1) // PART_BYTES

@@ -127,7 +127,7 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
         return tokens.lease_jobs(session, run_id, ids, now_ms)
 
     def scrub(self, after_id: int | None) -> int | None:
-        """See `Store.scrub`; numbers that leave none for others are put right, too."""
+        """See `Store.scrub`; ids that leave none for new rows are repaired as well."""
         with self._database.reading() as session:
             is_damaged = has_far_numbers(session)
         if is_damaged:
@@ -157,7 +157,7 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
         self._file.tidy(BULK_MAX_BYTES if waited_for else BULK_BYTES)
 
     def concerns(self) -> list[str]:
-        """See `Store.concerns`: none that `describe` does not tell."""
+        """See `Store.concerns`: `describe` reports all there is."""
         return []
 
     def describe(self) -> dict[str, str]:

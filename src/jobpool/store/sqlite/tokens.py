@@ -1,4 +1,4 @@
-"""New rows and new tokens: numbers that SQLite's only writer can give out itself."""
+"""Ids and tokens, which SQLite's single writer can give out itself."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _NAMES = (
     "run_at_ms",
     "expires_at_ms",
 )
-"""Of the values in a row as `job_rows` makes them."""
+"""The names of the values in a row of `job_rows`."""
 ALONE_BYTES = 2**16
-"""A result of more than that costs more to be copied than a statement of its own."""
+"""Copying a larger result costs more than a statement of its own."""
 _RANDOM_BITS = 20
 _TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
 _TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
@@ -42,7 +42,7 @@ _TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
 def insert(
     session: Session, jobs: Sequence[NewJob], now_ms: int
 ) -> list[Enqueued | None]:
-    """Store checked jobs that nothing stands against, in order."""
+    """Store checked jobs without conflicts, in order."""
     rows, states = job_rows(jobs, now_ms)
     if isinstance(jobs, UniformJobs):
         alike = dict(zip(_NAMES, rows[0], strict=True))
@@ -62,11 +62,11 @@ def insert(
 
 
 def _insert_alike(session: Session, count: int, **fields: Any) -> Sequence[int]:
-    """Store so many jobs that are alike; return their ids.
+    """Store *count* uniform jobs; return their ids.
 
     Raises:
-        StoreRefused: a trigger has left some out, or has stored others between them;
-            the transaction has to be undone.
+        StoreRefused: a trigger has left some out or inserted others between them; the
+            transaction must be rolled back.
     """
     highest: int = session.value("highest_id") if count > 1 else 0
     stored = session.run("insert_alike", count=count, **fields)
@@ -78,20 +78,19 @@ def _insert_alike(session: Session, count: int, **fields: Any) -> Sequence[int]:
 
 def _trigger_interfered(session: Session, count: int, stored: int) -> StoreRefused:
     return StoreRefused(
-        f"{count} new jobs were to be stored in {session.place}, one after another; "
-        f"{stored} were, or not one after another. Something else leaves jobs out, or "
-        "stores others, whenever one is stored: remove that trigger; nothing was "
-        "enqueued"
+        f"{count} new jobs should have consecutive ids in {session.place}, but "
+        f"{stored} were stored, or others between them. A trigger on the table leaves "
+        "jobs out or inserts others: remove it; nothing was enqueued"
     )
 
 
 def lease_jobs(
     session: Session, run_id: str, ids: Sequence[int], now_ms: int
 ) -> list[int]:
-    """Lease chosen jobs; return the tokens of those that were.
+    """Lease chosen jobs; return the tokens of those that were leased.
 
     Raises:
-        StoreRefused: the counter of tokens is not one that jobpool has written.
+        StoreRefused: the counter of tokens is damaged.
     """
     tokens = take_tokens(session, len(ids))
     granted = session.run(
@@ -104,13 +103,13 @@ def lease_jobs(
 
 
 def take_tokens(session: Session, count: int) -> list[int]:
-    """Return fresh tokens: a counter, and random bits below it.
+    """Return fresh tokens: a counter, with random bits below it.
 
-    The counter makes them grow; the random bits keep a token of a store that was
-    restored from a backup from being granted a second time.
+    The counter makes them increase; the random bits keep a token from being granted
+    twice after the store was restored from a backup.
 
     Raises:
-        StoreRefused: the counter is not one that jobpool has written.
+        StoreRefused: the counter is damaged.
     """
     last: int | None = session.value("take_tokens", leases=count, most=_TOKENS_MAX)
     if last is None:
@@ -120,7 +119,7 @@ def take_tokens(session: Session, count: int) -> list[int]:
             "every supervisor, then restore a backup, or set it above the number of "
             f"leases ever granted: `{_TOKENS_REMEDY}`"
         )
-    # All at once: asking the kernel costs more than the rest of a token.
+    # All at once: the system call costs more than the rest of a token.
     words = memoryview(os.urandom(4 * count)).cast("I")
     return [
         number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)
@@ -131,7 +130,7 @@ def take_tokens(session: Session, count: int) -> list[int]:
 def settle_plain(
     session: Session, plain: Sequence[Settlement], now: Moment
 ) -> Sequence[int]:
-    """Settle plain successes, all or none; return the ids of those that are settled."""
+    """Settle plain successes, all or none; return the ids of those settled."""
     rows = [success_row(s, now) for s in plain]
     session.run("try_successes")
     if session.run("succeed_jobs", rows=as_json(rows)) < len(rows):
@@ -144,7 +143,7 @@ def settle_plain(
 
 
 def store_results(session: Session, accepted: Sequence[Settlement]) -> None:
-    """Store results in a table of their own: a row of a job stays small."""
+    """Store results in a table of their own, so that a job's row stays small."""
     blobs = Blobs()
     rows = []
     for s in filter(has_result, accepted):

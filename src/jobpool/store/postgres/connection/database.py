@@ -41,7 +41,7 @@ from jobpool.store.postgres.connection.connect import connect, migrate, schema_v
 from jobpool.store.postgres.connection.errors import READ_ONLY, explain
 from jobpool.store.postgres.connection.session import ServerLife, Session
 from jobpool.store.postgres.connection.url import Address
-from jobpool.store.statements import session as methods
+from jobpool.store.statements import session as protocols
 from jobpool.store.statements.moment import Moment
 
 DOUBT_S = 30.0
@@ -101,7 +101,7 @@ class Database:
             migrate(session)
             self.store_id = session.value("counter", name="store_id") or 0
 
-    def now_ms(self, session: methods.Session, *, fresh: bool = False) -> int:
+    def now_ms(self, session: protocols.Session, *, fresh: bool = False) -> int:
         """Return the store's clock: the server's, as of the transaction's beginning."""
         if self._clock is not None:
             return self._clock.utc_ms()
@@ -111,15 +111,15 @@ class Database:
         now_ms: int = session.value("now")
         return now_ms
 
-    def moment(self, session: methods.Session) -> Moment:
-        """See `methods.session.Database`."""
+    def moment(self, session: protocols.Session) -> Moment:
+        """See `statements.session.Database`."""
         clock = self._clock
         return Moment(
             self.now_ms(session), boottime_s() if clock is None else clock.boottime_s()
         )
 
-    def known_ms(self, session: methods.Session) -> int | None:
-        """See `methods.session.Database`."""
+    def known_ms(self, session: protocols.Session) -> int | None:
+        """See `statements.session.Database`."""
         if self._clock is not None:
             return self._clock.utc_ms()
         known_ms: int | None = getattr(session, "known_ms", None)
@@ -323,7 +323,7 @@ class Database:
         self._owner = None
 
 
-def clock_of(session: methods.Session) -> int | None:
+def clock_of(session: protocols.Session) -> int | None:
     """Return the clock as of a transaction's beginning, or as of our joining it."""
     if isinstance(session, Session):
         return session.clock_ms()

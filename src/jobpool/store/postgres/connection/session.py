@@ -109,7 +109,7 @@ class Session:
 
     @property
     def place(self) -> str:
-        """See `methods.session.Session`."""
+        """See `statements.session.Session`."""
         return self._place
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
@@ -144,7 +144,7 @@ class Session:
         return status, (file[_TIMELINE], since)
 
     def ask(self, *queries: Query) -> list[list[Row]]:
-        """See `methods.session.OwnSession`.
+        """See `statements.session.OwnSession`.
 
         Raises:
             StoreError: as `rows`.

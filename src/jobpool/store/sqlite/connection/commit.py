@@ -1,13 +1,13 @@
-"""Ending a transaction so that what is said of it stays true.
+"""Commits a transaction so that the reported outcome stays true.
 
 Theory of operation. SQLite appends a transaction to its log, syncs the log, and then
-tells other connections where it ends now. When the sync fails, or that last step,
-COMMIT reports an error and nobody sees the transaction; but all of it may stand in the
-log, and whoever finds the log after a crash takes it for committed. Something else is
-therefore written in its place before the error is passed on. If that cannot be written
-either, nobody can say how it ends.
+publishes the log's new end to other connections. If the sync or that last step fails,
+COMMIT reports an error and no connection sees the transaction; but all of it may be in
+the log, and recovery after a crash would take it for committed. So something else is
+written in its place before the error is passed on. If that fails too, the outcome is
+unknown.
 
-A failed write needs none of this: the part that makes a transaction one is missing.
+A failed write needs none of this: the frame that completes the transaction is missing.
 
 Source: https://www.sqlite.org/fileformat2.html, "WAL File Format".
 """
@@ -40,18 +40,19 @@ def commit(session: Session) -> None:
 
 
 def identity_after_commit(path: str) -> Identity | None:
-    """Return which file a path names now; as `identity_of`.
+    """Return which file a path names now; like `identity_of`.
 
     Raises:
-        OutcomeUnknown: it cannot be seen whether the commit went to that file.
+        OutcomeUnknown: the path cannot be checked, so the commit may have gone to
+            another file.
     """
     try:
         return identity_of(path)
     except StoreUnavailable as error:
         raise OutcomeUnknown(
-            f"a transaction was committed to {path}, but that path cannot be looked at "
-            "any more: it is not known whether it still names the file that was "
-            "written; look before you do it again, or do it under an idempotency key"
+            f"a transaction was committed to {path}, but that path can no longer be "
+            "checked: it is not known whether it still names the file that was "
+            "written; check before you do it again, or do it under an idempotency key"
         ) from error
 
 
@@ -66,7 +67,7 @@ def _may_be_in_log(error: StoreError) -> bool:
 
 
 def _overwrite(session: Session, error: StoreError) -> None:
-    """Write a small transaction to where a failed one may stand."""
+    """Overwrite a failed transaction that may be in the log with a small one."""
     try:
         if session.connection.in_transaction:
             session.run("rollback")
@@ -77,7 +78,7 @@ def _overwrite(session: Session, error: StoreError) -> None:
         error.add_note(f"then: {second}")
         raise OutcomeUnknown(
             f"the disk of the store {session.path} failed during a commit, and the "
-            "transaction could not be taken out of the log: it may come to light when "
-            "the file is opened next; look before you do it again, or do it under an "
+            "transaction could not be removed from the log: it may appear when the "
+            "file is opened next; check before you do it again, or do it under an "
             "idempotency key"
         ) from error

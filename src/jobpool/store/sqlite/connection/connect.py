@@ -1,4 +1,4 @@
-"""Opening a connection: settings that keep promises, and a schema that is ours."""
+"""Opens a connection with durable settings, and migrates the schema."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def connect(path: str) -> tuple[Session, Identity]:
         path: absolute.
 
     Returns:
-        A session on a connection with jobpool's settings, and which file it is on.
+        A session on a connection with jobpool's settings, and the file's identity.
 
     Raises:
         StoreUnavailable: the file is gone, was just replaced, or cannot be opened.
         StoreRefused: it is not a database, or damaged.
     """
-    # Decoded leniently: a text that a hand wrote in Latin-1 must not stop a lease.
+    # Decoded leniently below: a text written in Latin-1 must not stop a lease.
     with OPENING:
         before = identity_of(path)
         if before is None:
@@ -87,7 +87,7 @@ def replaced(path: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"the database file {path} was replaced, moved or deleted while in use; the "
         "operation did not happen. Stop everything that uses it, put the right file "
-        "in its place, and start again"
+        "back, and start again"
     )
 
 
@@ -95,7 +95,7 @@ def schema_version(session: Session) -> int:
     """Return the schema's version, 0 for a file without jobpool's tables.
 
     Raises:
-        StoreRefused: the tables are somebody else's, or newer than this jobpool.
+        StoreRefused: the tables are not jobpool's, or newer than this jobpool.
     """
     newest = len(load_migrations("sqlite"))
     _, ours = session.rows("schema_objects")[0]
@@ -117,9 +117,9 @@ def schema_version(session: Session) -> int:
 
 
 def migrate(session: Session) -> None:
-    """Bring the schema up to date, one transaction a step.
+    """Bring the schema up to date, one transaction per step.
 
-    The caller holds the writers' lock.
+    The caller must hold the writers' lock.
 
     Raises:
         StoreRefused: as `schema_version`.
@@ -137,8 +137,8 @@ def migrate(session: Session) -> None:
     while schema_version(session) < len(steps):
         session.run("begin")
         try:
-            # Looked at again: a caller's transaction takes no writers' lock, and may
-            # have made the tables meanwhile.
+            # Checked again: a caller's transaction, which takes no writers' lock, may
+            # have created the tables in the meantime.
             migrate_within(session, steps=1)
             session.run("commit")
         except BaseException:
@@ -152,11 +152,11 @@ def migrate_within(session: Session, steps: int | None = None) -> None:
 
     Args:
         session: its connection.
-        steps: so many at most; None: all that are missing.
+        steps: at most this many; None: all that are missing.
 
     Raises:
         StoreRefused: as `schema_version`.
-        StoreError: a step failed; the transaction, or a savepoint, has to be undone.
+        StoreError: a step failed; roll back the transaction or a savepoint.
     """
     done = schema_version(session)
     for number, script in enumerate(load_migrations("sqlite")[done:][:steps], done + 1):

@@ -1,11 +1,11 @@
-"""Who keeps SQLite's write lock: another program, or this very process?
+"""Finds out whether this process itself holds SQLite's write lock.
 
 Theory of operation. A transaction that this process has open on another connection
-keeps our writes waiting as any other program's does. If the one thread there is has
-opened it, waiting for it would never end; the kernel's table of locks tells so. With
-several threads it may be another thread's, which will end it: it is waited for, and
-named if it does not. The files themselves must not be looked at through descriptors of
-our own: to close one drops the locks that SQLite has on it in this process.
+blocks our writes like any other program's. If this is the only thread, waiting for it
+would never end; the kernel's table of locks shows that. With several threads it may
+belong to another one, which will end it: we wait, and name it in the error if it does
+not end. The files themselves must not be opened here: closing a descriptor would drop
+the locks that SQLite has on the file in this process.
 
 Source: https://www.sqlite.org/walformat.html, "Locks"; proc_locks(5).
 """
@@ -21,9 +21,9 @@ from jobpool.store.sqlite.connection.location import identity_of
 
 _LOCKS = Path("/proc/locks")
 _WAL_WRITE_LOCK = 120
-"""Of the file with the ending -shm: this byte."""
+"""The write lock's byte in the -shm file."""
 _RESERVED = 0x40000001
-"""Without a write-ahead log: this byte of the database file."""
+"""Without a write-ahead log: the lock's byte in the database file."""
 _REMEDY = (
     "pass that connection, with .options(connection=...), so that the job belongs to "
     "its transaction, or enqueue after its end (in Django: transaction.on_commit)"
@@ -41,17 +41,17 @@ def refuse_deadlock(path: str) -> None:
     ]
     if len(others) <= 1 and holds_write_lock(path):
         raise UsageError(
-            f"this thread has a transaction open on {path}, on another connection: to "
-            f"wait for it would never end, and nothing was written. Instead {_REMEDY}"
+            f"this thread has a transaction open on {path}, on another connection: "
+            f"waiting for it would never end. Nothing was written. Instead {_REMEDY}"
         )
 
 
 def held_here(path: str, waited_s: float) -> StoreUnavailable | None:
-    """Return the error for a lock that this process kept so long, if it did."""
+    """Return an error if this process itself holds the lock that was waited for."""
     if not holds_write_lock(path):
         return None
     return StoreUnavailable(
-        f"another connection of this process has a transaction open on {path}, for "
+        f"another connection of this process has had a transaction open on {path} for "
         f"longer than {waited_s:g} s; nothing was written. If it is this thread's, "
         f"{_REMEDY}; if another thread's, let it commit sooner"
     )
@@ -60,7 +60,7 @@ def held_here(path: str, waited_s: float) -> StoreUnavailable | None:
 def holds_write_lock(path: str) -> bool:
     """Say whether this process holds the write lock of a database file.
 
-    False as well where the kernel has no table of locks.
+    Also False where the kernel has no table of locks.
     """
     places = {
         identity[1]: byte

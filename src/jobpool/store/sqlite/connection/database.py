@@ -1,22 +1,22 @@
-"""One database file, one connection, and who may use it when.
+"""One database file and one connection, with the locks and transactions around it.
 
-Theory of operation. A `Database` owns one connection and serves one thread at a
-time. Reading takes its thread lock; writing takes the writers' lock first (see
-`writers`), then the thread lock, then BEGIN IMMEDIATE. A method within an open
-transaction runs in a savepoint, so that one which raises has changed nothing
-although the others commit.
+Theory of operation. A `Database` owns one connection and serves one thread at a time.
+Reading takes its thread lock; writing takes the writers' lock first (see `write_lock`),
+then the thread lock, then BEGIN IMMEDIATE. A method within an open transaction runs in
+a savepoint, so that a method which raises has changed nothing although the others
+commit.
 
-The connection is replaced, never trusted again, after an I/O error, in a forked
-child (the parent's is kept referenced: closing it would harm the parent's log), and
-when the path names another file than the one that is open: SQLite would go on
-writing to a deleted file without an error, so this is looked at on both sides of a
-commit. A file that vanished is not made again: that would be an empty queue.
+The connection is replaced, never trusted again, after an I/O error, in a forked child
+(the parent's is kept referenced: closing it would damage the parent's log), and when
+the path names another file than the open one. SQLite would write on to a deleted file
+without an error, so this is checked before and after each commit. A file that vanished
+is not created again: that would be an empty queue.
 
-A checkpoint keeps all writers waiting while it brings what is in the log to the disk a
-second time. Of small rows little is left by then, since many have changed the same
-pages; results are there in full. So `tidy` makes one after each half mebibyte of these,
-in a turn of its own, or after four mebibytes if somebody waits each time, while the
-usual one comes after 16, within somebody's commit.
+A checkpoint blocks all writers while it writes the log's pages to the disk a second
+time. Small rows add little, since many changes share the same pages; results are there
+in full. So `tidy` runs one after each half mebibyte of results and the like, in a turn
+of its own, or after four mebibytes if others always wait. SQLite's own checkpoint runs
+after 16, within a commit.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from jobpool.store.sqlite.connection.write_lock import (
     return_lock,
     share_lock,
 )
-from jobpool.store.statements import session as methods
+from jobpool.store.statements import session as protocols
 from jobpool.store.statements.moment import Moment
 
 BULK_BYTES = 2**19
-"""After so much of payloads, results and the like the log is to be emptied."""
+"""Bytes of payloads, results and the like after which the log is checkpointed."""
 BULK_MAX_BYTES = 2**22
-"""After so much, whoever waits: the longer it is put off, the longer it takes."""
+"""The same even if others wait: the longer it is deferred, the longer it takes."""
 TURN_S = 0.0005
-"""Whoever waits for the writers' lock takes so long to wake up and have it."""
+"""How long another waiter needs to wake up and take the writers' lock."""
 TIDY_WAIT_S = 0.1
-"""What is not urgent gives up after it."""
+"""How long a checkpoint, which is not urgent, waits for the lock."""
 _ABANDONED: list[sqlite3.Connection] = []
 """Connections that must never be closed in this process."""
 
@@ -85,10 +85,10 @@ class Database:
         """Open the file for the first time and bring its schema up to date.
 
         Args:
-            create: make jobpool's tables in a file that has none.
+            create: create jobpool's tables in a file that has none.
 
         Raises:
-            StoreRefused: the file must not be used, or holds no queue.
+            StoreRefused: the file cannot be used, or holds no queue.
             StoreUnavailable: it cannot be used now.
         """
         with self.writers.held(), self._lock:
@@ -107,17 +107,17 @@ class Database:
         """Which file is open, by device and inode."""
         return self._identity
 
-    def now_ms(self, session: methods.Session, *, fresh: bool = False) -> int:
+    def now_ms(self, session: protocols.Session, *, fresh: bool = False) -> int:
         """Return the store's clock: this machine's, since all its users are here."""
         del session, fresh
         return self.clock.utc_ms()
 
-    def moment(self, session: methods.Session) -> Moment:
-        """See `methods.session.Database`."""
+    def moment(self, session: protocols.Session) -> Moment:
+        """See `statements.session.Database`."""
         return Moment(self.now_ms(session), self.clock.boottime_s())
 
-    def known_ms(self, session: methods.Session) -> int:
-        """See `methods.session.Database`."""
+    def known_ms(self, session: protocols.Session) -> int:
+        """See `statements.session.Database`."""
         del session
         return self.clock.utc_ms()
 
@@ -188,9 +188,9 @@ class Database:
     def _require_transaction(self, session: Session) -> None:
         if session is not self._session or not session.connection.in_transaction:
             raise StoreUnavailable(
-                f"the transaction on {self.path} is over already: rolled back after "
-                "an earlier error, or left behind by a fork; nothing of it happened. "
-                "Try all of it again"
+                f"the transaction on {self.path} is already over: rolled back after an "
+                "earlier error, or left behind by a fork; none of it happened. Try "
+                "all of it again"
             )
 
     def _roll_back(self, session: Session) -> None:
@@ -198,7 +198,7 @@ class Database:
             try:
                 session.run("rollback")
             except JobpoolError as error:
-                # Whatever it still holds goes with the connection.
+                # Closing the connection releases whatever it still holds.
                 self._drop()
                 error.add_note("the rollback failed; the connection was closed")
 
@@ -236,9 +236,9 @@ class Database:
         return UsageError(f"the store on {self.path} is closed; open another one")
 
     def tidy(self, bulk_bytes: int) -> None:
-        """Copy a log that holds so much into the file, once others have had their turn.
+        """Checkpoint a log with this many bulk bytes, after others had their turn.
 
-        If it cannot be done now, the next call or SQLite's own checkpoint does it.
+        If it is not possible now, the next call or SQLite's own checkpoint does it.
         """
         if self._session is None or self._session.bulk_bytes < bulk_bytes:
             return
@@ -252,7 +252,7 @@ class Database:
             ready.rows("checkpoint")
 
     def close(self) -> None:
-        """Close the connection; the last one of all tidies the log up."""
+        """Close the connection; SQLite removes the log with the last one."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -262,14 +262,14 @@ class Database:
                 with self.writers.held(), self._lock:
                     self._drop()
         except StoreUnavailable:
-            # Somebody keeps the writers' lock. Closing could run a checkpoint
-            # beside their commit; the end of the process closes without one.
+            # The writers' lock is taken. Closing could run a checkpoint during the
+            # holder's commit; the end of the process closes without a checkpoint.
             self.abandon()
         finally:
             return_lock(self.writers, self.path)
 
     def abandon(self) -> None:
-        """Leave the connection as it is, for ever."""
+        """Drop the connection without ever closing it."""
         if self._session is not None:
             _ABANDONED.append(self._session.connection)
         self._session = None

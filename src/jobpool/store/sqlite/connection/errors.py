@@ -1,4 +1,4 @@
-"""SQLite's errors in jobpool's words: what was seen, and what to do about it."""
+"""Translates SQLite's errors to jobpool's: what was seen, and what to do about it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jobpool.errors import (
 from jobpool.store.statements.integrity import RowRefused
 
 _DATA = (
-    "a value violates the table's own rules; somebody else has written there. Find it "
-    "with `PRAGMA integrity_check` and put it right, or restore a backup"
+    "a value violates the table's own rules; another program has written it. Find it "
+    "with `PRAGMA integrity_check` and correct it, or restore a backup"
 )
 _RANGE = (
     "a value is larger than SQLite can hold; nothing was changed. Use a smaller one"
@@ -46,7 +46,7 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
     ),
     sqlite3.SQLITE_IOERR: (
         StoreUnavailable,
-        "its disk reported an error; look at the kernel's log, then try again",
+        "its disk reported an error; check the kernel's log, then try again",
     ),
     sqlite3.SQLITE_CANTOPEN: (
         StoreUnavailable,
@@ -81,32 +81,32 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
     ),
 }
 MOVED = "jobpool: this queue was moved to "
-"""What the triggers of a queue that was moved away say, before the new address."""
+"""What the triggers of a moved queue say, before the new address."""
 REOPEN_AFTER = frozenset(
     {
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
-        # It may be its own lock that it could not give back: for ever, if it stays.
+        # It may be the connection's own lock, which it failed to release.
         sqlite3.SQLITE_PROTOCOL,
-        # SQLite opens a file for reading when it cannot open it for writing just then.
+        # SQLite opens a file read-only when it cannot open it for writing just then.
         sqlite3.SQLITE_READONLY,
     }
 )
-"""After these the connection's view of the file cannot be trusted any more.
+"""After these the connection's view of the file can no longer be trusted.
 
-A failed fsync in particular must not be tried again: the kernel has marked the
+A failed fsync in particular must not be retried: the kernel has marked the
 pages clean. Source: "Can Applications Recover from fsync Failures?", ATC '20.
 """
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary result code, or 0 when the module raised by itself."""
+    """Return SQLite's primary result code, or 0 if the module itself raised."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_busy(error: Exception) -> bool:
-    """Say whether a statement met another's transaction that will be over soon."""
+    """Say whether a statement met another transaction, which will end soon."""
     return isinstance(error, sqlite3.Error) and (
         primary_code(error) == sqlite3.SQLITE_BUSY and not _is_stale(error)
     )
@@ -121,27 +121,27 @@ def explain(error: Exception, path: str, table: str = "") -> StoreError | Jobpoo
     """Return the error to raise instead of *error*; the caller chains it.
 
     Args:
-        error: as the sqlite3 module raised it; OverflowError is its word for a number
-            beyond 64 bits.
+        error: as the sqlite3 module raised it; OverflowError means a number beyond 64
+            bits.
         path: the database's file, for the message.
-        table: what the statement was about, for the message; "" when nothing is.
+        table: the statement's table, for the message; "" if there is none.
     """
     where = f"{path}, table {table}," if table else path
     if not isinstance(error, sqlite3.Error):
         return StoreRefused(f"the store {where} could not be used: {_RANGE}")
     if str(error).startswith(MOVED):
         return StoreRefused(
-            f"the store {path} takes nothing in: {str(error).removeprefix('jobpool: ')}"
-            "; use that URL, or give an unfinished move up with `jobpool move --from "
+            f"the store {path} is closed: {str(error).removeprefix('jobpool: ')}"
+            "; use that URL, or abandon an unfinished move with `jobpool move --from "
             f"sqlite:///{path} --abandon`"
         )
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     if _is_stale(error):
         return StoreUnavailable(
             f"the store {where} could not be used ({name}): this "
-            "transaction began by reading, and somebody has written since. Roll it "
+            "transaction began by reading, and another one has written since. Roll it "
             "back and try all of it again; one that begins with BEGIN IMMEDIATE or "
-            "jobs.transaction(connection) does not meet this"
+            "jobs.transaction(connection) avoids this"
         )
     code = getattr(error, "sqlite_errorcode", 0)
     known = _REASONS.get(code) or _REASONS.get(primary_code(error))

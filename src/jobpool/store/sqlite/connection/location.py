@@ -1,8 +1,8 @@
-"""The place of a database file: may a queue live there, and is it still the same?
+"""Checks a database file's location: may a queue be there, and is it the same file?
 
-Looks at names and permissions only. The database file itself is opened here once
-in its life, to create it: closing any descriptor of it would drop the locks that
-SQLite holds in this process.
+Uses names and permissions only. The database file itself is opened here only once, to
+create it: closing a descriptor of it would drop the locks that SQLite holds in this
+process.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ REMOTE = frozenset(
 """File systems whose locks or shared memory do not hold between machines."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPES = ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\"))
-# One thread at a time creates and opens: between the creation and the close of its
-# descriptor nobody in this process may hold a SQLite lock on the new file.
+# One thread at a time creates and opens: until the descriptor that created the file is
+# closed, no connection of this process may hold a SQLite lock on it.
 OPENING = threading.Lock()
 
 Identity = tuple[int, int]
@@ -69,23 +69,23 @@ def identity_of(path: str) -> Identity | None:
 
 def _inaccessible(path: str, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {path} cannot be looked at ({error.strerror}); make its "
+        f"the store {path} cannot be accessed ({error.strerror}); make its "
         "directory readable again"
     )
 
 
 def prepare(path: str, *, create: bool, force_network: bool) -> None:
-    """Make sure that a queue may live at *path*, and that a file is there.
+    """Check that a queue may be stored at *path*, and that the file exists.
 
     Args:
         path: absolute, without symbolic links.
-        create: make an empty file, for its owner only, if there is none.
+        create: create an empty file, for its owner only, if there is none.
         force_network: accept a file system of another machine.
 
     Raises:
-        StoreRefused: there is no such file or directory, or a queue must not live
-            there; nothing was made.
-        StoreUnavailable: the file could not be made or looked at now.
+        StoreRefused: there is no such file or directory, or a queue must not be stored
+            there; nothing was created.
+        StoreUnavailable: the file could not be created or accessed now.
     """
     try:
         _prepare(path, create=create, force_network=force_network)
@@ -130,8 +130,8 @@ def _check_file(path: str) -> None:
         raise StoreRefused(f"the store {path} is not a regular file; name one")
     if found.st_nlink > 1:
         raise StoreRefused(
-            f"the store {path} has {found.st_nlink} hard links; under each name "
-            "SQLite would keep another log and damage the file: leave it one name"
+            f"the store {path} has {found.st_nlink} hard links; SQLite would keep a "
+            "log for each name and damage the file: keep only one name"
         )
     if not os.access(path, os.R_OK | os.W_OK):
         raise StoreRefused(
@@ -144,7 +144,7 @@ def _create(path: str) -> None:
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        return  # Another process was quicker.
+        return  # Another process has just created it.
     except OSError as error:
         raise StoreUnavailable(
             f"the store {path} could not be created ({error.strerror}); make room or "

@@ -1,19 +1,19 @@
-"""A POSIX record lock on a file: waited for in turn, and not for ever.
+"""A POSIX record lock on a file that is granted in turn, with a timeout.
 
-Theory of operation. The kernel grants a record lock in the order in which it was
-waited for (F_SETLKW), but knows no timeout; polling knows one, but starves beside a
-process that writes in a loop (measured with 4 writers: 1.4 s at worst, against
-0.07 s in turn). So a free lock is taken at once, and for a taken one a helper
-thread waits in the kernel while the caller waits for the thread, with a timeout.
-Any thread may do that: the lock belongs to the process.
+Theory of operation. The kernel grants a record lock in the order of the waiters
+(F_SETLKW), but has no timeout; polling has one, but starves next to a process that
+writes in a loop (measured with 4 writers: 1.4 s at worst, against 0.07 s in turn). So a
+free lock is taken at once; for a taken one a helper thread waits in the kernel while
+the caller waits for the thread, with a timeout. Any thread may do that: the lock
+belongs to the process.
 
-A caller that has lost patience leaves the helper where it is. The next caller takes
-it over; if nobody does, it gives the lock back as soon as it gets it. While a helper
-is out nobody else may ask the kernel, because within one process the kernel would
-say yes, and the helper would then drop the lock from under the holder.
+A caller that times out leaves the helper waiting. The next caller takes it over;
+without one it releases the lock as soon as it gets it. While a helper waits, no other
+thread may ask the kernel, because within one process the kernel would grant the lock,
+and the helper would then release it while it is in use.
 
-The lock is dropped when any descriptor of the file is closed in this process: the
-file is opened once, here. One caller at a time: `writers` sees to that.
+The lock is dropped when any descriptor of the file is closed in this process, so the
+file is opened only once, here. `write_lock` ensures that there is one caller at a time.
 """
 
 from __future__ import annotations
@@ -61,17 +61,18 @@ class RecordLock:
         while self._take_open_file(deadline_s):
             if self._is_current():
                 return True
-            self.close()  # Somebody removed the file: the others lock a new one.
+            self.close()  # The file was removed: others lock a new one.
         return False
 
     def drop(self) -> None:
-        """Give the lock back, if this process has it."""
-        # In a child that was forked meanwhile the file is closed: nothing is held.
+        """Release the lock, if this process has it."""
+        # In a child that was forked in the meantime the file is closed: nothing is
+        # held.
         if self._fd is not None:
             try:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN)
             except OSError:
-                # What was done under the lock is done: that is no error of it.
+                # What was done under the lock is done; it has not failed.
                 self.close()
 
     def close(self) -> None:
@@ -106,7 +107,7 @@ class RecordLock:
         return self._leave(helper)
 
     def _leave(self, helper: _Helper) -> bool:
-        """Stop waiting for a helper; return whether it has got the lock for us."""
+        """Stop waiting for a helper; return whether it has taken the lock for us."""
         with self._guard:
             helper.is_wanted = False
             if helper.is_done.is_set():
@@ -114,7 +115,7 @@ class RecordLock:
             return helper.is_done.is_set()
 
     def granted(self, helper: _Helper) -> None:
-        """Hand the lock to whoever waits for the helper, or give it back."""
+        """Hand the lock to the caller that waits for the helper, or release it."""
         with self._guard:
             if helper.is_wanted:
                 helper.is_done.set()
@@ -123,7 +124,7 @@ class RecordLock:
                 fcntl.lockf(helper.fd, fcntl.LOCK_UN)
 
     def failed(self, helper: _Helper) -> None:
-        """Forget a helper that cannot wait: the next caller tries anew."""
+        """Forget a helper that failed: the next caller tries again."""
         with self._guard:
             if self._helper is helper:
                 self._helper = None
@@ -135,7 +136,7 @@ class RecordLock:
             self._fd = os.open(self.path, flags, mode)
             found = os.fstat(self._fd)
             if found.st_mode & 0o666 != mode and found.st_uid == os.geteuid():
-                os.fchmod(self._fd, mode)  # Whoever may write the database may lock.
+                os.fchmod(self._fd, mode)  # Who may write the database may lock it.
         return self._fd
 
     def _is_current(self) -> bool:
@@ -167,8 +168,8 @@ class _Helper(threading.Thread):
             try:
                 fcntl.lockf(self.fd, fcntl.LOCK_EX)
             except OSError as error:
-                # The kernel takes threads of one process for one waiter, and so sees
-                # a deadlock where two databases are locked by threads of two.
+                # The kernel treats the threads of a process as one waiter, and so sees
+                # a false deadlock when threads of two processes lock two databases.
                 if error.errno not in {errno.EDEADLK, errno.ENOLCK}:
                     self._lock.failed(self)
                     raise
@@ -182,7 +183,7 @@ def _try_lock(fd: int) -> bool:
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # POSIX lets a taken lock be either.
+        # POSIX allows either for a taken lock.
         if error.errno not in {errno.EAGAIN, errno.EACCES}:
             raise
         return False

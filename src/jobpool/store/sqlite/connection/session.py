@@ -1,4 +1,4 @@
-"""Named queries on one SQLite connection, with errors in jobpool's words."""
+"""Runs named queries on a SQLite connection, with jobpool's errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobpool.store.sqlite.connection.errors import explain, is_busy
 from jobpool.store.statements.named_sql import load_queries
 
 BUSY_CHECK_S = 0.1
-"""After so long it is looked who keeps a statement waiting; SQLite waits meanwhile."""
+"""SQLite waits this long by itself before it is checked what blocks a statement."""
 Row = tuple[Any, ...]
 _QUERIES = load_queries("sqlite")
 _BULKY = {
@@ -24,8 +24,7 @@ _BULKY = {
     "store_part": "part",
     "store_last_part": "result",
 }
-"""Statements that store bytes of others, as many as there may be: the parameter's name
-by the statement's."""
+"""Statements that store data of any size: the parameter's name by the statement's."""
 _TABLE = re.compile(r"\bjobpool_(?!step\b)\w+")
 
 
@@ -35,13 +34,13 @@ class Session:
     Attributes:
         connection: what it runs on.
         path: the database's file, for messages.
-        bulk_bytes: payloads, results and the like that were written by it.
+        bulk_bytes: bytes of payloads, results and the like that it has written.
 
     Args:
         connection: what it runs on.
         path: the database's file.
-        patience_s: longest wait for others' transactions, in seconds; on a caller's
-            connection its own timeout counts alone.
+        patience_s: longest wait for others' transactions, in seconds; a caller's
+            connection only has its own timeout.
     """
 
     __slots__ = ("bulk_bytes", "connection", "path", "patience_s")
@@ -56,17 +55,17 @@ class Session:
 
     @property
     def place(self) -> str:
-        """See `methods.session.Session`."""
+        """See `statements.session.Session`."""
         return self.path
 
     def rows(self, name: str, /, **parameters: Any) -> list[Row]:
         """Run a query and fetch all of its rows.
 
-        All of them, always: with RETURNING, a statement is not over until its last
-        row has been fetched, and its transaction cannot commit before.
+        Always all of them: a statement with RETURNING is not finished until its last
+        row has been fetched, and its transaction cannot commit before that.
 
         Raises:
-            StoreError: it failed and has changed nothing.
+            StoreError: it failed; nothing was changed.
         """
         return self._execute(name, parameters)[0]
 
@@ -74,7 +73,7 @@ class Session:
         """Run a statement; return how many rows it changed.
 
         Raises:
-            StoreError: it failed and has changed nothing.
+            StoreError: it failed; nothing was changed.
         """
         return self._execute(name, parameters)[1]
 
@@ -84,7 +83,7 @@ class Session:
         return rows[0][0] if rows else None
 
     def ask(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
-        """See `methods.session.OwnSession`: nothing here is far away."""
+        """See `statements.session.OwnSession`: there are no round trips here."""
         return [self.rows(name, **parameters) for name, parameters in queries]
 
     def _execute(
@@ -101,17 +100,17 @@ class Session:
         return rows, count
 
     def _once(self, name: str, parameters: Mapping[str, Any]) -> tuple[list[Row], int]:
-        # Not sqlite3.Cursor(): the connection would note each for ever. A cursor()
-        # of the caller's own, and the caller's row_factory, are passed by.
+        # Not sqlite3.Cursor(): the connection would remember each for ever. The
+        # caller's own cursor() and row_factory are bypassed.
         cursor = sqlite3.Connection.cursor(self.connection, sqlite3.Cursor)
         cursor.row_factory = None
         try:
             cursor.execute(_QUERIES[name], parameters)
-            # Fetching goes on executing: it can fail as well.
+            # Fetching continues the execution: it can fail as well.
             rows = cursor.fetchall()
         except sqlite3.Error:
-            # The traceback would keep the statement, and that keeps a connection
-            # open which was closed, until nobody holds the writers' lock.
+            # The traceback would keep the statement alive, and with it a connection
+            # that was closed, until long after the writers' lock is released.
             cursor.close()
             raise
         return rows, cursor.rowcount
@@ -119,7 +118,7 @@ class Session:
     def _again(
         self, name: str, parameters: Mapping[str, Any], error: Exception
     ) -> tuple[list[Row], int]:
-        """Run a statement that met another's transaction until that is over."""
+        """Retry a statement that met another transaction until that has ended."""
         deadline_s = time.monotonic() + self.patience_s - BUSY_CHECK_S
         while is_busy(error):
             contention.refuse_deadlock(self.path)
@@ -137,6 +136,6 @@ class Session:
 
 
 def _table_of(statement: str) -> str:
-    """Return the first table of jobpool's that a statement names: its subject."""
+    """Return the first of jobpool's tables that a statement names."""
     found = _TABLE.search(statement)
     return found[0] if found else ""

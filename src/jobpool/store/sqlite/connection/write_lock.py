@@ -1,19 +1,19 @@
 """The writers' lock: one writer at a time among all of jobpool's processes.
 
 Theory of operation. SQLite before 3.51.3 (3.50.7, 3.44.6) can lose pages of a WAL
-database when one connection commits and resets the WAL while another checkpoints.
-jobpool's writers therefore hold this lock around each write transaction, with the
-checkpoint that a commit may run or that follows a large one, and around closing a
-connection. It also keeps producers out of SQLite's busy handler, whose pauses grow to
-100 ms and starve whoever has waited longest.
+database when one connection commits and resets the WAL while another checkpoints. So
+jobpool's writers hold this lock around each write transaction, including the checkpoint
+that a commit may run or that follows a large one, and around closing a connection. It
+also keeps producers out of SQLite's busy handler, whose pauses grow to 100 ms and
+starve the longest waiter.
 
-The lock is two: a thread lock within the process, then a record lock on
-``<database>-jobpool-lock`` (see `recordlock`), one for each process and file. A
-fork inherits neither; the child starts anew. A flock would be inherited, and held
-by a child for as long as it lives.
+It consists of two locks: a thread lock within the process, then a record lock on
+``<database>-jobpool-lock`` (see `record_lock`), one for each process and file. A fork
+inherits neither; the child creates its own. A flock would be inherited, and held by a
+child for as long as it lives.
 
-Order: writers' lock, then a store's own thread lock, then SQLite's. It is never
-taken inside a transaction that a caller has begun: that would be the other order.
+Order: writers' lock, then a store's own thread lock, then SQLite's. It is never taken
+inside a transaction that a caller has begun: that would reverse the order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from jobpool.store.sqlite.connection.record_lock import RecordLock
 
 SUFFIX = "-jobpool-lock"
 WAIT_S = 10.0
-"""So long may one writer keep another one waiting."""
+"""The longest that a writer waits for others."""
 
 
 class WritersLock:
@@ -44,15 +44,15 @@ class WritersLock:
 
     @contextmanager
     def held(self, wait_s: float | None = None) -> Iterator[None]:
-        """Hold the lock; nobody else of jobpool's writes meanwhile.
+        """Hold the lock: no other writer of jobpool's writes in the meantime.
 
         Args:
             wait_s: longest wait for others, in seconds; None: `WAIT_S`.
 
         Raises:
-            StoreUnavailable: somebody held it for longer; nothing was done.
-            UsageError: this thread holds it already, by another store object or
-                another connection; waiting would never end.
+            StoreUnavailable: another writer held it for longer; nothing was done.
+            UsageError: this thread already holds it, through another store object or
+                connection; waiting would never end.
         """
         if self._owner == threading.get_ident():
             raise UsageError(
@@ -91,12 +91,12 @@ class WritersLock:
         return StoreUnavailable(
             f"{who} has held the writers' lock {self._record.path} for {wait_s:g} s; "
             "is it stopped (SIGSTOP, debugger) or in a long transaction? Find it with "
-            "`lslocks` and let it go on or end it"
+            "`lslocks`, and continue or end it"
         )
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody who lost patience has left a waiting thread behind."""
+        """Whether a caller that timed out has left a waiting thread behind."""
         return self._record.is_awaited
 
     def close(self) -> None:
@@ -105,14 +105,14 @@ class WritersLock:
 
 
 class _Registry:
-    """The locks of this process, by database file."""
+    """This process's locks, by database file."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
         self.locks: dict[str, WritersLock] = {}
 
     def forget(self) -> None:
-        """Start anew in a forked child: the parent's locks are not ours.
+        """Start with no locks in a forked child: the parent's locks are not ours.
 
         Closing the inherited descriptors drops no lock, since the child holds none.
         """
@@ -139,7 +139,7 @@ def share_lock(database: str) -> WritersLock:
 
 
 def return_lock(lock: WritersLock, database: str) -> None:
-    """Give a shared lock back; the last one to do so closes its file."""
+    """Return a shared lock; the last user closes its file."""
     with _REGISTRY.guard:
         lock.users -= 1
         # While a thread waits on the file it must stay open, and be the only one.
