@@ -224,7 +224,7 @@ def test_an_open_transaction_is_not_begun_again(plain, jobs, add):
     for name in ("psycopg", "psycopg2", "sqlalchemy"):
         with CALLERS[name](plain) as (connection, _, rollback):
             add.options(connection=connection).enqueue(1)
-            with pytest.raises(UsageError, match="transaction is open on it already"):
+            with pytest.raises(UsageError, match="transaction is already open on it"):
                 jobs.transaction(connection).__enter__()
             rollback()
 

@@ -242,7 +242,7 @@ def test_a_move_killed_in_its_last_step_needs_both_addresses_to_be_given_up(
     house.kill_at(ENDING[point])
     code, _, err = house.movers.run("--from", house.source_url, "--abandon")
     assert code
-    assert "say --to" in err
+    assert "give --to" in err
     assert house.is_closed()
     code, told, err = house.movers.run(*house.words, "--abandon")
     assert (code, told, err) == (0, {"abandoned": house.source_url}, "")
@@ -305,7 +305,7 @@ def test_a_mover_that_was_overtaken_changes_nothing(house):
         if staged < total:
             assert house.move().checksum
 
-    with pytest.raises(StoreRefused, match="was ended by somebody else"):
+    with pytest.raises(StoreRefused, match="was ended by another call"):
         house.move(overtake)
     assert house.has_moved()
     assert house.move().checksum is None
@@ -321,7 +321,7 @@ def test_a_mover_whose_move_was_given_up_ends(house, at):
             move.abandon(house.source_url)
             house.source.enqueue([new_job()])
 
-    with pytest.raises(StoreRefused, match="given up meanwhile"):
+    with pytest.raises(StoreRefused, match="abandoned in the meantime"):
         house.move(give_up)
     assert house.target.count(Filter()) == 0
     assert house.source.enqueue([new_job()])[0].created

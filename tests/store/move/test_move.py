@@ -258,7 +258,7 @@ def test_an_interrupted_last_step_shows_nothing(
             move.move(source_url, target_url)
     target = open_target()
     assert target.count(Filter()) == 0
-    with pytest.raises(StoreRefused, match="in its last step: say --to"):
+    with pytest.raises(StoreRefused, match="in its last step: give --to"):
         move.abandon(source_url)
     move.move(source_url, target_url)
     assert everything(target) == everything(source)
@@ -294,7 +294,7 @@ def test_a_second_call_says_that_it_is_done(source, source_url, target_url):
             [target_url.rpartition("schema=")[2]],
         ).fetchone()
     assert found == (0,)
-    with pytest.raises(StoreRefused, match="is done: both would run"):
+    with pytest.raises(StoreRefused, match="is done: after abandoning it both would run"):
         move.abandon(source_url)
 
 
@@ -401,6 +401,6 @@ def test_only_sqlite_moves(target_url, source_url, source):
     """And only what has begun can be given up."""
     with pytest.raises(ConfigError, match="--from: only a SQLite queue"):
         move.move(target_url, target_url)
-    with pytest.raises(StoreRefused, match="nothing to give up"):
+    with pytest.raises(StoreRefused, match="nothing to abandon"):
         move.abandon(source_url)
     source.enqueue([new_job()])

@@ -155,7 +155,7 @@ def test_no_commit_is_believed_that_was_a_rollback(store, wakes):
             with contextlib.suppress(StoreError):
                 session.run("outcome_of", xid="no number")
 
-    with pytest.raises(JobpoolBug, match="nothing of it is stored"):
+    with pytest.raises(JobpoolBug, match="none of it is stored"):
         overlook()
     assert store.count(Filter()) == 0
     store.enqueue([new_job()])

@@ -232,7 +232,7 @@ def test_the_clock_of_a_store_that_only_reads_goes_on(new_store_url):
 def test_a_schema_called_like_a_word_of_sql_is_refused(word):
     """With the remedy, and before anything is made."""
     url = with_query(server().url, schema=word)
-    with pytest.raises(StoreRefused, match=f"schema {word}, which is one of SQL's own"):
+    with pytest.raises(StoreRefused, match=f"schema {word}, which is a reserved"):
         PostgresStore(url, clock=None, create=True, queue_depth_max=10)
 
 

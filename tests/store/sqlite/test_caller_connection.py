@@ -263,7 +263,7 @@ def test_a_transaction_that_is_open_already_is_refused(store, connect):
     connection = connect()
     connection.execute("BEGIN")
     with (
-        pytest.raises(UsageError, match="open on it already"),
+        pytest.raises(UsageError, match="already open on it"),
         store.caller_transaction(connection),
     ):
         pass

@@ -76,7 +76,7 @@ def test_a_transaction_that_sqlite_rolled_back_commits_nothing(store, limit_page
         with pytest.raises(StoreFull):
             store.enqueue([new_job(payload=BIG)])
         store._database._session.connection.execute("ROLLBACK")
-        with pytest.raises(StoreUnavailable, match="is over already"):
+        with pytest.raises(StoreUnavailable, match="is already over"):
             store.enqueue([new_job()])
     limit_pages(10**6)
     assert store.count(EVERYTHING) == 1

@@ -130,7 +130,7 @@ END
 def test_what_a_trigger_puts_between_them_is_refused(store, path):
     """Payloads would go to the wrong jobs. One alone has nothing between."""
     by_hand(path, TRIGGER)
-    with pytest.raises(StoreRefused, match="remove that trigger; nothing was enqueued"):
+    with pytest.raises(StoreRefused, match="remove it; nothing was enqueued"):
         store.enqueue([new_job() for _ in range(MANY)])
     with closing(sqlite3.connect(path)) as reader:
         assert reader.execute("SELECT count(*) FROM jobpool_jobs").fetchone() == (0,)
@@ -158,7 +158,7 @@ def test_what_a_trigger_leaves_out_is_refused(store, path, jobs):
     with closing(sqlite3.connect(path, isolation_level=None)) as own:
         with store.caller_transaction(own):
             own.execute("INSERT INTO orders VALUES (777)")
-            with pytest.raises(StoreRefused, match="remove that trigger"):
+            with pytest.raises(StoreRefused, match="remove it"):
                 store.enqueue(jobs, connection=own)
         left = own.execute("SELECT job_id FROM jobpool_payloads").fetchall()
     assert len(left) == MANY

@@ -1,6 +1,9 @@
-"""The store of one process: jobs live in its memory, and end with it.
+"""The store in one process's memory: its jobs end with the process.
 
-For programs that want isolation and limits but no queue on disk. Everything that the
-Store protocol says holds, except that jobs outlive their process: therefore no URL
-leads here, and `open_store` goes on refusing memory. Entry point: `store.MemoryStore`.
+For programs that want isolation and limits but no queue on disk. It keeps the whole
+Store protocol, except that jobs do not outlive their process. So no URL names it, and
+`open_store` refuses memory.
+
+May import: store.operations.lease, store.records, store.statements, store.wakeup. Start
+with `store`.
 """

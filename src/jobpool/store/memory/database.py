@@ -1,14 +1,13 @@
 """The state that all store objects of one memory database share.
 
-Theory of operation. There is one lock, and whoever writes holds it to the end of the
-transaction. Every change goes through `put`, which notes in a journal what was there
-before and after. A method that fails is undone back to where it began; a transaction
-that fails, to its beginning; so a method may begin to change things before it knows
-that nothing stands against it.
+Theory of operation. There is one lock, and a writer holds it until its transaction
+ends. Every change goes through `put`, which records the old and the new value in a
+journal. A method that fails is undone to where it began, and a failed transaction to
+its beginning; so a method may change things before it has checked everything.
 
 Another thread waits for the lock. Another store object in the same thread would wait
-for ever: to let it read what is committed, the journal is undone, and done again
-after it has read. It cannot write.
+for ever: so that it can read what is committed, the journal is undone, and redone after
+the read. It cannot write.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class MemoryDatabase:
         kinds: what they publish, by kind and run.
         pauses: what is paused: ``("pool" | "kind", name)``.
         suspects: jobs that may have killed their host, and since when.
-        misfits: jobs whose arguments did not fit what a supervisor knows their kind by,
-            with that digest: since when, and until when it leaves them to others.
+        misfits: jobs whose arguments did not fit a supervisor's version of the handler,
+            with its digest: since when, and until when it leaves them to others.
         leaving: runs that drain or stop.
-        deaths: of other runs: when, and how many jobs they took along.
+        deaths: of runs: when, and how many jobs died with them.
         breakers: kinds that crash in a row, and when they are tried again.
         commits: transactions so far that have changed something.
     """
@@ -71,20 +70,19 @@ class MemoryDatabase:
     # -- changes, by the writer -----------------------------------------------------
 
     def put(self, table: Table[K, V], key: K, record: V | None) -> None:
-        """Change a record such that it can be undone; None deletes it."""
+        """Change a record, recording it in the journal; None deletes it."""
         self._journal.append((table, key, table.get(key), record))
         table.put(key, record)
 
     def put_job(self, former: Row | None, row: Row) -> None:
-        """Store a job such that it can be undone: in the place of its row until now."""
+        """Replace a job's row, recording it in the journal; None: it is new."""
         self._journal.append((self.jobs, row.id, former, row))
         self.jobs.swap(former, row)
 
     def take_token(self) -> int:
-        """Return a fresh token; tokens grow and are never given twice.
+        """Return a fresh token; tokens increase and are never given out twice.
 
-        They order the leases of this database, whose jobs end with this process;
-        those of another one begin anew.
+        They are unique within this database only, whose jobs end with this process.
         """
         self._last_token += 1
         return self._last_token
@@ -98,18 +96,18 @@ class MemoryDatabase:
         """Add to them."""
         self.put(self._counters, _STALE, self.stale + settlements)
 
-    # -- who may do what, when --------------------------------------------------------
+    # -- locks and transactions --------------------------------------------------------
 
     @property
     def process_id(self) -> int:
-        """The process that it belongs to."""
+        """The id of the process that it belongs to."""
         return self._pid
 
     def check_process(self) -> None:
-        """Refuse a forked child, in which nobody would ever see what it did.
+        """Refuse a forked child, whose changes no supervisor would ever see.
 
         Raises:
-            UsageError: this is another process than the one that made it.
+            UsageError: this is not the process that created it.
         """
         if os.getpid() != self._pid:
             raise UsageError(
@@ -119,7 +117,7 @@ class MemoryDatabase:
             )
 
     def begin(self, writer: object) -> int:
-        """Wait until *writer* may write; return where its part of the journal begins.
+        """Wait until *writer* may write; return its mark in the journal.
 
         Raises:
             StoreUnavailable: another store object's transaction is open in this very
@@ -138,7 +136,7 @@ class MemoryDatabase:
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Take back every change since *mark*, the newest first."""
+        """Undo every change since *mark*, newest first."""
         self.jobs.repair_indexes()
         while len(self._journal) > mark:
             table, key, former, _ = self._journal[-1]
@@ -146,7 +144,7 @@ class MemoryDatabase:
             self._journal.pop()
 
     def commit(self) -> bool:
-        """Let every change since the outermost `begin` be true.
+        """Make every change since the outermost `begin` permanent.
 
         Returns:
             Whether there was one.
@@ -157,7 +155,7 @@ class MemoryDatabase:
         return has_changed
 
     def leave(self, *, is_outermost: bool) -> None:
-        """Let the next one in after `begin`, once the outermost writer leaves."""
+        """Release the lock taken by `begin`; the outermost writer ends its turn."""
         if is_outermost:
             self._writer = None
         self._lock.release()
@@ -166,7 +164,7 @@ class MemoryDatabase:
         """Wait until *reader* may read what is committed, or its own transaction.
 
         Returns:
-            Whether another one's open transaction was set aside for it.
+            Whether another store object's open transaction was undone for it.
         """
         self._lock.acquire()
         is_foreign = self._writer is not None and self._writer is not reader
@@ -176,7 +174,7 @@ class MemoryDatabase:
         return is_foreign
 
     def end_reading(self, *, was_set_aside: bool) -> None:
-        """Leave what `begin_reading` has entered."""
+        """End what `begin_reading` has begun, and redo what it has undone."""
         if was_set_aside:
             for table, key, _, record in self._journal:
                 table.put(key, record)
@@ -184,11 +182,11 @@ class MemoryDatabase:
 
 
 class Session:
-    """One store object's turns at the database: reading, writing, transactions.
+    """One store object's access to the database: reading, writing, transactions.
 
     Attributes:
         database: what it uses.
-        reading: context manager: nothing changes meanwhile.
+        reading: context manager: nothing changes while it is open.
         writing: context manager: all changes happen or, after an exception, none;
             re-entrant.
         commits: own transactions so far that have changed something.
@@ -202,7 +200,7 @@ class Session:
         self._is_closed = False
 
     def check(self) -> None:
-        """Refuse a use after the end, or in a forked child.
+        """Refuse a use after `close`, or in a forked child.
 
         Raises:
             UsageError: it is one.
@@ -214,7 +212,7 @@ class Session:
             )
 
     def close(self) -> None:
-        """End it; again is harmless."""
+        """Close it; calling this again has no effect."""
         self._is_closed = True
 
 
@@ -241,7 +239,7 @@ class _Writing:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._marks: list[int] = []
-        """Where each open step begins in the journal, the outermost first."""
+        """Where each open method begins in the journal, outermost first."""
 
     def __enter__(self) -> None:
         self._session.check()

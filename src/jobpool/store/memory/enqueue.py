@@ -1,4 +1,4 @@
-"""Jobs come in: keys, unique texts and the depth of the queue."""
+"""Enqueueing: keys, unique texts and the depth of the queue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Enqueueing(ABC):
     def enqueue(
         self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
     ) -> list[Enqueued]:
-        """See `Store.enqueue`; there is no database that a connection could be to."""
+        """See `Store.enqueue`; a connection is always refused."""
         if connection is not None:
             raise self._no_connections()
         if not jobs:
@@ -52,7 +52,7 @@ class Enqueueing(ABC):
         """See `Store.ring`."""
 
     def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:
-        """See `Store.caller_transaction`; it is always refused."""
+        """See `Store.caller_transaction`; always refused."""
         del connection
         raise self._no_connections()
 
@@ -79,11 +79,11 @@ class Enqueueing(ABC):
         return answers
 
     def _held(self, job: NewJob, first_id: int) -> Row | None:
-        """Return the job that is there already in the place of this one.
+        """Return the stored job that a new one duplicates, if any.
 
         Args:
             job: the new one.
-            first_id: of the jobs of this call; 0: none is stored yet.
+            first_id: the first id that this call has stored; 0: none yet.
         """
         table = self._database.jobs
         if job.key is not None:
@@ -102,9 +102,9 @@ class Enqueueing(ABC):
 
     def _no_connections(self) -> UsageError:
         return UsageError(
-            f"connection: the store {self._database.url} is in memory: no transaction "
-            "of a database can include it; leave the connection away, or use a store "
-            "in that database. Nothing was enqueued"
+            f"connection: the store {self._database.url} is in memory: no database's "
+            "transaction can include it; leave the connection out, or use a store in "
+            "that database. Nothing was enqueued"
         )
 
 

@@ -1,4 +1,4 @@
-"""Leases: what is due and known is granted under a fresh token."""
+"""Leasing: due jobs of known kinds are granted under fresh tokens."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                         is_short = True
                     else:
                         leases.append(self._grant(row, run_id, now_ms))
-            if suspect is not None:  # the last token: it begins after the others
+            if suspect is not None:  # last, for the highest token
                 granted = self._grant(suspect, run_id, now_ms)
                 leases.append(_replace(granted, suspect=True))
             first = self._database.jobs.pending.first()
@@ -105,7 +105,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         *,
         may: bool,
     ) -> tuple[Row | None, bool]:
-        """Return the suspect whose turn it is, and whether others wait for theirs."""
+        """Return the next suspect, and whether others wait for their turn."""
         jobs, suspects = self._database.jobs, self._database.suspects
         found = [jobs.get(job_id) for job_id in suspects] if suspects else []
         rows = [row for row in found if row is not None]
@@ -124,7 +124,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         return first, len(due) > 1
 
     def _first(self, queue: RankSet, passed: frozenset[int]) -> int | None:
-        """Return the best rank of a queue that is none of the jobs passed over."""
+        """Return the best rank of a queue among the jobs that are not skipped."""
         if not passed:
             return queue.first()
         ranks = queue.lowest(len(passed) + 1)
@@ -204,7 +204,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
     ) -> Iterator[Row]:
         """Yield the runnable jobs of these kinds, the best first.
 
-        Whoever takes the next one has moved the last one out of its queue.
+        The caller must move each job out of its queue before it takes the next.
         """
         jobs = self._database.jobs
         passed = left.union(self._database.suspects)
@@ -270,7 +270,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
 
 
 def _turn(row: Row) -> tuple[int, int, int, int]:
-    """Order suspects: who began last before it was lost comes first."""
+    """Return a suspect's rank: the one whose lost attempt began last comes first."""
     lost = [
         tried.shown.token for tried in row.tried if tried.past.outcome is Outcome.LOST
     ]

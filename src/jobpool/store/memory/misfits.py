@@ -1,4 +1,4 @@
-"""Jobs whose arguments did not fit what a supervisor knows their kind by."""
+"""Misfits: jobs whose arguments did not fit a supervisor's version of the handler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAITING = (JobState.PENDING, JobState.RUNNABLE)
 
 
 class MisfitKeeping:
-    """The part of the store that leaves such jobs to whoever knows better."""
+    """The part of the store that leaves misfits to other supervisors."""
 
     _database: MemoryDatabase
     _session: Session
@@ -45,7 +45,7 @@ class MisfitKeeping:
         ]
 
     def _handed_on(self, row: Row, s: Settlement, now_ms: int) -> Settlement:
-        """Return what is to be settled; of a misfit, perhaps not its end.
+        """Return the settlement to store: a misfit may be handed back instead of ended.
 
         Args:
             row: the job, leased.
@@ -77,7 +77,7 @@ class MisfitKeeping:
         return min(found, default=None)
 
     def _is_elsewhere(self, row: Row, now_ms: int) -> bool:
-        """Say whether a living run knows a job's kind otherwise, and has not tried."""
+        """Say whether an open run with another version of the kind has yet to try."""
         own = None if row.held is None else row.held.run_id
         tried = {digest for one, digest in self._database.misfits if one == row.id}
         tried.add(self._digest_of(row.new.kind, own or "") or "")
@@ -92,7 +92,7 @@ class MisfitKeeping:
         )
 
     def _left_to_others(self, run_id: str, now_ms: int) -> frozenset[int]:
-        """Return the jobs that a run does not take now."""
+        """Return the misfits that a run does not take now."""
         jobs, left = self._database.jobs, set()
         for (job_id, digest), (_, until_ms) in self._database.misfits.items():
             row = jobs.get(job_id)
@@ -105,12 +105,12 @@ class MisfitKeeping:
         return frozenset(left)
 
     def _left(self, now_ms: int) -> set[int]:
-        """Return the jobs that some run does not take now."""
+        """Return the misfits that some run does not take now."""
         misfits = self._database.misfits.items()
         return {job_id for (job_id, _), (_, until_ms) in misfits if until_ms > now_ms}
 
     def _unfit(self) -> frozenset[int]:
-        """Return the jobs that did not fit somebody."""
+        """Return all misfits."""
         return frozenset(job_id for job_id, _ in self._database.misfits)
 
     def _forget_misfits(self, ids: Iterable[int]) -> None:
@@ -119,7 +119,7 @@ class MisfitKeeping:
             self._database.put(self._database.misfits, place, None)
 
     def _wake_misfits(self, run_id: str, now_ms: int) -> None:
-        """Let what waits for what a run knows be due."""
+        """Make misfits runnable that a run has not tried with its version."""
         tried = set(self._database.misfits)
         for job_id in sorted(self._unfit()):
             row = self._database.jobs.get(job_id)
@@ -133,7 +133,7 @@ class MisfitKeeping:
                 self._database.put_job(row, woken)
 
     def _prune_misfits(self) -> None:
-        """Forget those that are gone or have ended."""
+        """Forget misfits that have been deleted or have ended."""
         ended = (self._database.jobs.get(job_id) for job_id in self._unfit())
         living = {
             row.id for row in ended if row is not None and row.finished_at_ms is None

@@ -35,7 +35,7 @@ class Operating(MisfitKeeping):
                 following = TRANSITIONS[row.state][JobEvent.CANCEL]
                 if following is None:
                     continue
-                if row.held is not None:  # Whoever holds the lease ends it.
+                if row.held is not None:  # The run that holds the lease ends it.
                     asked = _replace(row.held, cancel_requested=True)
                     canceled = _replace(row, held=asked)
                 else:

@@ -1,13 +1,13 @@
-"""Ordered sets of jobs: the part that indexes play in a database.
+"""Ordered sets of jobs, which do what indexes do in a database.
 
-Theory of operation. A rank is one whole number that holds what a job is ordered by,
-and its id in the lowest bits; the smallest rank comes first. One number is compared
-in a third of the time of a tuple, and the garbage collector never looks at it.
+Theory of operation. A rank is one integer that holds what a job is ordered by, with its
+id in the lowest bits; the smallest rank comes first. An integer is compared in a third
+of the time of a tuple, and the garbage collector never visits it.
 
-A `RankSet` is a heap beside a set. The set says what is a member; a heap's entry that
-is no member is left over, and dropped when it comes to the top. Once the leftovers
-are more than the members the heap is made anew, so that a removal costs O(1) on the
-average wherever the entry stands, and no leftover stays for ever.
+A `RankSet` is a heap and a set. The set holds the members; a heap entry that is not a
+member is a leftover, and is dropped when it reaches the top. Once there are more
+leftovers than members the heap is rebuilt, so that a removal costs O(1) on average
+wherever the entry is, and no leftover stays for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIME_BITS = 48
 _ID_MASK: int = 2**_ID_BITS - 1
 _TIME_MASK: int = 2**_TIME_BITS - 1
 _LEFTOVERS_MAX = 64
-"""So many leftovers are never worth making the heap anew."""
+"""Up to this many leftovers are not worth rebuilding the heap."""
 
 
 def rank_by_time(at_ms: int, job_id: int) -> int:
@@ -43,17 +43,17 @@ def time_of(rank: int) -> int:
 
 
 def id_of(rank: int) -> int:
-    """Return the id of the job that a rank is of."""
+    """Return the id of a rank's job."""
     return rank & _ID_MASK
 
 
 def oldest_ms(ranks: Iterable[int]) -> int:
-    """Return the earliest moment of ranks by priority, which others may outrank."""
+    """Return the earliest moment in ranks by priority; it need not be of the first."""
     return min(rank >> _ID_BITS & _TIME_MASK for rank in ranks)
 
 
 class RankSet:
-    """A set of ranks whose smallest one is at hand."""
+    """A set of ranks with quick access to the smallest."""
 
     __slots__ = ("_heap", "_members")
 
@@ -68,12 +68,12 @@ class RankSet:
         return iter(self._members)
 
     def add(self, rank: int) -> None:
-        """Add a rank; one that is a member already stays one."""
+        """Add a rank; adding a member again has no effect."""
         self._members.add(rank)
         heappush(self._heap, rank)
 
     def discard(self, rank: int) -> None:
-        """Take a rank out, if it is a member."""
+        """Remove a rank, if it is a member."""
         members = self._members
         members.discard(rank)
         if len(self._heap) > 2 * len(members) + _LEFTOVERS_MAX:
@@ -90,10 +90,10 @@ class RankSet:
         return None
 
     def lowest(self, limit: int) -> Iterator[int]:
-        """Yield the smallest ranks in order, at most *limit*, without a change.
+        """Yield the smallest ranks in order, at most *limit*, without changing the set.
 
-        Walks down the heap from its top, best first, so that it does not cost more
-        for what stands behind them.
+        Walks down the heap from its top, best first, so that the cost does not depend
+        on the size of the set.
         """
         heap, members = self._heap, self._members
         ahead = [(heap[0], 0)] if heap else []
@@ -103,7 +103,7 @@ class RankSet:
             for child in (2 * place + 1, 2 * place + 2):
                 if child < len(heap):
                     heappush(ahead, (heap[child], child))
-            if rank in members and rank != last:  # It may stand there twice.
+            if rank in members and rank != last:  # The heap may hold it twice.
                 yield rank
                 limit -= 1
                 last = rank

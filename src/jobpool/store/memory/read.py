@@ -1,4 +1,4 @@
-"""What people and programs can see of the store."""
+"""Reads for people and programs: jobs, attempts, counts, figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _newness = attrgetter("finished_at_ms")
 
 
 class _Use(NamedTuple):
-    """What one attempt has used; None: nobody has measured it."""
+    """What one attempt has used; None: it was not measured."""
 
     finished_at_ms: int
     peak_rss_bytes: int | None
@@ -71,7 +71,7 @@ def _figures_of(
         kind: the kind.
         pool: its pool.
         uses: of all its attempts, in any order.
-        published: what a supervisor said of the kind, if one knows it.
+        published: the kind as a supervisor has published it, if any.
     """
     newest = nlargest(_ATTEMPTS_MAX, uses, key=_newness)
     sizes = sorted(
@@ -98,7 +98,7 @@ def _figures_of(
 
 
 class Reading(MisfitKeeping):
-    """The part of the store that answers questions."""
+    """The part of the store that only reads."""
 
     _database: MemoryDatabase
     _session: Session
@@ -156,7 +156,7 @@ class Reading(MisfitKeeping):
                 )
                 for row in self._matching(which)
             )
-        # As in a database, nothing comes before something.
+        # As in a database, NULL comes first.
         most_first = sorted(
             counts.items(),
             key=lambda one: (-one[1], *((v is not None, v or "") for v in one[0])),
@@ -238,7 +238,7 @@ class Reading(MisfitKeeping):
             return sorted(self._database.pauses)
 
     def _newest_kinds(self) -> dict[str, KindRecord]:
-        """Return what was published last of every kind."""
+        """Return the newest published record of every kind."""
         newest: dict[str, KindRecord] = {}
         for (kind, _), record in sorted(self._database.kinds.items(), key=_by_run):
             rival = newest.get(kind)

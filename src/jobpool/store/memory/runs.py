@@ -1,4 +1,4 @@
-"""Runs of supervisors and what they publish; deletion of what is over."""
+"""Supervisors' runs and the kinds that they publish; pruning of old rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUN_KEPT_MS = 86_400_000
 
 
 class RunKeeping(Leasing):
-    """The part of the store that knows supervisors, and prunes."""
+    """The part of the store that tracks supervisors, and prunes."""
 
     _database: MemoryDatabase
     _session: Session
@@ -40,7 +40,7 @@ class RunKeeping(Leasing):
                 )
             until_ms = now_ms + round(ttl_s * 1000)
             if known is not None:
-                # One that has run out stays so: that is for its next renewal to find.
+                # A lease that has run out stays so: its next renewal must find out.
                 is_out = known.lease_until_ms <= now_ms
                 former_ms = known.lease_until_ms
                 until_ms = former_ms if is_out else max(former_ms, until_ms)
@@ -125,7 +125,7 @@ class RunKeeping(Leasing):
     def seize(
         self, run_id: str, *, by: str | None = None, lapsed_s: float = 0.0
     ) -> bool:
-        """See `Store.seize`; the transaction's lock keeps everybody from renewing."""
+        """See `Store.seize`; the transaction's lock keeps others from renewing."""
         with self._session.writing:
             runs, now_ms = self._database.runs, self._clock.utc_ms()
             run = runs.get(run_id)
@@ -167,7 +167,7 @@ class RunKeeping(Leasing):
     def forget(self, ids: Iterable[int]) -> int:
         """Delete finished jobs now, whatever their retention; others stay.
 
-        For whoever has read what became of them and is the only one to ask.
+        For a caller that has read their results and is the only one to need them.
 
         Returns:
             How many were deleted.
@@ -216,7 +216,7 @@ class RunKeeping(Leasing):
                 self._database.put(self._database.deaths, run_id, None)
 
     def _prune_suspects(self) -> None:
-        """Forget those that are gone, or have ended otherwise than by an attempt."""
+        """Forget suspects that were deleted, or ended without an attempt."""
         jobs, suspects = self._database.jobs, self._database.suspects
         for job_id in list(suspects):
             row = jobs.get(job_id)

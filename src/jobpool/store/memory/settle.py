@@ -1,4 +1,4 @@
-"""The ends of leases, and signs of life: nothing without the right token."""
+"""Settling leases and recording heartbeats, always under the lease's token."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
         if s.suspect is not None:
             self._suspect(s.id, suspect=s.suspect)
         if s.followup is not None:
-            # Never refused for the depth of the queue: the settlement would be, too.
+            # Never refused for the queue's depth: the settlement would be refused too.
             self._insert([s.followup], now_ms)
         if s.fits:
             self._forget_misfits([s.id])
@@ -140,7 +140,7 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
 
 
 def _handed_back(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
-    """Return a job whose attempt does not count: it leaves no trace."""
+    """Return a job whose attempt does not count and leaves no trace."""
     begun, slot = row.begun, s.evidence.slot
     if slot is not None:
         begun = _replace(begun, slot=clean_text(slot))
@@ -152,7 +152,7 @@ def _handed_back(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
 
 
 def _snoozed(row: Row, now_ms: int) -> Row:
-    """Return a handed back job whose attempt said "not yet"."""
+    """Return a handed back job that was snoozed by its attempt."""
     since_ms = row.snoozed_since_ms
     snoozed: Row = _replace(
         row,
@@ -163,7 +163,7 @@ def _snoozed(row: Row, now_ms: int) -> Row:
 
 
 def _ended(row: Row, held: Held, s: Settlement, now: Moment) -> Row:
-    """Return a job after an attempt: what is known and charged is on it."""
+    """Return a job after an attempt, with its charges and evidence."""
     evidence, begun = s.evidence, row.begun
     began_ms, ended_ms = now.of_attempt(s)
     if began_ms is not None:
@@ -202,7 +202,7 @@ def _ended(row: Row, held: Held, s: Settlement, now: Moment) -> Row:
 def _moved(row: Row, held: Held, s: Settlement, now_ms: int, ended_ms: int) -> Row:
     """Return a job in the state that its lease ends in.
 
-    One whose cancellation was asked for does not wait for another attempt.
+    If its cancellation was requested it does not wait for another attempt.
     """
     state, run_at_ms = s.state, row.run_at_ms
     finished_at_ms: int | None = ended_ms
@@ -232,7 +232,7 @@ def _spent(spent: Spent, charge: Charge) -> Spent:
     )
 
 
-# What nearly every figure is, it is told apart before it is fitted: that is slow.
+# Nearly all values are valid: checking that first avoids the slower clamping.
 def _duration_s(value: float | None) -> float | None:
     if value is None or (type(value) is float and 0.0 <= value <= _DURATION_MAX_S):
         return value
@@ -246,7 +246,7 @@ def _memory_bytes(value: int | None) -> int | None:
 
 
 def _tried(row: Row, held: Held, s: Settlement, ended_ms: int) -> Tried:
-    """Return what is kept of an attempt that did not succeed.
+    """Return the record of an attempt that did not succeed.
 
     Args:
         row: the job after it.

@@ -18,13 +18,13 @@ from jobpool.store.wakeup import Waker
 
 
 class MemoryStore(Settling, RunKeeping, Reading, Operating):
-    """A store in memory. Thread-safe; of no use in a forked child.
+    """A store in memory. Thread-safe; refused in a forked child.
 
     Args:
-        database: the state; store objects that are given the same one share it.
+        database: the state; store objects with the same one share it.
         clock: decides what is due.
         queue_depth_max: most unfinished jobs; more are refused.
-        run_root: where supervisors keep their run directories, and are rung.
+        run_root: where supervisors keep their run directories, with wake-up FIFOs.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class MemoryStore(Settling, RunKeeping, Reading, Operating):
 
     @property
     def url(self) -> str:
-        """See `Store.url`; nobody can open it by this name."""
+        """See `Store.url`; no store can be opened by it."""
         return self._database.url
 
     @property
     def one_host(self) -> bool:
-        """See `Store.one_host`: one process even."""
+        """See `Store.one_host`: it is even one process."""
         return True
 
     @property
@@ -91,7 +91,7 @@ class MemoryStore(Settling, RunKeeping, Reading, Operating):
         return False
 
     def scrub(self, after_id: int | None) -> int | None:
-        """See `Store.scrub`: nobody else can write here."""
+        """See `Store.scrub`: no other program can write here."""
         del after_id
         return None
 
@@ -100,7 +100,7 @@ class MemoryStore(Settling, RunKeeping, Reading, Operating):
         return ()
 
     def tidy(self, *, waited_for: bool = False) -> None:
-        """See `Store.tidy`: nothing is put off."""
+        """See `Store.tidy`: nothing is deferred."""
         del waited_for
 
     def concerns(self) -> list[str]:

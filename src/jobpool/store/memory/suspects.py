@@ -23,7 +23,7 @@ _replace = msgspec.structs.replace
 
 
 class SuspectKeeping:
-    """The part of the store that remembers what may be dangerous."""
+    """The part of the store that keeps suspects, deaths and breakers."""
 
     _database: MemoryDatabase
     _session: Session
@@ -81,7 +81,7 @@ class SuspectKeeping:
         ]
 
     def _ran(self, other: Run, dead: Run) -> int:
-        """Count what another run may have been running when one died."""
+        """Count the attempts that another run may have been running when one died."""
         at_ms, taken = self._database.deaths.get(other.id) or (0, 0)
         held = self._database.jobs.held
         rows = [self._database.jobs[job_id] for job_id in held.get(dead.id, ())]
@@ -155,7 +155,7 @@ class SuspectKeeping:
 
 
 def _has_outlived(other: Run, dead: Run) -> bool:
-    """Say whether a run has renewed since half of another's last lease was over."""
+    """Say whether a run renewed after half of a dead run's last lease had passed."""
     return 2 * other.heartbeat_at_ms > dead.heartbeat_at_ms + dead.lease_until_ms
 
 

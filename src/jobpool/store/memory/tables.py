@@ -1,7 +1,7 @@
-"""Rows, and tables of them: the jobs with every index, and the few records beside.
+"""Rows and tables: the jobs with their indexes, and tables of small records.
 
-An index follows from the rows alone, so whoever puts a row, new, changed or an old
-one back again, need not think of any.
+A table derives its indexes from the rows, so that a caller that puts a row, whether
+new, changed or restored, need not update them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jobpool.store.memory.ordered_set import RankSet, rank_by_priority, rank_by_
 K = TypeVar("K")
 V = TypeVar("V")
 K_contra = TypeVar("K_contra", contravariant=True)
-# An enum's member costs a look-up in its class, each time.
+# Accessing an enum's member costs a lookup in its class each time.
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
 
 
@@ -39,9 +39,9 @@ class Tried(NamedTuple):
     past: PastAttempt
 
 
-# Rows and their parts are never changed, only replaced: whoever has a row has a moment
-# of the job, and undoing a change is putting the former row back. They hold no cycle,
-# so the garbage collector need not walk over 100,000 of them again and again.
+# Rows and their parts are never changed, only replaced: a row is a snapshot of the job,
+# and a change is undone by putting the former row back. They contain no cycles, so the
+# garbage collector need not walk over 100,000 of them again and again.
 class Spent(msgspec.Struct, frozen=True, gc=False):
     """What was charged since the last reset."""
 
@@ -73,7 +73,7 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """How the last attempt ended, and why the job stands where it does."""
+    """How the last attempt ended, and the reason for the job's state."""
 
     outcome: Outcome | None = None
     reason: str | None = None
@@ -90,11 +90,11 @@ NOT_ENDED = Ended()
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A job. What `core.job.Job` has as well means the same."""
+    """A job. Fields that `core.jobs.job.Job` also has mean the same."""
 
     id: int
     new: NewJob
-    """As it came in: kind, pool, payload, options."""
+    """The job as enqueued: kind, pool, payload, options."""
     state: JobState
     created_at_ms: int
     run_at_ms: int
@@ -102,21 +102,21 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     finished_at_ms: int | None = None
     attempt: int = 0
     reset_attempt: int = 0
-    """Attempts that an operator's reset has put behind."""
+    """Attempts before an operator's last reset."""
     spent: Spent = NOTHING_SPENT
     held: Held | None = None
     begun: Begun = NOT_BEGUN
     ended: Ended = NOT_ENDED
     checkpoint: bytes | None = None
     result: bytes | None = None
-    """None: null, of a job that has succeeded."""
+    """None: null, if the job has succeeded."""
     tried: tuple[Tried, ...] = ()
     """Oldest first."""
     snoozes: int = 0
     snoozed_since_ms: int | None = None
 
     def is_late(self, now_ms: int) -> bool:
-        """Say whether it must not begin any more."""
+        """Say whether it has expired before its first attempt."""
         expires_at_ms = self.expires_at_ms
         return (
             expires_at_ms is not None and expires_at_ms <= now_ms and not self.attempt
@@ -126,7 +126,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 def lease_from(row: Row, held: Held) -> Lease:
     """Return the lease of a leased job."""
     new = row.new
-    # Not all at once: Python makes a dict of more than 15 keywords before it calls.
+    # In two steps: Python builds a dict before a call with more than 15 keywords.
     lease = Lease(
         id=row.id,
         token=held.token,
@@ -225,7 +225,7 @@ def job_from(row: Row, lease_until_ms: int | None) -> Job:
 
 
 class Table(Protocol[K_contra, V]):
-    """What a journal can change and change back."""
+    """A table that the journal can change and restore."""
 
     def get(self, key: K_contra, /) -> V | None:
         """Return the record of a key, or None."""
@@ -256,9 +256,9 @@ class JobTable:
         by_unique: ids of unfinished jobs by kind and unique text.
         runnable: by pool and kind, in the order in which they are leased.
         pending: by the moment at which they fall due.
-        expiring: those that no attempt has begun, by the moment at which they expire.
+        expiring: jobs without an attempt, by the moment at which they expire.
         held: ids of leased jobs by run.
-        stopping: those of them whose cancellation was asked for.
+        stopping: those of them whose cancellation was requested.
         finished: by state, by the moment of their end.
     """
 
@@ -289,7 +289,7 @@ class JobTable:
         return self._rows.get(job_id)
 
     def take_id(self) -> int:
-        """Return a fresh id; ids grow and are never given twice."""
+        """Return a fresh id; ids increase and are never given out twice."""
         self._last_id += 1
         return self._last_id
 
@@ -305,20 +305,20 @@ class JobTable:
             self._is_torn = False
 
     def swap(self, former: Row | None, row: Row) -> None:
-        """Store a job whose row was *former* until now; None: there was none."""
+        """Replace a job's row; *former* None: the job is new."""
         self._is_torn = True
         if former is not None:
             self._leave(former)
         elif row.id > self._newest_id:
             self._newest_id = row.id
         else:
-            self._is_in_order = False  # It was deleted, and that is undone.
+            self._is_in_order = False  # Its deletion is being undone.
         self._rows[row.id] = row
         self._enter(row)
         self._is_torn = False
 
     def repair_indexes(self) -> None:
-        """Make the indexes anew, if a Ctrl-C has fallen into the change of one."""
+        """Rebuild the indexes, if a Ctrl-C has interrupted a change to one."""
         if not self._is_torn:
             return
         self.unfinished = 0
@@ -340,7 +340,7 @@ class JobTable:
         return reversed(self._rows.values())
 
     def tidy(self) -> None:
-        """Forget kinds and runs that have no jobs any more."""
+        """Drop index entries of kinds and runs that no longer have jobs."""
         for index in (self.runnable, self.held, self.stopping):
             for key in [key for key, members in index.items() if not members]:
                 del index[key]  # type: ignore[arg-type]

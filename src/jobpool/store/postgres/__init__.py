@@ -1,4 +1,5 @@
 """The store on PostgreSQL: one queue for many supervisors on many hosts.
 
-Importing this package needs psycopg; `jobpool.store.opening` says so if it is missing.
+Needs psycopg; `store.opening` reports it if it is missing. May import:
+store.operations, store.callers, store.statements. Start with `store`.
 """

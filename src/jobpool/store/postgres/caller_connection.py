@@ -1,13 +1,13 @@
-"""A caller's own connection: is it to our database, and in which transaction?
+"""Sessions on a caller's own connection: is it to our database, and how does it commit?
 
 Theory of operation. The caller's connection may be psycopg's (or a stand-in for an
-asynchronous one) or psycopg2's, with row and cursor factories of its own, and in any
-state. Jobs written through it belong to its transaction. What we do there stands in a
-savepoint, so that an error of ours leaves the caller's transaction usable. Only
-where each statement commits by itself, and no transaction is open, we commit, too.
+asynchronous one) or psycopg2's, with its own row and cursor factories, and in any
+state. Jobs written through it belong to its transaction. We work in a savepoint, so
+that our errors leave the caller's transaction usable. We commit only where each
+statement commits by itself and no transaction is open.
 
-A superseded `complete` is the exception: there the transaction is made to fail for
-good, because a handler may swallow the error and commit what another attempt has done
+A superseded `complete` is the exception: it makes the transaction fail for good,
+because the handler may swallow the error and commit work that another attempt has done
 as well.
 """
 
@@ -35,7 +35,7 @@ from jobpool.store.statements.session import Row
 _NULL = b"null"
 _UNDEFINED = frozenset({"42P01", "3F000", "42501"})
 _checked: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
-"""Connections that were found to be to a store: its schema and id."""
+"""Connections that were checked: the schema and id of their store."""
 
 
 class CallerSession:
@@ -46,7 +46,7 @@ class CallerSession:
         address: the store's.
 
     Attributes:
-        known_ms: the store's clock when we joined.
+        known_ms: the store's clock at the savepoint.
     """
 
     __slots__ = ("_library", "_queries", "address", "connection", "known_ms")
@@ -102,14 +102,14 @@ class CallerSession:
             known = _as_psycopg(error)
             if known is None:
                 raise
-            # Of psycopg's kind, so that a look at the cause finds the SQLSTATE.
+            # Converted to psycopg's kind, so that the cause carries the SQLSTATE.
             raise explain(known, self.place) from known
 
 
 def _execute_psycopg(
     connection: Any, query: str, parameters: Mapping[str, Any]
 ) -> tuple[list[Row], int]:
-    # A cursor of its own class: the connection's may be of any kind.
+    # Not the connection's cursor class, which may be any.
     with (
         connection.plain_cursor()
         if isinstance(connection, StandIn)
@@ -139,7 +139,7 @@ def _execute_psycopg2(
 
 
 def _as_psycopg(error: Exception) -> psycopg.Error | None:
-    """Return an error of psycopg2's as psycopg would have raised it."""
+    """Convert an error of psycopg2 to the one that psycopg would have raised."""
     if library_of(error) != "psycopg2":
         return None
     state = getattr(error, "pgcode", None)
@@ -157,12 +157,12 @@ def _as_psycopg(error: Exception) -> psycopg.Error | None:
 
 @contextmanager
 def joined(database: Database, connection: Any) -> Iterator[CallerSession]:
-    """Use a caller's connection for one method; what it wrote is theirs to commit.
+    """Use a caller's connection for one method; the caller commits what it wrote.
 
     Raises:
         UsageError: it is not a connection to the store, is closed or busy, or its
             transaction has failed.
-        OutcomeUnknown: it was lost while it committed by itself.
+        OutcomeUnknown: it was lost while a statement committed by itself.
     """
     with joined_as(CallerSession(connection, database.address)) as session:
         _check_store(session, database.store_id)
@@ -171,7 +171,7 @@ def joined(database: Database, connection: Any) -> Iterator[CallerSession]:
 
 @contextmanager
 def joined_as(session: CallerSession) -> Iterator[CallerSession]:
-    """Hold a savepoint, and a transaction of our own where there would be none."""
+    """Use a savepoint, within a transaction of our own if none would be open."""
     is_ours = check_state(session.connection) and session.connection.autocommit
     session.join("join_alone" if is_ours else "join")
     try:
@@ -202,17 +202,17 @@ def _commit(session: CallerSession) -> None:
 
 
 def _lost(session: CallerSession, error: StoreError) -> StoreError:
-    """Return what is true after a commit that failed."""
+    """Return the error to raise after a commit failed."""
     if not session.connection.closed:
         return error
     return OutcomeUnknown(
-        f"the connection to {session.place} was lost during the commit; look whether "
+        f"the connection to {session.place} was lost during the commit; check whether "
         "it happened before you do it again, or do it under an idempotency key"
     )
 
 
 def check_state(connection: Any) -> bool:
-    """Return whether the connection has no transaction open.
+    """Return whether the connection has no open transaction.
 
     Raises:
         UsageError: it cannot be used now.
@@ -229,7 +229,7 @@ def check_state(connection: Any) -> bool:
     if status == TransactionStatus.INERROR:
         raise UsageError(
             "connection: its transaction has failed (an earlier statement raised); "
-            "roll it back, or that part of it, and begin anew"
+            "roll it back, or back to a savepoint, and start again"
         )
     if status not in {TransactionStatus.IDLE, TransactionStatus.INTRANS}:
         raise UsageError(
@@ -240,7 +240,7 @@ def check_state(connection: Any) -> bool:
 
 
 def _check_store(session: CallerSession, store_id: int) -> None:
-    """Refuse a connection to another database, or without our schema."""
+    """Refuse a connection to another database, or to one without our schema."""
     key = session.connection
     key = key.connection if isinstance(key, StandIn) else key
     wanted = (session.address.schema, store_id)
@@ -309,7 +309,7 @@ def caller_transaction(database: Database, connection: Any) -> Iterator[None]:
             yield
         return
     if not connection.autocommit:
-        connection.rollback()  # of the look above, which has begun one
+        connection.rollback()  # the check above has begun a transaction
     with connection.transaction():
         yield
 
@@ -335,6 +335,6 @@ def _transaction_psycopg2(session: CallerSession) -> Iterator[None]:
 
 def _is_open() -> UsageError:
     return UsageError(
-        "connection: a transaction is open on it already; commit it first, or use "
+        "connection: a transaction is already open on it; commit it first, or use "
         "options(connection=...) within it"
     )

@@ -1,9 +1,9 @@
-"""What a handler does to the store in its own transaction, beside its attempt.
+"""Completing and enqueueing in a handler's own transaction.
 
 The child never opens the store: everything happens on the handler's own connection.
 
-A superseded attempt's transaction is made to fail for good, because a handler may
-swallow the error and commit what another attempt has done as well.
+A superseded attempt's transaction is made to fail for good, because its handler may
+swallow the error and commit work that another attempt has done as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NULL = b"null"
 
 
 class Guest(PostgresStore):
-    """The producers' part of a store, on handlers' connections only: it opens none.
+    """The producers' part of a store, on handlers' connections only.
 
     Args:
         url: the store's, without a password.
@@ -48,7 +48,7 @@ class Guest(PostgresStore):
 
 
 def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Store jobs beside a running attempt; see `store.joining.enqueue`."""
+    """Enqueue within a handler; see `store.handler_transactions.enqueue`."""
     session = CallerSession(connection, read_address(claim.store_url))
     require_transaction(session, "enqueue")
     with joined_as(session):
@@ -59,7 +59,7 @@ def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enque
 
 
 def complete(connection: Any, claim: Claim, result: bytes) -> None:
-    """Settle a claimed attempt; see `store.joining.complete`."""
+    """Settle a claimed attempt; see `store.handler_transactions.complete`."""
     session = CallerSession(connection, read_address(claim.store_url))
     require_transaction(session, "complete()")
     with joined_as(session):
@@ -73,10 +73,10 @@ def complete(connection: Any, claim: Claim, result: bytes) -> None:
 
 
 def require_transaction(session: CallerSession, what: str) -> None:
-    """Refuse a connection on which a statement would be committed at once.
+    """Refuse a connection on which a statement would commit by itself.
 
     Raises:
-        UsageError: it is such a one, or cannot be used.
+        UsageError: it is one, or it cannot be used.
     """
     if check_state(session.connection) and session.connection.autocommit:
         raise UsageError(
@@ -90,7 +90,7 @@ def fail(session: CallerSession, claim: Claim) -> None:
     """Keep the handler's transaction from being committed.
 
     Raises:
-        Superseded: says why.
+        Superseded: always; its message says why.
     """
     try:
         session.run("fail_transaction")

@@ -1,4 +1,4 @@
-"""What an operator should know of a PostgreSQL store."""
+"""Facts and warnings about a PostgreSQL store, for operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jobpool.store.postgres.connection.session import Session
 
 SNAPSHOT_PATIENCE_S = 60.0
 _BLOAT_ROWS = 100_000
-"""Fewer dead row versions are no concern, whatever their share."""
+"""Fewer dead rows are no concern, whatever their share."""
 
 
 def describe(session: Session, *, is_pooled: bool) -> dict[str, str]:
@@ -41,10 +41,10 @@ def describe(session: Session, *, is_pooled: bool) -> dict[str, str]:
 
 
 def concerns(session: Session) -> list[str]:
-    """Return what is going to slow the queue down, one text each."""
+    """Return warnings about what slows the queue down."""
     found = [
-        f"{what} {name} has been open for {show_duration(age_s)}: no dead row can be "
-        "removed meanwhile, and leasing gets slower and slower; end it, and set "
+        f"{what} {name} has been open for {show_duration(age_s)}: until it ends no "
+        "dead row can be removed, and leasing gets slower and slower; end it, and set "
         "idle_in_transaction_session_timeout for its user"
         for what, name, age_s in session.rows(
             "long_snapshots", patience_s=SNAPSHOT_PATIENCE_S
@@ -53,7 +53,7 @@ def concerns(session: Session) -> list[str]:
     live, dead, _ = _table(session)
     if dead > max(_BLOAT_ROWS, live):
         found.append(
-            f"the table jobs has {dead:,} dead rows to {live:,} live ones; look "
+            f"the table jobs has {dead:,} dead rows to {live:,} live ones; check "
             "whether autovacuum runs and what holds it back"
         )
     return found

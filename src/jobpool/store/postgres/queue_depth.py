@@ -1,18 +1,18 @@
-"""The cap on unfinished jobs, without a counter that every producer would wait for.
+"""The cap on unfinished jobs, without a counter that all producers would contend for.
 
-Theory of operation. A row that each enqueue updates would make all producers of all
-hosts take turns for the length of a commit. Instead the sizes of three partial
-indexes, which cost nothing to ask for, bound the number of unfinished jobs from above;
-only when that bound reaches the limit are the jobs counted. So one producer meets the
-limit exactly; several at the same moment may pass it by what they hold in their hands.
+Theory of operation. A row that each enqueue updates would make all producers on all
+hosts wait for each other's commits. Instead the sizes of three partial indexes, which
+are cheap to read, give an upper bound on the number of unfinished jobs; only when that
+reaches the limit are the jobs counted. So the limit is exact for one producer; several
+at the same moment may exceed it by the jobs that they are just storing.
 
-While a tenth of the limit is free at the least, one look stands for a moment, and for
-half of what it found free; and the next one may be asked in the same breath as the job
-is stored.
+While at least a tenth of the limit is free, one check is valid for a moment and for
+half of the room that it found; and the next check may be sent along with the statement
+that stores the job.
 
-When the queue is nearly full, every enqueue would count. A slow count may take a tenth
-of the time at most: until nine times its own duration have passed, its answer stands,
-less what this process has stored since.
+When the queue is nearly full, every enqueue would count. So a slow count may take at
+most a tenth of the time: until nine times its own duration has passed its answer is
+used, less what this process has stored since.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from jobpool.store.statements.session import Query, Session
 from jobpool.store.statements.validation import queue_full
 
 _TRUST_S = 0.1
-"""So long a look at the sizes stands, while a tenth of the limit at least is free."""
+"""How long a check of the sizes is valid, while enough of the limit is free."""
 _TRUST_SHARE = 0.1
 _PATIENCE = 9.0
 _SLOW_S = 0.1
-"""A quicker count is done again each time."""
+"""A quicker count is repeated each time."""
 
 
 class DepthGuard:
@@ -35,12 +35,12 @@ class DepthGuard:
 
     def __init__(self, limit: int) -> None:
         self.room_query: Query = ("room_left", {"limit": limit})
-        """What to ask; `admit` judges the answer."""
+        """The query for the room that is left; `admit` evaluates its answer."""
         self._limit = limit
         self._counted = 0
         self._count_again_s = 0.0
         self._trusted = 0
-        """Jobs that may be stored without another look, until then:"""
+        """How many jobs may be stored without another check, until:"""
         self._trust_until_s = 0.0
         self._was_wide = False
 
@@ -57,25 +57,25 @@ class DepthGuard:
             self.admit(session, jobs, session.value(name, **given))
 
     def may_check_late(self, jobs: int) -> bool:
-        """Say whether to look is due, but may go along with what stores the jobs.
+        """Say whether a check is due that may be sent along with the insert.
 
-        There was much room at the last look, so they will hardly be refused: to be
-        stored and refused leaves dead rows, to be asked for first costs a round trip.
+        There was plenty of room at the last check, so a refusal is unlikely. Storing
+        and then refusing leaves dead rows; checking first costs a round trip.
         """
         is_due = jobs > self._trusted or time.monotonic() >= self._trust_until_s
         return self._was_wide and is_due
 
     def admit(self, session: Session, jobs: int, room: int, stored: int = 0) -> None:
-        """Judge what a look has found.
+        """Accept jobs, or refuse them, by the answer to `room_query`.
 
         Args:
-            session: in the transaction that has looked.
+            session: in the transaction of that query.
             jobs: how many are to be stored.
-            room: what `look` found.
-            stored: so many of them have been stored since.
+            room: the answer.
+            stored: how many of them have been stored since.
 
         Raises:
-            QueueFull: there is no room; the transaction has to be undone.
+            QueueFull: there is no room; the transaction must be rolled back.
         """
         began_s = time.monotonic()
         self._was_wide = room >= _TRUST_SHARE * self._limit
@@ -94,6 +94,6 @@ class DepthGuard:
         self._counted += jobs
 
     def add(self, session: Session, jobs: int) -> None:
-        """Take note of jobs that are not refused whatever the depth."""
+        """Count jobs that are accepted whatever the depth."""
         del session
         self._counted += jobs

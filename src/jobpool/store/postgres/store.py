@@ -37,20 +37,21 @@ from jobpool.store.statements.session import Query, Row, Session
 
 PATIENCE_S = 30.0
 WAKES_PER_S = 20.0
-"""A process rings no more often: a ring makes all commits of the database queue. Who
-was rung for looks again a few times, ever more rarely."""
+"""How often a process wakes supervisors at most: NOTIFY makes all commits of the
+database wait for each other. A supervisor that was woken also polls a few times, at
+growing intervals."""
 WAKES_AT_ONCE = 20
 _RANDOM_BITS = 20
 _LAPSED_KEPT_MS = 30 * 86_400_000
-"""A run whose leases ran out so long ago does not come back."""
+"""A run whose leases ran out this long ago is taken to be gone."""
 
 
 class RateLimit:
-    """How often a process may ring: a token bucket.
+    """A token bucket.
 
     Args:
-        per_s: how many are allowed a second, in the long run.
-        at_once: how many are allowed together after a rest.
+        per_s: the rate that is allowed in the long run.
+        at_once: the burst that is allowed after a pause.
     """
 
     def __init__(self, per_s: float, at_once: int) -> None:
@@ -60,7 +61,7 @@ class RateLimit:
         self._taken_s = float("-inf")
 
     def take(self, now_s: float) -> bool:
-        """Say whether one more is allowed now; if so it counts.
+        """Say whether one more is allowed now, and if so count it.
 
         Args:
             now_s: monotonic time.
@@ -75,7 +76,7 @@ class RateLimit:
 
 
 class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating):
-    """A store that several hosts share. Thread-safe; connects again after a fork."""
+    """A store that several hosts share. Thread-safe; reconnects after a fork."""
 
     _depth: DepthGuard
 
@@ -102,7 +103,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         self._seen: str | None = None
         self._noted = []
         self._listening: object = None
-        """The connection that listens; another one does not, yet."""
+        """The connection that listens; a new one does not until told to."""
         try:
             self._server.start(create=create)
         except BaseException:
@@ -159,7 +160,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         return Renewal.HELD if still_held else Renewal.LAPSED
 
     def changed(self) -> bool:
-        """See `Store.changed`: any commit of the cluster counts, our own too."""
+        """See `Store.changed`: any commit in the cluster counts, even our own."""
         with self._server.reading() as session:
             snapshot: str = session.value("snapshot")
         is_new = snapshot != self._seen
@@ -167,12 +168,12 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         return is_new
 
     def store_part(self, settlement: Settlement) -> bool:
-        """See `Store.store_part`: nobody waits there while it is written."""
+        """See `Store.store_part`: no other commit waits while a result is written."""
         del settlement
         return False
 
     def tidy(self, *, waited_for: bool = False) -> None:
-        """See `Store.tidy`: the server does so by itself."""
+        """See `Store.tidy`: the server does its own upkeep."""
         del waited_for
 
     def wake(self) -> None:
@@ -187,7 +188,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
 
     @contextmanager
     def _waking(self) -> Iterator[Session]:
-        """See `Producing._waking`: the ring goes out with the commit."""
+        """See `Enqueueing._waking`: the NOTIFY is sent along with the commit."""
         wakes = not self._server.is_writing and self._wake_limit.take(time.monotonic())
         with self._server.writing(wakes=wakes) as session:
             yield session
@@ -202,7 +203,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
             if self._listening is not connection:
                 session.run("listen")
                 self._listening = connection
-                return True  # What was rung before is not heard: look.
+                return True  # An earlier wake-up was missed: check once.
             return self._server.wait_for_notification(session, timeout_s)
 
     def concerns(self) -> list[str]:
@@ -216,7 +217,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
             return describe(session, is_pooled=self._server.is_pooled)
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
-        """See `Store.prune`; runs that were presumed dead long ago end as well."""
+        """See `Store.prune`; also ends runs that have been presumed dead for long."""
         with self._server.writing() as session:
             now_ms = self._server.now_ms(session)
             session.run(
@@ -228,7 +229,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         return joined(self._server, connection)
 
     def _admit(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
-        """See `Producing._admit`; in one round trip, if that can be."""
+        """See `Enqueueing._admit`; in one round trip, if possible."""
         if (
             len(jobs) == 1
             and isinstance(session, OwnSession)
@@ -299,7 +300,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
 
 
 def _enqueued(stored: Sequence[Row]) -> Enqueued | None:
-    """Return what `insert_job` has stored, if it has."""
+    """Return the job that `insert_job` has stored, if any."""
     if not stored:
         return None
     ((job_id, state),) = stored

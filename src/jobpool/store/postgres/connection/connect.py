@@ -1,4 +1,4 @@
-"""Opening a connection to a server that jobpool can use, and its schema."""
+"""Opens a connection to a usable server, and migrates the schema."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _DEFAULTS = {
     "application_name": "jobpool",
     "client_encoding": "UTF8",
     "connect_timeout": _CONNECT_TIMEOUT_S,
-    # A peer that vanished without a word is noticed in about ten seconds.
+    # A peer that vanished silently is noticed in about ten seconds.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
 
-# It warns of every connection that is lost within a pipeline. That is an error of ours
-# by then, which says what it means; where nobody has asked for logs it is noise.
+# psycopg warns about every connection that is lost within a pipeline. We raise an error
+# for that, which says what it means; without configured logging the warning is noise.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection on which nothing is waited for without end.
+    """A connection on which every wait is bounded.
 
-    A server behind a black hole acknowledges nothing and refuses nothing; keepalives
-    do not see through a proxy. After `patience_s` the wait ends with an error, and
-    the connection is of no use any more.
+    A server behind a network black hole acknowledges nothing and refuses nothing, and
+    keepalives do not reach through a proxy. After `patience_s` the wait ends with an
+    error, and the connection cannot be used any more.
     """
 
     patience_s: float = 30.0
@@ -45,24 +45,24 @@ class BoundedConnection(psycopg.Connection[Any]):
     def wait(
         self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None
     ) -> RV:
-        """Wait for the server, not longer than the patience."""
+        """Wait for the server, at most `patience_s`."""
         limit_s = self.patience_s if timeout is None else timeout
         return super().wait(gen, interval, limit_s)
 
 
 def connect(address: Address, patience_s: float) -> tuple[Session, bool]:
-    """Connect and look whether the server will do.
+    """Connect, and check that the server can be used.
 
     Args:
-        address: where.
+        address: the store's.
         patience_s: longest wait for any answer.
 
     Returns:
         A session on an autocommit connection, and whether a pooler is in between.
 
     Raises:
-        StoreRefused: too old, wrong encoding, or the login was refused.
-        StoreUnavailable: it cannot be reached, or takes no writes.
+        StoreRefused: it is too old, has another encoding, or refused the login.
+        StoreUnavailable: it cannot be reached, or accepts no writes.
     """
     connection = _open(address, patience_s)
     session = Session(connection, address.schema, address.shown)
@@ -79,7 +79,7 @@ def connect(address: Address, patience_s: float) -> tuple[Session, bool]:
         raise
     is_pooled = backend != connection.info.backend_pid
     if is_pooled:
-        # Prepared statements belong to a server connection, which changes under us.
+        # Prepared statements belong to a server connection, and the pooler changes it.
         connection.prepare_threshold = None
     return session, is_pooled
 
@@ -94,10 +94,10 @@ def _open(address: Address, patience_s: float) -> BoundedConnection:
         )
     except psycopg.Error as error:
         raise _connect_error(error, address.shown) from error
-    except OSError as error:  # this machine's refusal, which psycopg passes on
+    except OSError as error:  # from this host's kernel, passed on by psycopg
         raise StoreUnavailable(
             f"the store {address.shown} could not be used ({error.strerror}): this "
-            "machine has nothing left for a connection; raise its limits, or wait"
+            "host has no resources left for a connection; raise its limits, or wait"
         ) from error
     connection.patience_s = patience_s
     return connection
@@ -119,7 +119,7 @@ _TEXTS = (
 
 
 def _connect_error(error: psycopg.Error, shown: str) -> Exception:
-    """Name the reason: libpq gives a failed login as text only."""
+    """Find the SQLSTATE of a failed login, which libpq reports as text only."""
     text = str(error)
     if (error.sqlstate is None and "FATAL" in text) or "fe_sendauth" in text:
         for words, state in _TEXTS:
@@ -132,7 +132,7 @@ def _connect_error(error: psycopg.Error, shown: str) -> Exception:
 
 def _refuse_reader(shown: str, what: str) -> NoReturn:
     raise StoreUnavailable(
-        f"the store {shown} is {what} and takes no writes; name the primary in the "
+        f"the store {shown} is {what} and accepts no writes; name the primary in the "
         "URL, or several hosts with target_session_attrs=read-write"
     )
 
@@ -147,20 +147,20 @@ def _check(address: Address, version: int, encoding: str, *, is_plain: bool) -> 
     if encoding != "UTF8":
         raise StoreRefused(
             f"the database of {shown} has the encoding {encoding}; jobpool needs UTF8: "
-            "make another with `createdb --encoding=UTF8 --template=template0`"
+            "create one with `createdb --encoding=UTF8 --template=template0`"
         )
     if not is_plain:
         raise StoreRefused(
-            f"the store {shown} names the schema {address.schema}, which is one of "
-            "SQL's own words; choose another name (?schema=…)"
+            f"the store {shown} names the schema {address.schema}, which is a reserved "
+            "word of SQL; choose another name (?schema=…)"
         )
 
 
 def schema_version(session: Session) -> int:
-    """Return the schema's version, 0 if jobpool's tables are not there.
+    """Return the schema's version, 0 if jobpool's tables do not exist.
 
     Raises:
-        StoreRefused: the tables are newer than this jobpool, or somebody else's.
+        StoreRefused: the tables are newer than this jobpool, or not jobpool's.
     """
     newest = len(migrations_of(session.schema))
     _, has_meta = _presence(session)
@@ -181,13 +181,13 @@ def schema_version(session: Session) -> int:
 
 
 def migrate(session: Session) -> None:
-    """Bring the schema up to date, one transaction a step.
+    """Bring the schema up to date, one transaction per step.
 
-    Many may do so at once: a lock of the database makes them take turns, and each
-    looks again at what is left to do.
+    Many processes may call this at once: an advisory lock makes them take turns, and
+    each checks again which steps are left.
 
     Raises:
-        StoreRefused: as `schema_version`, or this user may not.
+        StoreRefused: as `schema_version`, or this user lacks the rights.
         StoreUnavailable: a step failed; the schema is as it was before that step.
     """
     steps = migrations_of(session.schema)
@@ -213,7 +213,7 @@ def migrate(session: Session) -> None:
 
 
 def _abandon(session: Session, error: BaseException) -> None:
-    """Undo what the open transaction has done; *error* is why."""
+    """Roll the open transaction back because of *error*."""
     try:
         if not session.connection.closed:
             session.connection.rollback()

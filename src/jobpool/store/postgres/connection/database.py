@@ -1,19 +1,18 @@
-"""One database, one connection, and who may use it when.
+"""One database and one connection, with the transactions on it.
 
-Theory of operation. A `Database` owns one connection and serves one thread at a time.
-A method within an open transaction runs in a savepoint, so that one which raises has
+Theory of operation. A `Database` owns one connection and serves one thread at a time. A
+method within an open transaction runs in a savepoint, so that a method which raises has
 changed nothing although the others commit.
 
 The connection is replaced, never trusted again, after it was lost, after a wait that
-ended without an answer, when the server has become read-only (a failover), and in a
-forked child.
+timed out, when the server has become read-only (a failover), and in a forked child.
 
-When a connection is lost during COMMIT nobody has said whether it happened. It is
-never simply done again: the transaction's number, asked for before the commit, is
-looked up on a new connection (`pg_xact_status`). After a failover to another server
-such a number means nothing (the timeline tells); after a crash of the server a lost
-one is given to somebody else (the age of its statistics tells). Then, and when nobody
-can be asked in time, `OutcomeUnknown` is what is true.
+When a connection is lost during COMMIT, its outcome is unknown at first. The
+transaction is never simply repeated: its number, read before the commit, is looked up
+on a new connection (`pg_xact_status`). After a failover to another server such a number
+means nothing (the timeline shows it); after a crash the server may give a lost number
+to another transaction (the age of its statistics shows it). In these cases, and if no
+server answers in time, `OutcomeUnknown` is raised.
 """
 
 from __future__ import annotations
@@ -45,23 +44,23 @@ from jobpool.store.statements import session as protocols
 from jobpool.store.statements.moment import Moment
 
 DOUBT_S = 30.0
-"""So long the outcome of a commit is asked for."""
+"""How long the outcome of a commit is asked for."""
 _ASK_EVERY_S = 0.1
 _ABANDONED: list[psycopg.Connection[Any]] = []
-"""The parent's connections, in a forked child: closing them would end the parent's."""
+"""The parent's connections, in a forked child, where they must not be closed."""
 
 
 class Database:
     """One database and the connection to it.
 
     Args:
-        address: where.
+        address: the store's.
         clock: decides what is due; None: the server's own.
         patience_s: longest wait for an answer of the server.
 
     Attributes:
-        is_pooled: a pooler stands between, so that no session state holds.
-        store_id: the random number by which this queue knows itself.
+        is_pooled: a pooler is in between, so session state is not kept.
+        store_id: the random number that identifies this queue.
     """
 
     def __init__(
@@ -82,10 +81,10 @@ class Database:
         """Connect for the first time and bring the schema up to date.
 
         Args:
-            create: make jobpool's schema and tables where there are none.
+            create: create jobpool's schema and tables if there are none.
 
         Raises:
-            StoreRefused: the server or the schema must not be used.
+            StoreRefused: the server or the schema cannot be used.
             StoreUnavailable: it cannot be used now.
         """
         with self._lock:
@@ -127,7 +126,7 @@ class Database:
 
     @property
     def set_now_ms(self) -> int | None:
-        """The clock, if it was set; None: the server's counts."""
+        """The time of the clock that was passed; None: the server's is used."""
         return None if self._clock is None else self._clock.utc_ms()
 
     @contextmanager
@@ -207,7 +206,7 @@ class Database:
         if session is not self._session:
             raise StoreUnavailable(
                 f"the transaction on {session.place} was left behind by a fork; "
-                "nothing of it happened. Try all of it again"
+                "none of it happened. Try all of it again"
             )
         try:
             session.end("commit", wakes=wakes)
@@ -217,14 +216,14 @@ class Database:
             self._find_outcome(session.xid, session.server_life, error)
 
     def _find_outcome(self, xid: str, life: ServerLife, error: StoreError) -> None:
-        """Return if the transaction is committed.
+        """Return normally if the transaction was committed.
 
         Raises:
             StoreUnavailable: it was rolled back.
-            OutcomeUnknown: nobody can say.
+            OutcomeUnknown: it cannot be found out.
         """
         self._drop()
-        self._owner = None  # The transaction is over: a new connection may be had.
+        self._owner = None  # The transaction is over: a new connection may be opened.
         deadline_s = time.monotonic() + DOUBT_S
         waiting = threading.Event()
         while time.monotonic() < deadline_s:
@@ -238,12 +237,12 @@ class Database:
             waiting.wait(_ASK_EVERY_S)
         raise OutcomeUnknown(
             f"the connection to {self.address.shown} was lost during a commit, and the "
-            "server that can be reached now cannot tell whether it happened; look "
+            "server that can be reached now cannot tell whether it happened; check "
             "before you do it again, or do it under an idempotency key"
         ) from error
 
     def _ask_outcome(self, xid: str, life: ServerLife) -> str:
-        """Return committed, aborted, unknown, or "in progress" for: ask again."""
+        """Return committed, aborted, unknown, or "in progress": ask again."""
         try:
             status, life_now = self._ready().outcome_of(xid)
         except StoreRefused:
@@ -255,7 +254,7 @@ class Database:
         if timeline != timeline_now:
             return "unknown"
         if status == "committed" and life != life_now:
-            return "unknown"  # After a crash it may be somebody else's number.
+            return "unknown"  # After a crash another transaction may have the number.
         return "unknown" if status is None else str(status)
 
     def _roll_back(self, session: Session) -> None:
@@ -271,7 +270,7 @@ class Database:
 
     def _drop_if_broken(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
-            self._drop()  # Interrupted: who knows in the middle of what.
+            self._drop()  # Interrupted at an unknown point.
             return
         cause = error.__cause__
         if not isinstance(cause, psycopg.Error) or self._session is None:
@@ -302,7 +301,7 @@ class Database:
             if self._owner is not None:
                 raise StoreUnavailable(
                     f"the connection to {self.address.shown} was lost within a "
-                    "transaction; nothing of it happened. Try all of it again"
+                    "transaction; none of it happened. Try all of it again"
                 )
             self._session, self.is_pooled = connect(self.address, self._patience_s)
         return self._session
@@ -324,7 +323,7 @@ class Database:
 
 
 def clock_of(session: protocols.Session) -> int | None:
-    """Return the clock as of a transaction's beginning, or as of our joining it."""
+    """Return the clock as of the transaction's beginning, or of our savepoint in it."""
     if isinstance(session, Session):
         return session.clock_ms()
     known_ms: int | None = getattr(session, "known_ms", None)
@@ -332,7 +331,7 @@ def clock_of(session: protocols.Session) -> int | None:
 
 
 def _has_answered(session: Session, error: StoreError) -> bool:
-    """Say whether the server itself has said that a commit failed."""
+    """Say whether the server itself has reported that the commit failed."""
     state = getattr(error.__cause__, "sqlstate", None)
     return state is not None and not session.connection.closed
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in jobpool's words: what was seen, and what to do about it."""
+"""Translates PostgreSQL's errors to jobpool's: what was seen, and what to do."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from jobpool.store.statements.integrity import RowRefused
 _Known = tuple[type[StoreError], str]
 _AGAIN = "nothing was changed; try again"
 _RIGHTS = (
-    "this user lacks a right there; grant the role that it needs (see "
+    "this user lacks a privilege there; grant the role that it needs (see "
     "conf/postgres/roles.sql), or let the owner run `jobpool migrate` "
     "(see: jobpool manual postgresql)"
 )
 _DATA = (
-    "a value violates the table's own rules; somebody else has written there. Put it "
-    "right, or restore a backup"
+    "a value violates the table's own rules; another program has written it. Correct "
+    "it, or restore a backup"
 )
 _VALUE = "a value is beyond what PostgreSQL can hold; nothing was changed"
 READ_ONLY = frozenset({"25006", "55000"})
-"""A server that takes no writes: set to read-only; in recovery."""
+"""A server that accepts no writes: set to read-only; in recovery."""
 _NO_WRITES = (
-    "it takes no writes: a standby, or set to read-only; name the primary in the URL, "
-    "or several hosts with target_session_attrs=read-write"
+    "it accepts no writes: a standby, or set to read-only; name the primary in the "
+    "URL, or several hosts with target_session_attrs=read-write"
 )
 _STATES: dict[str, _Known] = {
     "53100": (StoreFull, "there is no room on its disk; make room, then try again"),
@@ -37,15 +37,15 @@ _STATES: dict[str, _Known] = {
         StoreUnavailable,
         (
             "it has no connection left; raise max_connections, close others, or put a "
-            "pooler before it"
+            "pooler in front of it"
         ),
     ),
     "28P01": (StoreRefused, "the password was refused; correct it in the URL"),
     "28000": (
         StoreRefused,
-        "the login was refused; look at the user's name and at pg_hba.conf",
+        "the login was refused; check the user's name and pg_hba.conf",
     ),
-    "3D000": (StoreRefused, "that database does not exist; make it with `createdb`"),
+    "3D000": (StoreRefused, "that database does not exist; create it with `createdb`"),
     "42501": (StoreRefused, _RIGHTS),
     "42P01": (
         StoreRefused,
@@ -67,7 +67,7 @@ _STATES: dict[str, _Known] = {
     "55P03": (
         StoreUnavailable,
         (
-            "a lock was not to be had in 3 s; find its holder in pg_stat_activity. "
+            "a lock could not be taken in 3 s; find its holder in pg_stat_activity. "
             "Nothing was changed"
         ),
     ),
@@ -79,7 +79,7 @@ _STATES: dict[str, _Known] = {
         StoreUnavailable,
         "the transaction had failed before; roll it back, then do all of it again",
     ),
-    "23505": (StoreUnavailable, f"somebody else was quicker; {_AGAIN}"),
+    "23505": (StoreUnavailable, f"another transaction was quicker; {_AGAIN}"),
     "22021": (StoreRefused, f"{_VALUE}: it is not text in the database's encoding"),
 }
 _CLASSES: dict[str, _Known] = {
@@ -92,10 +92,10 @@ _CLASSES: dict[str, _Known] = {
     "53": (StoreUnavailable, "it is out of resources; give it more, then try again"),
     "55": (StoreUnavailable, f"something is in use; {_AGAIN}"),
     "57": (StoreUnavailable, f"it is going down, or coming up; {_AGAIN}"),
-    "58": (StoreUnavailable, "its system reported an error; look at the server's log"),
+    "58": (StoreUnavailable, "its system reported an error; check the server's log"),
     "XX": (
         StoreUnavailable,
-        "it met an error of its own; look at the server's log, and at its disks",
+        "it has an internal error; check the server's log and its disks",
     ),
 }
 _LOST = "it does not answer; check that the server runs and can be reached from here"
@@ -131,5 +131,5 @@ def explain(error: psycopg.Error, place: str) -> StoreError | JobpoolBug:
 
 
 def _line(error: psycopg.Error) -> str:
-    """Return the first line of an error's text: what follows may hold values."""
+    """Return the first line of an error's text: the rest may contain values."""
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__

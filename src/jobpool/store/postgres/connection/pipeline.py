@@ -1,14 +1,14 @@
-"""One round trip: statements go out together, and their answers come back.
+"""Sends several statements in one round trip, and reads their answers.
 
-Theory of operation. A cursor of psycopg's finds out anew with every statement how it is
-written, prepared and answered, and takes longer for that than the server does for most
-of ours. They are always the same few: each is written the server's way once, prepared
-once it has come a few times, and sent straight through libpq's pipeline mode. Values
-are adapted by psycopg, and so are rows.
+Theory of operation. A cursor of psycopg works out for every statement how to write,
+prepare and decode it, and takes longer for that than the server does for most of ours.
+Ours are always the same few: each is converted to the server's syntax once, prepared
+when it has been sent a few times, and sent directly through libpq's pipeline mode.
+psycopg adapts the values and the rows.
 
-A trip ends with the server's word that it has answered everything. One that ends in any
-other way ends the connection: what came in later would be taken for the answers to what
-is asked next.
+A round trip ends with the server's message that it has answered everything. If it ends
+in any other way the connection is closed: later answers would be taken for those of the
+next round trip.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from psycopg.pq.abc import PGconn, PGresult
 from jobpool.store.statements.session import Row
 
 KEPT_MAX = 100
-"""So many statements are prepared on one connection: the first that come often."""
+"""At most this many statements are prepared on a connection: the first that recur."""
 COUNTED_MAX = 1000
 _NAME = re.compile(r"%\((\w+)\)s|%%")
 
 Shape = tuple[str, tuple[int, ...]]
-"""A query's name, and the types of what it is given: they may differ in how they go."""
+"""A query's name and the types of its parameters, which determine its plan."""
 
 
 _Prepared = tuple[Shape, bytes]
-"""Which statement, and under which name."""
+"""A statement, and the name under which it is prepared."""
 
 
 class Statement(NamedTuple):
-    """What is to be sent."""
+    """A statement to send."""
 
     text: bytes
     shape: Shape
@@ -52,18 +52,18 @@ class Statement(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What came back, in order, up to the first that failed."""
+    """The results in order, up to the first that failed."""
 
     results: list[PGresult]
     error: psycopg.Error | None
 
 
 class Wire:
-    """Sends statements on a connection of ours, which is left idle.
+    """Sends statements on one of our connections, and leaves it idle.
 
     Args:
-        connection: nothing is prepared where it has no `prepare_threshold`.
-        queries: by name, as psycopg writes them.
+        connection: nothing is prepared if it has no `prepare_threshold`.
+        queries: by name, in psycopg's syntax.
     """
 
     __slots__ = (
@@ -84,18 +84,18 @@ class Wire:
         self._dump = Transformer(connection)
         self._load = Transformer(connection)
         self._come: dict[Shape, int] = {}
-        """How often each has been sent that is not prepared."""
+        """How often each unprepared statement has been sent."""
         self._kept: dict[Shape, bytes] = {}
-        """Under which name each is prepared."""
+        """The names of the prepared ones."""
         self._named = 0
 
     def statement(
         self, name: str, given: Mapping[str, Any], *, may_be_kept: bool
     ) -> Statement:
-        """Write a statement; nothing is sent.
+        """Build a statement; nothing is sent.
 
         Raises:
-            psycopg.DataError: the server has no way to say one of the values.
+            psycopg.DataError: the server cannot represent one of the values.
         """
         text, names = _written(self._queries[name])
         if not names:
@@ -111,8 +111,8 @@ class Wire:
         """Send statements, and wait for all answers.
 
         Returns:
-            What came back. An error without an SQLSTATE is the connection's, which is
-            closed then: what was not answered may have been done all the same.
+            The answers. An error without an SQLSTATE comes from the connection, which
+            is then closed: statements without an answer may have been executed.
         """
         pgconn = self._connection.pgconn
         lost: psycopg.Error | None = None
@@ -133,7 +133,7 @@ class Wire:
         return self._sorted(found, order, lost)
 
     def rows(self, result: PGresult) -> list[Row]:
-        """Return what a query found; nothing, if it was not one that finds anything."""
+        """Return the rows of a result; none if the statement returns no rows."""
         if not result.nfields:
             return []
         self._load.set_pgresult(result)
@@ -142,11 +142,11 @@ class Wire:
     def _send(
         self, pgconn: PGconn, statements: Sequence[Statement]
     ) -> list[_Prepared | None]:
-        """Hand statements over.
+        """Pass statements to libpq.
 
         Returns:
-            For each answer to come which statement it says is prepared, and its name;
-            None: it is a statement's own.
+            For each expected answer the statement that it reports as prepared, and its
+            name; None: it answers a statement.
         """
         order: list[_Prepared | None] = []
         new: dict[Shape, bytes] = {}
@@ -200,7 +200,7 @@ _FINE = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 
 
 def _answers(pgconn: PGconn, found: list[PGresult]) -> PQGen[None]:
-    """Send what was handed over; collect all answers.
+    """Send what was passed to libpq; collect all answers.
 
     Raises:
         psycopg.Error: the connection was lost.
@@ -215,7 +215,7 @@ def _answers(pgconn: PGconn, found: list[PGresult]) -> PQGen[None]:
 
 @cache
 def _written(query: str) -> tuple[bytes, tuple[str, ...]]:
-    """Write a query as the server reads it; return also what it takes, in order."""
+    """Convert a query to the server's syntax; also return its parameters, in order."""
     names: dict[str, int] = {}
 
     def placed(found: re.Match[str]) -> str:
@@ -223,5 +223,5 @@ def _written(query: str) -> tuple[bytes, tuple[str, ...]]:
         return f"${names.setdefault(name, len(names) + 1)}" if name else "%"
 
     text = _NAME.sub(placed, query)
-    # psycopg's rule, too: where nothing is given, a percent sign is nothing special.
+    # As in psycopg: without parameters a percent sign is not special.
     return (text if names else query).encode(), tuple(names)

@@ -1,9 +1,9 @@
 """Where this host's supervisors of a PostgreSQL store keep their run directories.
 
-The database is elsewhere, so the directories need a place of their own that two
-supervisors of one user on one host find alike, and that outlives a restart of the
-service: only then can one prove the other dead at once instead of waiting for its
-lease to run out.
+The database is elsewhere, so the directories need a place of their own that is the same
+for all supervisors of one user on one host, and that survives a restart of the service:
+only then can one prove another dead at once, instead of waiting for its lease to run
+out.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def run_base(env: Mapping[str, str]) -> Path:
         return Path(xdg, "jobpool")
     if home := env.get("HOME"):
         return Path(home, ".local", "state", "jobpool")
-    # Not /tmp: what is long untouched there may be cleaned away under a living run.
+    # Not /tmp: old files there may be cleaned up while the run is alive.
     return Path("/var/tmp", f"jobpool-{os.getuid()}")  # noqa: S108 - its own, by uid
 
 
 def run_root_of(store_id: int, env: Mapping[str, str]) -> Path:
-    """Return the directory for one store, by the id that its database carries."""
+    """Return the directory for one store, named by the store's id."""
     return run_base(env) / f"{store_id:015x}.run"

@@ -1,11 +1,11 @@
-"""Named queries on one PostgreSQL connection, with errors in jobpool's words.
+"""Runs named queries on a PostgreSQL connection, with jobpool's errors.
 
-Theory of operation. The way to the server and back takes longer than most queries, and
-to plan a query longer than to execute it. So what a transaction begins with (BEGIN, its
-settings, a savepoint) is not sent by itself: it goes ahead of the next query, in one
-round trip; and queries that do not depend on each other are asked together. Plans are
-kept for the few statements that can go but one way, so that a plan from when the table
-was small is right for a large one; every other one is planned each time.
+Theory of operation. A round trip takes longer than most queries, and planning a query
+longer than executing it. So the beginning of a transaction (BEGIN, its settings, a
+savepoint) is not sent by itself but ahead of the next query, in one round trip; and
+queries that do not depend on each other are sent together. Plans are kept for the few
+statements with only one possible plan, so that a plan from when the table was small is
+right for a large one; all others are planned each time.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _COMMITTED = b"COMMIT"
 _KEPT = frozenset(
     {"insert_job", "lease_status", "lease_candidates", "lease_jobs", "room_left"}
 )
-"""Their plans are kept. A transaction with any other query that is given something
-plans all such queries anew from there on."""
+"""Their plans are kept. Once a transaction runs any other query with parameters, it
+plans all of them each time."""
 _READS = frozenset(
     {"lease_status", "lease_candidates", "count_runnable", "room_left", "rollback"}
 )
-"""They change nothing: what looked only is rolled back, since a commit waits for the
-disk, and is in doubt when its answer is lost. An idle supervisor does nothing else."""
+"""They change nothing: a transaction of these only is rolled back, since a commit waits
+for the disk, and is in doubt if its answer is lost. An idle supervisor does no more."""
 _TIMELINE = slice(0, 8)
-"""Of a WAL file's name."""
+"""The timeline's part of a WAL file's name."""
 _QUALIFIER = re.compile(rf"\b{DEFAULT_SCHEMA}(?=\.|$)")
-"""Before a name of ours, or the schema itself at the end of a statement."""
+"""The schema before one of our names, or at the end of a statement."""
 
 
 @cache
@@ -65,19 +65,19 @@ def migrations_of(schema: str) -> tuple[str, ...]:
 
 
 class Session:
-    """Runs named queries on a connection of ours.
+    """Runs named queries on one of our connections.
 
-    A transaction begins with the first query in it, and what goes before that (BEGIN,
-    settings, savepoints) is sent along: the way there and back takes longer than they.
+    A transaction begins with its first query; BEGIN, settings and savepoints are sent
+    along with that.
 
     Attributes:
         connection: what it runs on.
         has_written: the open transaction may have changed something.
         schema: where the queue's tables are.
         known_ms: the store's clock when the open transaction began; None: it has not.
-        xid: its number.
-        server_life: timeline, and when the statistics began: while both are the same,
-            the server gives no number out twice.
+        xid: the open transaction's number.
+        server_life: the timeline, and when the statistics began: while both are the
+            same, the server gives no number out twice.
     """
 
     __slots__ = (
@@ -134,11 +134,11 @@ class Session:
         return rows[0][0] if rows else None
 
     def outcome_of(self, xid: str) -> tuple[str | None, ServerLife]:
-        """Return what became of a transaction, and the server's life now.
+        """Return a transaction's status, and the server's life now.
 
         Raises:
             StoreRefused: this server has not given out such a number.
-            StoreError: it cannot be asked.
+            StoreError: the server cannot be asked.
         """
         ((status, file, since),) = self.rows("outcome_of", xid=xid)
         return status, (file[_TIMELINE], since)
@@ -152,7 +152,7 @@ class Session:
         return [self._wire.rows(result) for result in self._execute(*queries)]
 
     def begin(self) -> None:
-        """Begin a transaction, within bounds, with the next query."""
+        """Begin a transaction, with its timeouts, along with the next query."""
         self.forget()
         self._ahead += _BEGINNING
 
@@ -167,15 +167,15 @@ class Session:
         return self.known_ms
 
     def begin_step(self) -> None:
-        """Set a savepoint, with the next query."""
+        """Set a savepoint, along with the next query."""
         self._ahead.append(_SAVEPOINT)
 
     def end_step(self) -> None:
-        """Keep what was done since the savepoint."""
+        """Release the savepoint."""
         self._ahead.append("release")
 
     def undo_step(self) -> None:
-        """Undo what was done since the savepoint.
+        """Roll back to the savepoint.
 
         Raises:
             StoreError: it failed; the transaction has failed too.
@@ -183,12 +183,12 @@ class Session:
         if self._ahead and self._ahead[-1] == _SAVEPOINT:
             self._ahead.pop()
         elif self.known_ms is not None:
-            self._plans_anew = False  # A setting is undone as well.
+            self._plans_anew = False  # The setting is rolled back as well.
             self.run("rollback_to")
             self.run("release")
 
     def end(self, name: str, *, wakes: bool = False) -> None:
-        """Commit, or roll back, what has begun; there may be nothing to commit.
+        """Commit or roll back; nothing is sent if no query was.
 
         Args:
             name: of the query.
@@ -196,8 +196,8 @@ class Session:
 
         Raises:
             StoreError: it failed.
-            JobpoolBug: a statement of the transaction had failed, and nobody had
-                noticed; it was rolled back.
+            JobpoolBug: a statement of the transaction had failed unnoticed; it was
+                rolled back.
         """
         has_begun = _BEGIN not in self._ahead
         self._ahead.clear()
@@ -208,7 +208,7 @@ class Session:
             self._require_committed(name, self._execute((name, _NOTHING))[0])
 
     def forget(self) -> None:
-        """No transaction is open any more."""
+        """Reset the state of the transaction, which has ended."""
         self._ahead.clear()
         self.has_written = False
         self._plans_anew = False
@@ -216,7 +216,7 @@ class Session:
         self.xid = ""
 
     def _execute(self, *queries: Query) -> list[PGresult]:
-        """Run what goes ahead, and queries, in one round trip."""
+        """Run the statements that were put off, and queries, in one round trip."""
         ahead = self._ahead
         is_ours = bool(ahead) or self.known_ms is not None
         plans_anew = (
@@ -228,13 +228,13 @@ class Session:
             ahead = [*ahead, "plan_anew"]
         wire = self._wire
         try:
-            # Outside of a transaction of ours nothing keeps the planner from plans that
-            # suit a small table for ever: there nothing is prepared.
+            # Nothing is prepared outside of our transactions, where no setting keeps
+            # the planner from caching a plan that only suits a small table.
             sent = [
                 wire.statement(name, given, may_be_kept=is_ours)
                 for name, given in (*((name, _NOTHING) for name in ahead), *queries)
             ]
-            # Up to here nothing was sent, so what goes ahead has still to go.
+            # Nothing was sent before this point, so `_ahead` had to be kept.
             self._ahead = []
             self._plans_anew |= plans_anew
             self.has_written |= any(name not in _READS for name, _ in queries)
@@ -248,9 +248,9 @@ class Session:
         return results[len(ahead) :]
 
     def _end_and_wake(self, name: str) -> None:
-        """Commit; and ring, in the same trip but after the transaction.
+        """Commit, and wake supervisors in the same round trip after the transaction.
 
-        The ring is a hint: once the commit is known it may fail, supervisors poll.
+        The wake-up is a hint: once the commit is known it may fail; supervisors poll.
         """
         statement = self._wire.statement
         sent = [statement(one, _NOTHING, may_be_kept=True) for one in (name, "wake")]
@@ -263,18 +263,18 @@ class Session:
         self._require_committed(name, results[0])
 
     def _require_committed(self, name: str, result: PGresult) -> None:
-        """Believe no COMMIT that the server has answered with ROLLBACK.
+        """Refuse a COMMIT that the server has answered with ROLLBACK.
 
-        It does so, and calls it a success, when a statement of the transaction failed.
+        It does so, without an error, if a statement of the transaction had failed.
         """
         if name == "commit" and result.command_status != _COMMITTED:
             raise JobpoolBug(
-                f"a transaction on {self._place} was committed after a statement of it "
-                "had failed; the server has rolled it back: nothing of it is stored. "
-                "Please report this"
+                f"a transaction on {self._place} was committed after one of its "
+                "statements had failed; the server has rolled it back: none of it is "
+                "stored. Please report this"
             )
 
     def _note_begun(self, result: PGresult) -> None:
-        """Take what was said of the new transaction."""
+        """Store the facts that the server has returned about the new transaction."""
         ((self.known_ms, self.xid, file, since, _),) = self._wire.rows(result)
         self.server_life = (file[_TIMELINE], since)

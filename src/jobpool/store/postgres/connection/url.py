@@ -1,4 +1,4 @@
-"""A PostgreSQL URL: what is libpq's, what is jobpool's, and what may be shown."""
+"""Parses a PostgreSQL URL: libpq's part, jobpool's part, and what may be shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Address(NamedTuple):
 
 
 def read_address(url: str) -> Address:
-    """Take a URL apart.
+    """Parse a URL.
 
     Args:
         url: ``postgresql://user:password@host:port/database?schema=name&option=value``;
@@ -50,7 +50,7 @@ def read_address(url: str) -> Address:
             parts.port  # noqa: B018 - raises ValueError if it is not a number
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=False)
     except ValueError as error:
-        # What the parser says may quote the password.
+        # The parser's message may quote the password.
         raise ConfigError(
             f"store: {shown!r} is not a URL (is the port a number, and is an IPv6 "
             f"address in brackets?); expected one {_EXAMPLE}"

@@ -109,7 +109,7 @@ def test_what_may_get_better_is_an_outage(asked, text):
 def test_a_machine_without_descriptors_is_named(asked):
     """It is not the server's fault."""
     asked["error"] = OSError(24, "Too many open files")
-    with pytest.raises(StoreUnavailable, match=r"Too many open files.*this machine"):
+    with pytest.raises(StoreUnavailable, match=r"Too many open files.*this host"):
         connect_module._open(read_address(URL), 30.0)
 
 
@@ -120,7 +120,7 @@ def test_which_servers_will_do():
     for version, encoding, is_plain, said in (
         (139_999, "UTF8", True, "is PostgreSQL 13; jobpool needs 14"),
         (180_000, "LATIN1", True, "encoding LATIN1; jobpool needs UTF8"),
-        (180_000, "UTF8", False, "one of SQL's own words"),
+        (180_000, "UTF8", False, "a reserved word of SQL"),
     ):
         with pytest.raises(StoreRefused, match=said):
             connect_module._check(address, version, encoding, is_plain=is_plain)
@@ -198,7 +198,7 @@ class Known:
 def test_more_dead_rows_than_live_ones_are_a_concern(live, dead, is_told):
     """If there are many at all."""
     found = health.concerns(Known(live, dead))
-    told = f"the table jobs has {dead:,} dead rows to {live:,} live ones; look "
+    told = f"the table jobs has {dead:,} dead rows to {live:,} live ones; check "
     assert [one.startswith(told) for one in found] == [True] * is_told
 
 

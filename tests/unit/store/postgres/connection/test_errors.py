@@ -13,18 +13,18 @@ NAMED = [
     ("53100", StoreFull, "no room on its disk"),
     ("53300", StoreUnavailable, "no connection left"),
     ("28P01", StoreRefused, "the password was refused"),
-    ("28000", StoreRefused, "look at the user's name"),
+    ("28000", StoreRefused, "check the user's name"),
     ("3D000", StoreRefused, "that database does not exist"),
-    ("42501", StoreRefused, "lacks a right"),
+    ("42501", StoreRefused, "lacks a privilege"),
     ("42P01", StoreRefused, "a table of jobpool's is missing"),
     ("42703", StoreRefused, "not as jobpool made it"),
     ("3F000", StoreRefused, "the schema is missing"),
-    ("25006", StoreUnavailable, "takes no writes"),
-    ("55000", StoreUnavailable, "takes no writes"),
-    ("55P03", StoreUnavailable, "a lock was not to be had"),
+    ("25006", StoreUnavailable, "accepts no writes"),
+    ("55000", StoreUnavailable, "accepts no writes"),
+    ("55P03", StoreUnavailable, "a lock could not be taken"),
     ("57014", StoreUnavailable, "canceled or took too long"),
     ("25P02", StoreUnavailable, "had failed before"),
-    ("23505", StoreUnavailable, "somebody else was quicker"),
+    ("23505", StoreUnavailable, "another transaction was quicker"),
     ("22021", StoreRefused, "not text in the database's encoding"),
 ]
 OF_A_CLASS = [
@@ -37,8 +37,8 @@ OF_A_CLASS = [
     ("53200", StoreUnavailable, "out of resources"),
     ("55006", StoreUnavailable, "something is in use"),
     ("57P01", StoreUnavailable, "going down, or coming up"),
-    ("58030", StoreUnavailable, "look at the server's log"),
-    ("XX001", StoreUnavailable, "an error of its own"),
+    ("58030", StoreUnavailable, "check the server's log"),
+    ("XX001", StoreUnavailable, "an internal error"),
 ]
 
 

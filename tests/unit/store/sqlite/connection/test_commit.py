@@ -60,7 +60,7 @@ def test_what_may_stand_in_the_log_is_written_over(cause, asked):
 def test_what_cannot_be_written_over_is_in_doubt():
     """Nobody knows whether the file's next reader will see it."""
     session = Failing(error(sqlite3.SQLITE_IOERR_FSYNC), fails_again=True)
-    with pytest.raises(OutcomeUnknown, match="could not be taken out of the log"):
+    with pytest.raises(OutcomeUnknown, match="could not be removed from the log"):
         commit(session)
 
 
