@@ -24,7 +24,7 @@ def clock():
 
 
 def pytest_generate_tests(metafunc):
-    """Every store holds to the protocol; a folder named for an engine tests that one."""
+    """Every store keeps the protocol; a folder named for an engine tests that one."""
     if "new_store_url" in metafunc.fixturenames:
         folder = metafunc.definition.path.parent.name
         meant = getattr(metafunc.module, "ENGINES", ENGINES)

@@ -99,7 +99,7 @@ def test_a_commit_to_a_file_that_cannot_be_looked_at_is_in_doubt(store, monkeypa
     """It was done; whether to the file under that path nobody can say."""
 
     def fail(path):
-        raise StoreUnavailable(f"{path} can no longer be checked")
+        raise StoreUnavailable(f"{path} cannot be accessed")
 
     monkeypatch.setattr(commit, "identity_of", fail)
     with pytest.raises(OutcomeUnknown, match="was committed"):
@@ -133,5 +133,5 @@ def test_a_place_that_cannot_be_looked_at_is_unavailable(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(location, "_check_file", fail)
-    with pytest.raises(StoreUnavailable, match="can no longer be checked"):
+    with pytest.raises(StoreUnavailable, match="cannot be accessed"):
         open_store(store_url)
