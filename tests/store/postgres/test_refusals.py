@@ -73,9 +73,9 @@ def test_a_role_or_database_that_is_not_there(part):
 
 
 def test_missing_rights_to_make_the_schema(guest):
-    """The remedy is a right, and no schema is left behind."""
+    """The remedy is a privilege, and no schema is left behind."""
     url = server().fresh_url(guest)
-    with pytest.raises(StoreRefused, match="right"):
+    with pytest.raises(StoreRefused, match="privilege"):
         open_store(url)
     with server().connect() as connection:
         found = connection.execute(

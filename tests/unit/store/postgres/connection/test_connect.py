@@ -207,6 +207,6 @@ def test_a_transaction_that_is_open_for_minutes_is_a_concern():
     session = Known(1, 10**6, [("session", "pid 7", 90.0), ("slot", "b", 61)])
     first, second, third = health.concerns(session)
     assert session.patience_s == 60
-    assert first.startswith("session pid 7 has been open for 1m30s: no dead row")
+    assert first.startswith("session pid 7 has been open for 1m30s: until it ends")
     assert second.startswith("slot b has been open for 1m01s")
     assert third.startswith("the table jobs has 1,000,000 dead rows to 1 live")
