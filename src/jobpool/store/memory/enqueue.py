@@ -49,7 +49,7 @@ class Enqueueing(ABC):
 
     @abstractmethod
     def wake(self) -> None:
-        """See `Store.ring`."""
+        """See `Store.wake`."""
 
     def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:
         """See `Store.caller_transaction`; always refused."""

@@ -80,7 +80,7 @@ class MemoryStore(Settling, RunKeeping, Reading, Operating):
         return is_new
 
     def wake(self) -> None:
-        """See `Store.ring`."""
+        """See `Store.wake`."""
         self._session.check()
         with self._waker_lock:
             self._waker.wake()

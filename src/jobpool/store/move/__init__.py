@@ -1,4 +1,4 @@
 """Moving a whole queue from SQLite to PostgreSQL, once, without losing a job.
 
-May import: store.sqlite, store.postgres. Start with `move`.
+May import: store.opening, sqlite, postgres, statements. Start with `move`.
 """

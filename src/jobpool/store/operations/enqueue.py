@@ -54,7 +54,7 @@ class Enqueueing(ABC):
 
     @abstractmethod
     def wake(self) -> None:
-        """See `Store.ring`."""
+        """See `Store.wake`."""
 
     @contextmanager
     def _waking(self) -> Iterator[Session]:

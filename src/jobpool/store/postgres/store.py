@@ -103,7 +103,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         self._seen: str | None = None
         self._noted = []
         self._listening: object = None
-        """The connection that listens; a new one does not until told to."""
+        """The connection that listens; a new one does not until LISTEN."""
         try:
             self._server.start(create=create)
         except BaseException:
@@ -177,7 +177,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         del waited_for
 
     def wake(self) -> None:
-        """See `Store.ring`: a hint; a ring that cannot be sent is no error."""
+        """See `Store.wake`: a hint; failing to send it is no error."""
         if self._server.is_writing or not self._wake_limit.take(time.monotonic()):
             return
         try:

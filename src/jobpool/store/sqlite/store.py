@@ -144,7 +144,7 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
         return is_new
 
     def wake(self) -> None:
-        """See `Store.ring`."""
+        """See `Store.wake`."""
         self._waker.wake()
 
     def store_part(self, settlement: Settlement) -> bool:

@@ -13,7 +13,7 @@ from jobpool.core.jobs.job import Settlement
 
 LATE_MAX_MS = 60_000
 """An end is dated back by at most this much: retention counts from a job's end, and
-nobody can have seen the result before it is written."""
+the result is invisible before that."""
 
 
 class Moment(NamedTuple):

@@ -1,7 +1,7 @@
--- Connections, transactions, and what the database says about itself.
+-- Connections, transactions, and facts about the database.
 
 -- name: about
--- What this server and session are, before anything is done with them.
+-- Facts about the server and the session, checked before they are used.
 SELECT
   current_setting('server_version_num')::integer,
   pg_is_in_recovery(),
@@ -11,7 +11,7 @@ SELECT
   quote_ident(%(schema)s::text) = %(schema)s::text
 
 -- name: now
--- The store's clock: now() would stand still within a transaction.
+-- The store's clock: now() does not advance within a transaction.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: begin
@@ -19,12 +19,12 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 BEGIN
 
 -- name: begun
--- The store's clock, and settings of this transaction only: those of a session would go
--- astray behind a pooler. Our statements look rows up by an index, whatever the
--- statistics say: nothing else is offered to the planner.
+-- The store's clock, and settings for this transaction only: a session's settings would
+-- be lost behind a pooler. Our statements find rows by an index, whatever the statistics
+-- say: the planner is offered nothing else.
 --
--- By the transaction's number, the timeline, and when the statistics began, the outcome
--- of a commit whose answer is lost is found out (outcome_of).
+-- With the transaction's number, the timeline, and the start of the statistics, the
+-- outcome of a commit whose answer was lost can be found (outcome_of).
 SELECT
   floor(extract(epoch FROM now()) * 1000)::bigint,
   pg_current_xact_id()::text,
@@ -42,12 +42,12 @@ SELECT
   )
 
 -- name: plan_anew
--- From here on in this transaction. Most statements are planned each time: with a plan
--- that was made while the table was small they would walk all of it later.
+-- For the rest of this transaction. Most statements are planned each time: a plan made
+-- while the table was small would later scan all of it.
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true)
 
 -- name: listen
--- The channel carries the schema's name: another queue's rings are not ours.
+-- The channel has the schema's name, so that queues do not wake each other's supervisors.
 LISTEN "jobpool.wake"
 
 -- name: savepoint
@@ -63,7 +63,7 @@ RELEASE SAVEPOINT jobpool_step
 ROLLBACK TO SAVEPOINT jobpool_step
 
 -- name: commit
--- The only point where anything becomes true.
+-- Nothing is permanent before this.
 COMMIT
 
 -- name: rollback
@@ -71,8 +71,8 @@ COMMIT
 ROLLBACK
 
 -- name: outcome_of
--- Of a transaction whose commit was not answered; the timeline now, and when the
--- statistics began: they survive a restart, and begin anew after a crash.
+-- The status of a transaction whose commit was not answered, the timeline now, and when
+-- the statistics began: they survive a restart, but start again after a crash.
 SELECT
   pg_xact_status(%(xid)s::text::xid8),
   pg_walfile_name(pg_current_wal_lsn()),
@@ -80,8 +80,8 @@ SELECT
 FROM pg_stat_bgwriter
 
 -- name: has_schema
--- Whether the schema is there, and whether it has a table of jobpool's. From the catalog
--- itself: what to_regclass() remembers may be older than a lock that was waited for.
+-- Whether the schema exists, and whether it has the given table. Read from the catalog,
+-- since to_regclass() may answer from a cache older than a lock that was waited for.
 SELECT
   EXISTS (
     SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s::text
@@ -94,11 +94,11 @@ SELECT
   )
 
 -- name: create_schema
--- Only where it is missing, which needs CREATE on the database.
+-- Only if it is missing; needs CREATE on the database.
 CREATE SCHEMA IF NOT EXISTS jobpool
 
 -- name: migration_lock
--- One migration at a time in this database; gone with the transaction.
+-- One migration at a time in this database; released with the transaction.
 SELECT set_config('lock_timeout', '20s', true), pg_advisory_xact_lock(1785684592, hashtext(%(schema)s::text))
 
 -- name: schema_version
@@ -115,11 +115,11 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 SELECT value FROM jobpool.meta WHERE name = %(name)s
 
 -- name: wake
--- Outside of any transaction: it takes a lock of the whole database at commit.
+-- Outside of any transaction: its commit takes a lock on the whole database.
 NOTIFY "jobpool.wake"
 
 -- name: snapshot
--- Another text once anybody has committed anything in this cluster.
+-- Changes whenever anything is committed in this cluster.
 SELECT pg_current_snapshot()::text
 
 -- name: describe
@@ -135,7 +135,7 @@ SELECT
   pg_size_pretty(pg_database_size(current_database()))
 
 -- name: table_health
--- Live and dead row versions of the jobs as the statistics know them, and their size.
+-- Live and dead rows of the jobs by the statistics, and their size.
 SELECT
   coalesce(n_live_tup, 0),
   coalesce(n_dead_tup, 0),
@@ -144,7 +144,7 @@ FROM pg_stat_all_tables
 WHERE relid = 'jobpool.jobs'::regclass
 
 -- name: long_snapshots
--- Who keeps dead row versions from being removed for more than a minute: sessions,
+-- What has kept dead rows from being removed for longer than :patience_s: sessions,
 -- prepared transactions, replication slots.
 SELECT
   'session',

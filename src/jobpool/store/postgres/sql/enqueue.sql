@@ -1,8 +1,8 @@
--- Producers: jobs come in. These also run on a caller's own connection.
+-- Enqueueing. These also run on a caller's own connection.
 
 -- name: room_left
--- A lower bound, without counting: an index entry takes 6 bytes at the least. Zero
--- or less: count.
+-- A lower bound, without counting: an index entry takes at least 6 bytes. Zero or less:
+-- count.
 SELECT %(limit)s::bigint - (
   pg_relation_size('jobpool.jobs_runnable')
   + pg_relation_size('jobpool.jobs_pending')
@@ -10,7 +10,7 @@ SELECT %(limit)s::bigint - (
 ) / 6
 
 -- name: count_unfinished
--- Exact, and no further than the limit.
+-- Exact, up to the limit.
 SELECT count(*)
 FROM (
   SELECT 1 FROM jobpool.jobs WHERE state = 'runnable'
@@ -46,8 +46,8 @@ CROSS JOIN LATERAL (
 ) AS holder
 
 -- name: insert_job
--- One, as most calls have it: it needs nothing that must be asked for before. The clock
--- is the transaction's own, unless another one is given.
+-- One job, the usual call: needs no query before it. Uses the transaction's own clock
+-- unless :now_ms is given.
 WITH moment AS MATERIALIZED (
   SELECT
     coalesce(
@@ -90,8 +90,8 @@ ON CONFLICT DO NOTHING
 RETURNING id, convert_to(state, 'UTF8')
 
 -- name: insert_jobs
--- In order: ids grow with it. What another producer has just stored under the same
--- key or unique text is left out. Returns the ids in order of :rows, and those stored.
+-- In order: ids increase. Jobs whose key or unique text another producer has just
+-- stored are left out. Returns the ids in order of :rows, and those stored.
 WITH fresh AS MATERIALIZED (
   SELECT nextval('jobpool.job_ids') AS id, ordered.place, ordered.value
   FROM (

@@ -1,7 +1,8 @@
--- What runs on a caller's own connection, beside the producers' and complete_job.
+-- Statements on a caller's own connection, besides enqueueing and complete_job.
 
 -- name: join
--- Within the caller's transaction; the driver begins one if it must. With the clock.
+-- A savepoint in the caller's transaction, which the driver begins if necessary, and the
+-- clock.
 SAVEPOINT jobpool_step;
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
@@ -16,13 +17,13 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 BEGIN
 
 -- name: is_attempt
--- Whether this is the database that granted a lease, and it is valid still.
+-- Whether this database granted a lease that is still valid.
 SELECT EXISTS (
   SELECT 1 FROM jobpool.jobs
   WHERE id = %(id)s AND (token = %(token)s OR completed_token = %(token)s)
 )
 
 -- name: fail_transaction
--- Makes the transaction unfit to be committed, whatever its owner does; the text is
--- what the server's log will say.
+-- Fails the transaction, so that it cannot be committed whatever its owner does; the
+-- text appears in the server's log.
 SELECT CAST('this attempt of a job was superseded' AS integer)

@@ -1,19 +1,18 @@
--- Leasing: one statement a step, whatever the size of the batch. Rows that another
--- transaction holds are passed over (SKIP LOCKED), so supervisors never wait for each
--- other. The choice is a MATERIALIZED CTE: a sub-select with LIMIT … FOR UPDATE may be
--- run again for every outer row, and then locks more than its limit. What has been
--- chosen is found by its id: `state || ''` is a guard that no index answers (settle.sql).
+-- Leasing: one statement per step, whatever the size of the batch. Rows that another
+-- transaction holds are skipped (SKIP LOCKED), so supervisors never wait for each other.
+-- The choice is a MATERIALIZED CTE: a sub-select with LIMIT … FOR UPDATE may run again
+-- for every outer row, and would lock more than its limit. Chosen rows are found by their
+-- id: `state || ''` is a guard that no index can answer (settle.sql).
 --
--- The plans of look, lease_candidates and lease_jobs are kept, because to make them takes
--- longer than to follow them. Whatever the table holds when they are made, there is but
--- one way for them to go.
+-- The plans of lease_status, lease_candidates and lease_jobs are kept, because planning
+-- takes longer than executing. Whatever the table holds then, only one plan is possible.
 
 -- name: lease_status
--- What a lease has to know first: whether its run has ended, whether jobs have expired
--- that no attempt began in time, when the first pending job falls due, whether there
--- are suspects or misfits, and whether the run's own lease is over. No row: the run is unknown.
--- The lock keeps others from taking it for expired until this transaction has ended.
--- The clock is the transaction's own, unless another one is given.
+-- What a lease needs first: whether its run has ended, whether jobs have expired before
+-- their first attempt, when the first pending job falls due, whether there are suspects
+-- or misfits, and whether the run's own lease has run out. No row: the run is unknown.
+-- The lock keeps others from seizing the run until this transaction has ended. Uses the
+-- transaction's own clock unless :now_ms is given.
 WITH moment AS MATERIALIZED (
   SELECT
     coalesce(
@@ -37,14 +36,14 @@ WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r
 
 -- name: run_has_ended
--- As look, for who does not lease.
+-- As lease_status, outside of leasing.
 SELECT ended_at_ms IS NOT NULL
 FROM jobpool.runs
 WHERE id = %(run_id)s
 FOR KEY SHARE
 
 -- name: expired_jobs
--- Jobs that no attempt began in time.
+-- Jobs that expired before their first attempt.
 SELECT id
 FROM jobpool.jobs
 WHERE expires_at_ms IS NOT NULL AND attempt = 0 AND finished_at_ms IS NULL
@@ -81,9 +80,9 @@ SET state = 'runnable'
 WHERE id = ANY (ARRAY(SELECT id FROM due))
 
 -- name: lease_candidates
--- The best of each kind from its own stretch of the index, then the best of these:
--- a backlog of unknown or paused kinds is never looked at. Four times as many are
--- looked at as are wanted, because others may hold the first ones.
+-- The best of each kind from its own range of the index, then the best of these: a
+-- backlog of unknown or paused kinds is never read. Four times as many as wanted are
+-- read, because others may hold the first ones.
 WITH known AS MATERIALIZED (
   SELECT k.kind
   FROM jsonb_array_elements_text(%(kinds)s::jsonb) AS k (kind)
@@ -136,11 +135,10 @@ LIMIT %(limit)s::bigint
 FOR UPDATE OF j SKIP LOCKED
 
 -- name: lease_jobs
--- :rows holds [id, random bits]; lease_candidates has locked their rows, so that they
--- stay in their places. The sequence moves at once and never back, whatever
--- becomes of the transaction. A promoted standby may have missed its last numbers: the
--- random bits keep a token from being granted twice all the same. The attempt's number
--- ends at 2^31 - 1.
+-- :rows holds [id, random bits]; lease_candidates has locked the rows, so they do not
+-- move. The sequence advances at once and never goes back, even if the transaction is
+-- rolled back. A promoted standby may have missed its last numbers: the random bits still
+-- keep a token from being granted twice. The attempt's number stops at 2^31 - 1.
 WITH granted AS MATERIALIZED (
   SELECT
     chosen.id,
@@ -177,7 +175,7 @@ RETURNING j.id, j.token
 SELECT min(run_at_ms) FROM jobpool.jobs WHERE state = 'pending'
 
 -- name: history_of
--- :rows holds [job, attempts before the last reset]. Newest 1,000 of each job.
+-- :rows holds [job, attempts before the last reset]. The newest 1,000 of each job.
 SELECT a.job_id, a.outcome, a.rule, a.finished_at_ms
 FROM (
   SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS behind
@@ -193,7 +191,7 @@ CROSS JOIN LATERAL (
 ORDER BY a.job_id, a.id
 
 -- name: leases_of
--- As lease_candidates, for what a run holds already.
+-- As lease_candidates, for the leases that a run already holds.
 SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
@@ -232,7 +230,7 @@ FROM (
 ) AS found
 
 -- name: count_due
--- Of these kinds among the pending jobs that the next lease would promote.
+-- Jobs of these kinds among those that the next lease would promote.
 SELECT count(*)
 FROM (
   SELECT pool, kind

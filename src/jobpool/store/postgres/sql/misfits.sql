@@ -1,8 +1,8 @@
--- Jobs whose arguments did not fit what a supervisor knows their kind by.
+-- Misfits: jobs whose arguments did not fit a supervisor's version of the handler.
 
 -- name: fit_elsewhere
--- Of a leased job: by what its holder knows the kind, since when others' is known not to
--- fit, and whether a living supervisor knows it otherwise that has not tried.
+-- For a leased job: the digest of its supervisor's schema of the kind, since when the
+-- job is a misfit, and whether an open run with another schema has yet to try it.
 SELECT
   own.schema_digest,
   (SELECT min(m.since_ms) FROM jobpool.misfits AS m WHERE m.job_id = j.id),
@@ -25,7 +25,7 @@ LEFT JOIN jobpool.kinds AS own ON own.kind = j.kind AND own.run_id = j.superviso
 WHERE j.id = %(id)s
 
 -- name: note_misfit
--- The newest word counts.
+-- The newest row replaces the former one.
 INSERT INTO jobpool.misfits (job_id, schema_digest, since_ms, until_ms)
 VALUES (%(id)s, %(schema_digest)s, %(since_ms)s, %(until_ms)s)
 ON CONFLICT (job_id, schema_digest) DO UPDATE
@@ -38,13 +38,13 @@ FROM jobpool.misfits
 WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
 -- name: forget_misfits
--- :ids of jobs that fit somebody, or that an operator wants to be tried anew.
+-- :ids of jobs that fit a supervisor, or that an operator wants to try again.
 DELETE FROM jobpool.misfits
 WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
 -- name: wake_misfits
--- A run has begun that knows kinds otherwise: what waits for that is due. Jobs that
--- somebody's transaction holds are passed over.
+-- A run with other schemas has begun: misfits that it has not tried are due. Jobs that
+-- another transaction holds are skipped.
 WITH waiting AS MATERIALIZED (
   SELECT j.id
   FROM jobpool.jobs AS j
@@ -67,7 +67,7 @@ SET state = 'runnable', run_at_ms = %(now_ms)s
 WHERE id IN (SELECT id FROM waiting)
 
 -- name: misfits
--- How many unfinished jobs of each kind they are, and since when.
+-- How many unfinished jobs of each kind are misfits, and since when.
 SELECT j.pool, j.kind, count(DISTINCT j.id), min(m.since_ms)
 FROM jobpool.misfits AS m
 JOIN jobpool.jobs AS j ON j.id = m.job_id

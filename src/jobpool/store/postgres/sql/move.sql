@@ -1,8 +1,8 @@
--- Taking in a queue that moves here: staged in chunks, then visible all at once.
+-- The target of a move: jobs are staged in chunks, then published all at once.
 
 -- name: move_unbounded
--- The last transaction may be long; its locks may not be waited for for long. It goes
--- over whole tables, which `begin` makes hard.
+-- The last transaction may be long, but it must not wait long for locks. It scans whole
+-- tables, which the settings of `begun` discourage.
 SELECT
   set_config('statement_timeout', '0', true),
   set_config('idle_in_transaction_session_timeout', '0', true),
@@ -12,7 +12,7 @@ SELECT
   set_config('enable_mergejoin', 'on', true)
 
 -- name: move_stage_notes
--- Whose jobs are staged.
+-- The source whose jobs are staged.
 CREATE TABLE IF NOT EXISTS jobpool.moving (id bigint NOT NULL, source text NOT NULL)
 
 -- name: move_stage_jobs
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS jobpool.moving_jobs (LIKE jobpool.jobs)
 CREATE TABLE IF NOT EXISTS jobpool.moving_attempts (LIKE jobpool.attempts)
 
 -- name: move_note
--- Whose jobs are staged.
+-- The source whose jobs are staged.
 SELECT id, source FROM jobpool.moving
 
 -- name: move_write_note
@@ -32,15 +32,15 @@ SELECT id, source FROM jobpool.moving
 INSERT INTO jobpool.moving (id, source) VALUES (%(id)s, %(source)s)
 
 -- name: move_unstage
--- The move has ended or was given up.
+-- The move has ended or was abandoned.
 DROP TABLE IF EXISTS jobpool.moving, jobpool.moving_jobs, jobpool.moving_attempts
 
 -- name: move_lock
--- One move at a time into a schema; gone with the transaction.
+-- One move at a time into a schema; released with the transaction.
 SELECT pg_advisory_xact_lock(1785684593, hashtext(%(schema)s::text))
 
 -- name: move_staged_to
--- Where to go on.
+-- Where to continue.
 SELECT coalesce(max(id), -9223372036854775808) FROM jobpool.moving_jobs
 
 -- name: move_stage_job
@@ -73,7 +73,7 @@ VALUES (
 )
 
 -- name: move_collisions
--- Jobs of the target that have an id, a key or a unique text of a job that comes.
+-- Jobs of the target with the id, key or unique text of a staged job.
 SELECT count(*)
 FROM jobpool.moving_jobs AS m
 WHERE EXISTS (SELECT 1 FROM jobpool.jobs AS j WHERE j.id = m.id)
@@ -111,7 +111,7 @@ FROM jobpool.moving_jobs
 ORDER BY id
 
 -- name: move_take_attempts
--- New ids, in the old order: that is a job's history.
+-- New ids, in the old order, which is the order of a job's history.
 INSERT INTO jobpool.attempts (
   job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack, supervisor,
@@ -125,7 +125,7 @@ FROM jobpool.moving_attempts
 ORDER BY id
 
 -- name: move_take_run
--- One that has ended: its kinds are pruned with it.
+-- An ended run: its kinds are pruned with it.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms
@@ -151,18 +151,18 @@ ON CONFLICT DO NOTHING
 INSERT INTO jobpool.pauses (what, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
 
 -- name: move_take_suspect
--- It may have killed its host: it begins alone here as well.
+-- It may have killed its host: it runs alone here as well.
 INSERT INTO jobpool.suspects (job_id, since_ms) VALUES (%s, %s)
 ON CONFLICT DO NOTHING
 
 -- name: move_take_misfit
--- Its arguments may fit nobody here either.
+-- Its arguments may fit no supervisor here either.
 INSERT INTO jobpool.misfits (job_id, schema_digest, since_ms, until_ms)
 VALUES (%s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
 -- name: move_take_breaker
--- What the target knows of a kind itself counts more.
+-- A breaker that the target already has is kept.
 INSERT INTO jobpool.breakers (
   kind, state, crashes, last_job, next_at_ms, changed_at_ms
 )
@@ -172,7 +172,7 @@ VALUES (
 ON CONFLICT DO NOTHING
 
 -- name: move_raise_ids
--- Never back. At once, whatever becomes of the transaction.
+-- Never lowered. Takes effect at once, even if the transaction is rolled back.
 SELECT setval('jobpool.job_ids', %(last)s::bigint)
 FROM jobpool.job_ids
 WHERE last_value - (NOT is_called)::integer < %(last)s::bigint
@@ -184,7 +184,7 @@ FROM jobpool.tokens
 WHERE last_value - (NOT is_called)::integer < %(last)s::bigint
 
 -- name: move_taken_jobs
--- As they stand in the queue now.
+-- As the queue holds them now.
 SELECT
   j.id, j.kind, j.pool, j.state, j.priority, j.key, j.unique_text, j.tenant,
   j.payload, j.max_attempts, j.timeout_s, j.memory_bytes, j.attempt,
@@ -199,7 +199,7 @@ WHERE j.id > %(after)s AND j.id <= %(last)s
 ORDER BY j.id
 
 -- name: move_taken_attempts
--- As they stand in the history now.
+-- As the history holds them now.
 SELECT
   a.job_id, a.attempt, a.token, a.outcome, a.rule, a.reason, a.error_class,
   a.error, a.traceback, a.signal, a.exit_code, a.peak_rss_bytes, a.cpu_s,
@@ -227,5 +227,5 @@ CREATE UNIQUE INDEX IF NOT EXISTS moving_jobs_id ON jobpool.moving_jobs (id)
 ANALYZE jobpool.moving_jobs
 
 -- name: move_done
--- In the last transaction: this move needs no second one.
+-- In the last transaction: records that this move is done.
 INSERT INTO jobpool.meta (name, value) VALUES (%(name)s, %(jobs)s)

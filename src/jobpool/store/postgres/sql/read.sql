@@ -1,4 +1,4 @@
--- People and programs that watch or operate. A filter's absent parts are NULL.
+-- Reads and operators' changes. A filter's absent conditions are NULL.
 
 -- name: get_job
 -- One job.
@@ -19,14 +19,14 @@ WHERE job_id = %(id)s
 ORDER BY id
 
 -- name: get_output
--- What its running attempt has written so far, if it runs.
+-- The output of its running attempt so far, if it runs.
 SELECT n.output
 FROM jobpool.jobs AS j
 JOIN jobpool.running AS n ON n.job_id = j.id AND n.token = j.token
 WHERE j.id = %(id)s
 
 -- name: find_jobs
--- Newest first. The range of ids keeps a search for a few from walking the table.
+-- Newest first. The range of ids keeps a search for a few ids from scanning the table.
 SELECT *
 FROM jobpool.job_records
 WHERE id BETWEEN %(first_id)s AND %(last_id)s
@@ -119,7 +119,7 @@ FROM jobpool.figures
 ORDER BY kind, pool
 
 -- name: get_waiting
--- The view by the store's clock, in order.
+-- The view, in order, with ages by the store's clock.
 SELECT
   pool, kind, jobs, greatest(0, %(now_ms)s - oldest_run_at_ms::double precision) / 1000, known, paused
 FROM jobpool.oldest_runnable
@@ -134,8 +134,8 @@ FROM jobpool.newest_kinds
 ORDER BY kind
 
 -- name: lock_jobs
--- In one order, so that operators wait for each other and never in a circle; and what
--- is decided next is decided on rows that stay as they are.
+-- Locked in one order, so that operators never deadlock; the next statements decide on
+-- rows that no longer change.
 SELECT id
 FROM jobpool.jobs
 WHERE id = ANY (
@@ -145,7 +145,7 @@ ORDER BY id
 FOR UPDATE
 
 -- name: cancel_waiting
--- Nothing of them runs: they end here.
+-- They do not run: they end here.
 UPDATE jobpool.jobs
 SET
   state = 'canceled',
@@ -155,7 +155,7 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
   AND state IN ('pending', 'runnable', 'quarantined')
 
 -- name: request_cancel
--- They run, or may: whoever holds the lease ends them.
+-- They run, or may: the run that holds the lease ends them.
 UPDATE jobpool.jobs
 SET cancel_requested = true
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))

@@ -1,7 +1,7 @@
--- Rows that somebody else has spoilt (`jobpool.store.statements.integrity`): found, and put right.
+-- Damaged rows (`jobpool.store.statements.integrity`): found and repaired.
 
 -- name: hold_jobs
--- As they are until the commit; who is held by others is passed over.
+-- Locked until the commit; rows that others hold are skipped.
 SELECT id
 FROM jobpool.jobs
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
@@ -9,11 +9,11 @@ ORDER BY id
 FOR UPDATE SKIP LOCKED
 
 -- name: next_jobs
--- The next step of a walk over all of them.
+-- The next step of a walk over all jobs.
 SELECT id FROM jobpool.jobs WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
 
 -- name: due_jobs
--- Those that promote_due is about.
+-- The jobs that promote_due changes.
 SELECT id
 FROM jobpool.jobs
 WHERE state = 'pending' AND run_at_ms <= %(now_ms)s
@@ -21,7 +21,7 @@ ORDER BY run_at_ms
 LIMIT %(limit)s
 
 -- name: raw_jobs
--- Every column, in the order of `integrity.JOB`; of bytes only that they are bytes.
+-- Every column, in the order of `integrity.JOB`; bytes are replaced by empty ones.
 SELECT
   id, kind, pool, state, priority, key, unique_text, tenant, max_attempts, timeout_s,
   memory_bytes, attempt, reset_attempt, failures, crashes, interruptions, recoveries,
@@ -35,7 +35,7 @@ FROM jobpool.jobs
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
 -- name: rewrite_job
--- Every column; bytes stay as they are, or go.
+-- Every column; bytes are kept or set to NULL.
 UPDATE jobpool.jobs
 SET
   kind = %(kind)s,
@@ -107,7 +107,7 @@ SET
 WHERE id = %(id)s
 
 -- name: drop_run
--- Nobody can say whose it was.
+-- Without a readable id it belongs to no run.
 DELETE FROM jobpool.runs WHERE id = %(id)s
 
 -- name: raw_kinds
@@ -126,7 +126,7 @@ DELETE FROM jobpool.kinds WHERE kind = %(kind)s AND run_id = %(run_id)s
 SELECT job_id, since_ms FROM jobpool.suspects
 
 -- name: rewrite_suspect
--- It stays one.
+-- It stays a suspect.
 UPDATE jobpool.suspects SET since_ms = %(now_ms)s WHERE job_id = %(job_id)s
 
 -- name: raw_misfits
@@ -134,7 +134,7 @@ UPDATE jobpool.suspects SET since_ms = %(now_ms)s WHERE job_id = %(job_id)s
 SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool.misfits
 
 -- name: drop_misfit
--- It is tried again, at the worst.
+-- At worst it is tried again.
 DELETE FROM jobpool.misfits
 WHERE job_id = %(job_id)s AND schema_digest = %(schema_digest)s
 

@@ -1,8 +1,8 @@
 -- Runs of supervisors, what they publish, and the deletion of what is old.
 
 -- name: begin_run
--- Again by a living run: it replaces what it said. A lease that has run out stays so,
--- which is for its next renewal to find, and none is shortened.
+-- A run that is alive may call this again and replaces its row. A lease that has run out
+-- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms
@@ -60,8 +60,8 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 FOR NO KEY UPDATE
 
 -- name: seize
--- As lease_until, and the same of who asks; nobody can renew, or lease for it, until
--- this transaction has ended. One that renews or leases at this moment is passed over.
+-- As lease_until, for both runs; the seized run cannot renew or lease until this
+-- transaction has ended. A run that renews or leases at this moment is skipped.
 SELECT
   r.lease_until_ms,
   (SELECT own.lease_until_ms FROM jobpool.runs AS own WHERE own.id = %(by)s)
@@ -70,12 +70,12 @@ WHERE r.id = %(run_id)s AND r.ended_at_ms IS NULL
 FOR UPDATE OF r SKIP LOCKED
 
 -- name: lock_run
--- A lease that was being committed is waited for, and none comes any more until this
--- transaction has ended.
+-- Waits for leases that are being committed, and blocks new ones until this transaction
+-- has ended.
 SELECT id FROM jobpool.runs WHERE id = %(run_id)s FOR UPDATE
 
 -- name: expired_runs
--- Whose leases have run out, and who hold some.
+-- Open runs that hold leases which have run out.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
@@ -88,15 +88,15 @@ WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id
 
 -- name: renew
--- One row is the lease of everything that the run holds.
+-- One row holds the end of all of the run's leases.
 UPDATE jobpool.runs
 SET heartbeat_at_ms = %(now_ms)s, lease_until_ms = %(lease_until_ms)s
 WHERE id = %(run_id)s AND ended_at_ms IS NULL
 
 -- name: renew_at_once
--- The same in a transaction of its own: a connection that falls silent in the middle
--- leaves no lock behind. The clock is read when the row is ours. Returns whether the
--- lease still held: one that did not is only extended when asked for anew.
+-- The same in a transaction of its own: a connection that stalls in the middle leaves no
+-- lock behind. The clock is read once the row is locked. Returns whether the lease was
+-- still valid: one that was not is only extended with :anew.
 WITH held AS MATERIALIZED (
   SELECT id, lease_until_ms
   FROM jobpool.runs
@@ -126,11 +126,11 @@ WHERE r.id = moment.id
 RETURNING coalesce(moment.lease_until_ms > moment.now_ms, false)
 
 -- name: count_leases
--- What a run holds.
+-- How many a run holds.
 SELECT count(*) FROM jobpool.jobs WHERE state = 'leased' AND supervisor = %(run_id)s
 
 -- name: end_run
--- Its heartbeat stays, for people.
+-- Its heartbeat stays, for operators to see.
 UPDATE jobpool.runs
 SET ended_at_ms = %(now_ms)s
 WHERE id = %(run_id)s AND ended_at_ms IS NULL
@@ -145,14 +145,14 @@ WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id
 
 -- name: cancel_requests
--- Tokens of a run's leases that somebody wants to end.
+-- Tokens of a run's leases whose cancellation was requested.
 SELECT token
 FROM jobpool.jobs
 WHERE cancel_requested AND supervisor = %(run_id)s
 ORDER BY token
 
 -- name: old_succeeded
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
 WHERE state = 'succeeded' AND finished_at_ms < %(before_ms)s
@@ -161,7 +161,7 @@ LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
 -- name: old_canceled
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
 WHERE state = 'canceled' AND finished_at_ms < %(before_ms)s
@@ -170,7 +170,7 @@ LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
 -- name: old_dead
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
 WHERE state = 'dead' AND finished_at_ms < %(before_ms)s
@@ -179,7 +179,7 @@ LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
 -- name: old_quarantined
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
 WHERE state = 'quarantined' AND finished_at_ms < %(before_ms)s
@@ -195,11 +195,11 @@ WHERE job_id = ANY (
 )
 
 -- name: delete_jobs
--- Last, so that nothing is left without its job.
+-- Last, so that no row is left without its job.
 DELETE FROM jobpool.jobs WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
 -- name: prune_kinds
--- Of runs that ended long ago, where a newer run has published the kind again.
+-- Of runs that ended long ago, if a newer run has published the kind again.
 DELETE FROM jobpool.kinds AS k
 USING
   jobpool.runs AS r,
@@ -214,7 +214,7 @@ WHERE r.id = k.run_id
   AND newest.updated_at_ms > k.updated_at_ms
 
 -- name: prune_runs
--- Runs that ended long ago and whose kinds somebody else has published since.
+-- Runs that ended long ago and whose kinds other runs have published since.
 DELETE FROM jobpool.runs
 WHERE ended_at_ms < %(before_ms)s
   AND NOT EXISTS (
@@ -222,7 +222,7 @@ WHERE ended_at_ms < %(before_ms)s
   )
 
 -- name: end_lapsed_runs
--- Whose leases ran out long ago and were all taken: nobody else will end them.
+-- Runs whose leases ran out long ago and were all taken over: nothing else ends them.
 UPDATE jobpool.runs
 SET ended_at_ms = %(now_ms)s
 WHERE ended_at_ms IS NULL

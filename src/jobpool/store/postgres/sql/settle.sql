@@ -1,12 +1,12 @@
--- Leases that end or go on: every statement is guarded by the token. Rows are found by
--- their id: `state || ''` keeps the guard from being an invitation to walk the index of
--- everything in that state, which stale statistics may hold for empty.
+-- Settling leases, and heartbeats: every statement is guarded by the token. Rows are
+-- found by their id: `state || ''` keeps the planner from using the guard to scan the
+-- index of that state, which stale statistics may report as empty.
 
 -- name: succeed_jobs
--- The usual end, in one statement: nothing is charged, and there is nothing to tell.
+-- Plain successes, the usual end, in one statement: no charge and no message.
 -- :rows holds [id, token, peak RSS, CPU, duration, slot, when it began, when it ended,
--- result first, length]; a beginning that is null is not known.
--- Returns the ids of those that it has settled; the others need a closer look.
+-- result first, length]; null: the beginning is unknown.
+-- Returns the ids that it has settled; the others are for settle_jobs.
 WITH held AS MATERIALIZED (
   SELECT
     j.id,
@@ -52,9 +52,9 @@ WHERE j.id = held.id
 RETURNING j.id
 
 -- name: hold_leases
--- :rows holds [id, token]. Which of these may be settled (1), and which their own
--- handler's transaction has completed already (2). The locks keep the answers true
--- until the commit. The others are stale, or somebody's open transaction holds them.
+-- :rows holds [id, token]. Returns which may be settled (1), and which their own
+-- handler's transaction has already completed (2). The locks keep the answers true until
+-- the commit. The others are stale, or locked by another open transaction.
 SELECT j.id, CASE WHEN j.token = wanted.token THEN 1 ELSE 2 END
 FROM (
   SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
@@ -66,9 +66,8 @@ WHERE (j.state || '' = 'leased' AND j.token = wanted.token)
 FOR UPDATE OF j SKIP LOCKED
 
 -- name: held_elsewhere
--- :rows holds [id, token] of what hold_leases did not return. Which of these somebody's
--- open transaction holds: that one must not keep its neighbours' ends from being
--- written.
+-- :rows holds [id, token] of what hold_leases did not return. Returns which of these
+-- another open transaction holds: they must not block the other settlements.
 SELECT j.id
 FROM (
   SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS token
@@ -79,7 +78,7 @@ WHERE (j.state || '' = 'leased' AND j.token = wanted.token)
   OR (j.state || '' = 'succeeded' AND j.completed_token = wanted.token)
 
 -- name: note_completed
--- The figures of an attempt whose handler has completed its job itself.
+-- The measurements of an attempt whose handler has completed its job itself.
 UPDATE jobpool.jobs AS j
 SET
   peak_rss_bytes = (ended.value ->> 12)::bigint,
@@ -121,7 +120,7 @@ RETURNING id
 UPDATE jobpool.jobs SET result = %(result)s WHERE id = %(id)s
 
 -- name: insert_attempts
--- Before settle_jobs, while the jobs still say who held them.
+-- Before settle_jobs, while the jobs still name their supervisor.
 INSERT INTO jobpool.attempts (
   job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
@@ -157,11 +156,10 @@ WHERE j.token = (ended.value ->> 1)::bigint
   AND j.state || '' = 'leased'
 
 -- name: settle_jobs
--- An attempt that never began (outcome NULL) leaves no trace, and one that snoozed but
--- a count and why. That ends with an attempt that another one follows. A job whose
--- cancellation was asked for does not wait for another attempt. Counters end at
--- 2^31 - 1: whatever a hand has written there, the settlement is stored. The result,
--- if there is one, is written with the rest: it lies in :blobs.
+-- An attempt that never began (outcome NULL) leaves no trace; a snooze leaves a count
+-- and a reason, until an attempt is retried. A job whose cancellation was requested does
+-- not wait for another attempt. Counters stop at 2^31 - 1: whatever another program has
+-- written there, the settlement is stored. The result, if any, is within :blobs.
 UPDATE jobpool.jobs AS j
 SET
   state = CASE
@@ -263,14 +261,14 @@ WHERE j.id = ended.id
   AND j.state || '' = 'leased'
 
 -- name: count_stale
--- Settlements under a superseded token, up to 2^53: never a reason to refuse.
+-- Settlements under a superseded token, up to 2^53, so that it never fails.
 UPDATE jobpool.meta
 SET value = least(value + %(stale)s, 9007199254740992)
 WHERE name = 'stale_settlements'
 
 -- name: record_beats
--- :rows holds [id, token, progress first, length, checkpoint first, length]. Jobs
--- that their handler's open transaction holds are passed over.
+-- :rows holds [id, token, progress first, length, checkpoint first, length]. Jobs that
+-- their handler's open transaction holds are skipped.
 WITH beat AS MATERIALIZED (
   SELECT
     (value ->> 0)::bigint AS id,
@@ -303,7 +301,7 @@ FROM held
 WHERE j.id = held.id
 
 -- name: show_running
--- :rows holds [id, token, RSS, output]; a null leaves what is there under this token.
+-- :rows holds [id, token, RSS, output]; null keeps the value stored under this token.
 INSERT INTO jobpool.running AS n (job_id, token, updated_at_ms, rss_bytes, output)
 SELECT
   j.id,

@@ -1,17 +1,17 @@
 -- Suspects, deaths of supervisors, and kinds that crash in a row.
 
 -- name: note_leaving
--- Of a run that drains or stops.
+-- Marks a run that drains or stops.
 UPDATE jobpool.runs
 SET leaving_at_ms = coalesce(leaving_at_ms, %(now_ms)s)
 WHERE id = %(run_id)s AND ended_at_ms IS NULL
 
 -- name: is_leaving
--- Whether a run has said so.
+-- Whether a run is so marked.
 SELECT leaving_at_ms IS NOT NULL FROM jobpool.runs WHERE id = %(run_id)s
 
 -- name: note_death
--- Looked at twice, it is still one death, with all that it took along.
+-- Recorded twice it is still one death, with the larger number of jobs.
 UPDATE jobpool.runs
 SET
   died_at_ms = %(now_ms)s,
@@ -19,8 +19,8 @@ SET
 WHERE id = %(run_id)s
 
 -- name: other_deaths
--- Since a moment: those that took jobs along, and those that did not. What died with
--- its host is no other death to what died there in the same boot.
+-- Since a moment: those with jobs, and those without. Of a run that died with its host,
+-- runs that died in the same boot are not other deaths.
 SELECT
   count(*) FILTER (WHERE died_with_jobs > 0),
   count(*) FILTER (WHERE died_with_jobs = 0)
@@ -34,10 +34,10 @@ WHERE died_at_ms >= %(since_ms)s AND id <> %(run_id)s
   )
 
 -- name: ran_beside
--- How many attempts may have been running, when a run died, with others of its host that
--- died with it: their leases are still theirs, or were taken after its last sign of life.
--- :living are known to be alive. Unless the host has ended, so is who has renewed since
--- half of the dead run's last lease was over.
+-- How many attempts other runs of its host, which died with a run, may have been running
+-- then: they still hold their leases, or lost them after the run's last sign of life.
+-- :living are known to be alive. Unless the host has ended, so are runs that renewed after
+-- half of the dead run's last lease had passed.
 SELECT
   coalesce(sum(
     CASE
@@ -83,7 +83,7 @@ DELETE FROM jobpool.suspects
 WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
 -- name: clear_leases
--- :rows holds [id, token] of suspects that have run for long enough.
+-- :rows holds [id, token] of suspects that have run long enough.
 DELETE FROM jobpool.suspects
 WHERE job_id IN (
   SELECT j.id
@@ -101,20 +101,20 @@ WHERE j.state || '' IN ('pending', 'runnable', 'leased')
 ORDER BY s.job_id
 
 -- name: suspects_of
--- Among the leases of a run.
+-- Suspects among the leases of a run.
 SELECT s.job_id
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 WHERE j.state || '' = 'leased' AND j.supervisor = %(run_id)s
 
 -- name: lock_suspects
--- One supervisor at a time chooses among them: no row when another one does. The next
--- statement sees what the last one has leased.
+-- One supervisor at a time chooses among them; no row: another one is choosing. The next
+-- statement sees what that one has leased.
 SELECT 1
 WHERE pg_try_advisory_xact_lock(1785684594, hashtext('jobpool.suspects'))
 
 -- name: suspects_due
--- :kinds holds [pool, kind]. Runnable ones of these kinds, and all that are leased.
+-- :kinds holds [pool, kind]. Counts runnable suspects of these kinds, and leased ones.
 SELECT
   count(*) FILTER (
     WHERE j.state || '' = 'runnable'
@@ -143,8 +143,8 @@ FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 
 -- name: has_probation_beside
--- Whether another run of this one's host has a suspect on probation: it has begun, or is
--- about to. What waits for memory is not.
+-- Whether another run on this run's host has a suspect on probation: it has begun or is
+-- about to. A suspect that waits for memory does not count.
 SELECT EXISTS (
   SELECT 1
   FROM jobpool.suspects AS s
@@ -160,7 +160,7 @@ SELECT EXISTS (
 )
 
 -- name: suspect_candidate
--- :kinds holds [pool, kind]. One whose turn it is: who began last before it was lost.
+-- :kinds holds [pool, kind]. The next suspect: the one whose lost attempt began last.
 SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
@@ -201,7 +201,7 @@ LIMIT 1
 FOR UPDATE OF j SKIP LOCKED
 
 -- name: prune_suspects
--- Of jobs that are gone, or have ended otherwise than by an attempt.
+-- Of jobs that were deleted, or ended without an attempt.
 DELETE FROM jobpool.suspects AS s
 WHERE NOT EXISTS (
   SELECT 1
@@ -210,7 +210,7 @@ WHERE NOT EXISTS (
 )
 
 -- name: prune_misfits
--- Of jobs that are gone, or have ended.
+-- Of jobs that were deleted or have ended.
 DELETE FROM jobpool.misfits AS m
 WHERE NOT EXISTS (
   SELECT 1
@@ -219,7 +219,7 @@ WHERE NOT EXISTS (
 )
 
 -- name: prune_running
--- What leases have left that are over.
+-- Leftovers of leases that have ended.
 DELETE FROM jobpool.running AS n
 WHERE NOT EXISTS (
   SELECT 1
@@ -228,7 +228,7 @@ WHERE NOT EXISTS (
 )
 
 -- name: save_breaker
--- The newest word counts.
+-- The newest row replaces the former one.
 INSERT INTO jobpool.breakers (
   kind, state, crashes, last_job, next_at_ms, changed_at_ms
 )
@@ -245,5 +245,5 @@ SET
   changed_at_ms = excluded.changed_at_ms
 
 -- name: drop_breaker
--- The kind is well.
+-- The kind works again.
 DELETE FROM jobpool.breakers WHERE kind = %(kind)s

@@ -1,23 +1,23 @@
--- Settings of a connection, transactions, and what the file says about itself.
+-- Settings of a connection, transactions, and facts about the file.
 
 -- name: set_wal
 -- Readers never wait for the writer.
 PRAGMA journal_mode = WAL
 
 -- name: set_synchronous
--- A commit is on disk before it is acknowledged; NORMAL may lose it with the power.
+-- A commit is on disk before it is acknowledged; NORMAL may lose it in a power cut.
 PRAGMA synchronous = FULL
 
 -- name: set_temp_store
--- A full disk must not be met through temporary files.
+-- Temporary files must not fail on a full disk.
 PRAGMA temp_store = MEMORY
 
 -- name: set_mmap_size
--- A stray pointer in a mapped file would be written to it.
+-- A stray write to a mapped file would corrupt it.
 PRAGMA mmap_size = 0
 
 -- name: set_journal_size_limit
--- After a long reader has gone, the WAL shrinks to 64 MiB again.
+-- When a long reader has ended, the WAL shrinks to 64 MiB again.
 PRAGMA journal_size_limit = 67108864
 
 -- name: set_autocheckpoint
@@ -25,7 +25,7 @@ PRAGMA journal_size_limit = 67108864
 PRAGMA wal_autocheckpoint = 4000
 
 -- name: checkpoint
--- Copies what is in the log into the file; waits for nobody.
+-- Copies the log's pages into the file; waits for no reader or writer.
 PRAGMA wal_checkpoint(PASSIVE)
 
 -- name: set_application_id
@@ -33,11 +33,11 @@ PRAGMA wal_checkpoint(PASSIVE)
 PRAGMA application_id = 1785684592
 
 -- name: journal_mode
--- What is in force.
+-- The mode in effect.
 PRAGMA journal_mode
 
 -- name: synchronous
--- What is in force: 2 is FULL.
+-- The level in effect: 2 is FULL.
 PRAGMA synchronous
 
 -- name: data_version
@@ -58,7 +58,7 @@ BEGIN IMMEDIATE
 BEGIN
 
 -- name: commit
--- The only point where anything becomes true.
+-- Nothing is permanent before this.
 COMMIT
 
 -- name: rollback
@@ -66,7 +66,7 @@ COMMIT
 ROLLBACK
 
 -- name: overwrite
--- A change for its own sake: SQLite does not write what stays as it is.
+-- Flips a value, since SQLite does not write unchanged pages.
 INSERT INTO jobpool_meta (name, value) VALUES ('overwritten', 0)
 ON CONFLICT (name) DO UPDATE SET value = (value = 0)
 
@@ -83,7 +83,7 @@ RELEASE jobpool_step
 ROLLBACK TO jobpool_step
 
 -- name: schema_objects
--- How many tables and views there are, and how many of them are called like ours.
+-- Counts all tables and views, and those with jobpool's prefix.
 SELECT count(*), coalesce(sum(substr(name, 1, 8) = 'jobpool_'), 0)
 FROM sqlite_master
 

@@ -1,6 +1,6 @@
--- Producers: jobs come in. These also run on a caller's own connection, whose
--- text_factory and converters are unknown: results are expressions (no declared
--- type) and texts are cast to BLOB.
+-- Enqueueing. These also run on a caller's own connection, whose text_factory and
+-- converters are unknown: results are expressions (no declared type) and texts are
+-- cast to BLOB.
 
 -- name: reserve_room
 -- Raise the upper bound of unfinished jobs, if it stays within the limit.
@@ -9,21 +9,21 @@ SET value = value + :jobs
 WHERE name = 'unfinished_at_most' AND value + :jobs <= :limit
 
 -- name: add_room
--- Raise the bound whatever the limit, up to 2^53: revived jobs and hooks are not
--- refused.
+-- Raise the bound beyond the limit if necessary, up to 2^53: revived jobs and hooks
+-- are never refused.
 UPDATE jobpool_meta
 SET value = min(CAST(value AS INTEGER) + :jobs, 9007199254740992)
 WHERE name = 'unfinished_at_most'
 
 -- name: count_unfinished
--- Exact; walks three indexes, so only when the bound is used up.
+-- Exact, but scans three indexes: only used when the bound is reached.
 SELECT
   (SELECT count(*) FROM jobpool_jobs WHERE state = 'runnable')
   + (SELECT count(*) FROM jobpool_jobs WHERE state = 'pending')
   + (SELECT count(*) FROM jobpool_jobs WHERE state = 'leased')
 
 -- name: set_room
--- Replace the bound by what was counted.
+-- Replace the bound by the count.
 UPDATE jobpool_meta
 SET value = :jobs
 WHERE name = 'unfinished_at_most'
@@ -52,7 +52,7 @@ CROSS JOIN jobpool_jobs AS j
 WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
 
 -- name: insert_jobs
--- In order: AUTOINCREMENT ids grow with it. RETURNING's order is arbitrary.
+-- In order: AUTOINCREMENT ids increase. The order of RETURNING is arbitrary.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms
@@ -76,9 +76,9 @@ ORDER BY new.key
 RETURNING +id
 
 -- name: insert_alike
--- As insert_jobs, for :count jobs that differ in their payloads only: to take thirteen
--- values out of each row costs more than to store it. To return each id costs a quarter
--- of it: they follow highest_id, up to last_id.
+-- As insert_jobs, for :count jobs that only differ in their payloads: extracting
+-- thirteen values per row costs more than storing it. No RETURNING, which costs another
+-- quarter: the ids follow highest_id, up to last_id.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms
@@ -94,20 +94,20 @@ SELECT
 FROM place
 
 -- name: highest_id
--- What AUTOINCREMENT counts on from. A caller's connection may have a sequence of its
--- temporary tables as well.
+-- Where AUTOINCREMENT continues. A caller's connection may also have a sequence for its
+-- temporary tables.
 SELECT max(
   coalesce((SELECT seq FROM main.sqlite_sequence WHERE name = 'jobpool_jobs'), 0),
   coalesce((SELECT max(id) FROM jobpool_jobs), 0)
 )
 
 -- name: last_id
--- Of the last row that a statement of this connection's, and no trigger, has stored.
+-- Of the last row that a statement of this connection, not a trigger, has stored.
 SELECT last_insert_rowid()
 
 -- name: insert_payloads
 -- :rows holds [id, first byte from 1, length] within :blobs: bytes stay exact. A row that
--- is there already is a hand's.
+-- already exists was written by another program.
 INSERT OR REPLACE INTO jobpool_payloads (job_id, payload)
 SELECT
   json_extract(new.value, '$[0]'),

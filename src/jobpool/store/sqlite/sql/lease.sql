@@ -1,9 +1,9 @@
--- Leasing: one statement a step, whatever the size of the batch.
+-- Leasing: one statement per step, whatever the size of the batch.
 
 -- name: lease_status
--- What a lease has to know first: whether its run has ended, whether jobs have expired
--- that no attempt began in time, when the first pending job falls due, whether there
--- are suspects or misfits, and whether the run's own lease is over: on one host none ends by time.
+-- What a lease needs first: whether its run has ended, whether jobs have expired before
+-- their first attempt, when the first pending job falls due, whether there are suspects
+-- or misfits, and whether the run's own lease has run out: never, on one host.
 -- No row: the run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
@@ -21,11 +21,11 @@ FROM jobpool_runs AS r
 WHERE r.id = :run_id
 
 -- name: run_has_ended
--- As look, for who does not lease.
+-- As lease_status, outside of leasing.
 SELECT ended_at_ms IS NOT NULL FROM jobpool_runs WHERE id = :run_id
 
 -- name: expired_jobs
--- Jobs that no attempt began in time.
+-- Jobs that expired before their first attempt.
 SELECT id
 FROM jobpool_jobs
 WHERE expires_at_ms IS NOT NULL AND attempt = 0 AND finished_at_ms IS NULL
@@ -59,8 +59,8 @@ WHERE id IN (
 )
 
 -- name: lease_candidates
--- The best of each kind from its own stretch of the index, then the best of these:
--- a backlog of unknown or paused kinds is never looked at.
+-- The best of each kind from its own range of the index, then the best of these: a
+-- backlog of unknown or paused kinds is never read.
 SELECT
   j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
@@ -100,7 +100,7 @@ LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 ORDER BY best.priority DESC, best.run_at_ms, best.id
 
 -- name: take_tokens
--- The counter of leases moves in the transaction that grants them, within its range.
+-- The counter increases in the transaction that grants the leases, within its range.
 UPDATE jobpool_meta
 SET value = value + :leases
 WHERE name = 'tokens'
@@ -108,11 +108,11 @@ WHERE name = 'tokens'
 RETURNING value
 
 -- name: reset_tokens
--- Never run by jobpool: what it tells an operator whose counter is spoilt to run.
+-- Never run by jobpool: an error tells operators to run it if the counter is damaged.
 INSERT OR REPLACE INTO jobpool_meta (name, value) VALUES ('tokens', 1000000000000)
 
 -- name: lease_jobs
--- :tokens holds {id: token}. The attempt's number ends at 2^31 - 1.
+-- :tokens holds {id: token}. The attempt's number stops at 2^31 - 1.
 UPDATE jobpool_jobs
 SET
   state = 'leased',
@@ -134,7 +134,7 @@ WHERE jobpool_jobs.id = granted.id AND +jobpool_jobs.state = 'runnable'
 SELECT min(run_at_ms) FROM jobpool_jobs WHERE state = 'pending'
 
 -- name: history_of
--- :rows holds [job, attempts before the last reset]. Newest 1,000 of each job.
+-- :rows holds [job, attempts before the last reset]. The newest 1,000 of each job.
 SELECT a.job_id, a.outcome, a.rule, a.finished_at_ms
 FROM json_each(:rows) AS wanted
 CROSS JOIN jobpool_attempts AS a
@@ -149,7 +149,7 @@ WHERE a.id IN (
 ORDER BY a.job_id, a.id
 
 -- name: leases_of
--- As lease_candidates, for what a run holds already.
+-- As lease_candidates, for the leases that a run already holds.
 SELECT
   j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
@@ -180,7 +180,7 @@ FROM (
 )
 
 -- name: count_due
--- Of these kinds among the pending jobs that the next lease would promote.
+-- Jobs of these kinds among those that the next lease would promote.
 SELECT count(*)
 FROM (
   SELECT pool, kind

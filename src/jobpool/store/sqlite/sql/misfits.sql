@@ -1,8 +1,8 @@
--- Jobs whose arguments did not fit what a supervisor knows their kind by.
+-- Misfits: jobs whose arguments did not fit a supervisor's version of the handler.
 
 -- name: fit_elsewhere
--- Of a leased job: by what its holder knows the kind, since when others' is known not to
--- fit, and whether a living supervisor knows it otherwise that has not tried.
+-- For a leased job: the digest of its supervisor's schema of the kind, since when the
+-- job is a misfit, and whether an open run with another schema has yet to try it.
 SELECT
   own.schema_digest,
   (SELECT min(m.since_ms) FROM jobpool_misfits AS m WHERE m.job_id = j.id),
@@ -24,7 +24,7 @@ LEFT JOIN jobpool_kinds AS own ON own.kind = j.kind AND own.run_id = j.superviso
 WHERE j.id = :id
 
 -- name: note_misfit
--- The newest word counts.
+-- The newest row replaces the former one.
 INSERT OR REPLACE INTO jobpool_misfits (job_id, schema_digest, since_ms, until_ms)
 VALUES (:id, :schema_digest, :since_ms, :until_ms)
 
@@ -35,11 +35,11 @@ FROM jobpool_misfits
 WHERE job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: forget_misfits
--- :ids of jobs that fit somebody, or that an operator wants to be tried anew.
+-- :ids of jobs that fit a supervisor, or that an operator wants to try again.
 DELETE FROM jobpool_misfits WHERE job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: wake_misfits
--- A run has begun that knows kinds otherwise: what waits for that is due.
+-- A run with other schemas has begun: misfits that it has not tried are due.
 UPDATE jobpool_jobs
 SET state = 'runnable', run_at_ms = :now_ms
 WHERE id IN (SELECT job_id FROM jobpool_misfits)
@@ -57,7 +57,7 @@ WHERE id IN (SELECT job_id FROM jobpool_misfits)
   )
 
 -- name: misfits
--- How many unfinished jobs of each kind they are, and since when.
+-- How many unfinished jobs of each kind are misfits, and since when.
 SELECT j.pool, j.kind, count(DISTINCT j.id), min(m.since_ms)
 FROM jobpool_misfits AS m
 CROSS JOIN jobpool_jobs AS j ON j.id = m.job_id

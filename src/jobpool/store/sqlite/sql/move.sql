@@ -1,4 +1,4 @@
--- Moving a queue away: the source is closed for good, then read in chunks.
+-- The source of a move: closed for good, then read in chunks.
 
 -- name: move_has_note
 -- Whether a move has begun.
@@ -13,43 +13,43 @@ CREATE TABLE jobpool_moved (
 )
 
 -- name: move_note
--- Of the one move that has begun.
+-- The move that has begun.
 SELECT id, address, step FROM jobpool_moved
 
 -- name: move_write_note
--- With the triggers, in one transaction.
+-- In one transaction with the triggers.
 INSERT INTO jobpool_moved (id, address, step) VALUES (:id, :address, 0)
 
 -- name: move_step
--- No row: somebody has given the move up meanwhile.
+-- No row: the move was abandoned in the meantime.
 UPDATE jobpool_moved SET step = :step WHERE id = :id
 
 -- name: move_open_enqueue
--- The move was given up.
+-- The move was abandoned.
 DROP TRIGGER jobpool_moved_enqueue
 
 -- name: move_open_change
--- The move was given up.
+-- The move was abandoned.
 DROP TRIGGER jobpool_moved_change
 
 -- name: move_open_prune
--- The move was given up.
+-- The move was abandoned.
 DROP TRIGGER jobpool_moved_prune
 
 -- name: move_open_run
--- The move was given up.
+-- The move was abandoned.
 DROP TRIGGER jobpool_moved_run
 
 -- name: move_open_pause
--- The move was given up.
+-- The move was abandoned.
 DROP TRIGGER jobpool_moved_pause
 
 -- name: move_open_resume
--- The move was given up.
+-- The move was abandoned.
 DROP TRIGGER jobpool_moved_resume
 
 -- name: move_drop_note
--- The move was given up.
+-- The move was abandoned.
 DROP TABLE jobpool_moved
 
 -- name: move_chunk_end
@@ -84,7 +84,7 @@ FROM (
 WHERE place = 1 OR bytes <= 33554432
 
 -- name: move_jobs
--- No lease is open: its columns are NULL.
+-- Without the columns of the lease, which are NULL: no job is leased.
 SELECT
   j.id, j.kind, j.pool, j.state, j.priority, j.key, j.unique_text, j.tenant,
   p.payload, j.max_attempts, j.timeout_s, j.memory_bytes, j.attempt,
@@ -149,7 +149,7 @@ FROM jobpool_breakers
 SELECT state, count(*) FROM jobpool_jobs GROUP BY state ORDER BY state
 
 -- name: move_moment
--- About when the queue was closed; the same whenever it is asked.
+-- About when the queue was closed; the same value each time.
 SELECT coalesce(
   (
     SELECT max(ended_at_ms)
@@ -166,7 +166,7 @@ SELECT coalesce(
 )
 
 -- name: move_last_id
--- The highest id ever given; one that leaves no room for others is nobody's.
+-- The highest id ever given out; ids too high to be jobpool's are ignored.
 SELECT max(id)
 FROM (
   SELECT seq AS id FROM sqlite_sequence WHERE name = 'jobpool_jobs'

@@ -1,4 +1,4 @@
--- People and programs that watch or operate. A filter's absent parts are NULL.
+-- Reads and operators' changes. A filter's absent conditions are NULL.
 
 -- name: get_job
 -- One job.
@@ -19,14 +19,14 @@ WHERE job_id = :id
 ORDER BY id
 
 -- name: get_output
--- What its running attempt has written so far, if it runs.
+-- The output of its running attempt so far, if it runs.
 SELECT iif(typeof(n.output) = 'text', n.output, NULL)
 FROM jobpool_jobs AS j
 CROSS JOIN jobpool_running AS n ON n.job_id = j.id AND n.token = j.token
 WHERE j.id = :id
 
 -- name: find_jobs
--- Newest first. The range of ids keeps a search for a few from walking the table.
+-- Newest first. The range of ids keeps a search for a few ids from scanning the table.
 SELECT *
 FROM jobpool_job_records
 WHERE id BETWEEN :first_id AND :last_id
@@ -86,7 +86,7 @@ FROM jobpool_figures
 ORDER BY kind, pool
 
 -- name: get_waiting
--- The view by the store's clock, in order.
+-- The view, in order, with ages by the store's clock.
 SELECT
   pool, kind, jobs, max(0, :now_ms - oldest_run_at_ms) / 1000.0, known, paused
 FROM jobpool_oldest_runnable
@@ -101,7 +101,7 @@ FROM jobpool_newest_kinds
 ORDER BY kind
 
 -- name: cancel_waiting
--- Nothing of them runs: they end here.
+-- They do not run: they end here.
 UPDATE jobpool_jobs
 SET
   state = 'canceled',
@@ -111,7 +111,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN ('pending', 'runnable', 'quarantined')
 
 -- name: request_cancel
--- They run, or may: whoever holds the lease ends them.
+-- They run, or may: the run that holds the lease ends them.
 UPDATE jobpool_jobs
 SET cancel_requested = 1
 WHERE id IN (SELECT value FROM json_each(:ids))

@@ -1,11 +1,11 @@
--- Rows that somebody else has spoilt (`jobpool.store.statements.integrity`): found, and put right.
+-- Damaged rows (`jobpool.store.statements.integrity`): found and repaired.
 
 -- name: next_jobs
--- The next step of a walk over all of them.
+-- The next step of a walk over all jobs.
 SELECT id FROM jobpool_jobs WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: due_jobs
--- Those that promote_due is about.
+-- The jobs that promote_due changes.
 SELECT id
 FROM jobpool_jobs
 WHERE state = 'pending' AND run_at_ms <= :now_ms
@@ -13,7 +13,7 @@ ORDER BY run_at_ms
 LIMIT :limit
 
 -- name: raw_jobs
--- Every column, in the order of `integrity.JOB`; of bytes only that they are bytes.
+-- Every column, in the order of `integrity.JOB`; bytes are replaced by empty ones.
 SELECT
   id, kind, pool, state, priority, key, unique_text, tenant, max_attempts, timeout_s,
   memory_bytes, attempt, reset_attempt, failures, crashes, interruptions, recoveries,
@@ -27,7 +27,7 @@ FROM jobpool_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: rewrite_job
--- Every column; bytes stay as they are, or go.
+-- Every column; bytes are kept or set to NULL.
 UPDATE jobpool_jobs
 SET
   kind = :kind,
@@ -99,7 +99,7 @@ SET
 WHERE id = :id
 
 -- name: drop_run
--- Nobody can say whose it was.
+-- Without a readable id it belongs to no run.
 DELETE FROM jobpool_runs WHERE id = :id
 
 -- name: raw_kinds
@@ -118,7 +118,7 @@ DELETE FROM jobpool_kinds WHERE kind = :kind AND run_id = :run_id
 SELECT job_id, since_ms FROM jobpool_suspects
 
 -- name: rewrite_suspect
--- It stays one.
+-- It stays a suspect.
 UPDATE jobpool_suspects SET since_ms = :now_ms WHERE job_id = :job_id
 
 -- name: raw_misfits
@@ -126,7 +126,7 @@ UPDATE jobpool_suspects SET since_ms = :now_ms WHERE job_id = :job_id
 SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool_misfits
 
 -- name: drop_misfit
--- It is tried again, at the worst.
+-- At worst it is tried again.
 DELETE FROM jobpool_misfits
 WHERE job_id = :job_id AND schema_digest = :schema_digest
 
@@ -137,8 +137,8 @@ FROM jobpool_breakers
 ORDER BY kind
 
 -- name: spent_ids
--- Of the tables whose rows are numbered for ever: what the next number follows, and what
--- it could follow. A number at the very end leaves none for others.
+-- For the tables with AUTOINCREMENT: the id that the next one follows, and the id that it
+-- should follow. An id at the very end leaves none for new rows.
 SELECT
   'jobpool_jobs',
   max(
@@ -158,7 +158,7 @@ SELECT
 FROM jobpool_attempts
 
 -- name: far_jobs
--- Numbered beyond all that were given out; who holds a lease keeps its number.
+-- Ids beyond all that were given out; a leased job keeps its id for now.
 SELECT id
 FROM jobpool_jobs
 WHERE id >= 4611686018427387904 AND +state <> 'leased'
@@ -170,11 +170,11 @@ LIMIT :limit
 SELECT id FROM jobpool_attempts WHERE id >= 4611686018427387904 ORDER BY id LIMIT :limit
 
 -- name: renumber_job
--- With all that is its own, in the next four as well.
+-- Together with the next four, which renumber what belongs to it.
 UPDATE jobpool_jobs SET id = :new WHERE id = :id
 
 -- name: renumber_payload
--- Of a job that was renumbered; what a hand has put there goes.
+-- A row that another program has put in its place is replaced.
 UPDATE OR REPLACE jobpool_payloads SET job_id = :new WHERE job_id = :id
 
 -- name: renumber_result
@@ -190,9 +190,9 @@ UPDATE OR REPLACE jobpool_result_parts SET job_id = :new WHERE job_id = :id
 UPDATE jobpool_attempts SET job_id = :new WHERE job_id = :id
 
 -- name: renumber_attempt
--- It keeps its place in the history, if that is the last.
+-- It becomes the last one in the history.
 UPDATE jobpool_attempts SET id = :new WHERE id = :id
 
 -- name: count_on_from
--- Whatever was given out before.
+-- Sets where AUTOINCREMENT continues.
 UPDATE sqlite_sequence SET seq = :last WHERE name = :name

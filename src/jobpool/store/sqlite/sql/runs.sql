@@ -1,8 +1,8 @@
 -- Runs of supervisors, what they publish, and the deletion of what is old.
 
 -- name: begin_run
--- Again by a living run: it replaces what it said. A lease that has run out stays so,
--- which is for its next renewal to find, and none is shortened.
+-- A run that is alive may call this again and replaces its row. A lease that has run out
+-- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool_runs (
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms
@@ -57,7 +57,7 @@ FROM json_each(:rows)
 SELECT lease_until_ms FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NULL
 
 -- name: seize
--- As lease_until; this transaction writes, so nobody can renew until it has ended.
+-- As lease_until; this transaction writes, so no run can renew until it has ended.
 SELECT
   lease_until_ms,
   (SELECT own.lease_until_ms FROM jobpool_runs AS own WHERE own.id = :by)
@@ -65,7 +65,7 @@ FROM jobpool_runs
 WHERE id = :run_id AND ended_at_ms IS NULL
 
 -- name: expired_runs
--- Whose leases have run out, and who hold some.
+-- Open runs that hold leases which have run out.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
@@ -78,17 +78,17 @@ WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id
 
 -- name: renew
--- One row is the lease of everything that the run holds.
+-- One row holds the end of all of the run's leases.
 UPDATE jobpool_runs
 SET heartbeat_at_ms = :now_ms, lease_until_ms = :lease_until_ms
 WHERE id = :run_id AND ended_at_ms IS NULL
 
 -- name: count_leases
--- What a run holds.
+-- How many a run holds.
 SELECT count(*) FROM jobpool_jobs WHERE state = 'leased' AND supervisor = :run_id
 
 -- name: end_run
--- Its heartbeat stays, for people.
+-- Its heartbeat stays, for operators to see.
 UPDATE jobpool_runs
 SET ended_at_ms = :now_ms
 WHERE id = :run_id AND ended_at_ms IS NULL
@@ -103,14 +103,14 @@ WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id
 
 -- name: cancel_requests
--- Tokens of a run's leases that somebody wants to end.
+-- Tokens of a run's leases whose cancellation was requested.
 SELECT token
 FROM jobpool_jobs
 WHERE cancel_requested = 1 AND supervisor = :run_id
 ORDER BY token
 
 -- name: old_succeeded
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
 WHERE state = 'succeeded' AND finished_at_ms < :before_ms
@@ -118,7 +118,7 @@ ORDER BY finished_at_ms
 LIMIT :limit
 
 -- name: old_canceled
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
 WHERE state = 'canceled' AND finished_at_ms < :before_ms
@@ -126,7 +126,7 @@ ORDER BY finished_at_ms
 LIMIT :limit
 
 -- name: old_dead
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
 WHERE state = 'dead' AND finished_at_ms < :before_ms
@@ -134,7 +134,7 @@ ORDER BY finished_at_ms
 LIMIT :limit
 
 -- name: old_quarantined
--- Finished longer ago than they are kept.
+-- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
 WHERE state = 'quarantined' AND finished_at_ms < :before_ms
@@ -150,11 +150,11 @@ DELETE FROM jobpool_payloads WHERE job_id IN (SELECT value FROM json_each(:ids))
 DELETE FROM jobpool_results WHERE job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: delete_result_parts
--- Of pruned jobs: what a hand has left of a result before the last one as well.
+-- Of pruned jobs, including parts that do not belong to their last result.
 DELETE FROM jobpool_result_parts WHERE job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: prune_draft_parts
--- Of leases that have ended otherwise.
+-- Of leases that ended without using them.
 DELETE FROM jobpool_result_parts
 WHERE (job_id, token) IN (
     SELECT d.job_id, d.token
@@ -182,11 +182,11 @@ WHERE NOT EXISTS (
 DELETE FROM jobpool_attempts WHERE job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: delete_jobs
--- Last, so that nothing is left without its job.
+-- Last, so that no row is left without its job.
 DELETE FROM jobpool_jobs WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: prune_kinds
--- Of runs that ended long ago, where a newer run has published the kind again.
+-- Of runs that ended long ago, if a newer run has published the kind again.
 DELETE FROM jobpool_kinds
 WHERE run_id IN (
     SELECT id FROM jobpool_runs WHERE ended_at_ms < :before_ms
@@ -200,7 +200,7 @@ WHERE run_id IN (
   )
 
 -- name: prune_runs
--- Runs that ended long ago and whose kinds somebody else has published since.
+-- Runs that ended long ago and whose kinds other runs have published since.
 DELETE FROM jobpool_runs
 WHERE ended_at_ms < :before_ms
   AND NOT EXISTS (

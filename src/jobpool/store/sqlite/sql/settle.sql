@@ -1,11 +1,11 @@
--- Leases that end or go on: every statement is guarded by the token.
+-- Settling leases, and heartbeats: every statement is guarded by the token.
 
 -- name: succeed_jobs
--- The usual end, in one statement: nothing is charged, and there is nothing to tell.
+-- Plain successes, the usual end, in one statement: no charge and no message.
 -- :rows holds [id, token, peak RSS, CPU, duration, slot, when it began, when it ended];
--- a beginning that is null is not known. Whom it leaves out needs a
--- closer look, and so do counters that a hand has spoilt: settle_jobs puts them right.
--- It does not say who that is: for a RETURNING, SQLite reads every column once more.
+-- null: the beginning is unknown. The rows that it leaves out, such as those with damaged
+-- counters, are for settle_jobs, which repairs them. It only counts rows: for RETURNING,
+-- SQLite reads every column once more.
 UPDATE jobpool_jobs
 SET
   state = 'succeeded',
@@ -47,20 +47,20 @@ WHERE jobpool_jobs.id = ended.id
   AND recoveries BETWEEN 0 AND 2147483647
 
 -- name: try_successes
--- Around succeed_jobs: all of its rows, or none.
+-- Around succeed_jobs, which settles all of its rows or none.
 SAVEPOINT successes
 
 -- name: undo_successes
--- It has left one out: none is settled.
+-- It has left rows out: none is settled.
 ROLLBACK TO successes
 
 -- name: end_successes
--- Either way.
+-- In either case.
 RELEASE successes
 
 -- name: hold_leases
--- :rows holds [id, token]. Which of these may be settled (1), and which their own
--- handler's transaction has completed already (2); the others are stale.
+-- :rows holds [id, token]. Returns which may be settled (1), and which their own
+-- handler's transaction has already completed (2); the others are stale.
 SELECT j.id, iif(+j.state = 'leased', 1, 2)
 FROM json_each(:rows) AS wanted
 CROSS JOIN jobpool_jobs AS j
@@ -77,7 +77,7 @@ WHERE j.id = json_extract(wanted.value, '$[0]')
   )
 
 -- name: note_completed
--- The figures of an attempt whose handler has completed its job itself.
+-- The measurements of an attempt whose handler has completed its job itself.
 UPDATE jobpool_jobs
 SET
   peak_rss_bytes = ended.peak_rss_bytes,
@@ -119,36 +119,36 @@ WHERE id = :id AND token = :token AND +state = 'leased'
 RETURNING +id
 
 -- name: store_result
--- One job's result, unless it is null: it is copied less often than in insert_results.
+-- One job's result, unless null: it is copied fewer times than by insert_results.
 INSERT OR REPLACE INTO jobpool_results (job_id, result) VALUES (:id, :result)
 
 -- name: draft_parts
--- How many parts of a result there are under a lease.
+-- How many parts of a result a lease has stored.
 SELECT parts FROM jobpool_result_drafts WHERE token = :token
 
 -- name: encoding
--- Of texts, in this file.
+-- The encoding of text in this file.
 PRAGMA encoding
 
 -- name: store_part
--- Of the result that a lease is about to end with; no row: it is over already.
+-- A part of the result that a lease will end with; no row: the lease is over.
 INSERT OR REPLACE INTO jobpool_result_parts (job_id, token, place, part)
 SELECT id, token, :place, :part
 FROM jobpool_jobs
 WHERE id = :id AND token = :token AND +state = 'leased'
 
 -- name: note_draft
--- So many parts are there now.
+-- Records how many parts are stored.
 INSERT OR REPLACE INTO jobpool_result_drafts (token, job_id, parts)
 VALUES (:token, :id, :parts)
 
 -- name: end_draft
--- No row: there are not as many parts.
+-- No row: there are not that many parts.
 DELETE FROM jobpool_result_drafts
 WHERE token = :token AND job_id = :id AND parts = :parts
 
 -- name: store_last_part
--- The others are there.
+-- The others are stored already.
 INSERT OR REPLACE INTO jobpool_results (job_id, result, parts_token, parts)
 VALUES (:id, :result, :token, :parts)
 
@@ -157,11 +157,11 @@ VALUES (:id, :result, :token, :parts)
 DELETE FROM jobpool_result_drafts WHERE token = :token
 
 -- name: drop_draft_parts
--- With it.
+-- Along with the draft.
 DELETE FROM jobpool_result_parts WHERE job_id = :id AND token = :token
 
 -- name: insert_attempts
--- Before settle_jobs, while the jobs still say who held them.
+-- Before settle_jobs, while the jobs still name their supervisor.
 INSERT INTO jobpool_attempts (
   job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
@@ -199,10 +199,10 @@ WHERE j.id = json_extract(ended.value, '$[0]')
   AND +j.state = 'leased'
 
 -- name: settle_jobs
--- An attempt that never began (outcome NULL) leaves no trace, and one that snoozed but
--- a count and why. That ends with an attempt that another one follows. A job whose
--- cancellation was asked for does not wait for another attempt. Counters end at
--- 2^31 - 1: whatever a hand has written there, the settlement is stored.
+-- An attempt that never began (outcome NULL) leaves no trace; a snooze leaves a count
+-- and a reason, until an attempt is retried. A job whose cancellation was requested does
+-- not wait for another attempt. Counters stop at 2^31 - 1: whatever another program has
+-- written there, the settlement is stored.
 UPDATE jobpool_jobs
 SET
   state = CASE
@@ -303,8 +303,8 @@ WHERE jobpool_jobs.id = ended.id
 RETURNING id
 
 -- name: insert_results
--- :rows holds [id, first byte from 1, length] within :blobs. A row that is there
--- already is a hand's.
+-- :rows holds [id, first byte from 1, length] within :blobs. A row that already exists
+-- was written by another program.
 INSERT OR REPLACE INTO jobpool_results (job_id, result)
 SELECT
   json_extract(new.value, '$[0]'),
@@ -314,7 +314,7 @@ SELECT
 FROM json_each(:rows) AS new
 
 -- name: count_stale
--- Settlements under a superseded token, up to 2^53: never a reason to refuse.
+-- Settlements under a superseded token, up to 2^53, so that it never fails.
 UPDATE jobpool_meta
 SET value = min(CAST(value AS INTEGER) + :stale, 9007199254740992)
 WHERE name = 'stale_settlements'
@@ -347,7 +347,7 @@ WHERE jobpool_jobs.id = beat.id
   AND +jobpool_jobs.state = 'leased'
 
 -- name: show_running
--- :rows holds [id, token, RSS, output]; a null leaves what is there under this token.
+-- :rows holds [id, token, RSS, output]; null keeps the value stored under this token.
 INSERT INTO jobpool_running (job_id, token, updated_at_ms, rss_bytes, output)
 SELECT
   j.id,

@@ -1,24 +1,24 @@
 -- Suspects, deaths of supervisors, and kinds that crash in a row.
 
 -- name: note_leaving
--- Of a run that drains or stops.
+-- Marks a run that drains or stops.
 UPDATE jobpool_runs
 SET leaving_at_ms = coalesce(leaving_at_ms, :now_ms)
 WHERE id = :run_id AND ended_at_ms IS NULL
 
 -- name: is_leaving
--- Whether a run has said so.
+-- Whether a run is so marked.
 SELECT leaving_at_ms IS NOT NULL FROM jobpool_runs WHERE id = :run_id
 
 -- name: note_death
--- Looked at twice, it is still one death, with all that it took along.
+-- Recorded twice it is still one death, with the larger number of jobs.
 UPDATE jobpool_runs
 SET died_at_ms = :now_ms, died_with_jobs = max(coalesce(died_with_jobs, 0), :ran)
 WHERE id = :run_id
 
 -- name: other_deaths
--- Since a moment: those that took jobs along, and those that did not. What died with
--- its host is no other death to what died there in the same boot.
+-- Since a moment: those with jobs, and those without. Of a run that died with its host,
+-- runs that died in the same boot are not other deaths.
 SELECT
   coalesce(sum(died_with_jobs > 0), 0),
   coalesce(sum(died_with_jobs = 0), 0)
@@ -32,10 +32,10 @@ WHERE died_at_ms >= :since_ms AND id <> :run_id
   )
 
 -- name: ran_beside
--- How many attempts may have been running, when a run died, with others of its host that
--- died with it: their leases are still theirs, or were taken after its last sign of life.
--- :living are known to be alive. Unless the host has ended, so is who has renewed since
--- half of the dead run's last lease was over.
+-- How many attempts other runs of its host, which died with a run, may have been running
+-- then: they still hold their leases, or lost them after the run's last sign of life.
+-- :living are known to be alive. Unless the host has ended, so are runs that renewed after
+-- half of the dead run's last lease had passed.
 SELECT
   coalesce(sum(
     CASE
@@ -76,7 +76,7 @@ SELECT value, :now_ms FROM json_each(:ids)
 DELETE FROM jobpool_suspects WHERE job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: clear_leases
--- :rows holds [id, token] of suspects that have run for long enough.
+-- :rows holds [id, token] of suspects that have run long enough.
 DELETE FROM jobpool_suspects
 WHERE job_id IN (
   SELECT j.id
@@ -96,14 +96,14 @@ WHERE +j.state IN ('pending', 'runnable', 'leased')
 ORDER BY s.job_id
 
 -- name: suspects_of
--- Among the leases of a run.
+-- Suspects among the leases of a run.
 SELECT s.job_id
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 WHERE +j.state = 'leased' AND j.supervisor = :run_id
 
 -- name: suspects_due
--- :kinds holds [pool, kind]. Runnable ones of these kinds, and all that are leased.
+-- :kinds holds [pool, kind]. Counts runnable suspects of these kinds, and leased ones.
 SELECT
   coalesce(sum(
     +j.state = 'runnable'
@@ -133,8 +133,8 @@ FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 
 -- name: has_probation_beside
--- Whether another run of this one's host has a suspect on probation: it has begun, or is
--- about to. What waits for memory is not.
+-- Whether another run on this run's host has a suspect on probation: it has begun or is
+-- about to. A suspect that waits for memory does not count.
 SELECT EXISTS (
   SELECT 1
   FROM jobpool_suspects AS s
@@ -147,7 +147,7 @@ SELECT EXISTS (
 )
 
 -- name: suspect_candidate
--- :kinds holds [pool, kind]. One whose turn it is: who began last before it was lost.
+-- :kinds holds [pool, kind]. The next suspect: the one whose lost attempt began last.
 SELECT
   j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
@@ -189,7 +189,7 @@ ORDER BY
 LIMIT 1
 
 -- name: prune_suspects
--- Of jobs that are gone, or have ended otherwise than by an attempt.
+-- Of jobs that were deleted, or ended without an attempt.
 DELETE FROM jobpool_suspects
 WHERE job_id NOT IN (
   SELECT s.job_id
@@ -199,7 +199,7 @@ WHERE job_id NOT IN (
 )
 
 -- name: prune_misfits
--- Of jobs that are gone, or have ended.
+-- Of jobs that were deleted or have ended.
 DELETE FROM jobpool_misfits
 WHERE job_id NOT IN (
   SELECT m.job_id
@@ -209,7 +209,7 @@ WHERE job_id NOT IN (
 )
 
 -- name: prune_running
--- What leases have left that are over.
+-- Leftovers of leases that have ended.
 DELETE FROM jobpool_running
 WHERE job_id NOT IN (
   SELECT n.job_id
@@ -219,12 +219,12 @@ WHERE job_id NOT IN (
 )
 
 -- name: save_breaker
--- The newest word counts.
+-- The newest row replaces the former one.
 INSERT OR REPLACE INTO jobpool_breakers (
   kind, state, crashes, last_job, next_at_ms, changed_at_ms
 )
 VALUES (:kind, :state, :crashes, :last_job, :now_ms + :wait_ms, :now_ms)
 
 -- name: drop_breaker
--- The kind is well.
+-- The kind works again.
 DELETE FROM jobpool_breakers WHERE kind = :kind

@@ -1,5 +1,5 @@
--- A queue that was moved away takes nothing in any more: whoever has the old URL is
--- told the new one. ADDRESS is replaced, as a text literal's inside.
+-- A queue that was moved refuses all writes, with an error that names the new URL.
+-- ADDRESS is replaced by that URL, quoted for a text literal.
 
 CREATE TRIGGER jobpool_moved_enqueue BEFORE INSERT ON jobpool_jobs
 BEGIN
