@@ -1,5 +1,5 @@
 """The store on PostgreSQL: one queue for many supervisors on many hosts.
 
 Needs psycopg; `store.opening` reports it if it is missing. May import:
-store.operations, store.callers, store.statements. Start with `store`.
+store.operations, callers, records, statements. Start with `store`.
 """

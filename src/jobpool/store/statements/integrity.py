@@ -1,7 +1,7 @@
 """What a row may hold, and how a damaged row is repaired. Pure.
 
-Theory of operation. A database enforces its rules until a person writes to it with
-another tool, restores half of a backup, or a disk returns wrong data. Such a row must
+Theory of operation. A database enforces its rules until it is written with another
+tool, half of a backup is restored, or a disk returns wrong data. A damaged row must
 affect its own job only. So a table says for every column of a job what it may hold, and
 a row that holds anything else is *repaired*: each invalid field gets a valid value. A
 job that has not ended is then set aside, as dead with that reason: what was asked for
