@@ -134,13 +134,13 @@ def nobody_fences() -> list[Change]:
 
 @breaks(Promise.LATE_OVERLAP)
 def lease_believed_longer() -> list[Change]:
-    right = LeaseRenewal._tell
+    right = LeaseRenewal._announce
 
     def wrong(self: Any, ttl_s: float) -> None:
         self._until_s += 3 * ttl_s
         right(self, ttl_s)
 
-    return [(LeaseRenewal, "_tell", wrong)]
+    return [(LeaseRenewal, "_announce", wrong)]
 
 
 @breaks(Promise.FENCED)

@@ -54,8 +54,8 @@ class SimReactor:
     def close(self) -> None:
         """Nothing is open."""
 
-    def tell(self, event: ev.Event) -> None:
-        """See `Reactor.tell`."""
+    def observe(self, event: ev.Event) -> None:
+        """See `Reactor.observe`."""
         self._observer.observe(event)
 
     def feed(self, event: Any) -> None:

@@ -261,7 +261,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             self._reactor.call(self._ring_here)
 
     def _ring_here(self) -> None:
-        self._reactor.feed(inp.Rung())
+        self._reactor.feed(inp.Notified())
         self._housekeeping.look_for_cancels()
 
     def _main(self) -> None:

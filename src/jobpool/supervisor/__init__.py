@@ -1,4 +1,4 @@
-"""The parent: leases, starts, watches, settles. Runs no user code.
+"""The supervisor: leases jobs, runs them in children, settles them. Runs no user code.
 
 May import: sandbox, store, core. Start with `machine`, which decides; `serve` is the
 entry point.

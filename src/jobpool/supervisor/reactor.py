@@ -86,7 +86,7 @@ class Reactor:
         if fileobj in self._selector.get_map():
             self._selector.unregister(fileobj)
 
-    def tell(self, event: ev.Event) -> None:
+    def observe(self, event: ev.Event) -> None:
         """Tell people of something that only the loop's side knows."""
         self._observer.observe(event)
 

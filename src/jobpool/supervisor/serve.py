@@ -193,7 +193,7 @@ class _Supervisor:
             )
             if finish is not None:
                 self._close_by_s = 0.0  # there is nobody to wait for
-                self._say_stopped(finish)
+                self._report_stopped(finish)
                 return finish.exit_code
             if self._store.error is not None:
                 raise self._store.error
@@ -351,9 +351,9 @@ class _Supervisor:
         """End the run in the store and say how it went."""
         if finish.leases_held == 0:
             self._store.chore(self._entry.end)
-        self._say_stopped(finish)
+        self._report_stopped(finish)
 
-    def _say_stopped(self, finish: cmd.Finish) -> None:
+    def _report_stopped(self, finish: cmd.Finish) -> None:
         self._observer.observe(
             ev.SupervisorStopped(
                 at_ms=self._clock.utc_ms(),
@@ -368,12 +368,12 @@ class _Supervisor:
 
     def _rung(self, wake_fd: int) -> None:
         os.read(wake_fd, 65536)
-        self._reactor.feed(inp.Rung())
+        self._reactor.feed(inp.Notified())
         self._reactor.soon(self._housekeeping.look_for_cancels)
 
     def _heard(self) -> None:
         """Somebody rang a store that several hosts share; called by the pulse."""
-        self._reactor.post(inp.Rung())
+        self._reactor.post(inp.Notified())
         self._housekeeping.look_for_cancels()
 
     def _reload(self, reread: Callable[[], Settings]) -> None:

@@ -162,7 +162,7 @@ class World:
 
     def ring(self) -> None:
         """Say that there are jobs."""
-        self.step(inp.Rung())
+        self.step(inp.Notified())
 
     def wait(self, seconds: float) -> None:
         """Let time pass; every deadline on the way is kept."""

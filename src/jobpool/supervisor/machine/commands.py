@@ -1,4 +1,4 @@
-"""What the supervisor's core wants done; `loop` executes it, in order.
+"""The machine's commands: what it wants done; `loop` executes them in order.
 
 A slot is named by its number, as in `inputs`.
 """
@@ -30,13 +30,13 @@ class KillZygote(msgspec.Struct, frozen=True):
 
 
 class TakeOver(msgspec.Struct, frozen=True):
-    """Let the zygote that was loaded anew fork for its pool from now on."""
+    """Let the zygote that has reloaded fork for its pool from now on."""
 
     pool: str
 
 
 class DropZygote(msgspec.Struct, frozen=True):
-    """End the zygote that was loaded anew: it is not wanted."""
+    """End the zygote that has reloaded: it is not wanted."""
 
     pool: str
 
@@ -48,7 +48,7 @@ class Fork(msgspec.Struct, frozen=True):
 
 
 class Assign(msgspec.Struct, frozen=True):
-    """Send jobs to a child, with their tickets: all that one step has for it."""
+    """Send a child all jobs that one step has for it, with their tickets."""
 
     slot: int
     frames: list[RunJob]
@@ -64,7 +64,7 @@ class Watch(msgspec.Struct, frozen=True):
 
 
 class Unwatch(msgspec.Struct, frozen=True):
-    """No attempt runs in the slot any more: look whether its child rests."""
+    """No attempt runs in the slot any more: check that its child is idle."""
 
     slot: int
     allowed_bytes: int
@@ -79,21 +79,21 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """Take back what the child has not begun; `Recalled` follows at once."""
+    """Take back the jobs that the child has not begun; `Recalled` follows at once."""
 
     slot: int
     last_seq: int
-    """The last that it was sent."""
+    """Sequence number of the last job that it was sent."""
 
 
 class SoftTimeout(msgspec.Struct, frozen=True):
-    """Tell a child that its attempt's soft time limit has come."""
+    """Signal a child that its attempt has reached its soft time limit."""
 
     slot: int
 
 
 class SoftMemory(msgspec.Struct, frozen=True):
-    """Tell a child that its attempt is over its soft memory limit."""
+    """Signal a child that its attempt is over its soft memory limit."""
 
     slot: int
 
@@ -111,19 +111,19 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """Write the ends of leases, all that one step has; `Settled` follows."""
+    """Write all settlements that one step has; `Settled` follows."""
 
     settlements: list[Settlement]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Write progress and checkpoint of a running attempt."""
+    """Write the progress and checkpoint of a running attempt."""
 
     progress: Progress
 
 
 class NoteStart(msgspec.Struct, frozen=True):
-    """Note for people that an attempt has begun."""
+    """Note that an attempt has begun, for `show` and the like."""
 
     start: Start
 
@@ -136,7 +136,7 @@ class Clear(msgspec.Struct, frozen=True):
 
 
 class SaveBreaker(msgspec.Struct, frozen=True):
-    """Keep what is known of a kind."""
+    """Store a kind's circuit breaker."""
 
     saved: Saved
 
@@ -154,9 +154,9 @@ class Lease(msgspec.Struct, frozen=True):
     wanted: Mapping[str, int]
     suspects: bool = True
     alone: bool = False
-    """Whether a suspect may be granted, and nothing with it: nothing runs here."""
+    """Nothing runs here, so that a suspect may be granted, alone."""
     held: frozenset[str] = frozenset()
-    """Kinds of which none is wanted now."""
+    """Kinds that may not begin now."""
 
 
 class Enqueue(msgspec.Struct, frozen=True):
@@ -167,27 +167,27 @@ class Enqueue(msgspec.Struct, frozen=True):
     ask: int
     jobs: list[NewJob]
     reads: int | None = None
-    """A job's id."""
+    """Id of the job to read."""
 
 
 class Observe(msgspec.Struct, frozen=True):
-    """Something happened that people may want to read."""
+    """Report an event to the observer."""
 
     event: Event
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything is done, or nothing more is waited for: end the supervisor."""
+    """End the supervisor: everything is done, or given up."""
 
     how: str = ""
-    """Drained or stopped, for people."""
+    """Drained or stopped, for the log."""
     exit_code: int = 0
     error: JobpoolError | None = None
     """Why it could not start."""
     handed_back: int = 0
     """Attempts that the end interrupted."""
     leases_held: int = 0
-    """Leases whose ends could not be stored."""
+    """Leases whose settlements could not be stored."""
 
 
 Command = (

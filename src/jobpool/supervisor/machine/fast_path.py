@@ -1,12 +1,12 @@
-"""Plain successes, many at once: nearly all that a busy child has to say.
+"""The fast path: plain successes, nearly all that a busy child sends, many at once.
 
-Theory of operation. The table of the slots handles one end after another, whatever it
-is (`Running.done`). A job that returns and leaves nothing behind needs none of the
-choices that are made there; so what one read has brought of such ends is accounted
-for here in one pass, and what is one figure of the child's, or of its pool's, is noted
-once for all of them. Anything else ends the pass, and is the table's: an error, output,
-a child that is to be replaced, an end out of turn; and so is any end of which others
-have to know, that of a suspect or of a kind that has crashed lately.
+Theory of operation. The slot table handles one end after another, whatever it is
+(`Running.done`). A job that returns and leaves nothing behind needs none of the
+decisions made there. So the plain successes of one read are accounted for here in one
+pass, and figures of the child or its pool are updated once for all of them. Anything
+else ends the pass and goes to the table: an error, output, a child that is to be
+replaced, an end out of turn; so does any end that others must know of, such as that of
+a suspect or of a kind that has crashed lately.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FastPath:
         pools: by name.
         progress: has what is still to be written of an attempt.
         running: goes on with the slot's next job, or without one.
-        gates: may have to know of every end, as of a kind that has crashed lately.
+        gates: may need every end, as of a kind that has crashed lately.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class FastPath:
         Args:
             slot: the slot.
             frames: all messages that have come.
-            first: the place of the first one that is not handled yet.
+            first: the index of the first one that is not handled yet.
 
         Returns:
             How many messages are handled now; 0: the next one is not a plain success.
         """
-        if slot.state is not SlotState.BUSY or self._must_tell():
+        if slot.state is not SlotState.BUSY or self._gates_need_ends():
             return 0
         ended: list[Settlement] = []
-        told: list[Event] | None = [] if self._step.reports_successes else None
+        events: list[Event] | None = [] if self._step.reports_successes else None
         step, queue, name = self._step, slot.queue, slot.name
         took_s: dict[str, list[float]] = {}
         rss_bytes, done = 0, None
@@ -96,8 +96,9 @@ class FastPath:
             slot.cpu_s += done.cpu_s
             rss_bytes = max(rss_bytes, done.rss_bytes)
             slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
-            if told is not None:
-                told.append(notices.attempt_succeeded(step.now_ms, job, name, evidence))
+            if events is not None:
+                event = notices.attempt_succeeded(step.now_ms, job, name, evidence)
+                events.append(event)
         if done is None:
             return 0
         slot.jobs += len(ended)
@@ -106,10 +107,10 @@ class FastPath:
         for kind, durations_s in took_s.items():
             self._pools[slot.pool].took(kind, durations_s)
         step.settle_plain(ended)
-        step.say(told or ())
+        step.report(events or ())
         self._running.go_on(slot, rss_bytes)
         return len(ended)
 
-    def _must_tell(self) -> bool:
-        """Say whether a gate has to know of every end, one by one."""
+    def _gates_need_ends(self) -> bool:
+        """Say whether a gate needs every end, one by one."""
         return any(gate.needs_ends for gate in self._gates)

@@ -1,9 +1,8 @@
-"""What the supervisor's core takes: everything that can happen to it.
+"""The machine's inputs: everything that can happen to a supervisor.
 
-The core (`machine`) is a pure function of these inputs and their times to `commands`;
-the shell (`loop`) turns the world into inputs and commands into the world. A slot is
-named by its number, unique over all pools of the supervisor. What people read about a
-supervisor are other events: `core.events`.
+The machine is a pure function of these inputs and their times to `commands`; `loop`
+feeds it and executes the commands. A slot is named by its number, unique over all pools
+of the supervisor. The events of a supervisor's log are others: `core.events`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class ZygoteLoaded(msgspec.Struct, frozen=True):
     pool: str
     report: AppReport
     reloading: bool = False
-    """It is to take over from a zygote that is still there."""
+    """It is to replace a zygote that still runs."""
 
 
 class ZygoteLost(msgspec.Struct, frozen=True):
@@ -36,13 +35,13 @@ class ZygoteLost(msgspec.Struct, frozen=True):
     message: str
     traceback: str = ""
     reloading: bool = False
-    """It was to take over from a zygote that is still there."""
+    """It was to replace a zygote that still runs."""
     killed: bool = False
-    """By SIGKILL, and not by us: it says nothing about the application."""
+    """By SIGKILL, not ours: it says nothing about the application."""
 
 
 class Reload(msgspec.Struct, frozen=True):
-    """Load the application anew, under these settings."""
+    """Reload the application, under these settings."""
 
     settings: Settings
 
@@ -54,7 +53,7 @@ class KindsPublished(msgspec.Struct, frozen=True):
 
 
 class ChildForked(msgspec.Struct, frozen=True):
-    """A slot's child exists, is on record, and has been told to go."""
+    """A slot's child exists, is recorded, and may start."""
 
     slot: int
 
@@ -76,7 +75,7 @@ class FramesArrived(msgspec.Struct, frozen=True):
 
 
 class FrameBroken(msgspec.Struct, frozen=True):
-    """A child sent bytes that are no message of ours."""
+    """A child sent bytes that are no valid message."""
 
     slot: int
     message: str
@@ -88,15 +87,15 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     slot: int
     exit: Exit
     never_begun: Sequence[int] = ()
-    """Sequence numbers that it never began: nobody took their tickets, or
-    they were sent after its death. It may grow until the event is handled."""
+    """Sequence numbers that it never began: their tickets were not taken, or they were
+    sent after its death. It may grow until the event is handled."""
     marked: frozenset[int] | None = None
     """As of `Recalled`."""
     peak_rss_bytes: int = 0
     output: bytes = b""
     stack: str = ""
     processes: Sequence[str] = ()
-    """What was below it when we were about to kill it."""
+    """Its descendants just before we killed it."""
     host_oom: bool = False  # the kernel's count of out-of-memory kills rose meanwhile
     fenced: bool = False  # its zygote may have killed it: its leases had run out
 
@@ -106,55 +105,55 @@ class OverMemory(msgspec.Struct, frozen=True):
 
     slot: int
     seq: int
-    """The attempt that was looked at."""
+    """The attempt that was sampled."""
     rss_bytes: int
     soft: bool = False
 
 
 class OverProcesses(msgspec.Struct, frozen=True):
-    """A busy child's tree has more processes and threads than it may."""
+    """A busy child's tree has more processes and threads than it may have."""
 
     slot: int
     seq: int
-    """The attempt that was looked at."""
+    """The attempt that was sampled."""
     count: int
-    """At least so many."""
+    """A lower bound."""
     most: int
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a busy child's tree shows of itself, for people, if that has changed."""
+    """A busy child's memory or output has changed; for `show` and the like."""
 
     slot: int
     seq: int
-    """The attempt that was looked at."""
+    """The attempt that was sampled."""
     rss_bytes: int
     output: bytes | None
-    """The tail of what it has written; None: no more than at the last look."""
+    """The tail of its output; None: unchanged since the last sample."""
 
 
 class Restless(msgspec.Struct, frozen=True):
-    """A child without a job does what no child at rest does."""
+    """A child without a job is active."""
 
     slot: int
     said: str
 
 
 class Overfull(msgspec.Struct, frozen=True):
-    """A child came to rest with more memory than any of its attempts might have."""
+    """A child became idle with more memory than any of its attempts was allowed."""
 
     slot: int
 
 
 class Recalled(msgspec.Struct, frozen=True):
-    """These sequence numbers were taken back before the child began them."""
+    """A recall has ended; *seqs* were taken back before the child began them."""
 
     slot: int
     seqs: tuple[int, ...]
     last_seq: int
-    """Of what the recall was for; what was sent later is not meant."""
+    """The last that the recall was for; later ones are not affected."""
     marked: frozenset[int] | None = None
-    """Tokens that the slot's marks name as begun; None: that cannot be told."""
+    """Tokens that the slot's marks name as begun; None: that is unknown."""
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -186,20 +185,20 @@ class Lapsed(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """Settlements are durable; the tokens of those that were not written are named."""
+    """The store has answered for settlements; exceptions are named by token."""
 
     count: int
     large: tuple[int, ...] = ()
-    """The large ones, with those that somebody's open transaction keeps for later."""
+    """The large ones, including those that another session's transaction puts off."""
     stale: tuple[int, ...] = ()
     """Refused: superseded."""
     completed: tuple[int, ...] = ()
     """The handler's own transaction had completed them, and that stands."""
     unfinished: tuple[int, ...] = ()
     """The handler had called `complete`, but its transaction was never committed; or
-    the arguments of the job fit nobody."""
+    the arguments of the job fit no supervisor."""
     handed_on: tuple[int, ...] = ()
-    """They may fit somebody else."""
+    """The arguments may fit another supervisor."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -211,17 +210,17 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class CancelAsked(msgspec.Struct, frozen=True):
-    """Somebody asked to cancel the jobs leased under these tokens."""
+    """The jobs leased under these tokens are to be canceled."""
 
     tokens: tuple[int, ...]
 
 
-class Rung(msgspec.Struct, frozen=True):
-    """Somebody says that there may be due jobs."""
+class Notified(msgspec.Struct, frozen=True):
+    """A wake-up: there may be due jobs."""
 
 
 class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host can give, looked at now and then for pools with a range."""
+    """Free capacity of the host, sampled for pools with a range of sizes."""
 
     due: Mapping[str, int]
     cpu_idle_share: float
@@ -229,18 +228,18 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostKilled(msgspec.Struct, frozen=True):
-    """A suspect of this kind took another supervisor along while it was alone."""
+    """A suspect of this kind, running alone, killed another supervisor or its host."""
 
     kind: str
     id: int
 
 
 class BreakersSeen(msgspec.Struct, frozen=True):
-    """What the store knows of kinds that crash in a row."""
+    """The circuit breakers in the store."""
 
     rows: tuple[Saved, ...]
     saves: int
-    """So many of our `SaveBreaker` were in it."""
+    """How many of our `SaveBreaker` commands it includes."""
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -283,7 +282,7 @@ SupervisorEvent = (
     | Settled
     | Stored
     | CancelAsked
-    | Rung
+    | Notified
     | HostSeen
     | HostKilled
     | BreakersSeen

@@ -1,11 +1,10 @@
-"""The supervisor's decisions: a pure state machine over all pools.
+"""The machine: a pure state machine over all pools that makes every decision.
 
-Theory of operation. The shell calls `step` with an event and the time, and
-executes the commands that come back; nothing here reads a clock, draws a random
-number, touches a process or the store. Jobs flow one way: leased into a pool's
-backlog (`leasing`), assigned to a slot (`running`), settled (`accounting`). `loading`
-and `sizing` see to it that there are children; here everything is put together and
-ended.
+Theory of operation. The loop calls `step` with an input and the time, and executes the
+commands that it returns; nothing here reads a clock, draws a random number, or touches
+a process or the store. Jobs flow one way: leased into a pool's backlog (`dispatcher`),
+assigned to a slot (`running`), settled (`accounting`). `application` and `scaling`
+provide the children; this module puts the parts together.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ from jobpool.supervisor.machine.state.step import Step
 
 
 class Machine:
-    """The supervisor's core.
+    """The supervisor's decisions, one step at a time.
 
     Args:
         settings: the operator's settings.
-        pid: the supervisor's, for what people read.
+        pid: the supervisor's, for events.
         on_registry: as for `Loading`.
         burst: end once nothing is due any more.
         reports_successes: as for `Step`.
@@ -167,7 +166,7 @@ class Machine:
             inp.Settled: self._settled,
             inp.Stored: self._stored,
             inp.CancelAsked: self._cancel_asked,
-            inp.Rung: lambda _e: self._dispatcher.hint(),
+            inp.Notified: lambda _e: self._dispatcher.hint(),
             inp.HostSeen: self._scaling.host_seen,
             inp.HostKilled: breakers.host_killed,
             inp.BreakersSeen: breakers.seen,
@@ -177,7 +176,7 @@ class Machine:
             inp.Tick: lambda _e: None,
         }
 
-    # -- doors ---------------------------------------------------------------------
+    # -- public --------------------------------------------------------------------
 
     @property
     def registry(self) -> Registry | None:
@@ -186,21 +185,21 @@ class Machine:
 
     @property
     def mode(self) -> Mode:
-        """What the supervisor is about."""
+        """The supervisor's mode."""
         return self._shutdown.mode
 
     @property
     def takes_reloads(self) -> bool:
-        """Whether a `Reload` does anything now."""
+        """Whether a `Reload` has an effect now."""
         return REQUESTS[self.mode][Request.RELOAD] != IGNORE
 
     @property
     def end_by_s(self) -> float:
-        """When it ends at the latest, whatever is missing; infinity: nobody asked."""
+        """When it ends at the latest; infinity: it was not asked to end."""
         return self._shutdown.end_by_s
 
     def start(self, now_s: float, now_ms: int) -> list[cmd.Command]:
-        """Begin, now that the store is open: ask for every pool's zygote."""
+        """Begin, once the store is open: ask for every pool's zygote."""
         self._step.set_time(now_s, now_ms, slept_s=0.0)
         self._shutdown.opened()
         self._step.out.extend(cmd.StartZygote(name) for name in self.pools)
@@ -213,16 +212,16 @@ class Machine:
         now_ms: int,
         slept_s: float = 0.0,
     ) -> list[cmd.Command]:
-        """Take one event.
+        """Take one input.
 
         Args:
             event: what happened.
             now_s: monotonic time; never before that of an earlier step.
-            now_ms: wall clock; only for what people read.
-            slept_s: how long this host has slept, which `now_s` leaves out.
+            now_ms: wall clock; only for events.
+            slept_s: how long this host has slept, which `now_s` excludes.
 
         Returns:
-            What is to be done, in order.
+            The commands, in order.
         """
         self._step.set_time(now_s, now_ms, slept_s)
         if self._fencing.is_due and not isinstance(event, inp.Renewed):
@@ -258,7 +257,7 @@ class Machine:
         self._handle(self.slots[number], event, detail)
 
     def _handle(self, slot: Slot, event: SlotEvent, detail: object = None) -> None:
-        """Do what the table says about *event* in the slot's state."""
+        """Do what the slot table says about *event* in the slot's state."""
         action = ACTIONS[slot.state][event]
         if action != IGNORE:
             self._actions[action](slot, detail)
@@ -274,8 +273,8 @@ class Machine:
                 handled += plain
                 continue
             frame = frames[handled]
-            said = frame.message if isinstance(frame, StartFailed) else frame
-            self._handle(slot, FRAME_EVENTS[type(frame)], said)
+            detail = frame.message if isinstance(frame, StartFailed) else frame
+            self._handle(slot, FRAME_EVENTS[type(frame)], detail)
             handled += 1
         self._running.attend()
         self._dispatcher.top_up(slot)
@@ -317,7 +316,7 @@ class Machine:
             for slot in busy
             if (queue := list(slot.queue))
         }
-        self._step.canceled.update(*behind.values())  # whatever becomes of the running
+        self._step.canceled.update(*behind.values())  # whatever the running ones do
         for slot in busy:
             if slot.queue and slot.queue[0].lease.token in tokens:
                 self._handle(slot, SlotEvent.CANCEL)
@@ -341,14 +340,14 @@ class Machine:
             )
 
     def _fence(self, slots: list[Slot], reason: str) -> None:
-        """End what runs under leases that may be somebody else's."""
+        """Stop attempts whose leases other supervisors may hold."""
         for slot in slots:
             self._handle(slot, SlotEvent.STOP, reason)
 
     # -- deadlines -----------------------------------------------------------------
 
     def _deadlines(self) -> None:
-        """Do everything whose moment has come, and find the next moment."""
+        """Do everything that is due, and find the next deadline."""
         step, now_s = self._step, self._step.now_s
         step.earliest_s = NEVER_S
         for slot in self.slots:

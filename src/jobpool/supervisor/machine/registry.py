@@ -30,7 +30,7 @@ from jobpool.store.records import KindRecord
 
 _HOOKS = {JobState.QUARANTINED: HOOK_QUARANTINED, JobState.DEAD: HOOK_DEAD}
 MEMORY_HEADROOM_BYTES = 8 * 2**20
-"""A child needs so much beyond its zygote before its handler does anything."""
+"""What a child needs beyond its zygote before its handler does anything."""
 
 
 class Registry:
@@ -72,7 +72,7 @@ class Registry:
 
     @property
     def names(self) -> Collection[str]:
-        """The application's kinds and their aliases, whichever pool they are of."""
+        """The application's kinds and their aliases, of all pools."""
         return self._specs.keys()
 
     def knows(self, kind: str) -> bool:
@@ -88,7 +88,7 @@ class Registry:
         return self._policies.get(kind) or Policy()
 
     def breaker_after(self, kind: str) -> int:
-        """Return after how many crashes in a row a kind is slowed; 0: never."""
+        """Return the crashes in a row after which a kind is held back; 0: never."""
         spec = self._specs.get(kind)
         if spec is None or spec.pool not in self._pools:
             return 0
@@ -140,7 +140,7 @@ class Registry:
             "error": evidence.error,
             "key": lease.key,
             "tenant": lease.tenant,
-            "payload": lease.payload,  # as base64: it is looked into in a child only
+            "payload": lease.payload,  # as base64: only a child decodes it
         }
         followup = NewJob(
             kind=hook,
@@ -183,10 +183,10 @@ class Registry:
             for spec in self._specs.values()
             if spec.pool in self._pools
         ]
-        for who, limit in wishes:
+        for subject, limit in wishes:
             if limit < floor:
                 raise ConfigError(
-                    f"{who}: a memory limit of {show_size(limit)} is below the "
+                    f"{subject}: a memory limit of {show_size(limit)} is below the "
                     f"{show_size(floor)} that a bare child of this application needs; "
                     "raise the limit, or import less (see: jobpool manual tuning)"
                 )

@@ -1,13 +1,12 @@
 """How a supervisor ends: what each request does in each mode, and by when it is over.
 
-Theory of operation. A drain lets what runs finish within its pool's drain window; a
-stop ends it now. Both wait for children to be gone and for their ends to be stored,
-but neither for ever: the first request sets a moment by which the supervisor ends,
-whatever is still missing then: a store that does not answer, a zygote that does not
-fork, a child that the kernel does not let die. No condition can put that moment off,
-and a second request only brings the end nearer. What is still leased then stays leased
-and the run stays open in the store: the next start proves this process dead and takes
-it back.
+Theory of operation. A drain lets attempts finish within their pool's drain window; a
+stop ends them now. Both wait for children to be gone and for settlements to be stored,
+but not for ever: the first request sets a deadline by which the supervisor ends,
+whatever is still missing: a store that does not answer, a zygote that does not fork, a
+child that the kernel does not let die. Nothing can put that deadline off, and a second
+request only brings the end nearer. What is still leased then stays leased, and the run
+stays open in the store: the next start proves this process dead and takes it back.
 """
 
 from __future__ import annotations
@@ -31,36 +30,36 @@ from jobpool.supervisor.machine.state.slot import (
 from jobpool.supervisor.machine.state.step import Step
 
 STORE_PATIENCE_S = 10.0
-"""A stop waits no longer for the store, even if the drain window would allow it."""
+"""A stop waits no longer than this for the store, whatever the drain window."""
 GIVE_UP_S = 1.5
-"""So long after the drain window whatever is missing is given up."""
+"""After the drain window, whatever is missing is given up after this time."""
 
 
 class Mode(StrEnum):
-    """What the supervisor is about."""
+    """What the supervisor is doing."""
 
     OPENING = "opening"
-    """The store is being opened; nothing was started yet."""
+    """The store is being opened; no zygote was started yet."""
     LOADING = "loading"
     """The zygotes load the application; nothing is leased yet."""
     RUNNING = "running"
     DRAINING = "draining"
-    """Nothing new begins; what runs gets the drain window."""
+    """Nothing new begins; running attempts get the drain window."""
     STOPPING = "stopping"
-    """What runs is ended now and handed back."""
+    """Running attempts are ended now and handed back."""
     ENDED = "ended"
-    """The end has been commanded; nothing more is."""
+    """`Finish` was commanded; no command follows."""
 
 
 class Request(StrEnum):
     """What a signal, or a part of the supervisor, may ask for."""
 
     DRAIN = "drain"
-    """TERM, Ctrl-C, the end of a burst."""
+    """SIGTERM, Ctrl-C, the end of a burst."""
     STOP = "stop"
-    """QUIT, or the store is of no use any more."""
+    """SIGQUIT, or the store has become unusable."""
     RELOAD = "reload"
-    """HUP."""
+    """SIGHUP."""
 
 
 _M, _R = Mode, Request
@@ -74,7 +73,7 @@ REQUESTS: Mapping[Mode, Mapping[Request, str]] = {
     _M.STOPPING: _OVER,
     _M.ENDED: _OVER,
 }
-"""What a request turns each mode into; the second one to drain stops."""
+"""The mode that follows each request; a second drain request stops."""
 ENDING = frozenset((_M.DRAINING, _M.STOPPING))
 
 
@@ -84,10 +83,10 @@ class Shutdown:
     Args:
         step: shared by all parts of the machine.
         pools: by name.
-        pid: the supervisor's, for what people read.
-        dispatcher: gives back what waits.
+        pid: the supervisor's, for events.
+        dispatcher: hands back what waits.
         idle: lets idle children go.
-        handle: tells a slot what happened.
+        handle: passes an event to a slot.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Shutdown:
         self.end_by_s = NEVER_S
         """When whatever is missing is given up."""
         self._store_until_s = NEVER_S
-        """When the store is, if nothing else is missing."""
+        """When the store is given up, if nothing else is missing."""
 
     def opened(self) -> None:
         """The store is open."""
@@ -123,7 +122,7 @@ class Shutdown:
             self.mode = Mode.RUNNING
 
     def ask(self, request: Request, reason: str) -> None:
-        """Do what the table says about a request to end."""
+        """Do what `REQUESTS` says about a request to end."""
         after = REQUESTS[self.mode][request]
         if after == IGNORE:
             return
@@ -134,7 +133,7 @@ class Shutdown:
         longest_s = max(pool.settings.drain_s for pool in pools)
         if is_first:
             self.end_by_s = self._store_until_s = step.now_s + longest_s + GIVE_UP_S
-            self._say(reason, longest_s)
+            self._report(reason, longest_s)
         if self.mode is Mode.STOPPING:
             patience_s = step.now_s + STORE_PATIENCE_S
             self._store_until_s = min(self._store_until_s, patience_s)
@@ -145,8 +144,8 @@ class Shutdown:
                 self._wind_down(slot, reason)
         self._wake()
 
-    def _say(self, reason: str, longest_s: float) -> None:
-        self._step.say(
+    def _report(self, reason: str, longest_s: float) -> None:
+        self._step.report(
             ev.SupervisorDraining(
                 at_ms=self._step.now_ms,
                 pid=self._pid,
@@ -157,7 +156,7 @@ class Shutdown:
         )
 
     def _wind_down(self, slot: Slot, reason: str) -> None:
-        """Do to one slot what the present mode asks."""
+        """Do to one slot what the present mode requires."""
         if self.mode is Mode.STOPPING:
             self._handle(slot, SlotEvent.STOP, reason)
         elif slot.state is SlotState.IDLE:
@@ -168,7 +167,7 @@ class Shutdown:
                 self._step.out.append(cmd.Recall(slot.number, slot.seq))
 
     def keep_time(self) -> None:
-        """End what a drain window has run out for, and find the next moment."""
+        """End attempts whose drain window is over, and find the next deadline."""
         if self.mode is Mode.DRAINING:
             for pool in self._pools.values():
                 if (pool.drain_until_s or NEVER_S) <= self._step.now_s:

@@ -20,7 +20,7 @@ from jobpool.core.config.settings import Settings
 from jobpool.store.protocol import Store
 from jobpool.store.records import Renewal
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.storage.inbox import Chore, Said
+from jobpool.supervisor.storage.inbox import Chore, Posts
 from jobpool.supervisor.storage.thread import StoreThread
 
 RENEW_SHARE = 3
@@ -75,7 +75,7 @@ class Housekeeping(threading.Thread):
         self._closing = threading.Event()
         self._woken = threading.Event()
         """Somebody has rung, or this is the end."""
-        self._concern_said_s: dict[str, float] = {}
+        self._concern_reported_s: dict[str, float] = {}
         self._scrubbed_to: int | None = None
         self._seen = inp.BreakersSeen((), 0)
         """What the store said last of kinds that crash in a row."""
@@ -121,11 +121,11 @@ class Housekeeping(threading.Thread):
         self._woken.set()
 
     def _turn(
-        self, chore: Callable[[Store], Said], every_s: float, first_s: float = 0.0
+        self, chore: Callable[[Store], Posts], every_s: float, first_s: float = 0.0
     ) -> _Turn:
         return _Turn(chore, every_s, self._clock.monotonic_s() + first_s)
 
-    def _renew(self, store: Store) -> Said:
+    def _renew(self, store: Store) -> Posts:
         ttl_s = self.settings.lease_ttl_s
         if store.renew(self._run_id, ttl_s, anew=True) is not Renewal.ENDED:
             return ()
@@ -138,22 +138,22 @@ class Housekeeping(threading.Thread):
             ),
         )
 
-    def _cancels(self, store: Store) -> Said:
+    def _cancels(self, store: Store) -> Posts:
         tokens = store.cancel_requests(self._run_id)
-        said: Said = (inp.CancelAsked(tuple(tokens)),) if tokens else ()
+        said: Posts = (inp.CancelAsked(tuple(tokens)),) if tokens else ()
         if self._seen.rows or self._seen.saves != self._store.saves:
             # While a kind is held, an operator may let it go on: that is a ring, too.
             said = (*said, *self._breakers(store))
         return said
 
-    def _prune(self, store: Store) -> Said:
+    def _prune(self, store: Store) -> Posts:
         for _ in range(PRUNE_BATCHES_MAX):
             if store.prune(self.settings.retention, PRUNE_BATCH) < PRUNE_BATCH:
                 return ()
         self._pruning.next_s = self._clock.monotonic_s() + PRUNE_AGAIN_S
         return ()
 
-    def _unknown(self, store: Store) -> Said:
+    def _unknown(self, store: Store) -> Posts:
         known: Mapping[str, Sequence[str]] = self._store.kinds
         unknown = tuple(
             ev.UnknownKind(row.kind, row.jobs, row.oldest_age_s)
@@ -164,26 +164,26 @@ class Housekeeping(threading.Thread):
             return ()
         return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
 
-    def _breakers(self, store: Store) -> Said:
+    def _breakers(self, store: Store) -> Posts:
         self._seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
         return (self._seen,)
 
-    def _scrub(self, store: Store) -> Said:
+    def _scrub(self, store: Store) -> Posts:
         self._scrubbed_to = store.scrub(self._scrubbed_to)
         return ()
 
-    def _concerns(self, store: Store) -> Said:
+    def _concerns(self, store: Store) -> Posts:
         now_s = self._clock.monotonic_s()
         said = []
         for text in store.concerns():
             # Its figures change from look to look: it is the same concern.
             about = _FIGURES.sub("#", text)
-            if now_s - self._concern_said_s.get(about, -inf) >= CONCERN_AGAIN_S:
-                self._concern_said_s[about] = now_s
+            if now_s - self._concern_reported_s.get(about, -inf) >= CONCERN_AGAIN_S:
+                self._concern_reported_s[about] = now_s
                 said.append(ev.StoreConcern(at_ms=self._clock.utc_ms(), text=text))
         return said
 
-    def _host(self, store: Store) -> Said:
+    def _host(self, store: Store) -> Posts:
         return (
             inp.HostSeen(
                 due=store.due(self._store.kinds, DUE_MAX),

@@ -139,12 +139,12 @@ class LeaseRenewal(threading.Thread):
             try:
                 if not is_shared(store):
                     return
-                self._beat(store)
+                self._renew_until_closed(store)
             finally:
                 store.close()
             return
 
-    def _beat(self, store: SharedStore) -> None:
+    def _renew_until_closed(self, store: SharedStore) -> None:
         next_s = self._clock.monotonic_s()
         while not self._closing.is_set():
             self._look_for_sleep()
@@ -171,7 +171,7 @@ class LeaseRenewal(threading.Thread):
         if sent_s + ttl_s < self._until_s:
             # The TTL was lowered. Even if no answer comes, it may hold from now on.
             self._until_s = sent_s + ttl_s
-            self._tell(ttl_s)
+            self._announce(ttl_s)
         renewal = store.renew(self._run_id, ttl_s)
         if renewal is Renewal.LAPSED:
             # Perhaps the server's clock has jumped: then nobody's lease holds. The loop
@@ -193,7 +193,7 @@ class LeaseRenewal(threading.Thread):
         # If the machine slept meanwhile, the store may have taken the request before.
         self._until_s = sent_s + ttl_s
         self._skew_s = began_s - sent_s
-        self._tell(ttl_s)
+        self._announce(ttl_s)
         return True
 
     def _note_success(self) -> None:
@@ -213,9 +213,9 @@ class LeaseRenewal(threading.Thread):
             return
         self._skew_s = skew_s
         self._until_s -= slept_s
-        self._tell(published_ttl_s(self.ttl_s))
+        self._announce(published_ttl_s(self.ttl_s))
 
-    def _tell(self, ttl_s: float) -> None:
+    def _announce(self, ttl_s: float) -> None:
         """Tell the zygotes, and the loop, until when the leases hold.
 
         In this order: they end at once what the loop makes when it is told.

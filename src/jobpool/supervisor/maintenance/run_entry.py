@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from jobpool.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
 from jobpool.store.protocol import Store
 from jobpool.store.records import KindRecord, Run
-from jobpool.supervisor.storage.inbox import Chore, Said
+from jobpool.supervisor.storage.inbox import Chore, Posts
 
 NO_THREAD = "can't start new thread"
 """Text of the RuntimeError of `Thread.start`: Python has no error of its own for it."""
@@ -69,7 +69,7 @@ def until_taken(
         wanted: whether it is still to be done; asked in the store thread.
     """
 
-    def try_it(store: Store) -> Said:
+    def try_it(store: Store) -> Posts:
         try:
             return chore(store)
         except (StoreUnavailable, OutcomeUnknown):

@@ -148,13 +148,13 @@ class Children:
         self._processes[number] = process
         at_ms = self._reactor.clock.utc_ms()
         for event in enclose(process, pool, self._group, at_ms):
-            self._reactor.tell(event)
+            self._reactor.observe(event)
         process.send(_go(process, self._run, settings, pool, self._zygotes.spared()))
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
         self.watch.adopt(number, process, pool)
         self._reactor.feed(inp.ChildForked(number))
-        self._reactor.tell(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
+        self._reactor.observe(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
 
     def fork_failed(self, number: int, message: str) -> None:
         """The zygote could not make the child."""
@@ -240,7 +240,7 @@ class Children:
             if now_s >= self._patrol_s:
                 for pid in self._scores.restore(self._zygotes.pids()):
                     at_ms = self._reactor.clock.utc_ms()
-                    self._reactor.tell(notices.oom_score_raised(at_ms, pid))
+                    self._reactor.observe(notices.oom_score_raised(at_ms, pid))
             self._patrol_s = now_s + PATROL_EVERY_S
             self._set_aside_unreadable()
 
@@ -380,7 +380,7 @@ class Children:
                 fenced=ended.signal == signal.SIGKILL and self._zygotes.fenced(),
             )
             self._reactor.feed(exited)
-            self._reactor.tell(
+            self._reactor.observe(
                 ev.ChildEnded(
                     at_ms=self._reactor.clock.utc_ms(),
                     slot=process.slot_name,

@@ -13,8 +13,8 @@ from jobpool.supervisor.machine import inputs as inp
 
 FULL_BATCH = 256
 """So many settlements are not kept waiting for more."""
-Said = Sequence[inp.SupervisorEvent | ev.Event]
-Chore = Callable[[Store], Said]
+Posts = Sequence[inp.SupervisorEvent | ev.Event]
+Chore = Callable[[Store], Posts]
 """Something to be done with the store; returns what is to be posted."""
 
 

@@ -162,9 +162,9 @@ class Outbox:
         if not left and not large:
             return
         for settlement in by[Receipt.STALE]:
-            self._say_stale(settlement)
+            self._report_stale(settlement)
         for settlement in by[Receipt.COMPLETED]:
-            self._say_completed(settlement)
+            self._report_completed(settlement)
         tokens = {settlement.token for settlement in left}
         self._granted -= tokens
         self._doubtful -= tokens
@@ -200,7 +200,7 @@ class Outbox:
         if strays:
             store.wake()
 
-    def _say_stale(self, settlement: Settlement) -> None:
+    def _report_stale(self, settlement: Settlement) -> None:
         if settlement.token in self._doubtful:
             return  # it was written the first time
         self._post(
@@ -212,7 +212,7 @@ class Outbox:
             )
         )
 
-    def _say_completed(self, settlement: Settlement) -> None:
+    def _report_completed(self, settlement: Settlement) -> None:
         """Correct what was said of an attempt that had completed its job before."""
         if settlement.completed or settlement.outcome in (None, Outcome.SUCCEEDED):
             return

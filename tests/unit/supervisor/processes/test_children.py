@@ -84,7 +84,7 @@ class Loop:
     def unwatch(self, what):
         self.ready.pop(what, None)
 
-    def tell(self, _event):
+    def observe(self, _event):
         pass
 
     def buried(self):

@@ -1,9 +1,9 @@
-"""The breakers of all kinds: which of them may begin, and what the store hears of it.
+"""The circuit-breaker gate: holds back kinds that crash in a row.
 
-A kind that has never crashed has no breaker, so that one which is well costs nothing.
-Every change is saved: a supervisor that its jobs kill remembers them after a restart,
-other supervisors hear of it, and `jobpool resume --kind` closes a breaker by deleting
-its row. What the store says counts only when all that we had to say was in it.
+A kind that has not crashed has no breaker and costs nothing. Every change is saved, so
+that it survives a supervisor that its jobs kill, reaches other supervisors, and
+`jobpool resume --kind` can close a breaker by deleting its row. Rows read from the
+store count only if they include everything that we have saved.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class CircuitBreakers(Gate):
         self._breakers: dict[str, Breaker] = {}
         self._saves = 0
         self._passed_over: set[str] = set()
-        """Kinds of which jobs may wait because they were held when we last looked."""
+        """Kinds of which jobs may wait because they were held at the last check."""
         step.on_settle.append(self._settled)
 
     def held(self) -> frozenset[str]:
-        """Return the kinds of which no job may begin now."""
+        """Return the kinds that may not begin now."""
         if not self._breakers:
             return frozenset()
         now_s = self._step.now_s
@@ -65,7 +65,7 @@ class CircuitBreakers(Gate):
         return bool(self._breakers)
 
     def admit(self, job: Assigned) -> str | None:
-        """Let a job begin; of a kind that is held, the one that is tried."""
+        """Admit a job; of a kind that is held, only the trial job."""
         lease = job.lease
         breaker = self._breakers.get(lease.kind)
         if breaker is None or breaker.is_tried(lease.token):
@@ -89,9 +89,9 @@ class CircuitBreakers(Gate):
         )
 
     def keep_time(self) -> None:
-        """See to it that we are woken when the next kind may be tried.
+        """Set the wake-up for the next kind that may be tried.
 
-        Whoever was passed over is looked for once; then the pools' own pace is enough.
+        Kinds that were passed over get one recheck; after that polling is enough.
         """
         if self._breakers and (next_s := self.next_s()) < NEVER_S:
             self._step.wake_at(next_s)
@@ -106,11 +106,11 @@ class CircuitBreakers(Gate):
             self._step.recheck = True
 
     def host_killed(self, event: inp.HostKilled) -> None:
-        """A suspect took another supervisor along while it was alone."""
+        """A suspect that ran alone killed another supervisor or its host."""
         self._crashed(event.kind, event.id, None)
 
     def seen(self, event: inp.BreakersSeen) -> None:
-        """Take what the store says."""
+        """Adopt the breakers that the store has."""
         if event.saves != self._saves:
             return
         stored = {one.kind: one for one in event.rows}
@@ -121,7 +121,7 @@ class CircuitBreakers(Gate):
         self.keep_time()
 
     def _adopt(self, kind: str, saved: Saved) -> None:
-        """Take what the store says of one kind, under the present settings."""
+        """Adopt one stored breaker, under the present settings."""
         after, breaker = self._after(kind), self._breakers.get(kind)
         if not after:
             if breaker is not None:
@@ -163,7 +163,7 @@ class CircuitBreakers(Gate):
         breaker.crash(job_id, token, step.now_s)
         self._save(breaker)
         if breaker.state is not _CLOSED:
-            step.say(
+            step.report(
                 KindSlowed(
                     at_ms=step.now_ms,
                     kind=kind,
@@ -183,7 +183,7 @@ class CircuitBreakers(Gate):
         was_closed = breaker.state is _CLOSED
         breaker.close(event)
         if not was_closed:
-            self._step.say(
+            self._step.report(
                 KindResumed(at_ms=self._step.now_ms, kind=kind, reason=reason)
             )
             self._step.recheck = True

@@ -1,22 +1,22 @@
-"""Probation: a job that may have killed its host begins alone.
+"""The probation gate: a job that may have killed its host runs alone at first.
 
 Theory of operation. The store grants at most one suspect at a time, and none to a
-supervisor that is younger than a probation itself; while one waits, such a supervisor
-gets nothing else either, so that it is empty when the turn comes, and to an empty one a
-suspect is granted alone. From then on nothing begins here, nor in the supervisors
-beside this one on its host (`Store.lease`). Once the suspect has run for as long as its
-losses ask for (`suspicion.probation_s`) it is cleared, in the store as well; it may as
-well end before. Then everything goes on. While none is in hand, which is nearly always,
-this costs nothing.
+supervisor that is younger than one probation. While a suspect waits, such a supervisor
+gets nothing else either, so that it is empty when its turn comes; an empty one is
+granted a suspect alone. From then on nothing begins here, nor in other supervisors of
+this host (`Store.lease`). Once the suspect has run for as long as its losses require
+(`suspects.probation_s`) it is cleared, in the store as well; it may end before that.
+Then everything goes on. Without a suspect, which is nearly always, this costs nothing.
 
-Where other attempts run already, a suspect begins once they have ended; or once each
-has run for as long as the first probation, for what was going to kill the host at its
-start has had its time then. It is not alone beside them. So one that was lost more
-often waits longer for their ends, by as much as its probation is longer than the
-first.
+Where other attempts run already, a suspect begins once they have ended, or once each
+has run for the length of the first probation: whatever was going to kill the host at
+its start has had its time then. The suspect is not alone beside them, so one that was
+lost more often waits longer for them to end: by as much as its probation is longer
+than the first.
 
-A suspect that waits for memory waits like any other job (`admission`), for what has it
-may run for hours: its turn, and with it the silence, begins when there is room.
+A suspect that waits for memory waits like any other job (`memory`), since what holds
+the memory may run for hours: its turn, during which nothing else begins, starts when
+there is room.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
 from jobpool.supervisor.machine.state.step import Step
 
 PATIENCE = 3
-"""So many first probations a suspect may wait here for others that do not even begin;
-then it is handed back."""
+"""First probations that a suspect may wait here for others that do not even begin; then
+it is handed back."""
 ALONE = "a suspect runs alone"
 ITS_TURN = "it is a suspect, and waits until it can run alone"
 
 
 class Probation(Gate):
-    """The gate that lets a suspect, and nothing beside it, begin.
+    """The gate that admits a suspect, and nothing beside it.
 
     Args:
         step: shared by all parts of the machine.
@@ -63,18 +63,18 @@ class Probation(Gate):
         self._first_s = first_s
         self._suspect: Assigned | None = None
         self._is_over = False
-        """It has run for long enough, although it is not cleared by that."""
+        """It has run for long enough, although that does not clear it."""
         self._asks_s = NEVER_S
-        """When suspects may be asked for that wait."""
+        """When to ask for suspects that wait in the store."""
         self._turn_s: float | None = None
-        """When there was room for it first."""
+        """When there was first room for it."""
         self._since_s: float | None = None
-        """When the supervisor began to take jobs."""
+        """When the supervisor began to lease jobs."""
         step.on_settle.append(self._settled)
 
     @property
     def takes_suspects(self) -> bool:
-        """Whether the store may grant one: we have lived for long enough ourselves."""
+        """Whether the store may grant one: this supervisor is old enough."""
         return self._step.now_s >= self._grown_s()
 
     @property
@@ -97,7 +97,7 @@ class Probation(Gate):
         return not self._memory.waits(suspect)
 
     def suspects_wait(self) -> None:
-        """The store has some; ask for them as soon as it may grant one."""
+        """The store has suspects; ask for them as soon as it may grant one."""
         if not self.takes_suspects:
             self._asks_s = self._grown_s()
             self._step.wake_at(self._asks_s)
@@ -108,9 +108,9 @@ class Probation(Gate):
         self._step.wake_at(self._step.now_s)
 
     def admit(self, job: Assigned) -> str | None:
-        """Let a job begin; a suspect whose turn has come, and others beside none.
+        """Admit a suspect whose turn has come, and other jobs only beside no suspect.
 
-        Memory is asked first for a suspect: its turn begins when there is room.
+        Memory is asked first: a suspect's turn begins when there is room.
         """
         if job is not self._suspect:
             return ALONE if self.is_closed else None
@@ -121,12 +121,12 @@ class Probation(Gate):
         return None if self._begins_s() <= self._step.now_s else ITS_TURN
 
     def admits_behind(self, job: Assigned, slot: Slot) -> bool:
-        """Say whether anything may begin: nothing is sent ahead of its time."""
+        """Say whether anything but a suspect may begin."""
         del job, slot
         return not self.is_closed
 
     def begun(self) -> None:
-        """Perhaps it was the suspect: its probation runs from now on."""
+        """If it was the suspect, its probation runs from now on."""
         self.keep_time()
 
     def shuts(self, pool: Pool) -> bool:
@@ -135,7 +135,7 @@ class Probation(Gate):
         return self.is_closed
 
     def keeps(self, job: Assigned) -> bool:
-        """Say whether it is its turn that a suspect waits for, not for too long."""
+        """Say whether a suspect waits for its turn, and has not waited too long."""
         if job is not self._suspect or not self.is_closed:
             return False
         since_s = job.leased_s if self._turn_s is None else self._turn_s
@@ -150,7 +150,7 @@ class Probation(Gate):
         return [suspect.lease.pool]
 
     def keep_time(self) -> None:
-        """End the probation when its time has come, or see to it that it is woken."""
+        """End the probation when it is over, or set the wake-up for that moment."""
         suspect, step = self._suspect, self._step
         if step.now_s >= self._asks_s:
             self._asks_s, step.recheck = NEVER_S, True
@@ -173,7 +173,7 @@ class Probation(Gate):
             return
         self._suspect = None
         step.out.append(cmd.Clear(lease.id, lease.token))
-        step.say(
+        step.report(
             JobCleared(at_ms=step.now_ms, id=lease.id, kind=lease.kind, ran_s=ran_s)
         )
 
@@ -184,12 +184,12 @@ class Probation(Gate):
             return
         self._suspect, self._step.recheck = None, True
         if settlement.suspect is False:
-            self._step.say(
+            self._step.report(
                 JobCleared(at_ms=self._step.now_ms, id=lease.id, kind=lease.kind)
             )
 
     def _grown_s(self) -> float:
-        """Return when the supervisor has lived for as long as the first probation."""
+        """Return when the supervisor is as old as the first probation is long."""
         if self._since_s is None:
             self._since_s = self._step.now_s
         return self._since_s + self._first_s
@@ -199,7 +199,7 @@ class Probation(Gate):
         return probation_s(suspect.lease, self._first_s) - self._first_s
 
     def _begins_s(self) -> float:
-        """Return when the suspect begins if no other attempt ends before."""
+        """Return when the suspect may begin if no other attempt ends before."""
         old_s = max((began_s + self._first_s for began_s in self._began_s()), default=0)
         if self._suspect is None or self._turn_s is None or not old_s:
             return old_s

@@ -1,9 +1,9 @@
-"""Accounting for attempts that have ended: what becomes of their jobs, and when it was.
+"""Accounting: what becomes of the job of an attempt that has ended, and when it ended.
 
-Theory of operation. A child says when its attempt began, by the monotonic clock that
-all processes of a host share; it is believed within what was seen of it here: not
-before the job was sent, not after its end was read. So an end that arrives late is
-dated when it was. All times are by the clock that goes on while the host sleeps.
+Theory of operation. A child reports when its attempt began, by the monotonic clock that
+all processes of a host share. The supervisor believes it within bounds: not before the
+job was sent, not after the report was read. So an end that is read late has its true
+time. All times are by the clock that goes on while the host sleeps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jobpool.supervisor.machine.state.step import Step
 
 
 class Accounting:
-    """Accounts for every end of an attempt that is no plain success (`successes`).
+    """Accounts for every end of an attempt that is no plain success (`fast_path`).
 
     Args:
         step: shared by all parts of the machine.
@@ -42,7 +42,7 @@ class Accounting:
         self.completions = Completions(step)
 
     def end(self, slot: Slot, job: Assigned, ending: Ending, done: Done | None) -> None:
-        """Account for an attempt and give its settlement out."""
+        """Account for an attempt and send its settlement to the store."""
         step, lease = self._step, job.lease
         self._progress.write_last(job, succeeded=ending.outcome is Outcome.SUCCEEDED)
         held_s = step.now_s - job.leased_s + step.slept_s - job.slept_s
@@ -62,13 +62,13 @@ class Accounting:
         if settlement.state is JobState.PENDING:
             pool.polling.expect(step.now_s + settlement.delay_ms / 1000)
         if output := ending.evidence.output:
-            step.say(notices.job_output(step.now_ms, lease, slot.name, output))
+            step.report(notices.job_output(step.now_ms, lease, slot.name, output))
         if not waits:
-            step.say(notices.attempt_ended(step.now_ms, job, slot.name, settlement))
+            step.report(notices.attempt_ended(step.now_ms, job, slot.name, settlement))
 
 
 def of_done(job: Assigned, done: Done, step: Step) -> tuple[float, float]:
-    """Return when an attempt began and ended, of which its child has told the end."""
+    """Return when an attempt began and ended, whose end its child has reported."""
     now_s = step.now_s
     began_s = min(max(job.sent_s, done.began_s), now_s)
     ended_s = min(began_s + done.duration_s, now_s)
@@ -83,7 +83,7 @@ def _timed(
     Args:
         settlement: what came of the attempt.
         job: its job.
-        done: what its child said of the end; None: it is dead as of now.
+        done: its child's report; None: the child died just now.
         step: knows the time.
     """
     if done is None:

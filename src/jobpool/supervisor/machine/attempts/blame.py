@@ -1,7 +1,4 @@
-"""From what was found of a child, alive or dead, to who has begun in it and who pays.
-
-All of it is pure.
-"""
+"""Blame: which jobs have begun in a child, and which is charged for its death. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ _CHARGED = frozenset(
 def never_began(
     death: ChildExited, jobs: Sequence[Assigned], done: frozenset[int]
 ) -> frozenset[int]:
-    """Say which jobs of a dead child's queue go back uncharged, by their numbers.
+    """Return which jobs of a dead child's queue go back uncharged, by sequence number.
 
-    Those whose tickets nobody took. And, of those behind the first that has
-    not reported its end, who left no mark: a child begins nothing before it has
-    reported, so that a ticket without a mark was taken by a handler, not for the job.
+    Those whose tickets were not taken. Also those without a mark behind the first job
+    whose end was not reported: a child begins no job before it has reported the one
+    before, so such a ticket was taken by a handler, not to run its job.
 
     Args:
         death: how it ended.
@@ -49,13 +46,13 @@ def never_began(
 def may_have_begun(token: int, marked: frozenset[int] | None, before: int) -> bool:
     """Say whether an attempt whose ticket is gone may run, by its slot's marks.
 
-    Not when its own mark is missing, and that of the attempt before it is there. If
-    that is missing as well, somebody has wiped them out: perhaps from another slot.
-    And who is the first in its child was robbed by nobody.
+    Not if its own mark is missing while the mark of the attempt before it is there. If
+    both are missing, they were wiped out, perhaps from another slot. The first attempt
+    of a child cannot have lost its ticket to an earlier one.
 
     Args:
         token: the attempt's.
-        marked: tokens that have left marks; None: they are spoilt.
+        marked: tokens that have left marks; None: the marks are damaged.
         before: token of the last attempt that has ended in its child; 0: none has.
     """
     return marked is None or token in marked or before not in marked
@@ -64,13 +61,13 @@ def may_have_begun(token: int, marked: frozenset[int] | None, before: int) -> bo
 def of_the_blamed(
     kill: Kill | None, token: int, marked: frozenset[int] | None, before: int
 ) -> Kill | None:
-    """Return why the child of the attempt that is to pay for it was killed.
+    """Return the kill for which the blamed attempt is charged.
 
-    It pays only if it has begun beyond doubt: its mark is there, or nobody was before
-    it in its child. Else the one before it may have taken its ticket, and done this.
+    It is charged only if it began beyond doubt: its mark is there, or no attempt was
+    before it in its child. Else an earlier one may have taken its ticket and done this.
 
     Args:
-        kill: our own kill, if we killed it.
+        kill: our own kill, if we killed the child.
         token: as for `may_have_begun`, like the others.
         marked: as there.
         before: as there.

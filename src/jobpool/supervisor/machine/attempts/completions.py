@@ -1,12 +1,12 @@
-"""Attempts of whose end people hear only once the store has answered.
+"""Completions: attempts whose end is reported only once the store has answered.
 
-Those whose handler called `complete`, until the store says whether it stands; and those
-whose arguments did not fit, until it says whether they may fit somebody else.
+Those whose handler called `complete`, until the store says whether that stands; and
+those whose arguments did not fit, until it says whether they are left to others.
 
-Theory of operation. The job was settled in the handler's own transaction, and only
-the database knows whether that was committed. The supervisor therefore settles such
-an attempt as a failure: the store passes over it if the completion stands, and
-accepts it if it does not. What people are told waits for that answer.
+Theory of operation. A completed job was settled in the handler's own transaction, and
+only the database knows whether that was committed. So the supervisor settles such an
+attempt as a failure: the store skips it if the completion stands, and accepts it if
+not. The event waits for that answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobpool.supervisor.machine.state.step import Step
 
 
 class Completions:
-    """The claimed ends that wait for the store's answer.
+    """The ends that wait for the store's answer.
 
     Args:
         step: shared by all parts of the machine.
@@ -34,13 +34,13 @@ class Completions:
         self._held: dict[int, tuple[Assigned, str, Settlement]] = {}
 
     def hold(self, job: Assigned, slot_name: str, settlement: Settlement) -> Settlement:
-        """Keep what there is to say of an end; return the settlement, marked."""
+        """Keep a completed attempt; return its settlement, marked as completed."""
         marked = msgspec.structs.replace(settlement, completed=True)
         self._held[settlement.token] = (job, slot_name, marked)
         return marked
 
     def keep(self, job: Assigned, slot_name: str, settlement: Settlement) -> None:
-        """Keep what there is to say of a job whose arguments did not fit."""
+        """Keep an attempt whose arguments did not fit."""
         self._held[settlement.token] = (job, slot_name, settlement)
 
     def settled(
@@ -50,33 +50,33 @@ class Completions:
         stale: Iterable[int],
         handed_on: Iterable[int] = (),
     ) -> None:
-        """Say how claimed attempts ended, now that the store has answered.
+        """Report how the attempts ended, now that the store has answered.
 
         Args:
             completed: tokens whose completion stands.
             accepted: tokens whose completion was never committed, or whose job's
-                arguments fit nobody.
-            handed_on: tokens whose job's arguments may fit somebody else.
-            stale: tokens that were superseded; nothing is to be said of them.
+                arguments fit no supervisor.
+            handed_on: tokens whose job's arguments may fit another supervisor.
+            stale: tokens that were superseded; they are not reported.
         """
         for token in stale:
             self._held.pop(token, None)
         for token in handed_on:
-            self._say_unfit(token)
+            self._report_unfit(token)
         for token in completed:
-            self._say(token, stands=True)
+            self._report(token, stands=True)
         for token in accepted:
-            self._say(token, stands=False)
+            self._report(token, stands=False)
 
-    def _say_unfit(self, token: int) -> None:
+    def _report_unfit(self, token: int) -> None:
         held = self._held.pop(token, None)
         if held is not None:
             job, slot_name, settlement = held
-            self._step.say(
+            self._step.report(
                 notices.job_unfit(self._step.now_ms, job, slot_name, settlement)
             )
 
-    def _say(self, token: int, *, stands: bool) -> None:
+    def _report(self, token: int, *, stands: bool) -> None:
         held = self._held.pop(token, None)
         if held is None:
             return
@@ -86,4 +86,4 @@ class Completions:
                 settlement, state=JobState.SUCCEEDED, outcome=Outcome.SUCCEEDED
             )
         step = self._step
-        step.say(notices.attempt_ended(step.now_ms, job, slot_name, settlement))
+        step.report(notices.attempt_ended(step.now_ms, job, slot_name, settlement))

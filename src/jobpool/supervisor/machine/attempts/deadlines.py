@@ -1,4 +1,4 @@
-"""The moments of a running attempt: which comes next, and what each is for."""
+"""The deadlines of a running attempt, and which of them comes next."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from jobpool.supervisor.machine.state.durations import BRISK_S
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
 
 RECALL_AFTER_S = BRISK_S
-"""Jobs sent ahead are taken back when they have waited in their child for so long."""
+"""Jobs sent ahead are recalled when they have waited in their child for this long."""
 DUMP_S = 0.003
-"""A stack dump takes under 1 ms even with the GIL held in C; then the kill."""
+"""From stack dump to kill; a dump takes under 1 ms even with the GIL held in C."""
 MEMORY_DUMP_S = 0.001
 DOUBT_AFTER_S = 0.5
-"""So long after it was sent, a child must have begun its first job: if it is not known
-to have, it is recalled. A child that speaks falsely could else keep it waiting."""
+"""A child must have begun its first job this long after it was sent; if that is not
+known, the job is recalled. Otherwise a child that lies could keep it waiting."""
 NOTE_AFTER_S = 1.0
-"""Attempts that last longer are noted in the store as started."""
+"""Attempts that take longer are noted in the store as started."""
 SOFT_AGAIN_S = 0.05
 """A signal can be lost just before a blocking call; it is repeated, and raises once."""
 DUMP_AHEAD_S = 0.1
 DUMP_AHEAD_SHARE = 0.25
-"""The stacks of what seems to run into its time limit are written so long before, and
-at most in this last share of it: then even a child that waits for a busy core, and the
-kill itself is not held up. Who ends in time after all has not noticed."""
+"""Stacks are written this long before the time limit, and at most in this last share
+of it: early enough for a child that waits for a busy core, and the kill itself is not
+delayed. An attempt that ends in time after all does not notice."""
 REPORT_EVERY_S = 0.5
-"""What is new of running attempts is written so often, of all of them at the same
-moments: however many there are, it is one commit."""
+"""Between two writes of progress, at the same moments for all attempts: however many
+there are, it is one commit."""
 CHECKPOINT_EVERY_S = 1.0
 
 
 def write_at(job: Assigned) -> float:
-    """Return when progress that waits is to be written."""
+    """Return when the waiting progress is to be written."""
     if job.checkpoint is not None:
         return min(job.report_s, job.written_s + CHECKPOINT_EVERY_S)
     return job.report_s
 
 
 def next_write_s(now_s: float) -> float:
-    """Return when what is reported now is written, with that of other jobs."""
+    """Return when progress reported now is written, with that of other jobs."""
     return (now_s // REPORT_EVERY_S + 1) * REPORT_EVERY_S
 
 
@@ -46,7 +46,7 @@ def dump_at(began_s: float, timeout_s: float) -> float:
 
 
 def recall_at(slot: Slot) -> float:
-    """Return when what the child has not begun is to be taken back."""
+    """Return when jobs that the child has not begun are to be recalled."""
     if slot.recalling:
         return NEVER_S
     if len(slot.queue) > 1:
@@ -58,7 +58,7 @@ def recall_at(slot: Slot) -> float:
 
 
 def next_moment(slot: Slot, now_s: float) -> float:
-    """Return when a busy slot's running attempt next needs attention."""
+    """Return the next deadline of a busy slot's running attempt."""
     job = slot.queue[0]
     began_s = job.started_s if job.started_s is not None else now_s
     limits = job.limits

@@ -1,12 +1,13 @@
-"""A child without a job: it waits, ages, is asked to end, or is found not to rest.
+"""A child without a job: it waits, ages, retires, or is found active and killed.
 
-Theory of operation. That a child has no job is what the child itself has said, and a
-handler that speaks in its name can say so while it goes on. So a child at rest is
-looked at from outside like a busy one (`watch`): what grows beyond the memory that its
-attempts might have, works, or does not wait where our children wait, is killed. It has
-no job then, and so nobody is to blame. Who had so much before it came to rest is asked
-to end, without a word: quick jobs end before they are looked at, and may leave it. Who
-is sent a job and does not begin it is found by its ticket (`Running.recalled`).
+Theory of operation. That a child is idle is its own report, which a handler can forge
+while it goes on. So an idle child is watched from outside like a busy one
+(`memory_watch`): it is killed if it grows beyond the memory that its attempts were
+allowed, if it works, or if it does not wait where our children wait. It has no job
+then, so none is charged. A child that had that much memory already when it became idle
+is asked to end, without an alarm: quick jobs end before they are sampled, and may leave
+it behind. A child that is sent a job and does not begin it is found by its ticket
+(`Running.recalled`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ RETIRE_LATE_S = 10.0
 STUCK_S = 5.0
 STUCK_AGAIN_S = 60.0
 IDLED_MAX_S = 1.0
-"""A child that has been sent jobs for so long, in a row, and began none is replaced."""
+"""A child that had jobs for this long, in a row, and began none is replaced."""
 
 
 class IdleChildren:
@@ -33,7 +34,7 @@ class IdleChildren:
     Args:
         step: shared by all parts of the machine.
         pools: by name.
-        freed: called with a slot that can take work, or needs another child.
+        freed: called with a slot that can take a job, or needs another child.
     """
 
     def __init__(
@@ -50,15 +51,16 @@ class IdleChildren:
         self._freed(slot)
 
     def aged(self, slot: Slot, _detail: object) -> None:
-        """Its age may be over."""
+        """It may have reached its maximum age."""
         if self.is_worn(slot, slot.base_rss_bytes):
             self.retire(slot)
         else:
             self._step.wake_slot_at(slot, self.old_at(slot))
 
-    def restless(self, slot: Slot, said: object) -> None:
-        """It does what no child without a job does: another one shall."""
-        self._step.say(notices.child_restless(self._step.now_ms, slot.name, str(said)))
+    def restless(self, slot: Slot, what: object) -> None:
+        """It is active without a job: kill it; another child replaces it."""
+        step = self._step
+        step.report(notices.child_restless(step.now_ms, slot.name, str(what)))
         self.kill_now(slot)
 
     def retire(self, slot: Slot, _detail: object = None) -> None:
@@ -83,11 +85,11 @@ class IdleChildren:
         self._step.out.append(cmd.Kill(slot.number))
 
     def old_at(self, slot: Slot) -> float:
-        """Return when a child has had its time."""
+        """Return when a child reaches its maximum age."""
         return slot.born_s + self._pools[slot.pool].settings.recycle_age_s
 
     def is_worn(self, slot: Slot, rss_bytes: int) -> bool:
-        """Say whether a child has had its jobs, its time, or its memory."""
+        """Say whether a child has used up its jobs, its time, or its memory."""
         settings = self._pools[slot.pool].settings
         return (
             slot.jobs >= settings.recycle_jobs

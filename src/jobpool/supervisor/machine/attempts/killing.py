@@ -1,12 +1,13 @@
-"""The end of a child that has jobs: killed or dead, and who of them pays.
+"""The end of a child that has jobs: killed or dead, and which job is charged.
 
-Theory of operation. A slot's queue holds what its child was sent. Only the first
-can be running: a child begins a job by taking its ticket, in order, and reports
-its end before it takes the next. So when a child dies, the first of its queue
-pays, unless its ticket was never taken; the others go back uncounted. A handler can
-take tickets as well: any other whose ticket is gone had begun only if it has left its
-mark, and is interrupted then, never charged (`deaths.never_began`); and so is the
-first, if it has left none and was not the first in its child (`deaths.of_the_blamed`).
+Theory of operation. A slot's queue holds what its child was sent. Only the first job
+can be running: a child begins a job by taking its ticket, in order, and reports its end
+before it takes the next. So when a child dies, the first job of its queue is charged,
+unless its ticket was never taken; the others go back uncharged. A handler can take
+tickets as well. So any other job whose ticket is gone had begun only if it has left its
+mark; it is interrupted then, never charged (`blame.never_began`). The same holds for
+the first job, if it has left no mark and is not its child's first
+(`blame.of_the_blamed`).
 A kill is decided once (`Slot.killed`) and judged only when the whole tree is gone, so
 that no attempt is settled while a process of it may live.
 """
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 
 class Killing:
-    """The actions of the slot table by which a child with jobs comes to its end.
+    """The actions of the slot table that end a child with jobs.
 
     Args:
         step: shared by all parts of the machine.
@@ -73,22 +74,22 @@ class Killing:
     def over_memory(self, slot: Slot, detail: object) -> None:
         """The tree is over its memory limit."""
         over = expect_frame(detail, inp.OverMemory)
-        if over.seq == slot.queue[0].seq:  # else that had not begun
+        if over.seq == slot.queue[0].seq:  # else it was an earlier attempt
             kill = kill_for_memory(slot, over.rss_bytes)
             self.kill(slot, kill, dump_s=MEMORY_DUMP_S)
 
     def soft_memory(self, slot: Slot, detail: object) -> None:
-        """The tree is over its soft limit: say so once, to the child until it hears."""
+        """The tree is over its soft limit: report it once, signal it each time."""
         over, job = expect_frame(detail, inp.OverMemory), slot.queue[0]
         if over.seq != job.seq:
-            return  # it was looked at before the present attempt began
+            return  # sampled before the present attempt began
         if kill := kill_for_soft_memory(slot):
             self.kill(slot, kill)
             return
         raises = job.limits.memory_soft_raises
-        if not job.soft_memory_said:
-            job.soft_memory_said = True
-            self._step.say(
+        if not job.soft_memory_reported:
+            job.soft_memory_reported = True
+            self._step.report(
                 MemorySoftPassed(
                     at_ms=self._step.now_ms,
                     id=job.lease.id,
@@ -105,39 +106,40 @@ class Killing:
             self._step.out.append(cmd.SoftMemory(slot.number))
 
     def over_processes(self, slot: Slot, detail: object) -> None:
-        """The tree has too many processes; each that is looked at costs time."""
+        """The tree has too many processes: kill it without a dump, which costs time."""
         over = expect_frame(detail, inp.OverProcesses)
         kill = Kill(KillReason.PROCESSES, limit=over.most, seen=over.count)
         if over.seq == slot.queue[0].seq:
             self.kill(slot, kill, dump=False)
 
     def cancel(self, slot: Slot, _detail: object) -> None:
-        """Somebody wants the running job canceled."""
+        """The running job is to be canceled."""
         self.kill(slot, Kill(KillReason.CANCELED))
 
     def interrupt(self, slot: Slot, reason: object) -> None:
-        """We end now, or the drain window is over."""
+        """The supervisor stops, or the drain window is over."""
         self.kill(slot, Kill(KillReason.STOPPED, str(reason or "")))
 
     def garbage(
-        self, slot: Slot, said: object, why: KillReason = KillReason.PROTOCOL
+        self, slot: Slot, sent: object, why: KillReason = KillReason.PROTOCOL
     ) -> None:
-        """The child sent what no child of ours sends: it cannot be trusted any more."""
-        self._step.say(notices.protocol_broken(self._step.now_ms, slot.name, str(said)))
-        self.kill(slot, Kill(why, str(said)), dump=False)
+        """The child broke the protocol: it cannot be trusted any more."""
+        step = self._step
+        step.report(notices.protocol_broken(step.now_ms, slot.name, str(sent)))
+        self.kill(slot, Kill(why, str(sent)), dump=False)
 
     # -- how -----------------------------------------------------------------------
 
     def kill(
         self, slot: Slot, kill: Kill, *, dump: bool = True, dump_s: float = DUMP_S
     ) -> None:
-        """Decide that a child is killed, once; it is judged when its tree is gone.
+        """Decide once that a child is killed; it is judged when its tree is gone.
 
         Args:
             slot: the child's.
             kill: why.
-            dump: its stacks are written first.
-            dump_s: for so long it may write them.
+            dump: whether its stacks are written first.
+            dump_s: how long it may write them.
         """
         slot.killed = kill
         slot.killed_seq = slot.queue[0].seq if slot.queue else 0
@@ -151,14 +153,14 @@ class Killing:
         self._step.out.append(cmd.Dump(slot.number))
 
     def stuck(self, slot: Slot, _detail: object) -> None:
-        """The kernel does not let it die (disk sleep): its lease stays ours."""
+        """It does not die (uninterruptible disk wait): its lease stays ours."""
         step = self._step
-        step.say(notices.child_stuck(step.now_ms, slot.name, STUCK_S))
+        step.report(notices.child_stuck(step.now_ms, slot.name, STUCK_S))
         step.out.append(cmd.Kill(slot.number))
         step.wake_slot_at(slot, step.now_s + STUCK_AGAIN_S)
 
     def late_done(self, slot: Slot, frame: object) -> None:
-        """A last word after the kill was decided still counts if it is valid."""
+        """An end reported after the kill was decided still counts if it is valid."""
         done = expect_frame(frame, Done)
         runs = next((job for job in slot.queue if job.seq not in slot.dones), None)
         if runs and (done.seq, done.token) == (runs.seq, runs.lease.token):
@@ -183,7 +185,7 @@ class Killing:
                 continue
             kill, done = killed, dones.get(job.seq)
             if job.seq != blamed and (killed is not None or done is None):
-                # It had begun before its ticket could be recalled: not its fault.
+                # It began before its ticket could be recalled: it is not to blame.
                 kill = Kill(KillReason.BESIDE)
             elif done is None:
                 token = job.lease.token
@@ -202,17 +204,17 @@ class Killing:
         self._freed(slot)
 
     def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
-        """Put jobs that never began back in line, in their order."""
+        """Put jobs that never began back into the backlog, in their order."""
         wanted = self._step.wanted(jobs)
         self._pools[slot.pool].backlog.extendleft(reversed(wanted))
         self._step.wake_at(self._step.now_s)
 
 
 def expect_frame(value: object, expected: type[T]) -> T:
-    """Return *value*, which the table has brought here, by its type.
+    """Return *value*, which the table has passed on, if it has the expected type.
 
     Raises:
-        JobpoolBug: it is of another one.
+        JobpoolBug: it has another type.
     """
     if not isinstance(value, expected):
         raise JobpoolBug(

@@ -1,8 +1,8 @@
-"""What is known of attempts while they run: that they live, how far they are.
+"""Progress of running attempts: signs of life, progress, memory and output.
 
-Handlers report their progress; what they have written, and their memory, is seen from
-outside. All of it waits for the next of the moments at which that of all jobs is
-written; what is the same as before is not written. The last progress goes with the end.
+Handlers report their progress; output and memory are sampled from outside. All of it
+waits for the next common moment at which the progress of all jobs is written; what has
+not changed is not written. The last progress is written with the attempt's end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jobpool.supervisor.machine.state.step import Step
 
 
 class ProgressReports:
-    """Takes what is new of running attempts, and gives it to the store.
+    """Collects what is new of running attempts and sends it to the store.
 
     Args:
         step: shared by all parts of the machine.
@@ -28,7 +28,7 @@ class ProgressReports:
         self._step = step
 
     def beat(self, slot: Slot, frame: object) -> None:
-        """The handler says that it is alive."""
+        """The handler reports that it is alive."""
         if not isinstance(frame, Beat):
             raise JobpoolBug(f"expected Beat, got {frame!r}; please report this")
         job, now_s = slot.queue[0], self._step.now_s
@@ -43,12 +43,12 @@ class ProgressReports:
         self._set_moments(slot, job)
 
     def seen(self, slot: Slot, detail: object) -> None:
-        """The watch has seen something new of it."""
+        """The memory watch has sampled something new."""
         if not isinstance(detail, inp.Seen):
             raise JobpoolBug(f"expected Seen, got {detail!r}; please report this")
         job = slot.queue[0]
         if detail.seq != job.seq:
-            return  # it was looked at before the present attempt began
+            return  # sampled before the present attempt began
         job.rss_bytes = detail.rss_bytes
         if detail.output is not None:
             job.output = detail.output
@@ -64,7 +64,7 @@ class ProgressReports:
         self._step.wake_slot_at(slot, next_moment(slot, now_s))
 
     def write(self, job: Assigned) -> None:
-        """Write what is new of a running attempt, if anything is."""
+        """Write what is new of a running attempt, if anything."""
         progress, checkpoint = job.progress, job.checkpoint
         rss_bytes, output = job.rss_bytes, job.output
         job.progress = job.checkpoint = job.rss_bytes = job.output = None
@@ -82,11 +82,11 @@ class ProgressReports:
         )
 
     def write_last(self, job: Assigned, *, succeeded: bool) -> None:
-        """Write what is to be kept beyond an attempt's end, if anything waits.
+        """Write what outlives an attempt, if anything waits.
 
         Args:
             job: its job.
-            succeeded: it has; no other attempt will need the checkpoint.
+            succeeded: whether it has: then no other attempt needs the checkpoint.
         """
         job.rss_bytes = job.output = None
         if succeeded:

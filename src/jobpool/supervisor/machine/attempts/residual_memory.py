@@ -1,13 +1,13 @@
-"""Memory that a child still has of attempts that have ended in it; pure.
+"""Residual memory: what earlier attempts have left in a child. Pure.
 
-A job's limit is that of its process tree, and others have used its process before.
-What they have left (caches, libraries) is less than ``recycle_growth``, and yet it can
-be all that a job with a small limit may have. Such a job gets another child, or, where
-it had begun already, is not charged: it was not its own doing.
+A job's limit applies to its process tree, and earlier attempts have used the same
+process. What they left (caches, libraries) is less than ``recycle_growth``, and can
+still be all that a job with a small limit may use. Such a job gets another child or, if
+it has begun already, is not charged.
 
-Only who had a higher limit can have left that much. Jobs of one limit share what they
-leave, as a library that each of them uses: for them nothing is replaced. A soft limit
-that is raised in the handler is nearer, and others may leave more than it.
+Only attempts with a higher limit can have left that much. Jobs with the same limit
+share what they leave, such as a library that each of them uses: nothing is replaced for
+them. A soft limit that raises in the handler is lower, so that any job may leave more.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from jobpool.sandbox.protocol.verdict import Kill, KillReason
 from jobpool.supervisor.machine.state.slot import Slot
 
 SHARE_MAX = 0.5
-"""Of a job's room; limits are meant to be twice of what a job needs."""
+"""Share of a job's room that may be taken; limits should be twice what a job needs."""
 
 
 def kill_for_memory(slot: Slot, seen_bytes: int) -> Kill:
-    """Say why a child is killed whose attempt was seen over its memory limit."""
+    """Return why a child is killed whose attempt was sampled over its memory limit."""
     limits = slot.queue[0].limits
     if _is_cramped(slot, limits):
         return _beside(slot, limits.memory_bytes)
@@ -32,9 +32,9 @@ def kill_for_memory(slot: Slot, seen_bytes: int) -> Kill:
 
 
 def kill_for_soft_memory(slot: Slot) -> Kill | None:
-    """Say why a child is killed instead of telling its attempt; None: it is told.
+    """Return why a child is killed instead of signaled; None: signal it.
 
-    It could let go of nothing: what is over its soft limit was there before it.
+    Its attempt could free nothing: what exceeds its soft limit was there before it.
     """
     limits = slot.queue[0].limits
     if not _is_softly_cramped(slot, limits) or limits.memory_soft_bytes is None:
@@ -43,7 +43,7 @@ def kill_for_soft_memory(slot: Slot) -> Kill | None:
 
 
 def first_with_room(slots: Iterable[Slot], limits: Effective) -> Slot | None:
-    """Return the first child that has room for such limits."""
+    """Return the first slot whose child has room for these limits."""
     for slot in slots:
         if not (_is_cramped(slot, limits) or _is_softly_cramped(slot, limits)):
             return slot
@@ -51,13 +51,13 @@ def first_with_room(slots: Iterable[Slot], limits: Effective) -> Slot | None:
 
 
 def _is_cramped(slot: Slot, limits: Effective) -> bool:
-    """Say whether others have left too little room in a child for a limit."""
+    """Say whether earlier attempts have left too little room for a limit."""
     is_lower = limits.memory_bytes < slot.allowed_bytes
     return is_lower and _is_taken(slot, limits.memory_bytes)
 
 
 def _is_softly_cramped(slot: Slot, limits: Effective) -> bool:
-    """The same for a soft limit, which nobody is held to: any job may leave more."""
+    """The same for a soft limit, which is not enforced: any job may leave more."""
     soft_bytes = limits.memory_soft_bytes
     if soft_bytes is None or not limits.memory_soft_raises:
         return False

@@ -1,8 +1,8 @@
-"""A running attempt in its slot: sent, begun, heard of, ended.
+"""A running attempt in its slot: sent, begun, watched, ended.
 
-Theory of operation. A slot's queue holds what its child was sent: the first runs, the
-rest was sent ahead and can be recalled until its ticket is taken. `killing` has the
-ends that are not an attempt's own, `accounting` what becomes of each end.
+Theory of operation. A slot's queue holds what its child was sent: the first job runs,
+the others were sent ahead and can be recalled until their tickets are taken. `killing`
+handles ends that are not the attempt's own, `accounting` what becomes of each end.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from jobpool.supervisor.machine.state.slot import Assigned, Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
 
 ASKS_MAX = 8
-"""A child asks one thing at a time; an exception may make it leave a few behind."""
+"""Most unanswered requests of a child: it makes one at a time, but an exception may
+make it leave a few behind."""
 
 
 class Running:
-    """The actions of the slot table for a child that works, and what leads to them.
+    """The actions of the slot table for a busy child, and what leads to them.
 
     Args:
         step: shared by all parts of the machine.
-        progress: has what is known of attempts while they run.
+        progress: collects the progress of running attempts.
         accounting: accounts for their ends.
         killing: ends a child before its attempt does.
-        idle: has the children without a job.
+        idle: handles children without a job.
         freed: called with a slot that needs another child.
     """
 
@@ -67,7 +68,7 @@ class Running:
         self._idle = idle
         self._freed = freed
         self._begun: dict[int, Slot] = {}
-        """Slots in which an attempt has begun that is not attended yet."""
+        """Slots in which an attempt has begun that is not watched yet."""
 
     def assign(self, slot: Slot, jobs: Sequence[Assigned]) -> None:
         """Send jobs to an idle slot, or ahead to a busy one."""
@@ -78,13 +79,13 @@ class Running:
         slot.queue.extend(jobs)
         if not had:
             self._begin(slot, jobs[0])
-            self.attend()  # its bounds are set before it can begin
-        elif had == 1:  # now there is one to be recalled
+            self.attend()  # its limits are set before it can begin
+        elif had == 1:  # now there is one to recall
             self._set_deadline(slot)
         self._step.assign(slot, map(_run_job, jobs))
 
     def recalled(self, slot: Slot, event: inp.Recalled) -> list[Assigned]:
-        """Take jobs out of a slot's queue that its child can never begin."""
+        """Take recalled jobs out of a slot's queue: its child can never begin them."""
         slot.recalling = False
         back = [job for job in slot.queue if job.seq in event.seqs]
         sent_s = slot.queue[0].started_s if slot.queue else None
@@ -95,8 +96,8 @@ class Running:
             if slot.queue:
                 self._prove(slot, event)
                 return back
-            # It did not begin what it was sent: somebody has stopped it, or a handler
-            # that reported its own end goes on in it.
+            # It did not begin what it was sent: it was stopped, or a handler that
+            # reported its own end goes on in it.
             slot.idled_s += self._step.now_s - (sent_s or self._step.now_s)
             if slot.idled_s >= IDLED_MAX_S:
                 self._idle.restless(slot, "has not begun what it was sent")
@@ -105,10 +106,10 @@ class Running:
         return back
 
     def _prove(self, slot: Slot, event: inp.Recalled) -> None:
-        """See whether the first of a slot has begun, if the recall was for it.
+        """Check whether a slot's first job has begun, if the recall was for it.
 
-        Its child takes the ticket and then writes the mark. Who is seen twice without
-        either was robbed of its ticket by a handler before it: its child is ended.
+        Its child takes the ticket and then writes the mark. A job found twice without
+        either has lost its ticket to an earlier handler: its child is killed.
         """
         head = slot.queue[0]
         if not head.begun and head.seq <= event.last_seq:
@@ -129,7 +130,7 @@ class Running:
     def _begin(self, slot: Slot, job: Assigned) -> None:
         slot.state = SlotState.BUSY
         job.started_s = job.beat_s = self._step.now_s
-        # Who waits has waited since it was sent, however soon each before it ended.
+        # The next job has waited since it was sent, however soon earlier ones ended.
         since_s = slot.queue[1].sent_s if len(slot.queue) > 1 else job.started_s
         slot.recall_s = since_s + RECALL_AFTER_S
         if job.limits.soft_timeout_s is not None:
@@ -137,7 +138,7 @@ class Running:
         self._begun[slot.number] = slot
 
     def attend(self) -> None:
-        """Watch over what has begun; of a child's many in one step, over the last."""
+        """Watch what has begun; of a child's many in one step, only the last."""
         for slot in self._begun.values():
             if slot.state is SlotState.BUSY:
                 self._step.out.append(_watch(slot, slot.queue[0]))
@@ -149,8 +150,8 @@ class Running:
         done = expect_frame(frame, Done)
         job = slot.queue[0]
         if done.token != job.lease.token or done.seq != job.seq:
-            # Of an earlier attempt once more, or of a later one of this child without
-            # those before it: whoever is said to run now is not to blame.
+            # An earlier attempt once more, or a later one of this child before its
+            # turn: the attempt that should run now is not to blame.
             known = (one.seq for one in slot.queue if one.lease.token == done.token)
             is_ours = done.seq < job.seq or done.seq in known
             reason = KillReason.RECYCLED if is_ours else KillReason.PROTOCOL
@@ -173,7 +174,7 @@ class Running:
         self.go_on(slot, done.rss_bytes)
 
     def go_on(self, slot: Slot, rss_bytes: int) -> None:
-        """Go on after the ends of attempts; at one of them the child had so much."""
+        """Go on after ends; *rss_bytes*: the most that the child had at one of them."""
         slot.worn = slot.worn or self._idle.is_worn(slot, rss_bytes)
         if slot.queue:
             self._begin(slot, slot.queue[0])
@@ -198,9 +199,9 @@ class Running:
         self._step.out.append(command)
 
     def due(self, slot: Slot, _detail: object) -> None:
-        """Do whatever of a running attempt's moments has come."""
-        # Moments are compared as `next_moment` computes them: a duration would
-        # round differently, and the slot would be woken for nothing, for ever.
+        """Do what is due for a running attempt."""
+        # Compared exactly as `next_moment` computes them: a duration would round
+        # differently, and the slot would be woken for nothing, for ever.
         job, limits, now_s = slot.queue[0], slot.queue[0].limits, self._step.now_s
         began_s = now_s if job.started_s is None else job.started_s
         if began_s + limits.timeout_s <= now_s:
@@ -219,8 +220,8 @@ class Running:
             self._step.out.append(cmd.SoftTimeout(slot.number))
         if recall_at(slot) <= now_s:
             slot.recalling = True
-            # It may come back empty: the child has begun them all, and only their
-            # ends have not been read yet. So never again at once.
+            # It may return nothing: the child has begun them all, and only their ends
+            # have not been read yet. So never repeat it at once.
             slot.recall_s = now_s + RECALL_AFTER_S
             self._step.out.append(cmd.Recall(slot.number, slot.seq))
         if not job.noted and began_s + NOTE_AFTER_S <= now_s:
@@ -231,7 +232,7 @@ class Running:
         self._set_deadline(slot)
 
     def impossible(self, slot: Slot, detail: object) -> None:
-        """The table says that this cannot happen."""
+        """An event that cannot happen in this state."""
         raise JobpoolBug(
             f"slot {slot.name} is {slot.state} and met {type(detail).__name__}; "
             "please report this"
@@ -252,7 +253,7 @@ class Running:
 def _run_job(job: Assigned) -> RunJob:
     """Return what the child is to run."""
     lease, limits = job.lease, job.limits
-    # Python makes a dict of more than 15 keywords before it calls.
+    # Positional: Python makes a dict of more than 15 keywords before it calls.
     return RunJob(
         job.seq,
         lease.id,
@@ -277,7 +278,7 @@ def _run_job(job: Assigned) -> RunJob:
 
 
 def _of_ask(slot: Slot, ask: Ask, registry: Registry | None) -> cmd.Enqueue | cmd.Send:
-    """Return what a handler's request leads to: the store's work, or a refusal."""
+    """Return the command for a handler's request: the store's work, or a refusal."""
     if ask.reads is None or (registry and registry.may_read(slot.pool)):
         return cmd.Enqueue(slot.number, slot.child, ask.ask, ask.jobs, ask.reads)
     refusal = Answer(
@@ -292,13 +293,13 @@ def _of_ask(slot: Slot, ask: Ask, registry: Registry | None) -> cmd.Enqueue | cm
 
 
 def _note_start(slot: Slot, job: Assigned) -> cmd.NoteStart:
-    """Return what the store is told of an attempt that has begun and goes on."""
+    """Return the note for the store that an attempt has begun and goes on."""
     lease, began_s = job.lease, (job.started_s or 0.0) + job.slept_s
     return cmd.NoteStart(Start(lease.id, lease.token, slot.name, began_s))
 
 
 def _watch(slot: Slot, job: Assigned) -> cmd.Watch:
-    """Return what the slot's child is held to while the attempt runs."""
+    """Return the limits that the slot's child is held to while the attempt runs."""
     limits = job.limits
     return cmd.Watch(
         slot.number, job.seq, limits.memory_bytes, limits.memory_soft_bytes

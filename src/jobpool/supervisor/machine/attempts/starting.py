@@ -1,6 +1,6 @@
-"""How a slot comes to a child: forked, started, ready, or failed on the way.
+"""How a slot gets a child: forked, started, ready, or failed on the way.
 
-No job is in the slot meanwhile, so none is ever to blame.
+The slot has no job meanwhile, so none is ever charged.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jobpool.supervisor.machine.state.step import Step
 
 FORK_LATE_S = 5.0
 START_LATE_S = 60.0
-"""A child's on_child_start hooks, and its import without preload, fit in here."""
+"""Includes a child's on_child_start hooks, and its imports without preload."""
 FORK_LATE_AT_END_S = 0.5
-"""The same once the supervisor stops: nobody waits for a child then."""
+"""The same once the supervisor stops: no child is needed then."""
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 30.0
 
@@ -32,7 +32,7 @@ class Starting:
         step: shared by all parts of the machine.
         pools: by name.
         rest: called with a slot whose child waits for a job.
-        freed: called with a slot that can take work, or needs another child.
+        freed: called with a slot that can take a job, or needs another child.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Starting:
         self._failed(slot, str(message))
 
     def stop_forking(self, slot: Slot, _detail: object) -> None:
-        """A zygote that answers does so soon; one that is frozen is not waited for."""
+        """Wait only briefly: a zygote that works answers soon; a frozen one never."""
         late_s = self._step.now_s + FORK_LATE_AT_END_S
         self._step.wake_slot_at(slot, min(slot.deadline_s, late_s))
 
     def fork_late(self, slot: Slot, _detail: object) -> None:
-        """The zygote does not answer: another one shall."""
+        """The zygote does not answer: kill it; another one replaces it."""
         message = f"made no child within {FORK_LATE_S:g} s"
         self._step.wake_slot_at(slot, self._step.now_s + FORK_LATE_S)
         self._step.out.append(cmd.KillZygote(slot.number, message))
@@ -96,11 +96,11 @@ class Starting:
         self._rest(slot)
 
     def start_failed(self, slot: Slot, message: object) -> None:
-        """The child says why it could not set itself up; its exit follows."""
+        """The child reports why it could not set itself up; its exit follows."""
         slot.start_error = str(message)
 
     def start_late(self, slot: Slot, _detail: object) -> None:
-        """The child does not become ready: its exit follows."""
+        """The child is not ready in time: kill it; its exit follows."""
         slot.start_error = f"it was not ready within {START_LATE_S:g} s"
         self.stop_starting(slot, None)
 
@@ -118,7 +118,7 @@ class Starting:
             self._failed(slot, message)
 
     def died_idle(self, slot: Slot, exited: object) -> None:
-        """A child without a job ended by itself; nobody is to blame."""
+        """A child without a job ended by itself; no job is charged."""
         how = notices.exit_words(exited)
         empty(slot)
         if not _is_fenced(exited):
@@ -126,11 +126,11 @@ class Starting:
                 self._failed(slot, f"it ended before its first job ({how})")
                 return
             event = notices.idle_child_ended(self._step.now_ms, slot.name, how)
-            self._step.say(event)
+            self._step.report(event)
         self._freed(slot)
 
     def _failed(self, slot: Slot, message: str) -> None:
-        """Try again later, ever more rarely; never once the end has begun."""
+        """Try again later, less and less often; never once the end has begun."""
         pool, step = self._pools[slot.pool], self._step
         if step.ending:
             self._freed(slot)
@@ -140,7 +140,7 @@ class Starting:
         pause_s = min(pause_s, RETRY_LAST_S)
         pool.fork_retry_s, pool.gives_way_s = step.now_s + pause_s, None
         step.wake_at(pool.fork_retry_s)
-        step.say(notices.child_not_started(step.now_ms, slot.name, message, pause_s))
+        step.report(notices.child_not_started(step.now_ms, slot.name, message, pause_s))
         self._freed(slot)
 
 

@@ -1,14 +1,14 @@
-"""What the pools ask the store for, and where the granted jobs go.
+"""The dispatcher: what the pools lease, and which slot gets each job.
 
 A pool asks for no more than it can use: one job for each slot that is free, or will be
 within a tenth of a second, and, while its jobs end within 2 ms, enough to keep its
-children from waiting. What was leased and is not begun soon, because every slot turns
-out to be busy for longer, or none takes it within a second, is handed back, so that
-another supervisor may run it; and so is what expires meanwhile: the store cancels it.
-What was asked for before a fence (`fencing`) is handed back wherever it turns up.
+children busy. A job that does not begin soon, because every slot is busy for longer or
+none takes it within a second, is handed back, so that another supervisor may run it.
+So is a job that expires meanwhile: the store cancels it. What was asked for before a
+fence (`fencing`) is handed back wherever it turns up.
 
-Whether a job may begin is for the gates to say (`gate`): they are asked in one pass
-over a pool's line, in one order, and what they refuse for good goes back at its end.
+The gates decide whether a job may begin (`gate`). They are asked in one pass over a
+pool's backlog, in one order; what they refuse for good goes back at the end of it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotS
 from jobpool.supervisor.machine.state.step import Step
 
 SENDABLE_MAX_BYTES = 12 * 2**20
-"""Well below the longest frame."""
+"""Well below the longest frame that can be sent."""
 HOLD_S = 1.0
-"""A leased job that no slot takes for so long is handed back."""
+"""A leased job that no slot has taken by then is handed back."""
 _ON_THE_WAY = (SlotState.RETIRING, SlotState.FORKING, SlotState.STARTING)
 
 
@@ -46,7 +46,7 @@ class Dispatcher:
         pools: by name.
         running: takes the jobs.
         idle: replaces a child in which a job has no room.
-        gates: say which may begin, asked in this order; probation is one of them.
+        gates: decide which may begin, asked in this order; probation is one of them.
         probation: says which suspects the store may grant.
     """
 
@@ -71,11 +71,11 @@ class Dispatcher:
         """A request is with the store."""
         self._is_open = False
         self._asked_epoch = 0
-        """The desk's epoch at the last request."""
+        """The epoch of the last request."""
         self._asked_s = 0.0
-        """When that was, by the clock that goes on while the host sleeps."""
+        """Its time, by the clock that goes on while the host sleeps."""
         self._dry: set[str] = set()
-        """Idle pools whose last request came back empty, with no hint since."""
+        """Idle pools whose last request brought nothing, with no hint since."""
 
     @property
     def nothing_due(self) -> bool:
@@ -129,7 +129,7 @@ class Dispatcher:
         return is_shut or self.waiting
 
     def _room(self, pool: Pool) -> int:
-        """Return how many more leases a pool can use; none while it has to wait."""
+        """Return how many more leases a pool can use; 0 while it has to wait."""
         if pool.unwritten.is_much or any(gate.shuts(pool) for gate in self._gates):
             return 0
         return pool.capacity(self._step.now_s)
@@ -170,7 +170,7 @@ class Dispatcher:
             else:
                 self._dry.add(name)
             self.dispatch(pool)
-        # Last, because nothing begins after it: what came with it shall not wait.
+        # A suspect comes last: nothing begins after it, and the others need not wait.
         for lease in event.batch.leases:
             if lease.suspect:
                 self._accept(lease)
@@ -185,10 +185,10 @@ class Dispatcher:
                 pool.polling.failed(now_s=self._step.now_s)
 
     def dispatch(self, pool: Pool) -> None:
-        """Give waiting jobs to idle slots, then ahead to busy ones.
+        """Assign waiting jobs to idle slots, then send jobs ahead to busy ones.
 
-        One pass over the pool's line: each gate that need be is asked once about a
-        job, and what may not begin here goes back once, at the end.
+        One pass over the pool's backlog: each gate that is not open is asked once about
+        a job, and everything that may not begin here is handed back at the end.
         """
         back = self._sorted_out(pool)
         if pool.backlog:
@@ -199,9 +199,9 @@ class Dispatcher:
         self._step.hand_back(back)
 
     def _begin(self, pool: Pool, back: list[Lease]) -> None:
-        """Give jobs to slots; what has expired joins what goes back."""
+        """Assign jobs to slots; add those that have expired to *back*."""
         if pool.unwritten.is_much and not pool.backlog[0].lease.suspect:
-            return  # a suspect keeps all pools waiting until it has had its turn
+            return  # but a suspect holds up all pools until it has had its turn
         room = max(pool.size - pool.busy, 0)
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         are_all_used = len(idle) <= room
@@ -222,15 +222,15 @@ class Dispatcher:
             self._prefetch.send(pool)
 
     def _has_to_wait(self, job: Assigned) -> bool:
-        """Ask the gates that let the first in line wait."""
+        """Ask the gates that make the first job wait."""
         return any(
             gate.admit(job) is not None for gate in self._gates if not gate.sorts_out
         )
 
     def _sorted_out(self, pool: Pool) -> list[Lease]:
-        """Take out of line what may not begin here, wherever it stands.
+        """Take out of the backlog what may not begin here, at any place.
 
-        This costs nothing while all is well: gates that are open are not asked.
+        Gates that are open are not asked, so this is normally free.
         """
         back = self._distrusted(pool)
         asked = [gate for gate in self._gates if gate.sorts_out and not gate.is_open]
@@ -246,7 +246,7 @@ class Dispatcher:
         return back + [job.lease for job in refused]
 
     def try_again(self, but: str = "") -> None:
-        """Let those begin that a gate may admit by now.
+        """Dispatch the pools whose first job a gate may admit by now.
 
         What waits for the last gate has passed the others, and goes first.
         """
@@ -256,30 +256,30 @@ class Dispatcher:
                 self.dispatch(self._pools[name])
 
     def keep_time(self) -> None:
-        """See what has changed for the gates by the time alone."""
+        """Let the gates do what is due, and try the pools that they name."""
         for gate in self._gates:
             gate.keep_time()
         self.try_again()
 
     def written(self, tokens: Sequence[int]) -> None:
-        """The store has answered for large ends: their pools may go on."""
+        """The store has written large results: their pools may go on."""
         for pool in self._pools.values():
             if pool.unwritten.written(tokens):
                 self.dispatch(pool)
 
     def top_up(self, slot: Slot) -> None:
-        """Send more ahead to a busy slot before it has nothing left."""
+        """Send more ahead to a busy slot before it runs out of jobs."""
         pool = self._pools[slot.pool]
         if pool.backlog and self._prefetch.is_low(pool, slot):
             self.dispatch(pool)
 
     def _make_room(self, pool: Pool, slot: Slot) -> None:
-        """Replace a child for a job that fits into none; one at a time."""
+        """Replace a child, one at a time, for a job that fits into none."""
         if all(one.state not in _ON_THE_WAY for one in pool.slots):
             self._idle.retire(slot)
 
     def held_too_long(self, pool: Pool) -> None:
-        """Hand back what no slot took in time."""
+        """Hand back jobs that no slot took in time."""
         step, lasts_from_s = self._step, pool.lasts_from_s()
         back: list[Lease] = []
         while pool.backlog and _held_until_s(pool, lasts_from_s) <= step.now_s:
@@ -296,19 +296,19 @@ class Dispatcher:
         step.hand_back(back)
 
     def _behind_the_first(self, pool: Pool) -> list[Lease]:
-        """Take out of line what has waited too long behind a first that may wait on."""
+        """Take out what has waited too long behind a first job that may wait on."""
         back, now_s = [], self._step.now_s
         while len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= now_s:
             back.append(pool.backlog.pop().lease)
         return back
 
     def give_up(self, pool: Pool) -> None:
-        """Hand back everything that waits."""
+        """Hand back a pool's whole backlog."""
         self._step.hand_back(job.lease for job in pool.backlog)
         pool.backlog.clear()
 
     def withdraw(self, tokens: frozenset[int]) -> None:
-        """Hand back what waits under these tokens."""
+        """Hand back the waiting jobs with these tokens."""
         for pool in self._pools.values():
             held = [job for job in pool.backlog if job.lease.token in tokens]
             for job in held:
@@ -316,13 +316,13 @@ class Dispatcher:
             self._step.hand_back(job.lease for job in held)
 
     def put_back(self, pool: Pool, jobs: list[Assigned]) -> None:
-        """Put jobs that their child never began first in line again."""
+        """Put jobs that their child never began back at the front of the backlog."""
         pool.backlog.extendleft(reversed(self._step.wanted(jobs)))
         self._step.wake_at(self._step.now_s)
         self.dispatch(pool)
 
     def _accept(self, lease: Lease) -> None:
-        """Put a granted job in line; once the end has begun, hand it back."""
+        """Add a granted job to its pool's backlog; hand it back if it is unwanted."""
         step = self._step
         unwanted = step.ending or step.fenced or self._asked_epoch != step.epoch
         if unwanted or step.registry is None or not step.registry.knows(lease.kind):
@@ -359,9 +359,9 @@ class Dispatcher:
             pool.backlog.append(job)
 
     def _expires_s(self, lease: Lease, expires_at_ms: int) -> float:
-        """Return when a job that never began is canceled, by the clock that goes on.
+        """Return when a job that never began is canceled, host sleep included.
 
-        Counted from when we asked: the grant came later, its answer later still.
+        Counted from the request: the grant came later, its answer later still.
         """
         if lease.attempt > 1:
             return NEVER_S
@@ -369,15 +369,15 @@ class Dispatcher:
         return self._asked_s + left_s
 
     def _drop_expired(self, pool: Pool, back: list[Lease]) -> None:
-        """Take out of line what is first and has expired meanwhile."""
+        """Take expired jobs from the front of the backlog."""
         backlog, now_s = pool.backlog, self._step.now_s + self._step.slept_s
         while backlog and backlog[0].expires_s <= now_s:
             back.append(backlog.popleft().lease)
 
     def _distrusted(self, pool: Pool) -> list[Lease]:
-        """Take out of line what came back from a child after a fence.
+        """Take out jobs that came back from a child after a fence.
 
-        Such jobs are always first in line, and so are found before any other.
+        They are always at the front of the backlog.
         """
         backlog, epoch = pool.backlog, self._step.epoch
         back = []
@@ -387,5 +387,5 @@ class Dispatcher:
 
 
 def _held_until_s(pool: Pool, lasts_from_s: float) -> float:
-    """Return until when the first in line waits."""
+    """Return until when the first job waits."""
     return min(pool.backlog[0].leased_s + HOLD_S, lasts_from_s)

@@ -1,17 +1,17 @@
-"""Self-fencing: nothing of ours may run once our leases may be somebody else's.
+"""Self-fencing: no attempt may run once another supervisor may hold its lease.
 
-Theory of operation. In a store that several hosts share, leases end by time: what a
-supervisor holds is its own until the moment that its last successful renewal bought,
-counted from before the renewal was sent. A supervisor that cannot renew therefore
-kills what it runs a little earlier (the margin), gives everything back and leases
-nothing, until a renewal succeeds again. If leases had run out all the same (the
+Theory of operation. In a store that several hosts share, leases end by time: a
+supervisor owns what it has leased until the moment that its last successful renewal
+bought, counted from before the renewal was sent. A supervisor that cannot renew
+therefore kills what it runs a little earlier (the margin), gives everything back and
+leases nothing until a renewal succeeds again. If the leases ran out all the same (the
 machine was suspended, a clock was wrong), others may have taken some of them: then
-it does so at once, and goes on with new ones.
+it does so at once, and goes on with new leases.
 
-Every fence begins another epoch. What was leased, or asked for, in an earlier epoch
-is never begun any more, wherever it turns up. While it lasts no child is made either:
-zygotes end every child that they find once the leases have run out. Without a deadline
-(a store on one host, where no lease ends by time) nothing here ever happens.
+Every fence begins a new epoch. What was leased, or asked for, in an earlier epoch never
+begins, wherever it turns up. While the fence lasts no child is made either: zygotes end
+every child that they find once the leases have run out. Without a deadline (a store on
+one host, where no lease ends by time) none of this happens.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from jobpool.supervisor.machine.state.slot import NEVER_S, Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
 
 LEASE_EXTRA_S = 1.0
-"""Leases are published for so much longer than their nominal TTL, so that an outage
-which is shorter than the TTL ends no job."""
+"""Added to the nominal TTL when leases are published, so that an outage shorter than
+the TTL ends no job."""
 MARGIN_S = 0.5
 MARGIN_SHARE = 0.1
-"""The margin is never a larger share of the TTL."""
+"""The margin is at most this share of the TTL."""
 UNRENEWED = "its lease could not be renewed in time"
 LAPSED = "its lease had run out"
 
@@ -41,10 +41,10 @@ def published_ttl_s(ttl_s: float) -> float:
 
 
 def margin_s(ttl_s: float) -> float:
-    """Return how long before its leases end a run ends what it runs.
+    """Return how long before its leases end a supervisor kills what it runs.
 
-    The supervisor does. Its zygotes do so when half of that time has passed, if it is
-    stopped itself: before anybody else may take a job, and after it, if it is well.
+    Its zygotes do the same after half of that time, in case the supervisor itself is
+    stopped: later than a healthy supervisor, and before others may take a job.
 
     Args:
         ttl_s: for how long leases are published.
@@ -53,13 +53,13 @@ def margin_s(ttl_s: float) -> float:
 
 
 class Fencing:
-    """The core's knowledge of how long its leases are its own.
+    """Tracks how long the leases are ours, and fences when they may not be.
 
     Args:
         step: shared by all parts of the machine.
         pools: by name.
-        dispatcher: gives back what waits.
-        fill: called with each pool once it may have children again.
+        dispatcher: hands back what waits.
+        fill: called with each pool once it may start children again.
     """
 
     def __init__(
@@ -75,18 +75,18 @@ class Fencing:
         self._dispatcher = dispatcher
         self._fill = fill
         self._sent_s = 0.0
-        """When the renewal that counts was sent."""
+        """When the last successful renewal was sent."""
         self._fenced_s = 0.0
         self.at_s = NEVER_S
-        """When everything must be ended unless a renewal succeeds."""
+        """When everything must be killed unless a renewal succeeds."""
 
     @property
     def is_due(self) -> bool:
-        """Whether the moment has come, and nothing has been done about it."""
+        """Whether it is time to fence, and that has not been done."""
         return not self._step.fenced and self.at_s <= self._step.now_s
 
     def renewed(self, event: inp.Renewed) -> None:
-        """The leases are ours until a new moment, which may already be near."""
+        """The leases are ours for longer; that new moment may already be near."""
         step = self._step
         self._sent_s = event.until_s - event.ttl_s
         self.at_s = event.until_s - margin_s(event.ttl_s)
@@ -96,13 +96,13 @@ class Fencing:
         if step.fenced:
             step.fenced = False
             away_s = max(0.0, step.now_s - self._fenced_s)
-            step.say(ev.LeaseRegained(at_ms=step.now_ms, away_s=away_s))
+            step.report(ev.LeaseRegained(at_ms=step.now_ms, away_s=away_s))
             self._dispatcher.hint()
             for pool in self._pools.values():
                 self._fill(pool)
 
     def close(self) -> list[Slot]:
-        """Give back what waits, and lease nothing until a renewal succeeds.
+        """Hand back what waits, and lease nothing until a renewal succeeds.
 
         Returns:
             The slots that must be stopped now.
@@ -136,5 +136,5 @@ class Fencing:
                 handed_back=waiting + sum(len(slot.queue) - 1 for slot in busy),
                 lapsed=lapsed,
             )
-            step.say(event)
+            step.report(event)
         return busy

@@ -1,18 +1,20 @@
-"""What is sent ahead: jobs wait in their child, not for a message and its answer.
+"""Prefetch: jobs that wait in their child save it a round trip to the supervisor.
 
-Fast ones do, and one of those that are not so fast but end soon: only if there are as
-many others as slots, because whichever is free first should have the last ones.
+Fast jobs are sent ahead; of jobs that are less fast but still end soon, one is, and
+only if as many others wait as there are slots, since the last ones should go to
+whichever slot is free first.
 
-A job that was sent ahead can be recalled until its child begins it; yet none is sent
-behind an attempt that already lasts, nor to a child that is about to be replaced, and
-none that expires: the child would not know. Of a kind with large results no more are
-sent than the store writes soon, and none while it has many of the pool's to write.
+A job that was sent ahead can be recalled until its child begins it. Still, none is sent
+behind an attempt that already runs long, nor to a child that is about to be replaced,
+and never one that expires: the child would not know. Of a kind with large results no
+more are sent than the store can write soon, and none while many of the pool's large
+results are unwritten.
 
-Who has half of that left is sent more: one that has to ask for it stands still until
-it comes.
+A child with half of its share left is sent more: one that had to ask would stand still
+until they come.
 
-While all children have enough to do, what they send is worth letting gather: a turn of
-the loop that takes many ends costs little more than one that takes a single one.
+While all children have enough to do, it pays to let their messages gather: a turn of
+the loop that takes many ends costs little more than one that takes a single end.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotS
 from jobpool.supervisor.machine.state.step import Step
 
 ATTEMPT_LEAST_S = 0.000025
-"""No attempt, its child's reset included, was seen to take less."""
+"""No measured attempt, its child's reset included, took less."""
 LIGHT_BYTES = 4096
 HEAVY_MAX = 16
-"""Of jobs with more arguments than that so many wait in a child: more would wait in our
-own memory, for room in the child's socket."""
+"""Jobs with more than `LIGHT_BYTES` of arguments that may wait in a child: more would
+wait in our own memory, for room in the child's socket."""
 SHARES = 4
-"""A slot gets at once what comes to a fourth of its part of the backlog."""
+"""A slot gets a quarter of its share of the backlog at a time."""
 ENOUGH = 4
-"""Who has fewer jobs behind the running one is answered at once."""
+"""A child with fewer jobs behind the running one is answered at once."""
 
 
 class Prefetch:
@@ -42,7 +44,7 @@ class Prefetch:
 
     Args:
         step: shared by all parts of the machine.
-        gates: say what may run behind what.
+        gates: decide what may run behind what.
         assign: takes a slot and its next jobs.
     """
 
@@ -57,13 +59,13 @@ class Prefetch:
         self._assign = assign
 
     def send(self, pool: Pool) -> None:
-        """Spread the backlog over the busy slots, the emptiest first."""
+        """Spread the backlog over the busy slots, the least full first."""
         until = {slot.number: self._until(pool, slot) for slot in pool.slots}
         gates = [gate for gate in self._gates if not gate.is_open]
         able = [slot for slot in pool.slots if len(slot.queue) < until[slot.number]]
         while pool.backlog and able:
             slot = min(able, key=_held)
-            # Much at once while there is much; the last ones go one by one.
+            # Many at once while there are many; the last ones go one by one.
             most = 1 + len(pool.backlog) // (SHARES * len(able))
             jobs = self._next(
                 pool, slot, min(most, until[slot.number] - _held(slot)), gates
@@ -74,7 +76,7 @@ class Prefetch:
                 able.remove(slot)
 
     def is_low(self, pool: Pool, slot: Slot) -> bool:
-        """Say whether a child has no more than half of what may wait in it."""
+        """Say whether a child has at most half of what may wait in it."""
         if slot.state is not SlotState.BUSY:
             return False
         ahead = pool.durations_of(slot.queue[0].lease.kind).ahead
@@ -85,9 +87,8 @@ class Prefetch:
     ) -> list[Assigned]:
         """Take from the backlog what may wait behind the jobs of a slot, in order.
 
-        Of what takes longer, or has large arguments, fewer may wait. What expires never
-        may: its host may sleep meanwhile, or we may be stopped, and its child would not
-        know.
+        Fewer may wait of jobs that take longer or have large arguments, and none that
+        expires: the host may sleep, or we may be stopped, and the child would not know.
         """
         backlog, held = pool.backlog, len(slot.queue)
         jobs: list[Assigned] = []
@@ -107,7 +108,7 @@ class Prefetch:
         return jobs
 
     def _until(self, pool: Pool, slot: Slot) -> int:
-        """Return how many jobs a slot may hold by what is sent ahead; 0: nothing is."""
+        """Return how many jobs a slot may hold; 0: nothing may be sent ahead."""
         if slot.state is not SlotState.BUSY or slot.killed or slot.recalling:
             return 0
         settings, now_s = pool.settings, self._step.now_s
@@ -121,10 +122,10 @@ class Prefetch:
 
 
 def patience_s(pools: Iterable[Pool]) -> float:
-    """Return for how long no child needs us; 0: one may need us now.
+    """Return for how long no child needs the supervisor; 0: one may need it now.
 
-    Each that is busy has more to do for so long; none is on its way, on its way out,
-    or waits for an answer, and none is without a job that its pool may soon have.
+    Each busy child has more to do for that long; none starts, ends or waits for an
+    answer, and none is idle while its pool may soon have a job for it.
     """
     ahead = 0
     for pool in pools:

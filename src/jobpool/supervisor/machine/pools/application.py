@@ -1,10 +1,10 @@
-"""The application in the zygotes: loaded, lost, loaded anew.
+"""The application in the zygotes: loaded, lost, reloaded.
 
-Theory of operation. Before anything ran, an application that does not load ends the
-start, but not somebody's SIGKILL. Later, a lost zygote is started again, ever more
-rarely, while its children work on. A reload starts a second zygote beside each pool's
-first; when it has loaded, the pool's children are replaced one by one as they fall
-idle, and when it cannot load, everything stays as it was.
+Theory of operation. Before any job has run, an application that does not load ends the
+start; a zygote killed by SIGKILL does not. Later, a lost zygote is started again, less
+and less often, while its children work on. A reload starts a second zygote beside each
+pool's first. Once it has loaded, the pool's children are replaced one by one as they
+become idle; if it cannot load, everything stays as it was.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from jobpool.supervisor.machine.state.step import Step
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 30.0
 KILLED_MAX = 5
-"""A start whose zygotes are killed more often, in a row, is given up as well."""
+"""A start whose zygotes are killed more often than this, in a row, fails as well."""
 
 
 class Loading:
-    """The zygotes, as the core sees them.
+    """The zygotes, as the machine sees them.
 
     Args:
         step: shared by all parts of the machine.
@@ -44,8 +44,8 @@ class Loading:
         settings: the operator's.
         scaling: fills a pool once its zygote is up.
         idle: lets idle children go.
-        on_registry: called when the kinds are known, once all zygotes are up, and
-            again whenever one has loaded the application anew.
+        on_registry: called with the kinds once all zygotes are up, and again whenever
+            one has reloaded the application.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Loading:
         self._idle = idle
         self._on_registry = on_registry
         self._complete = False
-        """All zygotes were up at once: the start is behind us."""
-        self._said: list[ev.Event] = []
-        """Of the pools, the last time, without its time."""
+        """All zygotes were up at once: the start is over."""
+        self._reported: list[ev.Event] = []
+        """The last events about pools, without their times."""
         self._published: tuple[str, ...] = ()
 
     def published(self, event: inp.KindsPublished) -> None:
-        """These kinds are other supervisors', if not ours."""
+        """Note kinds that other supervisors have, if not this one."""
         self._published = event.kinds
 
     def loaded(self, event: inp.ZygoteLoaded) -> None:
@@ -100,18 +100,18 @@ class Loading:
         self._scaling.fill(pool)
         if self._complete or all(p.zygote_up for p in self._pools.values()):
             if event.reloading or not self._complete:
-                self._say_pools(event.report)
+                self._report_pools(event.report)
             self._complete = True
             self._on_registry(registry)
 
-    def _say_pools(self, report: AppReport) -> None:
-        """Say once which pools of the application are not served, and the like."""
+    def _report_pools(self, report: AppReport) -> None:
+        """Report once which pools of the application are not served, and the like."""
         step = self._step
-        said = list(pool_events(self._settings, report, step.now_ms))
-        news = [msgspec.structs.replace(event, at_ms=0) for event in said]
-        if news != self._said:
-            self._said = news
-            step.say(said)
+        events = list(pool_events(self._settings, report, step.now_ms))
+        timeless = [msgspec.structs.replace(event, at_ms=0) for event in events]
+        if timeless != self._reported:
+            self._reported = timeless
+            step.report(events)
 
     def lost(self, event: inp.ZygoteLost) -> None:
         """A zygote is gone, or could not load the application."""
@@ -124,7 +124,7 @@ class Loading:
         self._refused(pool, error, killed=event.killed)
 
     def reload(self, event: inp.Reload) -> None:
-        """Load the application anew, under new settings."""
+        """Reload the application, under new settings."""
         if self._step.ending or not self._complete:
             return
         self._settings = event.settings
@@ -143,14 +143,14 @@ class Loading:
 
     def _not_reloaded(self, pool: Pool, error: JobpoolError) -> None:
         text = f"pool {pool.name} was not reloaded and goes on as it was: {error}"
-        self._step.say(ev.Alarm(at_ms=self._step.now_ms, text=text))
+        self._step.report(ev.Alarm(at_ms=self._step.now_ms, text=text))
 
     def _renew(self, pool: Pool) -> None:
         """A second zygote took over: replace the first one's children."""
         for settings in self._settings.pools:
             if settings.name == pool.name:
                 pool.settings = settings
-        self._step.say(ev.PoolReloaded(at_ms=self._step.now_ms, pool=pool.name))
+        self._step.report(ev.PoolReloaded(at_ms=self._step.now_ms, pool=pool.name))
         size = max(pool.settings.size_min, min(pool.size, pool.settings.size_max))
         for slot in pool.slots:
             slot.worn = slot.state is not SlotState.EMPTY
@@ -162,12 +162,12 @@ class Loading:
     def _refused(
         self, pool: Pool, error: JobpoolError, *, killed: bool = False
     ) -> None:
-        """End before anything ran, if it is the application's fault; else try again."""
+        """End a start that the application prevents; else try again later."""
         step = self._step
         if step.ending:
             return
-        is_bad_luck = killed and pool.zygote_failures < KILLED_MAX
-        if not self._complete and not is_bad_luck:
+        is_worth_a_retry = killed and pool.zygote_failures < KILLED_MAX
+        if not self._complete and not is_worth_a_retry:
             step.ending = True
             step.out.append(cmd.Finish(error=error))
             return
@@ -176,7 +176,7 @@ class Loading:
         pause_s = min(pause_s, RETRY_LAST_S)
         pool.zygote_retry_s = step.now_s + pause_s
         step.wake_at(pool.zygote_retry_s)
-        step.say(
+        step.report(
             ev.ZygoteFailed(
                 at_ms=step.now_ms,
                 pool=pool.name,
@@ -187,10 +187,10 @@ class Loading:
 
 
 def settings_to_reload(old: Settings, reread: Callable[[], Settings]) -> Settings:
-    """Read the settings anew.
+    """Read the settings again.
 
     Raises:
-        ConfigError: they are wrong, or need a restart.
+        ConfigError: they are wrong, or need a restart; the old ones stay in force.
     """
     new = reread()
     if problem := reload_problem(old, new):
@@ -199,7 +199,7 @@ def settings_to_reload(old: Settings, reread: Callable[[], Settings]) -> Setting
 
 
 def reload_problem(old: Settings, new: Settings) -> str | None:
-    """Say why new settings cannot be taken over without a restart; None: they can."""
+    """Return why new settings need a restart; None: they do not."""
     if old.store != new.store:
         return (
             f"the store changed from {without_password(old.store)} to "

@@ -1,4 +1,4 @@
-"""How many children each pool has: filled, grown, shrunk; never by killing."""
+"""Scaling: how many children each pool has. It never kills a busy one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jobpool.supervisor.machine.state.slot import Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
 
 CPU_IDLE_SHARE_MIN = 0.10
-"""With less of the processors idle, another child would only take turns."""
+"""With less of the processors idle, another child would only take turns with others."""
 MEMORY_RESERVE_BYTES = 256 * 2**20
-"""Left to everybody else when another child is added."""
+"""Left to other programs when another child is added."""
 GIVE_WAY_S = 0.005
-"""A child whose limit is so near, or that was killed about so long ago, goes first: to
-make another one takes the cores that the kill needs, and while one is being made nobody
-can say that nothing is left of a dead one's tree."""
+"""A kill that is due within this time, or was ordered about this long ago, goes before
+a fork: the fork takes the cores that the kill needs, and while a child is being made it
+cannot be known that nothing is left of a dead one's tree."""
 GIVE_WAY_S_MAX = 0.02
-"""However many deaths follow each other."""
+"""The longest delay of a fork, however many deaths follow each other."""
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """What `wanted_size` must know about a pool and its host."""
+    """What `wanted_size` needs to know about a pool and its host."""
 
     size: int
     size_min: int
@@ -34,20 +34,20 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     due: int
     """Runnable jobs that wait."""
     idle_for_s: float
-    """Since when a slot has been idle without interruption; 0: none is."""
+    """How long a slot has been idle without interruption; 0: none is."""
     idle_shrink_s: float
     cpu_idle_share: float
     available_bytes: int
     child_bytes: int
-    """Memory limit of a child: what one more may come to use."""
+    """Memory limit of a child: what one more may use."""
 
 
 def wanted_size(view: PoolView) -> int:
-    """Return the size that the pool should have now.
+    """Return the size that the pool should have now, always within its range.
 
-    It grows, at most doubling, while due jobs wait and every slot is busy, as far
-    as idle processors and free memory allow. It shrinks by one at a time after a
-    slot has been idle for long enough. It never leaves its range.
+    It grows, at most doubling, while due jobs wait and every slot is busy, as far as
+    idle processors and free memory allow. It shrinks by one at a time once a slot has
+    been idle for long enough.
     """
     size = max(view.size_min, min(view.size, view.size_max))
     if view.due > 0 and view.busy >= view.size:
@@ -84,7 +84,7 @@ class Scaling:
         return pool.children > pool.size + pool.spare
 
     def fill(self, pool: Pool) -> None:
-        """Ask for the children that the pool should have and has not."""
+        """Ask for the children that the pool lacks."""
         if not pool.zygote_up or self._step.ending or self._step.fenced:
             return
         if self._step.now_s < pool.fork_retry_s and pool.gives_way_s is None:
@@ -100,7 +100,7 @@ class Scaling:
                 missing -= 1
 
     def _gives_way(self, pool: Pool) -> bool:
-        """Say whether a pool's next child waits a little for deaths at hand."""
+        """Say whether a pool's next fork gives way to kills that are due."""
         now_s = self._step.now_s
         slots = (slot for each in self._pools.values() for slot in each.slots)
         since_s = now_s if pool.gives_way_s is None else pool.gives_way_s
@@ -138,8 +138,8 @@ class Scaling:
                 self.resize(pool, size, reason)
 
     def resize(self, pool: Pool, size: int, reason: str) -> None:
-        """Give a pool another size; children too many end when they are idle."""
-        self._step.say(
+        """Change a pool's size; surplus children end once they are idle."""
+        self._step.report(
             ev.PoolResized(
                 at_ms=self._step.now_ms,
                 pool=pool.name,

@@ -1,11 +1,11 @@
-"""Large ends: their results keep the disk, and all who need the store, waiting.
+"""Back-pressure: a pool with many large results unwritten gets no more jobs.
 
-A pool may make more of them than the disk takes. They would pile up in our memory, and
-then nobody's end could be written, and no job be leased, before all of them are. So a
-pool is sent no other job while much of its large ends is with the store, and asks for
-none; what its children have goes on, and the other pools do not notice. An end that
-somebody's open transaction holds is put off apart from the others, for as long as that
-takes, and keeps no pool waiting.
+A pool may produce large results faster than the disk takes them. They would pile up in
+memory, and no job could be settled or leased until all are written. So a pool whose
+unwritten large settlements exceed a limit is sent no job and asks for none; what its
+children have goes on, and other pools are not affected. A settlement held up by another
+session's open transaction is put off separately, for as long as that takes, and holds
+up no pool.
 """
 
 from __future__ import annotations
@@ -15,41 +15,40 @@ from collections.abc import Iterable
 from jobpool.core.jobs.job import Settlement
 
 SMALL_BYTES = 2**14
-"""A settlement with more than that is large."""
+"""A larger settlement is large."""
 UNWRITTEN_MAX_BYTES = 2**21
-"""A pool that has so much unwritten is sent no other job: the store has enough to do
-until their ends are known."""
+"""A pool with this much unwritten is sent no other job."""
 
 
 def size_bytes(settlement: Settlement) -> int:
-    """Return about how much it takes in the store, beyond what they all take."""
+    """Return roughly how much it takes in the store, beyond what they all take."""
     return len(settlement.result or b"") + len(settlement.evidence.output or "")
 
 
 def is_large(settlement: Settlement) -> bool:
-    """Say whether a settlement is to be written apart from the small ones."""
+    """Say whether a settlement is written apart from the small ones."""
     has_text = settlement.result or settlement.evidence.output
     return bool(has_text) and size_bytes(settlement) > SMALL_BYTES
 
 
 class Unwritten:
-    """The large ends of a pool that the store is busy with, or will be."""
+    """The large settlements of a pool that the store has not written yet."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
-        """By token, in bytes."""
+        """Bytes by token."""
 
     @property
     def is_much(self) -> bool:
-        """Whether nothing else is to be sent."""
+        """Whether the pool is to be sent no other job."""
         return sum(self._sizes.values()) >= UNWRITTEN_MAX_BYTES
 
     def add(self, settlement: Settlement) -> None:
-        """Note a large end that is given to the store."""
+        """Note a large settlement that was sent to the store."""
         self._sizes[settlement.token] = size_bytes(settlement)
 
     def written(self, tokens: Iterable[int]) -> bool:
-        """Forget what the store has answered for; say whether others may begin now."""
+        """Forget what the store has written; say whether others may begin now."""
         before = self.is_much
         for token in tokens:
             self._sizes.pop(token, None)

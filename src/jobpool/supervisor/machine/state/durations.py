@@ -1,7 +1,7 @@
 """How long attempts took lately, and what that allows.
 
-What ends within 2 ms may be sent ahead to its child. What ends within a tenth of a
-second leaves its slot free soon, and the slot's next job may be leased by then.
+Kinds that end within 2 ms may be sent ahead to a child. An attempt that ends within a
+tenth of a second frees its slot soon: the slot's next job may be leased already.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ FAST_S = 0.002
 BRISK_S = 0.1
 """A slot whose attempt ends sooner than this is as good as free."""
 AHEAD_MAX = 64
-"""Jobs that may wait in a child, at most."""
+"""Most jobs that may wait in a child."""
 AHEAD_S = 0.032
-"""About so much work may wait there: of what takes next to nothing many, so that a
-child and its supervisor seldom wait for each other, or run in turns on one core."""
+"""Work that may wait in a child, roughly: many jobs if they take next to nothing, so
+that child and supervisor seldom wait for each other, or take turns on one core."""
 AHEAD_BYTES = 2**20
-"""The ends of what waits there take about so much, at most: all may come before the
-first is written."""
+"""Most bytes of results of the jobs that wait there, roughly: all of them may come
+before the first is written."""
 BRIEFEST_S = 0.0001
-"""Every attempt costs its slot so much, however soon its handler returns."""
+"""What an attempt costs its slot at least, however soon its handler returns."""
 _SAMPLES = 32
-_LOOK_EVERY = 8
+_EVALUATE_EVERY = 8
 
 
 class Durations:
@@ -33,7 +33,7 @@ class Durations:
     Attributes:
         fast: nearly all of them ended within `FAST_S`, and so did the last one.
         brisk: the same for `BRISK_S`.
-        p95_s: what nearly all of them stayed below.
+        p95_s: nearly all of them took less.
     """
 
     __slots__ = (
@@ -54,24 +54,24 @@ class Durations:
         self.p95_s = BRISK_S
         self._ahead = 0
         self._largest_bytes = 0
-        """Of their ends, lately; 0: they are small."""
+        """The largest of their results lately; 0: all are small."""
 
     @property
     def ahead(self) -> int:
-        """How many jobs may wait in a child behind one of these."""
+        """How many jobs may wait in a child behind one of these attempts."""
         return self._ahead if self.fast else int(self.brisk)
 
     def took(self, durations_s: Sequence[float]) -> None:
-        """Add the durations of attempts, one after another.
+        """Add the durations of attempts, in order.
 
-        One slow attempt ends the haste at once, until the next look at all of them.
+        One slow attempt makes the kind slow at once, until all are evaluated again.
         """
         self._count += len(durations_s)
-        since_look = self._count % _LOOK_EVERY
-        seen = len(durations_s) - since_look
-        if seen > 0:  # of several looks only the last one counts
+        not_evaluated = self._count % _EVALUATE_EVERY
+        seen = len(durations_s) - not_evaluated
+        if seen > 0:  # of several evaluations only the last one counts
             self._recent.extend(durations_s[:seen])
-            self._look()
+            self._evaluate()
             durations_s = durations_s[seen - 1 :]
             self._recent.extend(durations_s[1:])
         else:
@@ -83,7 +83,7 @@ class Durations:
                 self.brisk = False
 
     def returned(self, size_bytes: int) -> None:
-        """Note the size of a large end; what was long ago fades."""
+        """Note the size of a large result; older sizes fade."""
         self._largest_bytes = max(size_bytes, self._largest_bytes)
         self._ahead = min(self._ahead, self._fitting)
 
@@ -93,7 +93,7 @@ class Durations:
             return AHEAD_MAX
         return min(AHEAD_MAX, AHEAD_BYTES // self._largest_bytes)
 
-    def _look(self) -> None:
+    def _evaluate(self) -> None:
         ranked = sorted(self._recent)
         self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
         self.fast = self.p95_s < FAST_S

@@ -1,4 +1,4 @@
-"""What the core tells people, as events; the words are the log's."""
+"""The events that the machine reports; their sentences are the log's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobpool.supervisor.machine.inputs import ChildExited
 from jobpool.supervisor.machine.state.slot import Assigned
 
 OUTPUT_LINES_MAX = 200
-"""Of one attempt's output, so many lines are logged; the rest is counted."""
+"""Most lines logged of one attempt's output; the others are counted."""
 
 
 def supervisor_ready(
@@ -62,7 +62,7 @@ def attempt_succeeded(
 def attempt_ended(
     at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
 ) -> Iterator[ev.Event]:
-    """Yield what is to be said of an attempt's end."""
+    """Yield the events of an attempt's end."""
     lease, evidence = job.lease, settlement.evidence
     budget = lease.max_attempts or job.policy.max_attempts
     if settlement.outcome is Outcome.SUCCEEDED:
@@ -81,15 +81,15 @@ def attempt_ended(
         )
     if settlement.outcome is None:
         return
-    said = _about_failure(lease, settlement, job.limits)
-    yield _ended(at_ms, lease, settlement, said, slot=slot_name, budget=budget)
-    yield from _set_aside(at_ms, settlement, said)
+    facts = _about_failure(lease, settlement, job.limits)
+    yield _ended(at_ms, lease, settlement, facts, slot=slot_name, budget=budget)
+    yield from _set_aside(at_ms, settlement, facts)
 
 
 def job_unfit(
     at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
 ) -> ev.Event:
-    """A job's arguments did not fit: it is left to others."""
+    """A job's arguments did not fit the handler: it is left to other supervisors."""
     lease = job.lease
     return ev.JobUnfit(
         at_ms=at_ms,
@@ -104,17 +104,17 @@ def job_unfit(
 def attempt_lost(
     at_ms: int, lease: Lease, settlement: Settlement
 ) -> Iterator[ev.Event]:
-    """Yield what is to be said of an attempt whose end nobody saw."""
-    said = _about_failure(lease, settlement, None)
-    yield _ended(at_ms, lease, settlement, said)
-    yield from _set_aside(at_ms, settlement, said)
+    """Yield the events of an attempt that ended with its supervisor."""
+    facts = _about_failure(lease, settlement, None)
+    yield _ended(at_ms, lease, settlement, facts)
+    yield from _set_aside(at_ms, settlement, facts)
 
 
 def _ended(
     at_ms: int,
     lease: Lease,
     settlement: Settlement,
-    said: Mapping[str, Any],
+    facts: Mapping[str, Any],
     *,
     slot: str | None = None,
     budget: int | None = None,
@@ -122,7 +122,7 @@ def _ended(
     again = settlement.state is JobState.PENDING
     return ev.JobEnded(
         at_ms=at_ms,
-        **said,
+        **facts,
         slot=slot,
         state=settlement.state,
         max_attempts=budget or lease.max_attempts,
@@ -135,18 +135,18 @@ def _ended(
 
 
 def _set_aside(
-    at_ms: int, settlement: Settlement, said: Mapping[str, Any]
+    at_ms: int, settlement: Settlement, facts: Mapping[str, Any]
 ) -> Iterator[ev.Event]:
     if settlement.state is JobState.QUARANTINED:
-        yield ev.JobQuarantined(at_ms=at_ms, **said)
+        yield ev.JobQuarantined(at_ms=at_ms, **facts)
     elif settlement.state is JobState.DEAD:
-        yield ev.JobDead(at_ms=at_ms, **said)
+        yield ev.JobDead(at_ms=at_ms, **facts)
 
 
 def _about_failure(
     lease: Lease, settlement: Settlement, limits: Effective | None
 ) -> dict[str, Any]:
-    """Return the fields of a `JobFailure`; *limits* are those that were in force."""
+    """Return the fields of a `JobFailure`; *limits* are the attempt's."""
     evidence = settlement.evidence
     error = evidence.error
     return {
@@ -191,7 +191,7 @@ def child_not_started(
 
 
 def not_enclosed(at_ms: int, pool: str, error: OSError) -> ev.Event:
-    """A child has no cgroup of its own, although others have."""
+    """No cgroup could be made for a child, although the run has one."""
     return ev.IsolationReduced(
         at_ms=at_ms,
         pools=(pool,),
@@ -207,31 +207,31 @@ def child_stuck(at_ms: int, slot_name: str, late_s: float) -> ev.Event:
         at_ms=at_ms,
         text=f"{slot_name}: its child is still there {show_duration(late_s)} after "
         "SIGKILL; it is probably waiting for a disk or a network file system. Its "
-        "job stays leased and its slot out of use until the kernel lets it go",
+        "job stays leased and its slot unusable until the kernel lets it end",
     )
 
 
 def protocol_broken(at_ms: int, slot_name: str, message: str) -> ev.Event:
-    """A child sent something that no child of ours sends."""
+    """A child broke the protocol."""
     return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its child sent {message}")
 
 
-def child_restless(at_ms: int, slot_name: str, said: str) -> ev.Event:
-    """A child without a job does not rest; no job pays for that."""
+def child_restless(at_ms: int, slot_name: str, what: str) -> ev.Event:
+    """A child without a job is active; no job is charged for that."""
     return ev.Alarm(
         at_ms=at_ms,
-        text=f"{slot_name}: its child, which should wait for a job, {said}; it is "
-        "replaced. It was stopped, or works in a thread of native code, or a handler "
-        "has declared its own end and goes on",
+        text=f"{slot_name}: its child, which should wait for a job, {what}; it is "
+        "replaced. It was stopped, or a thread of native code works on, or a handler "
+        "reported its own end and goes on",
     )
 
 
 def oom_score_raised(at_ms: int, pid: int) -> ev.Event:
-    """The kernel would have ended it first, had memory been short."""
+    """The kernel would have killed it first if memory had run out."""
     return ev.Alarm(
         at_ms=at_ms,
         text=f"something, most likely a handler, has raised the oom_score_adj of pid "
-        f"{pid}, which is this supervisor or one of its zygotes; it is put back",
+        f"{pid}, which is this supervisor or one of its zygotes; it was restored",
     )
 
 
@@ -241,7 +241,7 @@ def idle_child_ended(at_ms: int, slot_name: str, how: str) -> ev.Event:
 
 
 def exit_words(exited: object) -> str:
-    """Say in words how a child's process ended."""
+    """Return how a child's process ended, in words."""
     if not isinstance(exited, ChildExited):
         raise JobpoolBug(f"an exit came with {type(exited).__name__}; please report")
     if exited.exit.signal is not None:

@@ -1,8 +1,8 @@
-"""When to ask the store for jobs: at once after a hint, else ever more rarely.
+"""When to ask the store for jobs: at once after a hint, else less and less often.
 
-A producer's wake-up is a hint; polling remains the truth. Because a job that was
-enqueued inside somebody's own transaction becomes visible only after its hint,
-the polls that follow a hint come soon and then thin out: 2 ms, 4 ms, … 1 s.
+A producer's wake-up is only a hint; polling finds every job. A job enqueued inside an
+application's own transaction becomes visible only after its hint, so the polls that
+follow a hint come soon and then thin out: 2 ms, 4 ms, … 1 s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FACTOR = 2.0
 
 
 class Polling:
-    """The next moment to poll, in monotonic seconds."""
+    """A pool's next poll, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._pause_s = FIRST_S
@@ -46,7 +46,7 @@ class Polling:
         self.next_s = min(self.next_s, moment_s)
 
     def failed(self, *, now_s: float) -> None:
-        """The store could not answer: try again later, ever more rarely."""
+        """The store could not answer: try again later, less and less often."""
         self._pause_s = max(self._pause_s, 0.1)
         self._wait(now_s)
 

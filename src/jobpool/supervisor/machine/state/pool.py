@@ -1,4 +1,4 @@
-"""A pool: its slots, the leased jobs that wait for one, and what it may ask for."""
+"""A pool: its slots, its backlog of leased jobs, and how many more it can use."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from jobpool.supervisor.machine.state.polling import Polling
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
 
 HELD_MAX = 896
-"""Leased jobs beyond the running ones, at most. While the store stands still one slot
-may begin them all; its ring of marks must remember each until it is settled."""
+"""Most leased jobs beyond the running ones. While the store does not answer, one slot
+may begin them all, and its ring of marks must remember each until it is settled."""
 HELD_MAX_BYTES = 2**25
-"""Their arguments take about so much of our memory, at most."""
+"""Most memory of ours that their arguments take, roughly."""
 BACKLOG_S = 0.064
-"""Leased jobs of fast kinds may wait in the supervisor for about so long: 32 a slot at
-2 ms, more of what is faster, so that a commit leases many of them at once."""
+"""Work of fast kinds that may wait in the supervisor, for each slot: 32 jobs of 2 ms,
+more of faster ones, so that one commit leases many of them."""
 RESERVE_S = 0.016
-"""What is leased for slots that are free soon makes up so much work, or is one job:
-a few times what a lease takes, for which they would stand still."""
+"""Work leased for slots that are free soon, at least one job: a few times what a lease
+takes, during which they would stand still."""
 
 _READY = (SlotState.IDLE,)
 _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
@@ -56,10 +56,10 @@ class Pool:
             for i in range(settings.size_max + spare)
         ]
         self.spare = spare
-        """Children kept ready beyond the size, so that a fresh one is at hand."""
+        """Children kept ready beyond the size, so that a fresh one is available."""
         self.backlog: deque[Assigned] = deque()
         self.heaviest_bytes = 1
-        """About the most that the arguments of a leased job took lately."""
+        """Roughly the largest arguments of a leased job lately."""
         self.unwritten = Unwritten()
         self.polling = Polling()
         self.asked = 0
@@ -68,14 +68,14 @@ class Pool:
         self.zygote_failures = 0
         self.zygote_retry_s: float | None = None
         self.fork_retry_s = 0.0
-        """No child is made before then; 0: nothing is to be waited out."""
+        """No child is started before then; 0: one may be started now."""
         self.gives_way_s: float | None = None
-        """Since when its next child waits for deaths at hand."""
+        """Since when its next child has given way to kills that are due."""
         self.fork_failures = 0
         self.drain_until_s: float | None = None
         self.idle_since_s: float | None = None
         self.durations = Durations()
-        """Of all its kinds together."""
+        """Those of all its kinds together."""
         self._durations_by_kind: dict[str, Durations] = {}
 
     @property
@@ -85,14 +85,14 @@ class Pool:
 
     @property
     def children(self) -> int:
-        """Slots that have, or will soon have, a child."""
+        """Slots that have a child, or have asked for one."""
         return sum(1 for slot in self.slots if slot.state is not SlotState.EMPTY)
 
     def capacity(self, now_s: float) -> int:
-        """Return how many more leases the pool can use now, or will soon."""
+        """Return how many more leases the pool can use now or soon."""
         if not self.zygote_up:
             return 0
-        # While children do not start, another supervisor shall have the jobs.
+        # While children fail to start, leave the jobs to other supervisors.
         ready = _READY if self.fork_failures else _ABLE
         able = busy = dying = 0
         for slot in self.slots:  # asked once a turn: one pass
@@ -108,7 +108,7 @@ class Pool:
         if self.durations.fast:
             backlog = self.size * int(BACKLOG_S / max(self.durations.p95_s, BRIEFEST_S))
             most = busy * self.durations.ahead + backlog
-            share = 4  # the children work on, while a commit gets so much of it
+            share = 4  # the children work on while a commit leases this share
         else:
             each = max(1, int(RESERVE_S / max(self.durations.p95_s, FAST_S)))
             most = self._free_soon(now_s) * (1 + each)  # one may wait in its child
@@ -117,7 +117,7 @@ class Pool:
         enough = most // share
         if most:
             room += most - sum(len(slot.queue) - 1 for slot in self.slots if slot.queue)
-        # Rather one large request than many small ones, unless a slot is waiting.
+        # One large request rather than many small ones, unless a slot is waiting.
         return room if room >= max(1, enough) or (free and room > 0) else 0
 
     def _free_soon(self, now_s: float) -> int:
@@ -131,9 +131,9 @@ class Pool:
         )
 
     def lasts_from_s(self) -> float:
-        """Return from when every slot runs an attempt that lasts; `NEVER_S`: none may.
+        """Return when every slot will be busy for long; `NEVER_S`: not foreseeable.
 
-        What waits then is not begun soon, and somebody else shall have it.
+        Jobs that wait then would not begin soon: they are left to other supervisors.
         """
         begun = [
             slot.queue[0].started_s or 0.0
@@ -143,7 +143,7 @@ class Pool:
         return max(begun) + BRISK_S if len(begun) >= max(self.size, 1) else NEVER_S
 
     def idle_for_s(self, now_s: float) -> float:
-        """Return for how long a slot has been idle at every look."""
+        """Return for how long a slot has been idle at every check."""
         if self.busy >= self.size or self.backlog or self.unwritten.is_much:
             self.idle_since_s = None
             return 0.0
@@ -159,12 +159,12 @@ class Pool:
         return found
 
     def weigh(self, size_bytes: int) -> None:
-        """Note what the arguments of a leased job take; what was long ago fades."""
+        """Note the size of a leased job's arguments; older sizes fade."""
         before_bytes = self.heaviest_bytes
         self.heaviest_bytes = max(size_bytes, before_bytes - before_bytes // 64, 1)
 
     def owe(self, kind: str, settlement: Settlement) -> None:
-        """Note the end of a job, if it is large: the store has yet to write it."""
+        """Note a settlement that the store has yet to write, if it is large."""
         if is_large(settlement):
             self.unwritten.add(settlement)
             self.durations_of(kind).returned(size_bytes(settlement))

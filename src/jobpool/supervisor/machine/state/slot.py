@@ -1,9 +1,9 @@
 """A slot: room for one child. Its states, and what each event means in each.
 
 `ACTIONS` is total over states and events. A cell names the method of
-`starts.Starting`, `running.Running`, `beats.ProgressReports`, `killing.Killing` or
-`resting.IdleChildren` that handles it; `ignore` and
-`impossible` are cells like any other, so that a test can walk the whole table.
+`starting.Starting`, `running.Running`, `progress.ProgressReports`, `killing.Killing` or
+`idle.IdleChildren` that handles it. `ignore` and `impossible` are cells like any other,
+so that a test can walk the whole table.
 
     EMPTY -> FORKING -> STARTING -> IDLE <-> BUSY
                                      |        |
@@ -31,7 +31,7 @@ IGNORE = "ignore"
 
 
 class SlotState(StrEnum):
-    """Where a slot stands."""
+    """The state of a slot."""
 
     EMPTY = "empty"
     FORKING = "forking"
@@ -41,7 +41,7 @@ class SlotState(StrEnum):
     IDLE = "idle"
     BUSY = "busy"
     DUMPING = "dumping"
-    """It will be killed; it may write its stacks first."""
+    """It will be killed; first it may write its stacks."""
     KILLED = "killed"
     RETIRING = "retiring"
     """It was asked to end by itself."""
@@ -58,19 +58,19 @@ class SlotEvent(StrEnum):
     BEAT = "beat"
     ASK = "ask"
     GARBAGE = "garbage"
-    """The child sent what no child of ours sends."""
+    """The child broke the protocol."""
     EXITED = "exited"
     OVER_MEMORY = "over_memory"
     SEEN = "seen"
-    """It shows something new of itself."""
+    """Its memory or output has changed."""
     OVER_PROCESSES = "over_processes"
-    """It has more processes and threads than it may."""
+    """It has more processes and threads than it may have."""
     SOFT_MEMORY = "soft_memory"
     """Over its soft limit only."""
     RESTLESS = "restless"
-    """Without a job, it does what no child at rest does."""
+    """It has no job, and is active all the same."""
     OVERFULL = "overfull"
-    """It came to rest with more memory than any of its attempts might have."""
+    """It became idle with more memory than any of its attempts was allowed."""
     CANCEL = "cancel"
     DEADLINE = "deadline"
     STOP = "stop"
@@ -85,7 +85,7 @@ FRAME_EVENTS: Mapping[type, SlotEvent] = {
     Beat: _E.BEAT,
     Ask: _E.ASK,
 }
-"""What a child's message is in the table."""
+"""The event of each message that a child sends."""
 _UNEXPECTED = {
     _E.FORKED: "impossible",
     _E.FORK_FAILED: "impossible",
@@ -178,7 +178,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
 
 
 class Assigned(msgspec.Struct):
-    """A leased job in a supervisor's hands."""
+    """A leased job, from its grant to its settlement."""
 
     lease: Lease
     policy: Policy
@@ -186,85 +186,85 @@ class Assigned(msgspec.Struct):
     leased_s: float
     """Monotonic time of the grant."""
     expires_s: float = NEVER_S
-    """When it must have begun, in the same time and what the host has slept."""
+    """When it must have begun; monotonic time, plus what the host has slept."""
     slept_s: float = 0.0
-    """How long this host had slept until then."""
+    """How long this host had slept at the grant."""
     epoch: int = 0
-    """The desk's, when it was asked for."""
+    """The step's, when it was asked for."""
     seq: int = 0
     sent_s: float = NEVER_S
     """Monotonic time at which it was sent to its child."""
     started_s: float | None = None
-    """Monotonic time at which it became its child's first; None: still behind."""
+    """Monotonic time at which it became its child's first job; None: not yet."""
     soft_s: float = NEVER_S
     """When the soft time limit is signalled, or signalled again."""
     begun: bool = False
-    """Its ticket is known to be taken: a recall did not bring it back."""
+    """Its ticket is known to have been taken: a recall did not return it."""
     doubted: bool = False
-    """It was seen without its ticket and without its mark, once."""
-    soft_memory_said: bool = False
+    """It was found without its ticket and without its mark, once."""
+    soft_memory_reported: bool = False
     noted: bool = False
     dumped: bool = False
-    """Its stacks are on record, as they were shortly before its time limit."""
+    """Its stacks were written shortly before its time limit."""
     beat_s: float = 0.0
     """Monotonic time of the last sign of life."""
     written_s: float = -NEVER_S
     """Monotonic time of the last write; the first checkpoint goes at once."""
     written: bytes | None = None
-    """The progress that was last written."""
+    """The progress that was written last."""
     progress: bytes | None = None
     """Not yet written."""
     rss_bytes: int | None = None
-    """Of its tree, not yet written."""
+    """Its tree's, not yet written."""
     output: bytes | None = None
-    """The tail of what it has written itself, not yet stored."""
+    """The tail of its output, not yet written."""
     report_s: float = NEVER_S
-    """When what is not yet written is, but for the checkpoint."""
+    """When that is written; the checkpoint has a time of its own."""
     checkpoint: bytes | None = None
     """Not yet written."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """One slot and, while it has one, its child."""
+    """One slot and its child, if it has one."""
 
     number: int
     name: str
     pool: str
     state: SlotState = SlotState.EMPTY
     child: int = 0
-    """Counts the children that the slot has had; names the present one."""
+    """Counts the children of this slot; identifies the present one."""
     born_s: float = 0.0
     base_rss_bytes: int = 0
     left_bytes: int = 0
-    """What its attempts so far have left of memory, as it says itself."""
+    """Memory left behind by its attempts so far, as it reports itself."""
     allowed_bytes: int = 0
-    """The highest memory limit among them."""
+    """The highest memory limit among its attempts so far."""
     jobs: int = 0
     cpu_s: float = 0.0
-    """What the child's attempts that have ended used of the CPU."""
+    """CPU time used by the attempts that have ended in the child."""
     seq: int = 0
     ended_token: int = 0
-    """Of the last attempt that has ended in the child; 0: none has."""
+    """Token of the last attempt that has ended in the child; 0: none has."""
     queue: deque[Assigned] = field(default_factory=deque)
-    """What was sent to the child; the first is running, the rest is sent ahead."""
+    """What was sent to the child; the first job runs, the others were sent ahead."""
     killed: Kill | None = None
     killed_seq: int = 0
     """The attempt that the kill was decided for; 0: none was running."""
     dones: dict[int, Done] = field(default_factory=dict)
-    """Ends that the child reported after its kill was decided, by number."""
+    """Ends that the child reported after its kill was decided, by sequence number."""
     deadline_s: float = NEVER_S
     start_error: str = ""
     asking: int = 0
-    """Requests of the child's that are with the store."""
+    """The child's requests that the store has not answered."""
     idled_s: float = 0.0
-    """How long it has been sent jobs, in a row, and has begun none of them."""
+    """For how long, in a row, it has had jobs and begun none of them."""
     recalling: bool = False
     """A recall is under way."""
     recall_s: float = NEVER_S
-    """When what is behind the running attempt is recalled, or recalled again."""
+    """When the jobs behind the running attempt are recalled, or recalled again."""
     worn: bool = False
-    """The child has had its share of jobs, time or memory: it is to be replaced."""
+    """The child has used up its jobs, time or memory: it is to be replaced."""
 
 
 def empty(slot: Slot) -> None:

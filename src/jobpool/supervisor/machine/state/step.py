@@ -1,4 +1,4 @@
-"""The desk: what the parts of the core share within a step: time, and an out-tray."""
+"""A step of the machine: its time, and the commands that it gives."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot
 
 
 class Step:
-    """Time of the present step, commands to give, and what is still owed.
+    """What all parts of the machine share: time, commands, and what is still owed.
 
     Args:
-        reports_successes: people hear of every success.
+        reports_successes: every success becomes an event.
     """
 
     def __init__(self, *, reports_successes: bool = True) -> None:
         self.reports_successes = reports_successes
         self.out: list[cmd.Command] = []
         self._assigned: dict[int, list[RunJob]] = {}
-        """What `out` has for each child, by slot."""
+        """The jobs that `out` has for each child, by slot."""
         self._settled: list[Settlement] = []
-        """The ends that this step has for the store."""
+        """The settlements that this step has for the store."""
         self.registry: Registry | None = None
         """The kinds, once a zygote has reported them."""
         self.now_s = 0.0
         """Monotonic time of the present step."""
         self.slept_s = 0.0
-        """How long this host had slept until then."""
+        """How long this host has slept so far."""
         self.now_ms = 0
-        """Wall clock of the present step; only for what people read."""
+        """Wall clock of the present step; only for events."""
         self.earliest_s = NEVER_S
-        """Nobody waits for a moment before this one."""
+        """The next moment at which anything is due."""
         self.ending = False
         """A drain or stop has begun."""
         self.fenced = False
-        """Nothing is begun until the leases, which may not be ours now, are renewed."""
+        """Nothing begins until the leases, which may have lapsed, are renewed."""
         self.epoch = 0
-        """Counts the moments from which on earlier leases are not trusted any more."""
+        """Counts the fences; leases of earlier epochs are not trusted."""
         self.unsettled = 0
         """Settlements given out and not yet answered."""
         self.canceled: set[int] = set()
-        """Tokens of jobs that are not to begin, while a child may have them."""
+        """Tokens of jobs that must not begin, while a child may have them."""
         self.interrupted = 0
         """Attempts that we ended before their time."""
         self.on_settle: list[Callable[[Lease, Settlement], None]] = []
-        """Told of every settlement before it is given out."""
+        """Called with every settlement that is no plain success, before it is sent."""
         self.recheck = False
-        """Something that kept jobs from beginning is over."""
+        """Something that kept jobs from beginning has ended: try all pools."""
 
     def set_time(self, now_s: float, now_ms: int, slept_s: float) -> None:
         """Begin a step."""
         self.now_s, self.now_ms, self.slept_s = now_s, now_ms, slept_s
 
-    def say(self, events: Event | Iterable[Event]) -> None:
-        """Tell people."""
-        said = (events,) if isinstance(events, Event) else events
-        self.out.extend(map(cmd.Observe, said))
+    def report(self, events: Event | Iterable[Event]) -> None:
+        """Report events to the observer."""
+        reported = (events,) if isinstance(events, Event) else events
+        self.out.extend(map(cmd.Observe, reported))
 
     def assign(self, slot: Slot, frames: Iterable[RunJob]) -> None:
         """Send jobs to a slot's child, together with the others of this step."""
@@ -73,16 +73,16 @@ class Step:
         assigned += frames
 
     def take(self) -> list[cmd.Command]:
-        """Return the commands of this step, and clear the tray."""
+        """Return the commands of this step, and forget them."""
         taken, self.out = self.out, []
         self._assigned.clear()
-        if self._settled:  # after whatever their attempts had to be recorded
+        if self._settled:  # after everything that is to be recorded of their attempts
             taken.append(cmd.Settle(self._settled))
             self._settled = []
         return taken
 
     def wake_at(self, moment_s: float) -> None:
-        """See to it that a step is taken at this moment."""
+        """Have a step taken at this moment."""
         self.earliest_s = min(self.earliest_s, moment_s)
 
     def wake_slot_at(self, slot: Slot, moment_s: float) -> None:
@@ -91,28 +91,28 @@ class Step:
         self.earliest_s = min(self.earliest_s, moment_s)
 
     def settle(self, lease: Lease, settlement: Settlement) -> None:
-        """Give a settlement to the store."""
-        for tell in self.on_settle:
-            tell(lease, settlement)
+        """Send a settlement to the store, after `on_settle`."""
+        for listener in self.on_settle:
+            listener(lease, settlement)
         if self.registry is not None:
             settlement = self.registry.with_followup(lease, settlement)
         self.interrupted += settlement.outcome is Outcome.INTERRUPTED
         self.settle_plain([settlement])
 
     def settle_plain(self, settlements: list[Settlement]) -> None:
-        """Give settlements to the store that tell nobody here anything."""
+        """Send plain settlements to the store, without `on_settle`."""
         if self.canceled:
             self.canceled.difference_update(one.token for one in settlements)
         self.unsettled += len(settlements)
         self._settled += settlements
 
     def hand_back(self, leases: Iterable[Lease]) -> None:
-        """Return leases whose attempt never began; nothing is counted."""
+        """Return leases whose attempt never began; nothing is charged."""
         for lease in leases:
             self.settle(lease, hand_back(lease))
 
     def wanted(self, jobs: Iterable[Assigned]) -> list[Assigned]:
-        """Return those of jobs that never began that still may; hand back the rest."""
+        """Return those jobs, none of them begun, that still may; hand back the rest."""
         wanted = []
         for job in jobs:
             if self.ending or job.lease.token in self.canceled:

@@ -159,7 +159,7 @@ def test_what_is_leased_waits_as_well_and_goes_on_at_once() -> None:
     world = owing_with_backlog()
     slot, cpu = world.machine.slots[0], world.machine.pools["cpu"]
     waiting = list(cpu.backlog)
-    world.step(inp.Rung())
+    world.step(inp.Notified())
     assert list(cpu.backlog) == waiting
     world.hold_grants = True
     for end in [end for end in world.settled if is_large(end)]:
