@@ -222,7 +222,7 @@ def child_restless(at_ms: int, slot_name: str, what: str) -> ev.Event:
         at_ms=at_ms,
         text=f"{slot_name}: its child, which should wait for a job, {what}; it is "
         "replaced. It was stopped, or a thread of native code works on, or a handler "
-        "reported its own end and goes on",
+        "has declared its own end and goes on",
     )
 
 
