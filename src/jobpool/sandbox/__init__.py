@@ -1,1 +1,4 @@
-"""One attempt, one child: spawning, confining, measuring, killing. Knows no store."""
+"""The sandbox: forks, confines, measures and kills the child of an attempt.
+
+May import: core, errors; never store. Start with `handles.child`.
+"""

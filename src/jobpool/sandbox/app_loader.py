@@ -1,4 +1,4 @@
-"""Finds the user's application: a module, or a file, and the one object in it.
+"""Imports the user's application from a module or file, and finds its one object.
 
 Runs in a zygote or a child, never in the supervisor: importing is running.
 """
@@ -21,14 +21,14 @@ def load_application(app: str, directory: str) -> Application:
     """Import the application and return its one object with handlers.
 
     Args:
-        app: ``module.path`` or ``path/to/file.py``, each with ``:attribute`` behind
-            it when the module holds several applications.
-        directory: absolute; becomes the first entry of ``sys.path``, and relative
-            files hang on it.
+        app: ``module.path`` or ``path/to/file.py``, followed by ``:attribute`` if the
+            module holds several applications.
+        directory: absolute; becomes the first entry of ``sys.path``; relative paths
+            start there.
 
     Raises:
-        AppError: it cannot be imported, or does not hold exactly one application;
-            its own traceback is with it.
+        AppError: it cannot be imported, or does not hold exactly one application; the
+            application's own traceback is attached.
     """
     target, _, attribute = app.partition(":")
     if directory in sys.path:
@@ -42,7 +42,7 @@ def load_application(app: str, directory: str) -> Application:
 
 
 def _import_file(file: Path, directory: Path) -> ModuleType:
-    """Import a file under the name by which its own modules would import it."""
+    """Import a file under the name that its own modules would use."""
     if not file.is_file():
         raise AppError(
             f"no application: there is no file {file}; name it with --app, as "
@@ -58,8 +58,8 @@ def _import_file(file: Path, directory: Path) -> ModuleType:
     found = getattr(module, "__file__", None)
     if found is None or not os.path.samefile(found, file):  # noqa: PTH121 - str, not Path
         raise AppError(
-            f"application {str(file)!r}: another module named {module.__name__!r} is "
-            f"in its way ({found}); rename the file"
+            f"application {str(file)!r}: another module is already named "
+            f"{module.__name__!r} ({found}); rename the file"
         )
     return module
 
@@ -123,7 +123,7 @@ def _only(module: ModuleType, app: str) -> Application:
 
 
 def _is_application(value: object) -> bool:
-    """Look at the type only: asking a lazy object may run or raise anything."""
+    """Check the type only: an attribute of a lazy object may run or raise anything."""
     return not isinstance(value, type) and issubclass(type(value), Application)
 
 
@@ -141,7 +141,7 @@ def _text_of(exc: BaseException) -> str:
 
 
 def _traceback(exc: BaseException) -> str:
-    """Format a traceback from the application's own first line on."""
+    """Format a traceback, starting at the application's own first line."""
     tb = exc.__traceback__
     while tb is not None and (
         tb.tb_frame.f_code.co_filename in (__file__, importlib.__file__)

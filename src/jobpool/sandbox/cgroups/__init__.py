@@ -1,4 +1,4 @@
-"""Control groups: one for each run, one for each child, where the host allows it.
+"""Control groups: one per run and one per child, where the host allows it.
 
 May import: sandbox.system. Start with `cgroup`.
 """

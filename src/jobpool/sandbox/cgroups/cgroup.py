@@ -1,9 +1,9 @@
-"""Cgroups (version 2): entering one, ending and removing it, bounding a child's.
+"""Cgroups (version 2): enter, kill and remove one, and bound a child's.
 
-Everything that a process forks is in its cgroup, and `cgroup.kill` ends all of it at
+Everything that a process forks is in its cgroup, and `cgroup.kill` kills all of it at
 once. A child that may write to these files (root, or the user to whom the cgroup was
-given, unless file rules bind it) can move itself out: the meter and the walk over its
-tree do not depend on them.
+delegated, unless file rules bind it) can move itself out: metering and the walk over
+its tree do not depend on cgroups.
 
 Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
@@ -29,10 +29,10 @@ def join(path: str) -> None:
     """Enter a cgroup, with all threads of this process.
 
     Args:
-        path: its directory; "": stay.
+        path: its directory; "": do nothing.
 
     Raises:
-        NoCgroupError: the kernel refused; it is where it was.
+        NoCgroupError: the kernel refused; this process is where it was.
     """
     if not path:
         return
@@ -40,17 +40,17 @@ def join(path: str) -> None:
         FILES.write(posixpath.join(path, "cgroup.procs"), "0")
     except OSError as exc:
         raise NoCgroupError(
-            f"it cannot enter the cgroup that its supervisor has made, {path}: "
-            f"{exc.strerror}; nobody else must remove or limit it"
+            f"cannot enter the cgroup that the supervisor has made, {path}: "
+            f"{exc.strerror}; leave that cgroup to jobpool alone"
         ) from exc
 
 
 class Group:
-    """A cgroup, with what is below it.
+    """A cgroup with everything below it.
 
     Args:
         path: its directory.
-        files: the kernel's.
+        files: the kernel's files.
     """
 
     def __init__(self, path: str, files: CgroupFiles = FILES) -> None:
@@ -58,25 +58,25 @@ class Group:
         self._files = files
 
     def members(self) -> list[int]:
-        """Return the pids of all processes in it; 0 is one of another namespace."""
+        """Return the pids of its processes; 0 stands for one of another namespace."""
         try:
             below = self._files.below(self.path)
             found = [int(pid) for pid in self._read("cgroup.procs").split()]
         except OSError:
-            return []  # it is gone, or a part of it that is not ours
+            return []  # it is gone, or a part of it is not ours
         for path in below:
             found += Group(path, self._files).members()
         return found
 
     def is_populated(self) -> bool:
-        """Say whether a living process is in it; one that is gone has none."""
+        """Say whether a living process is in it; False if it is gone."""
         try:
             return "populated 1" in self._read("cgroup.events").splitlines()
         except OSError:
             return False
 
     def kill(self) -> bool:
-        """Kill everything in it at once; False: it is gone, or cannot."""
+        """Kill everything in it at once; False: it is gone or cannot kill."""
         try:
             self._write("cgroup.kill", "1")
         except OSError:
@@ -84,7 +84,7 @@ class Group:
         return True
 
     def remove(self) -> bool:
-        """Remove it with what is below; False: something lives there, or it is kept."""
+        """Remove it and everything below; False: it is in use or not ours to remove."""
         try:
             for path in self._files.below(self.path):
                 Group(path, self._files).remove()
@@ -104,15 +104,15 @@ class ChildGroup(Group):
     """The cgroup of one child.
 
     Args:
-        path: its directory, which is made.
-        controls: what is in force.
-        memory_bytes: its pool's memory limit; while it sets itself up it may have the
-            double.
-        processes: most processes and threads in it.
-        files: the kernel's.
+        path: its directory, which is created.
+        controls: the controls in force.
+        memory_bytes: its pool's memory limit; during its setup it may use about twice
+            that.
+        processes: the most processes and threads in it.
+        files: the kernel's files.
 
     Raises:
-        OSError: it could not be made, or not bounded; nothing is left of it.
+        OSError: it could not be created or bounded; nothing is left of it.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ChildGroup(Group):
         try:
             if self._has_memory:
                 self._write("memory.oom.group", "1")
-                # Without accounting of swap there is no such file, nor a bound to set.
+                # Without swap accounting there is no such file, nor a bound to set.
                 with contextlib.suppress(FileNotFoundError):
                     self._write("memory.swap.max", "0")
                 self._bound_memory(backstop_bytes(memory_bytes))
@@ -142,7 +142,7 @@ class ChildGroup(Group):
             raise
 
     def bound(self, limit_bytes: int) -> None:
-        """Set ``memory.max`` above an attempt's memory limit, if that changed.
+        """Set ``memory.max`` above an attempt's memory limit, if it changed.
 
         Raises:
             OSError: the kernel refused; the former bound holds.
@@ -151,7 +151,7 @@ class ChildGroup(Group):
             self._bound_memory(memory_max_bytes(limit_bytes))
 
     def memory_events(self) -> MemoryEvents | None:
-        """Return what the kernel did here for want of memory; None: nobody counts."""
+        """Return the kernel's out-of-memory events here; None: they are not counted."""
         if not self._has_memory:
             return None
         try:
@@ -173,7 +173,7 @@ class ChildGroup(Group):
             self._max_bytes = max_bytes
 
     def _peak_bytes(self) -> int:
-        """Return its highest charge; 0 before Linux 5.19."""
+        """Return its peak memory; 0 before Linux 5.19."""
         try:
             return int(self._read("memory.peak"))
         except OSError:
@@ -181,10 +181,10 @@ class ChildGroup(Group):
 
 
 def read_group(record: str, run_id: str) -> Group | None:
-    """Return the cgroup that a run has put on record; None: it is gone, or no such.
+    """Return the cgroup that a run has recorded; None: it is gone or not the run's.
 
-    Children can write to the record. No more can come of that than the end of a
-    cgroup that bears the name of this very run.
+    Children can write to the record. At worst that kills a cgroup that bears the name
+    of this same run.
     """
     if posixpath.basename(record) != f"{PREFIX}{run_id}" or not os.path.isabs(record):  # noqa: PTH117 - a str
         return None

@@ -1,4 +1,4 @@
-"""The kernel's interface to cgroups: small files in a directory for each of them."""
+"""The kernel's interface to cgroups: a directory of small files for each."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import time
 
 
 class CgroupFiles:
-    """Reads and writes them; every method raises the kernel's `OSError`.
+    """Reads and writes these files; every method raises the kernel's `OSError`.
 
-    A test puts a model of the kernel in its place, for controllers that the machine
-    does not offer.
+    A test replaces it by a model of the kernel, for controllers that the machine lacks.
     """
 
     def read(self, path: str) -> str:
@@ -22,7 +21,7 @@ class CgroupFiles:
             os.close(fd)
 
     def write(self, path: str, text: str) -> None:
-        """Write to a file that exists: one write is one order."""
+        """Write to an existing file: one write is one command."""
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, text.encode())
@@ -30,7 +29,7 @@ class CgroupFiles:
             os.close(fd)
 
     def make(self, path: str) -> None:
-        """Make a cgroup."""
+        """Create a cgroup."""
         os.mkdir(path, 0o700)  # noqa: PTH102 - a str, as everywhere here
 
     def remove(self, path: str) -> None:
@@ -47,5 +46,5 @@ class CgroupFiles:
         return os.path.lexists(path)
 
     def age_s(self, path: str) -> float:
-        """Return how long ago a cgroup last got or lost one right below it."""
+        """Return how long ago a child cgroup was last created or removed there."""
         return time.time() - os.stat(path).st_ctime  # noqa: PTH116 - a str

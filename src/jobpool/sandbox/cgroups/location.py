@@ -1,9 +1,9 @@
-"""Finds the cgroup (version 2) below which this process may make others.
+"""Finds the cgroup (version 2) below which this process may create others.
 
 On a hybrid host version 2 is mounted beside version 1, without most controllers.
-systemd wants to be asked: it marks what it has delegated with an extended attribute
-(``Delegate=``), on the unit's cgroup itself; with ``DelegateSubgroup=`` the process
-is one level below. Where an ordinary user may write, it was given to him.
+systemd must delegate (``Delegate=``): it marks the unit's cgroup with an extended
+attribute; with ``DelegateSubgroup=`` the process is one level below. Where an ordinary
+user may write, the cgroup was delegated.
 
 Source: https://systemd.io/CGROUP_DELEGATION, cgroups(7), proc_pid_mountinfo(5).
 """
@@ -25,14 +25,14 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class NoCgroupError(JobpoolError):
-    """There is none that this process may divide; the message says why."""
+    """There is no cgroup that this process may divide; the message says why."""
 
 
 class Mount(NamedTuple):
     """A mount of the version 2 hierarchy."""
 
     root: str
-    """The cgroup that is seen at the mount point."""
+    """The cgroup that is visible at the mount point."""
     point: str
 
 
@@ -40,7 +40,7 @@ def here(proc: Path = Path("/proc/self")) -> str:
     """Return the directory of this process's own cgroup.
 
     Raises:
-        NoCgroupError: version 2 is not there, or this cgroup is not visible.
+        NoCgroupError: version 2 is not mounted, or this cgroup is not visible.
     """
     try:
         path = parse_cgroup((proc / "cgroup").read_text(encoding="utf-8"))
@@ -61,16 +61,16 @@ def base(
     is_delegated: Callable[[str], bool] | None = None,
     is_managed: bool | None = None,
 ) -> str:
-    """Return the cgroup below which this process may make its own.
+    """Return the cgroup below which this process may create its own.
 
     Args:
         own: the directory of its present cgroup.
-        is_delegated: whether systemd has given a cgroup away; None: look.
-        is_managed: whether systemd owns what it has not given away, and we could
-            write there all the same; None: look.
+        is_delegated: whether systemd has delegated a cgroup; None: check.
+        is_managed: whether systemd owns what it has not delegated, while we could
+            write there; None: check.
 
     Raises:
-        NoCgroupError: it is systemd's.
+        NoCgroupError: it belongs to systemd.
     """
     is_delegated = is_delegated or _is_delegated
     for path in (own, posixpath.dirname(own)):
@@ -86,7 +86,7 @@ def base(
 
 
 def parse_cgroup(text: str) -> str | None:
-    """Return the version 2 path in /proc/PID/cgroup; None: there is none."""
+    """Return the version 2 path in /proc/PID/cgroup; None: none."""
     for line in text.splitlines():
         if line.startswith("0::"):
             return line.removeprefix("0::").removesuffix(" (deleted)")
@@ -103,7 +103,7 @@ def parse_mounts(text: str) -> Iterator[Mount]:
 
 
 def directory(path: str, mount: Mount) -> str | None:
-    """Return where a cgroup is seen below a mount; None: it is outside."""
+    """Return where a cgroup is visible below a mount; None: it is outside."""
     inside = posixpath.relpath(path, mount.root)
     if inside == ".." or inside.startswith("../") or "/../" in f"{path}/":
         return None
@@ -120,5 +120,5 @@ def _is_delegated(path: str) -> bool:
             if os.getxattr(path, name) == b"1":
                 return True
         except OSError:
-            continue  # not set, not ours to read, or an old kernel: not delegated
+            continue  # not set, not readable, or an old kernel: not delegated
     return False

@@ -1,21 +1,21 @@
-"""One cgroup a run, and below it one a child where memory or processes are bounded.
+"""One cgroup per run; below it one per child, if memory or processes are bounded.
 
-Theory of operation. Below the cgroup that the supervisor was started in (`place`):
+Theory of operation. Below the cgroup that the supervisor was started in (`location`):
 
     jobpool.RUN/supervisor      the supervisor itself, while it runs
     jobpool.RUN/zygotes         zygotes, and children until they have their own
-    jobpool.RUN/cpu.0.4711      a child and all that it starts
+    jobpool.RUN/cpu.0.4711      a child and everything it starts
 
-A controller can be handed down only by a cgroup without processes of its own ("no
-internal processes"), so the supervisor moves down first; any other process where it was
-stands in the way, and then that controller is not in force. Moving is also how it is
-found out that processes can be moved at all. At the end it goes back where it was.
+Only a cgroup without processes of its own can hand down a controller ("no internal
+processes"), so the supervisor moves down first; if another process stays where it was,
+that controller is not in force. The move also shows whether processes can be moved at
+all. At the end the supervisor moves back.
 
 A process joins by itself, before anything of the user's runs in it: the kernel may
-take 10 ms and more for that (a grace period of RCU), which must not be the loop's.
-Without controllers a cgroup for each child would add nothing that the walk over its
-tree does not do, so that those 10 ms are not spent: one cgroup for all of the run ends
-what a dead run has left (`proof`), whatever its environment and session.
+take 10 ms and more for that (an RCU grace period), which must not block the loop.
+Without controllers a cgroup per child would add nothing to the walk over its tree, so
+those 10 ms are saved: one cgroup for the whole run kills what a dead run has left
+(`death_proof`), whatever its environment and session.
 
 Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
@@ -36,20 +36,20 @@ from jobpool.sandbox.cgroups.location import NoCgroupError, base, here
 __all__ = ["NoCgroupError", "RunGroup", "enter", "path_for"]
 REMOVE_WAIT_S = 0.5
 OLD_S = 60.0
-"""A supervisor has entered its cgroup long before it is so old."""
+"""A supervisor has entered its cgroup long before this age."""
 _STEP_S = 0.005
 _CONTROLLERS = {Control.MEMORY: "memory", Control.PIDS: "pids"}
 
 
 class RunGroup(Group):
-    """The cgroup of a run; made by `enter`.
+    """The cgroup of a run; created by `enter`.
 
     Args:
         path: its directory.
         origin: the cgroup that the supervisor came from.
-        controls: what is in force.
+        controls: the controls in force.
         handed_down: controllers that were not handed down there before.
-        files: the kernel's.
+        files: the kernel's files.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class RunGroup(Group):
         return set(self.controls.in_force) > {Control.KILL}
 
     def child(self, name: str, memory_bytes: int, processes: int | None) -> ChildGroup:
-        """Make the cgroup of a child.
+        """Create the cgroup of a child.
 
         Args:
-            name: of the child, unique in this run.
+            name: the child's, unique in this run.
             memory_bytes: its pool's memory limit.
-            processes: most processes and threads in it; None: the default.
+            processes: the most processes and threads in it; None: the default.
 
         Raises:
-            OSError: it could not be made.
+            OSError: it could not be created.
         """
         return ChildGroup(
             posixpath.join(self.path, name.replace("/", ".")),
@@ -92,9 +92,9 @@ class RunGroup(Group):
         )
 
     def leave(self) -> None:
-        """End what is left of children, go back to where it was, and remove it.
+        """Kill what is left of children, move the supervisor back, and remove it.
 
-        What the kernel does not let go of stays; the next supervisor removes it.
+        What the kernel does not release stays; the next supervisor removes it.
         """
         until_s = time.monotonic() + REMOVE_WAIT_S
         supervisor = posixpath.join(self.path, "supervisor")
@@ -106,7 +106,7 @@ class RunGroup(Group):
                 break
             time.sleep(_STEP_S)
         above = posixpath.dirname(self.path)
-        with contextlib.suppress(OSError):  # another run's children have it in force
+        with contextlib.suppress(OSError):  # another run's children still use it
             for name in self._handed_down:
                 self._write("cgroup.subtree_control", f"-{name}")
                 self._files.write(
@@ -132,26 +132,26 @@ class RunGroup(Group):
 
 
 def path_for(run_id: str) -> tuple[str, str]:
-    """Return the cgroup that this process is in, and the one that its run may make.
+    """Return the cgroup of this process, and the one that its run may create.
 
     Raises:
-        NoCgroupError: there can be none.
+        NoCgroupError: it may create none.
     """
     own = here()
     return own, posixpath.join(base(own), f"{PREFIX}{run_id}")
 
 
 def enter(origin: str, path: str, pid: int, files: CgroupFiles = FILES) -> RunGroup:
-    """Make a run's cgroup and move its supervisor there.
+    """Create a run's cgroup and move its supervisor there.
 
     Args:
         origin: the supervisor's present cgroup.
-        path: the run's, of `path_for`.
+        path: the run's, from `path_for`.
         pid: the supervisor.
-        files: the kernel's.
+        files: the kernel's files.
 
     Raises:
-        NoCgroupError: it cannot be; the supervisor is where it was.
+        NoCgroupError: it failed; the supervisor is where it was.
     """
     above = posixpath.dirname(path)
     _remove_old(above, files)
@@ -190,7 +190,7 @@ def enter(origin: str, path: str, pid: int, files: CgroupFiles = FILES) -> RunGr
 def _hand_down(
     above: str, path: str, missing: dict[Control, str], files: CgroupFiles
 ) -> Iterator[str]:
-    """Put controllers in force for what is below *path*; yield those new in *above*."""
+    """Enable controllers for what is below *path*; yield those new in *above*."""
     for control, name in _CONTROLLERS.items():
         try:
             if name not in _words(above, "cgroup.controllers", files):
@@ -219,7 +219,7 @@ def _order(path: str, text: str, files: CgroupFiles) -> None:
 
 
 def _remove_old(above: str, files: CgroupFiles) -> None:
-    """Remove what supervisors left whose run directory nobody knows any more."""
+    """Remove the cgroups of dead supervisors whose run directory is gone."""
     with contextlib.suppress(OSError):
         for path in files.below(above):
             if not posixpath.basename(path).startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""What parent and child say to each other, and how far a child is believed.
+"""The messages between parent and child, and how far a child is trusted.
 
 May import: sandbox.system. Start with `messages`, then `verdict`.
 """

@@ -1,8 +1,8 @@
 """Messages between supervisor, zygote and child, and their framing.
 
 A frame is a 4-byte little-endian length and that many bytes of msgpack. Payloads,
-results and checkpoints travel inside as opaque bytes. The receiving side never
-blocks on half a frame: `Decoder` takes whatever has arrived.
+results and checkpoints are opaque bytes inside. The receiving side never blocks on half
+a frame: `Decoder` takes whatever has arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobpool.core.isolation.measures import Enclosure, Lockdown
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 
 FRAME_MAX_BYTES = 16 * 2**20
-"""Longer than any honest message: two capped payloads, output and tracebacks."""
+"""More than any valid message: two capped payloads, output and tracebacks."""
 READ_BYTES = 32 * 1024
 """Some 1,500 of the smallest messages: a few milliseconds of work."""
 READ_MAX_BYTES = 256 * 1024
@@ -29,7 +29,7 @@ _HEADER_BYTES = _HEADER.size
 
 
 class FrameError(Exception):
-    """The other side sent something that is not a frame of ours."""
+    """The other side sent something that is not one of our frames."""
 
 
 # -- supervisor to zygote ----------------------------------------------------------
@@ -41,18 +41,18 @@ class Load(msgspec.Struct, tag="load", array_like=True):
     app: str
     directory: str
     preload: bool
-    """False: the zygote stays empty, and every child loads the application."""
+    """False: the zygote loads nothing, and every child loads the application."""
     fence: str = ""
-    """File that says until when the children may live; "": no end is set to them."""
+    """Path of the fence's file; "": there is no fence."""
     cgroup: str = ""
     """The zygote enters it; "": it stays where it was started."""
 
 
 class Fork(msgspec.Struct, tag="fork", array_like=True):
-    """Fork a child; its descriptors travel beside this message.
+    """Fork a child; its descriptors are sent with this message.
 
-    In order: its socket, its end of the tickets' way, its mark file, its output
-    memfd, its stack memfd; the relay of its init, if it is enclosed.
+    In order: its socket, its end of the ticket socket, its mark file, its output memfd,
+    its stack memfd; the relay of its init, if it is enclosed.
     """
 
     slot: int
@@ -60,7 +60,7 @@ class Fork(msgspec.Struct, tag="fork", array_like=True):
 
 
 class Guard(msgspec.Struct, tag="guard", array_like=True):
-    """End these, too, if the supervisor dies: children of a zygote that is gone."""
+    """End these too if the supervisor dies: children of a zygote that is gone."""
 
     members: list[tuple[int, int]]
     """Pids and start times."""
@@ -83,14 +83,14 @@ class LoadFailed(msgspec.Struct, tag="load_failed", array_like=True):
 
 
 class Forked(msgspec.Struct, tag="forked", array_like=True):
-    """The child exists and is the supervisor's own."""
+    """The child exists, and its parent is the supervisor."""
 
     slot: int
     pid: int
 
 
 class ForkFailed(msgspec.Struct, tag="fork_failed", array_like=True):
-    """No child was made; never the job's fault."""
+    """No child was forked; never the job's fault."""
 
     slot: int
     message: str
@@ -100,29 +100,29 @@ class ForkFailed(msgspec.Struct, tag="fork_failed", array_like=True):
 
 
 class Go(msgspec.Struct, tag="go", array_like=True):
-    """The child's identity is on record: it may set itself up."""
+    """The child's identity is recorded: it may set itself up."""
 
     slot_name: str
     run_id: str
     memory_backstop_bytes: int
-    """Highest memory limit of its attempts, for a loose RLIMIT_DATA; 0: none."""
+    """The highest memory limit of its attempts, for a loose RLIMIT_DATA; 0: none."""
     result_max_bytes: int
     checkpoint_max_bytes: int
     tmp_root: str
-    """The child's temporary directory is below it; "": it gets none of its own."""
+    """The child's temporary directory is below it; "": the child gets none."""
     store_url: str = ""
-    """Without a password: what a handler's connection must be to, for `complete`."""
+    """Without a password: `complete` requires a connection to this store."""
     lockdown: Lockdown = Lockdown()
     queue_depth_max: int = QUEUE_DEPTH_MAX
     """For jobs that a handler enqueues on its own connection."""
     cgroup: str = ""
-    """The child's own; "": it has none and stays in its zygote's."""
+    """The child's own cgroup; "": none, it stays in its zygote's."""
     hidden: tuple[str, ...] = ()
     """Files and directories that an enclosed child must not see."""
     spared: tuple[int, ...] = ()
-    """Numbers of processes and threads whose cores it must not choose."""
+    """Pids and thread ids whose CPU affinity it must not set."""
     is_for_one: bool = False
-    """It gets one job: nothing that its handler leaves behind is met by another."""
+    """It gets one job: nothing that its handler leaves behind affects another."""
     payload_max_bytes: int = PAYLOAD_MAX_BYTES
     """For jobs that a handler enqueues."""
 
@@ -140,14 +140,14 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     timeout_s: float
     soft_timeout_s: float | None
     memory_soft_bytes: int | None = None
-    """`SoftMemory` is raised over it; None: never."""
+    """`SoftMemory` is raised above it; None: never."""
     heartbeat_timeout_s: float | None = None
-    """It is killed after so long without a beat; None: never for that."""
+    """It is killed after this long without a beat; None: never for that."""
     memory_bytes: int = 0
-    """Its limit, by which a MemoryError is judged; 0: that is not known."""
+    """Its limit, by which a MemoryError is judged; 0: unknown."""
     max_attempts: int = 0
     failures: int = 0
-    """Of earlier attempts, since an operator began its budgets anew."""
+    """Of earlier attempts, since an operator last reset its budgets."""
     priority: int = 0
     key: str | None = None
     tenant: str | None = None
@@ -162,7 +162,7 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
     error: str = ""
     job_id: int = 0
     found: Job | None = None
-    """The job that was to be read; None: there is none."""
+    """The job that was read; None: there is none."""
 
 
 class Draining(msgspec.Struct, tag="draining", array_like=True):
@@ -203,12 +203,12 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
     peak_rss_bytes: int
     """At least what the child could see of this attempt's peak."""
     output: bytes = b""
-    """Tail of what it wrote; b"" when it wrote nothing."""
+    """The tail of what it wrote; b"": it wrote nothing."""
     surprise: str = ""
     """What it left behind; a child with a surprise is replaced."""
     error: Raised | None = None
     completed: bool = False
-    """The handler called `complete`; the store knows whether it was committed."""
+    """The handler called `complete`; the store knows whether that was committed."""
     began_s: float = 0.0
     """Monotonic time at which it began."""
 
@@ -224,7 +224,7 @@ class Raised(msgspec.Struct, tag="raised", array_like=True):
     soft_timeout: bool = False
     retry_in_s: float | None = None
     out_of_memory: str = ""
-    """How it comes from the memory limit, in words; "": it does not."""
+    """How it comes from the memory limit; "": it does not."""
     snooze_s: float | None = None
     misfit: bool = False
 
@@ -244,7 +244,7 @@ class Ask(msgspec.Struct, tag="ask", array_like=True):
     token: int
     jobs: list[NewJob]
     reads: int | None = None
-    """A job's id; nothing is stored then."""
+    """The id of the job to read; nothing is stored then."""
 
 
 FromZygote = Loaded | LoadFailed | Forked | ForkFailed
@@ -271,9 +271,9 @@ def encode(message: Any) -> bytes:
 
 @cache
 def prepared(expected: Any) -> msgspec.msgpack.Decoder[Any]:
-    """Return what decodes these types, made once: that takes longer than most jobs.
+    """Return the decoder of these types, cached: making it takes longer than most jobs.
 
-    A zygote does it for its children, which are copies of it.
+    A zygote calls it for its children, which inherit the cache.
     """
     return msgspec.msgpack.Decoder(expected)
 
@@ -291,10 +291,10 @@ class Decoder:
 
     @property
     def wanted_bytes(self) -> int:
-        """How much is to be read at once.
+        """How much to read at once.
 
-        Little, so that a child that floods us with tiny messages does not hold up
-        others for long; but of a large one that has begun, all that is missing.
+        Little, so that a child that floods us with tiny messages does not delay others
+        for long; but all that is missing of a large message that has begun.
         """
         if len(self._buffer) < _HEADER_BYTES:
             return READ_BYTES
@@ -312,7 +312,7 @@ class Decoder:
         buffer = self._buffer
         if buffer:
             buffer += data
-        frames = buffer or data  # most often nothing is left from the last time
+        frames = buffer or data  # usually nothing is left from the last call
         start, end = 0, len(frames)
         unpack, decode = _HEADER.unpack_from, self._decoder.decode
         length = 0
@@ -328,7 +328,7 @@ class Decoder:
                 if length > READ_BYTES:
                     with memoryview(frames) as whole, whole[body:start] as part:
                         message = decode(part)
-                else:  # a copy is quicker than a view
+                else:  # a copy is faster than a view
                     message = decode(frames[body:start])
                 yield message
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:

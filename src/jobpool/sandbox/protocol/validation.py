@@ -1,7 +1,7 @@
-"""Screens what a child says: it may be hostile, and so may every number of it.
+"""Validates a child's messages: it may be hostile, and so may every number in them.
 
-Our own child code keeps to all of this; whatever does not is treated as no message
-of ours. The supervisor must be able to compute with what passes, and to store it.
+Our own child code obeys all of these rules; whatever does not is no message of ours.
+The supervisor must be able to compute with what passes, and to store it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ CLASSES_MAX = 64
 PROGRESS_MAX_BYTES = 64 * 1024
 ASK_JOBS_MAX = 10_000
 _SLACK_BYTES = 1024
-"""What a mark of truncation may add to a capped text."""
+"""How much a truncation mark may add to a capped text."""
 
 
 def screened(
     frames: Sequence[FromChild], *, result_max_bytes: int, checkpoint_max_bytes: int
 ) -> tuple[Sequence[FromChild], str | None]:
-    """Return the messages before the first bad one, and what is wrong with that.
+    """Return the messages before the first bad one, and what is wrong with it.
 
     Args:
         frames: the messages, of the right types, in order.
@@ -41,7 +41,7 @@ def screened(
 
 
 def _problem(frame: FromChild, checkpoint_max_bytes: int) -> str | None:
-    """Say what is wrong with a message that tells of no end; None: nothing."""
+    """Say what is wrong with a message other than `Done`; None: nothing."""
     match frame:
         case Beat():
             if len(frame.progress or b"") > PROGRESS_MAX_BYTES:
@@ -65,7 +65,7 @@ def _done(done: Done, result_max_bytes: int) -> str | None:
     most = SIZE_MAX_BYTES
     if not (0 <= done.rss_bytes <= most and 0 <= done.peak_rss_bytes <= most):
         return "the end of an attempt with an impossible memory figure"
-    longest = DURATION_MAX_S  # which NaN and infinity are not within
+    longest = DURATION_MAX_S  # the comparison excludes NaN and infinity
     if not (0.0 <= done.duration_s <= longest and 0.0 <= done.cpu_s <= longest):
         return "the end of an attempt with an impossible duration"
     if len(done.result) > result_max_bytes:
@@ -94,4 +94,4 @@ def _is_size(size_bytes: int) -> bool:
 
 
 def _is_duration(seconds: float) -> bool:
-    return 0.0 <= seconds <= DURATION_MAX_S  # which NaN and infinity are not
+    return 0.0 <= seconds <= DURATION_MAX_S  # excludes NaN and infinity

@@ -1,8 +1,8 @@
-"""From the evidence of an attempt's end to its `Ending`; pure.
+"""The verdict: turns the evidence of an attempt's end into its `Ending`; pure.
 
-Precedence: a complete result that the child sent beats everything that happened to
-it later; then our own reason for killing it, which was noted before the signal was
-sent; then the host's; and whatever is left is the attempt's own crash.
+Precedence: a complete result that the child sent beats everything that happened to it
+later; then comes our own reason for killing it, recorded before the signal was sent;
+then the host's; whatever is left is the attempt's own crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jobpool.sandbox.protocol.messages import Done, Raised
 
 
 class KillReason(StrEnum):
-    """Why we killed a child; noted before the signal is sent."""
+    """Why we killed a child; recorded before the signal is sent."""
 
     TIMEOUT = "timeout"
     MEMORY = "memory"
@@ -30,13 +30,13 @@ class KillReason(StrEnum):
     STALLED = "stalled"
     CANCELED = "canceled"
     STOPPED = "stopped"
-    """We end: a stop, a drain that ran out of time, a lost lease."""
+    """The supervisor ends it: a stop, a drain out of time, a lost lease."""
     RECYCLED = "recycled"
     """It left something behind after its attempt had ended."""
     BESIDE = "beside"
-    """Its child ended by the doing of the attempt before it."""
+    """The attempt before it ended their child."""
     PROTOCOL = "protocol"
-    """It sent what no child of ours sends."""
+    """It sent something other than our messages."""
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -47,16 +47,16 @@ class Kill(msgspec.Struct, frozen=True):
     limit: float = 0.0
     """The limit that was passed: seconds, bytes for memory, or processes."""
     seen: float = 0.0
-    """The figure that passed it, if there is one."""
+    """The figure that exceeded it, if there is one."""
 
 
 class MemoryEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel did in a child's cgroup for want of memory (memory.events)."""
+    """The out-of-memory events in a child's cgroup (memory.events)."""
 
     oom: int = 0
-    """So often its own ``memory.max`` could not be kept."""
+    """How often its own ``memory.max`` could not be kept."""
     oom_kills: int = 0
-    """So many processes in it were killed, for whosever want of memory."""
+    """How many processes in it were killed, whichever limit was reached."""
     max_bytes: int = 0
     """Its ``memory.max``."""
     peak_bytes: int = 0
@@ -64,9 +64,9 @@ class MemoryEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process ended, as the kernel told its parent. Exactly one is not None.
+    """How a process ended, as the kernel reported to its parent.
 
-    Both are None when somebody else took the status away.
+    One of exit code and signal is set; neither, if the status was reaped elsewhere.
     """
 
     exit_code: int | None = None
@@ -74,7 +74,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     max_rss_bytes: int = 0
     cpu_s: float = 0.0
     memory_events: MemoryEvents | None = None
-    """Of its cgroup; None: it had none that counts memory."""
+    """Its cgroup's; None: it had none that counts memory."""
 
 
 FAULT_SIGNALS = frozenset(
@@ -88,7 +88,7 @@ FAULT_SIGNALS = frozenset(
         signal.SIGTRAP,
     }
 )
-"""A program brings these on itself, whatever else happens on the host."""
+"""A program causes these itself, whatever else happens on the host."""
 
 NOT_COMMITTED = "complete() was called, but its transaction was never committed"
 
@@ -106,10 +106,10 @@ OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
 
 
 def verdict_of_done(done: Done, slot: str) -> Ending:
-    """Judge an attempt by what its child said at its end.
+    """Judge an attempt by its child's message at its end.
 
-    One that called `complete` is judged as if its transaction had not been committed:
-    if it was, the store knows, and passes over this ending.
+    If it called `complete`, it is judged as if its transaction had not been committed:
+    if it was, the store knows and ignores this ending.
 
     Args:
         done: the child's message, its sequence number and token checked.
@@ -149,7 +149,7 @@ def _outcome_of_error(error: Raised | None) -> Outcome:
 
 
 def is_plain_success(done: Done) -> bool:
-    """Say whether a child reports a result and nothing else."""
+    """Say whether a child reports only a result."""
     return done.ok and not (
         done.completed or done.surprise or done.output or done.error
     )
@@ -185,17 +185,17 @@ def verdict_of_death(
     Args:
         exited: how the child's process ended.
         kill: our own kill, if we killed it.
-        done: its complete last word about this attempt, if there was one.
+        done: its complete last message about this attempt, if there was one.
         slot: the slot's name, for the evidence.
-        duration_s: how long the attempt ran, as we saw it.
-        peak_rss_bytes: highest memory of its tree that we saw.
-        output: tail of what it wrote.
+        duration_s: how long the attempt ran, as we measured.
+        peak_rss_bytes: the highest memory of its tree that we measured.
+        output: the tail of what it wrote.
         stack: what its fault handler wrote.
-        processes: what was below it when we were about to kill it.
-        cpu_before_s: what its former attempts had used of the CPU.
+        processes: what was below it just before our kill.
+        cpu_before_s: processor time of earlier attempts in the same child.
         host_oom: the kernel's count of out-of-memory kills rose meanwhile.
-        stopping: the supervisor has begun to stop, so that somebody may be ending
-            its whole process group.
+        stopping: the supervisor is stopping, so that its whole process group may be
+            being killed.
     """
     if done is not None:
         return verdict_of_done(done, slot)
@@ -206,8 +206,8 @@ def verdict_of_death(
             reason=reason,
             signal=exited.signal,
             exit_code=exited.exit_code,
-            # The kernel's figure is of the child's whole life, ours of this
-            # attempt; only a child's death makes the kernel's the better one.
+            # The kernel's figure covers the child's whole life, ours this attempt;
+            # only for a child that died is the kernel's the better one.
             peak_rss_bytes=max(peak_rss_bytes, exited.max_rss_bytes),
             cpu_s=max(0.0, exited.cpu_s - cpu_before_s),
             duration_s=duration_s,
@@ -235,7 +235,7 @@ def _cause(
         return Outcome.CRASHED, f"killed by {name}"
     if exited.signal == signal.SIGKILL:
         events = exited.memory_events
-        # What the kernel killed here, where it counts that; else anywhere on the host.
+        # The kernel's kills here, if they are counted; else anywhere on the host.
         wanted = host_oom if events is None else events.oom_kills > 0
         if wanted:
             return _memory_shortage(events, name)
@@ -245,7 +245,7 @@ def _cause(
 
 
 def _memory_shortage(events: MemoryEvents | None, name: str) -> tuple[Outcome, str]:
-    """Say whose want of memory it was that the kernel killed for."""
+    """Say whether the kernel killed for the child's memory or for the host's."""
     if events is None or not events.oom:
         return (
             Outcome.INTERRUPTED,
@@ -311,7 +311,7 @@ def _reason_of_done(done: Done) -> str | None:
 def _reason_of_error(error: Raised) -> str:
     """Say what was raised: ``gave up: HTTP 410``, ``raised ValueError: no such page``.
 
-    What is the user's own to read off, such as `GiveUp`, needs no name of its module.
+    jobpool's own exceptions, such as `GiveUp`, appear without their module.
     """
     name = error.classes[0].removeprefix("jobpool.errors.") if error.classes else ""
     if error.snooze_s is not None:
@@ -326,7 +326,7 @@ def _reason_of_error(error: Raised) -> str:
 
 
 def _stack(stack: str, processes: Sequence[str]) -> str | None:
-    """Join the stacks and the processes, which explain what the stacks do not."""
+    """Join the stacks and the processes, which the stacks do not show."""
     below = "\n  ".join(("Processes below it:", *processes)) if processes else ""
     return "\n\n".join(filter(None, (stack.rstrip("\n"), below))) or None
 
