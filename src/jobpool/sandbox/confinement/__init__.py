@@ -1,4 +1,5 @@
 """What the kernel forbids a child: namespaces, Landlock, seccomp, limits.
 
-May import: sandbox.protocol, sandbox.system. Start with `setup`.
+May import: sandbox.metering, sandbox.protocol, sandbox.system, core. Start with
+`setup`.
 """
