@@ -353,17 +353,20 @@ RENEWALS = 5
 
 
 def look_often(
-    *, often: bool, ttl_s: float, breakers_s: float = BREAKERS_S, looks_s: float = 0.0
+    *, often: bool, ttl_s: float, quiet_s: float = 0.0, looks_s: float = 0.0
 ) -> None:
     """Let supervisors that start from now on look as often as really, or rarely.
 
     Args:
         often: as really.
         ttl_s: of their leases.
-        breakers_s: between two looks for kinds that are held.
+        quiet_s: between two looks at what only changes while things go wrong.
         looks_s: nothing but renewals is done more often.
     """
-    rare_s = (*_COARSE_S, breakers_s, ttl_s / RENEWALS)
+    cancels_s, host_s = (max(each_s, quiet_s) for each_s in _COARSE_S[2:4])
+    breakers_s = max(BREAKERS_S, quiet_s)
+    looks = (*_COARSE_S[:2], cancels_s, host_s, *_COARSE_S[4:], breakers_s)
+    rare_s = (*looks, ttl_s / RENEWALS)
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
         least_s = looks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
         setattr(module, name, real if often else max(rare, least_s))

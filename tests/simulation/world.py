@@ -43,7 +43,7 @@ LOOKS = 3
 END_S = 300.0
 QUIET_TTL_S = 300.0
 QUIET_PAUSE_S = 60.0
-QUIET_BREAKERS_S = 60.0
+QUIET_LOOKS_S = 600.0
 """Nearly all that supervisors did in the quiet was to ask for kinds that are held."""
 AGAIN_S = 1.0
 SNOOZE_S = 0.01
@@ -132,7 +132,7 @@ class World:
         self.reclaim_pause_s = QUIET_PAUSE_S
         ttl_s = max(QUIET_TTL_S, plan.ttl_s)
         look_often(
-            often=False, ttl_s=ttl_s, breakers_s=QUIET_BREAKERS_S, looks_s=plan.looks_s
+            often=False, ttl_s=ttl_s, quiet_s=QUIET_LOOKS_S, looks_s=plan.looks_s
         )
         self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=ttl_s)
         for supervisor in self.supervisors:
