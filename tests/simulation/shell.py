@@ -301,9 +301,9 @@ class SimChildren:
         if self._processes.get(number) is tree:
             del self._processes[number]
             self._dead[number] = tree
-            self._set_aside_unreadable(number, tree)
+            self._report_dead(number, tree)
 
-    def _set_aside_unreadable(self, number: int, tree: Tree) -> None:
+    def _report_dead(self, number: int, tree: Tree) -> None:
         """Tell of a death once nothing of its tree is left."""
         left = [o for o in self.run.orphans if o.alive]
         if left:
@@ -311,7 +311,7 @@ class SimChildren:
             for orphan in left:
                 self.run.end_orphan(orphan, self.host.world)
             again = lambda: self._reactor.call(  # noqa: E731 - only here
-                lambda: self._set_aside_unreadable(number, tree)
+                lambda: self._report_dead(number, tree)
             )
             self._kernel.after(SWEEP_S, again)
             return

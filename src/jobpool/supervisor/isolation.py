@@ -1,4 +1,4 @@
-"""Which isolation each pool's children get on this machine; a child's own cgroup."""
+"""Which isolation each pool's children get on this machine, and each child's cgroup."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from jobpool.supervisor.machine.state import notices
 
 
 class Isolation:
-    """Goes by the kernel as it was found at the start.
+    """The measures that this kernel allows, as found at the start.
 
-    What only the strict level needs is tried when a pool first asks for that level.
+    Those that only the strict level needs are tried when a pool first asks for it.
     """
 
     def __init__(self) -> None:
         self._lacking = lacking(enclosures=False)
         self.controls = Controls()
-        """What a cgroup puts in force; nothing before `entered`."""
+        """What a cgroup enforces; nothing before `entered`."""
 
     def check(self, settings: Settings) -> None:
-        """Refuse what was asked for by name and cannot be.
+        """Refuse measures that the settings require and this machine lacks.
 
         Raises:
-            ConfigError: says what, where, and why.
+            ConfigError: says which, where, and why.
         """
         for pool in settings.pools:
             lockdown = self._plan(pool)[0]
@@ -46,7 +46,7 @@ class Isolation:
 
     @contextmanager
     def entered(self, run: RunDirectory) -> Iterator[run_group.RunGroup | None]:
-        """Have a cgroup for the run, if there can be one, for as long as this lasts."""
+        """Make a cgroup for the run, if that is possible; remove it at the end."""
         group = None
         try:
             origin, path = run_group.path_for(run.run_id)
@@ -62,11 +62,11 @@ class Isolation:
                 group.leave()
 
     def lockdown(self, pool: PoolSettings) -> Lockdown:
-        """Return what the children of a pool, which was checked, do to themselves."""
+        """Return the confinement of a pool's children; the pool must be checked."""
         return self._plan(pool)[0]
 
     def reductions(self, settings: Settings, at_ms: int) -> Iterator[ev.Event]:
-        """Yield an event for each measure that is wanted and not in force."""
+        """Yield an event for each measure that is wanted but not in force."""
         pools: dict[Gap, list[str]] = {}
         for pool in settings.pools:
             for gap in self._plan(pool)[1]:
@@ -94,10 +94,10 @@ def enclose(
     group: run_group.RunGroup | None,
     at_ms: int,
 ) -> Iterator[ev.Event]:
-    """Make the child's cgroup; yield what is to be said when that fails.
+    """Make the child's cgroup; yield an event if that fails.
 
-    The child waits for nothing then: an operator who asked for the bound is told each
-    time, and the other measures hold.
+    The child starts all the same: the operator is notified each time, and the other
+    measures hold.
     """
     if group is None or not group.is_per_child or pool.sandbox is SandboxLevel.OFF:
         return
@@ -109,7 +109,7 @@ def enclose(
 
 
 def _refuse_closed(pool: PoolSettings, lockdown: Lockdown, directory: str) -> None:
-    """Refuse paths that root's children could not use, which are other users."""
+    """Refuse paths that children could not use under users of their own."""
 
     def absolute(paths: Sequence[str]) -> list[str]:
         return [posixpath.normpath(posixpath.join(directory, one)) for one in paths]

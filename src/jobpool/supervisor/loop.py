@@ -1,7 +1,7 @@
-"""The loop: feeds the machine with events and executes what it commands.
+"""The loop: feeds the machine with inputs and executes its commands.
 
-Nothing here blocks, decodes a payload, or waits for the disk: what is the store's
-is left with the store thread, which is woken once a turn.
+Nothing here blocks, decodes a payload, or waits for the disk: commands for the store
+are left with the store thread, which is woken once a turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOR_STORE = frozenset(
 )
 
 Alive = Callable[[float], float]
-"""Told the time by a loop that turns; returns when it wants to be told again at the
+"""Called with the time while the loop turns; returns when to call it again at the
 latest. Must neither block nor raise."""
 
 
@@ -43,12 +43,11 @@ class Loop:
     Args:
         machine: decides.
         reactor: waits.
-        store: executes what is the store's.
-        children: execute what is a child's.
-        zygotes: execute what is a zygote's.
-        observer: told of events.
-        alive: told that the loop turns, so that somebody outside can tell when it
-            does not.
+        store: executes commands for the store.
+        children: execute commands for a child.
+        zygotes: execute commands for a zygote.
+        observer: gets the events.
+        alive: called while the loop turns, so that a hang can be noticed from outside.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Loop:
         self._alive_s = 0.0
         self._finish: cmd.Finish | None = None
         self._for_store: list[cmd.Command] = []
-        """What this turn leaves with the store thread."""
+        """The commands that this turn leaves with the store thread."""
         self._execute: Mapping[type, Callable[[Any], None]] = {
             cmd.StartZygote: lambda c: zygotes.start(c.pool),
             cmd.KillZygote: lambda c: zygotes.kill(c.slot, c.message),
@@ -115,8 +114,8 @@ class Loop:
             self._reactor.wait(now_s)
         else:
             gather_s = patience_s(machine.pools.values())
-            # What waits before a socket is no child's to work on; one that is full
-            # lets its child wait.
+            # Jobs that wait for room in a socket keep no child busy; a child whose
+            # socket is full must wait.
             self._reactor.wait(until_s, 0.0 if children.is_congested() else gather_s)
         now_s = self._reactor.now_s()
         if now_s >= self._alive_s:
@@ -128,10 +127,10 @@ class Loop:
         self._handle()
 
     def _handle(self) -> None:
-        """Handle the events that wait, then leave the store thread its part.
+        """Handle the inputs that wait, then leave the store thread its commands.
 
-        What comes up meanwhile waits for the next turn: whatever the core does, the
-        sockets are looked at in between.
+        Inputs that arise meanwhile wait for the next turn, so that whatever the machine
+        does, the sockets are polled in between.
         """
         clock, step, reactor = self._reactor.clock, self._machine.step, self._reactor
         try:
@@ -139,7 +138,7 @@ class Loop:
                 event, now_s = reactor.take(), clock.monotonic_s()
                 slept_s = clock.boottime_s() - now_s
                 self._do(step(event, now_s, clock.utc_ms(), slept_s))
-        finally:  # whatever happens here, an end that is known is to be written
+        finally:  # whatever happens here, known ends are to be written
             if self._for_store:
                 self._store.leave(self._for_store)
                 self._for_store.clear()
@@ -153,5 +152,5 @@ class Loop:
 
 
 def _nobody(_now_s: float) -> float:
-    """Tell nobody."""
+    """Do nothing."""
     return float("inf")

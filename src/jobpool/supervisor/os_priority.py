@@ -1,14 +1,14 @@
-"""Lets the supervisor go first, so that limits are enforced on time on a busy machine.
+"""CPU priority of the supervisor, so that a busy machine enforces limits on time.
 
 Theory of operation. Between a deadline and a death the loop is woken three times, and
-each time it waits for its turn beside whatever else wants a core. Where the kernel lets
-us (root, CAP_SYS_NICE, RLIMIT_NICE), the loop's thread goes before the others, and so
-does the store thread: if a child took its core while it holds the interpreter's lock,
-the loop would wait for that child. And children that wait for the store's next jobs
-would wait for each other. What these threads start (threads, zygotes, and so children)
-begins at 0 again: the kernel sees to that (SCHED_FLAG_RESET_ON_FORK). A supervisor that
-was started with a niceness or a policy of its own keeps it, and so does everything
-below it.
+each time it waits for its turn among everything else that wants a core. Where the
+kernel allows it (root, CAP_SYS_NICE, RLIMIT_NICE), the loop's thread goes before
+others, and so does the store thread: if a child took its core while it holds the
+interpreter's lock, the loop would wait for that child, and children that wait for the
+store's next jobs would wait for each other. What these threads start (threads, zygotes,
+and so children) begins at 0 again: the kernel does that (SCHED_FLAG_RESET_ON_FORK). A
+supervisor that was started with a niceness or a policy of its own keeps it, and so does
+everything below it.
 
 Source: sched_setattr(2).
 """
@@ -31,7 +31,7 @@ _SCHED_SETATTR: Mapping[str, int] = {"x86_64": 314, "aarch64": 274}
 
 @contextmanager
 def going_first() -> Iterator[bool]:
-    """Let this thread go before others for as long as this lasts; say whether it does.
+    """Give this thread priority within the context; yield whether it has it.
 
     Where that is not allowed nothing changes.
     """
@@ -44,7 +44,7 @@ def going_first() -> Iterator[bool]:
 
 
 def _is_usual() -> bool:
-    """Say whether this thread is scheduled as any other; False: it is not known."""
+    """Say whether this thread is scheduled normally; False: no, or it is unknown."""
     if sys.platform != "linux":
         return False
     try:
@@ -55,7 +55,7 @@ def _is_usual() -> bool:
 
 
 def _set_nice(nice: int, flags: int) -> bool:
-    """Set this thread's niceness; False: the kernel refuses, or is not known here."""
+    """Set this thread's niceness; False: the kernel refuses, or lacks the call."""
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:
         return False

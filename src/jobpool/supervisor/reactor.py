@@ -1,9 +1,9 @@
 """The reactor: one selector for descriptors, signals, and other threads' posts.
 
-Theory of operation. Whatever becomes ready is turned into events by callbacks;
-events wait in one queue and are handled in order by whoever runs the reactor.
-Signal handlers do nothing: the interpreter's wake-up descriptor carries their
-numbers. Other threads leave events in a queue of their own and poke a socket.
+Theory of operation. Callbacks turn whatever becomes ready into inputs, which wait in
+one queue and are handled in order by the loop. Signal handlers do nothing: the
+interpreter's wake-up descriptor carries the signal numbers. Other threads leave inputs
+in a queue of their own and write to a socket.
 
 Sources: the self-pipe trick, cr.yp.to/docs/selfpipe.html; timerfd_create(2).
 """
@@ -25,9 +25,9 @@ from jobpool.core.clock import Clock
 from jobpool.supervisor.machine.inputs import SupervisorEvent
 
 FINE_S = 0.1
-"""Moments nearer than this are kept to more finely than the selector does."""
+"""Nearer moments are timed more precisely than the selector can."""
 SOON_S = 0.005
-"""Long enough for the lease of a job that was rung for."""
+"""Long enough for the lease of a job that caused a wake-up."""
 _TFD_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 _TFD_TIMER_ABSTIME = 1
 _NEVER = 0
@@ -37,11 +37,11 @@ Ready = Callable[[int], None]
 
 
 class Reactor:
-    """Waits for everything.
+    """Waits for descriptors, signals, posts and moments.
 
     Args:
         clock: the machine's clocks.
-        observer: told of events that other threads post for people.
+        observer: gets the events that other threads post.
     """
 
     def __init__(self, clock: Clock, observer: ev.Observer) -> None:
@@ -76,18 +76,18 @@ class Reactor:
         self._selector.register(fileobj, selectors.EVENT_READ, ready)
 
     def want_write(self, fileobj: Any, *, on: bool) -> None:
-        """Wait until *fileobj* can be written as well, or no longer."""
+        """Also wait until *fileobj* can be written; or no longer."""
         ready = self._selector.get_key(fileobj).data
         mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if on else 0)
         self._selector.modify(fileobj, mask, ready)
 
     def unwatch(self, fileobj: Any) -> None:
-        """Wait for *fileobj* no more; it may be gone from the selector already."""
+        """Stop waiting for *fileobj*; it may be gone from the selector already."""
         if fileobj in self._selector.get_map():
             self._selector.unregister(fileobj)
 
     def observe(self, event: ev.Event) -> None:
-        """Tell people of something that only the loop's side knows."""
+        """Report an event from the loop's own thread."""
         self._observer.observe(event)
 
     # -- events --------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Reactor:
         try:
             self._wake_out.send(b"\0")
         except OSError:
-            return  # it is full of wake-ups already, or closed: nobody waits any more
+            return  # it is full of wake-ups already, or closed
 
     def __len__(self) -> int:
         """Return how many events wait to be handled."""
@@ -119,7 +119,7 @@ class Reactor:
     def soon(self, action: Callable[[], None]) -> None:
         """Call *action* in the loop, `SOON_S` from now; only one can be waiting.
 
-        For what wakes other threads, which would be in the way of the store's now.
+        For work that wakes other threads, which would compete with the store's now.
         """
         if self._later is None:
             self._later = self.now_s() + SOON_S, action
@@ -129,7 +129,7 @@ class Reactor:
 
         Args:
             until_s: that moment.
-            gather_s: nothing is looked at sooner, so that more of it is ready.
+            gather_s: pause before the selector is polled, so that more is ready.
         """
         if self._later is not None:
             until_s = min(until_s, self._later[0])
@@ -142,8 +142,8 @@ class Reactor:
                 self._timer.set(until_s)
         watched = self._selector.get_map()
         for key, mask in self._selector.select(timeout_s):
-            # One callback may have ended what another was called for: a child that
-            # speaks and dies is ready twice. Its number may even be taken again.
+            # One callback may have closed what another is called for: a child that
+            # sends and dies is ready twice. Its descriptor may even be reused.
             now = watched.get(key.fd)
             if now is not None and now.data is key.data:
                 key.data(mask)
@@ -154,7 +154,7 @@ class Reactor:
     # -- signals -------------------------------------------------------------------
 
     def on_signals(self, actions: Mapping[int, Callable[[], None]]) -> None:
-        """Call an action, in the loop, for each of these signals."""
+        """Call an action, in the loop, for each of the given signals."""
 
         def arrived(_mask: int) -> None:
             for number in self._signals_in.recv(4096):
@@ -202,14 +202,14 @@ class _Spec(ctypes.Structure):
 
 
 class FineTimer:
-    """One moment of the monotonic clock, finer than a selector's own timeout.
+    """A timer on the monotonic clock, finer than a selector's own timeout.
 
-    epoll counts in milliseconds, and rounds up: a sample of memory that is due in 1 ms
-    comes after 2. A timerfd counts in nanoseconds, and wakes as any descriptor does.
+    epoll counts in milliseconds and rounds up: a memory sample that is due in 1 ms is
+    taken after 2. A timerfd counts in nanoseconds and wakes like any descriptor.
     (Python has `os.timerfd_create` from 3.13 on.)
 
     Raises:
-        OSError: this system has no such timer, or nothing left for one.
+        OSError: this system has no timerfd, or no descriptor left for one.
     """
 
     def __init__(self) -> None:
@@ -228,15 +228,15 @@ class FineTimer:
         return self._fd
 
     def set(self, moment_s: float) -> None:
-        """Choose the moment, in monotonic seconds.
+        """Set the moment, in monotonic seconds.
 
         Raises:
-            OSError: the kernel refused.
+            OSError: the kernel refused; the moment is unchanged.
         """
         self._set(int(moment_s * 1e9) + 1)
 
     def rang(self, _mask: int) -> None:
-        """Be silent again: the moment has come."""
+        """Disarm: the moment has come."""
         self._set(_NEVER)
 
     def close(self) -> None:
@@ -256,7 +256,7 @@ class FineTimer:
 
 
 def _fine_timer() -> FineTimer | None:
-    """Return a timer; None: the selector's own must do."""
+    """Return a timer; None: the selector's own timeout is used."""
     try:
         return FineTimer()
     except OSError:

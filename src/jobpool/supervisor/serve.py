@@ -1,17 +1,17 @@
-"""`serve`: puts a supervisor together, runs it, and takes it apart.
+"""`serve`: assembles a supervisor, runs it, and shuts it down.
 
-Theory of operation. Signals are heard from the first moment on: what they mean in
-which mode is `shutdown`'s. The order of a start: the store is opened (or refused); the
-run directory is made and its lock taken; the zygotes load the application, which
-may refuse the start; the run and its kinds are entered in the store; only then are
-jobs leased. The order of an end: no more leases, children gone, settlements
-durable, the run ended in the store, zygotes gone, the run directory removed. A
-supervisor that is killed anywhere in between leaves an open run, whose jobs the
-next one takes back once it has proven it dead.
+Theory of operation. Signals are handled from the first moment on; what they mean in
+each mode is decided by `shutdown`. A start, in order: the store is opened (or refuses);
+the run directory is made and its lock taken; the zygotes load the application, which
+may refuse the start; the run and its kinds are entered in the store; only then are jobs
+leased. An end, in order: no more leases, children gone, settlements durable, the run
+ended in the store, zygotes gone, the run directory removed. A supervisor that is killed
+anywhere in between leaves an open run, whose jobs the next one takes back once it has
+proven it dead.
 
-In a store that several hosts share, the run's leases end by time: a pulse renews them
-from the moment that the run is entered until it is about to end, and hears the rings
-that a FIFO carries on one host.
+In a store that several hosts share, the run's leases end by time. Lease renewal keeps
+them from the moment that the run is entered until it is about to end, and receives the
+wake-ups that a FIFO carries on one host.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from jobpool.supervisor.storage.open_patiently import await_opened, open_patient
 from jobpool.supervisor.storage.thread import StoreThread
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long the loop may keep the store thread from the interpreter's lock."""
+"""How long the loop may keep the interpreter's lock from the store thread."""
 CLOSE_S = 10.0
 CLOSE_LATE_S = 0.3
-"""Once the core has given something up, so much is left for an end in good order."""
+"""After the machine has given up something, the time left for an orderly end."""
 STORE_PATIENCE_S = 20.0
 """Longest wait for one answer of a store's server."""
 PULSE_TRIES = 5
-"""So many renewals without an answer fit into a lease."""
+"""Unanswered renewals that fit into a lease."""
 EXIT_FAILED = 1
 
 
@@ -80,17 +80,17 @@ def serve(
     alive: Callable[[Path], Alive] | None = None,
     opener: Callable[[], Store] | None = None,
 ) -> int:
-    """Run a supervisor until it is told to end; call it in the main thread.
+    """Run a supervisor until it is asked to end; call it in the main thread.
 
     Args:
         settings: what it is to do.
-        observer: told of events.
+        observer: gets the events.
         burst: end once nothing is due any more.
         reread: reads the settings again when SIGHUP asks for it; None: SIGHUP
             drains.
         clock: the machine's clocks; tests bring their own.
-        alive: called with the run directory once there is one; returns whom the loop
-            tells that it turns. None: nobody.
+        alive: called with the run directory once there is one; returns what the loop
+            calls while it turns. None: nothing.
         opener: opens the store, in the thread that is to use it; None: it is the one
             that the settings name.
 
@@ -163,11 +163,11 @@ class _Supervisor:
             clock,
         )
         self._close_by_s = float("inf")
-        """When the end waits for nobody any more; infinity: there is none yet."""
+        """When the end waits no longer; infinity: it has not begun."""
         self._isolation = Isolation()
         self._entry = Entry(self._own)
         self._is_kept = False
-        """The threads that keep the run have been started."""
+        """The maintenance threads have been started."""
         self._renewal = LeaseRenewal(
             self._own.id,
             settings.lease_ttl_s,
@@ -180,7 +180,7 @@ class _Supervisor:
     def run(self) -> int:
         """Start, run, end."""
         self._isolation.check(self._settings)
-        # A parent may have left it ignored: then nobody's end could be seen.
+        # A parent may have left it ignored: then no child's status could be reaped.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         become_subreaper()
         switch_interval_s = sys.getswitchinterval()
@@ -192,7 +192,7 @@ class _Supervisor:
                 self._store.opened, self._machine, self._reactor, self._observer
             )
             if finish is not None:
-                self._close_by_s = 0.0  # there is nobody to wait for
+                self._close_by_s = 0.0  # there is nothing to wait for
                 self._report_stopped(finish)
                 return finish.exit_code
             if self._store.error is not None:
@@ -209,14 +209,14 @@ class _Supervisor:
             sys.setswitchinterval(switch_interval_s)
 
     def _left_to_close_s(self) -> float:
-        """Return for how long the end may still wait for others' ends."""
+        """Return for how long the end may still wait."""
         now_s = self._clock.monotonic_s()
         until_s = min(now_s + CLOSE_S, self._machine.end_by_s + CLOSE_LATE_S)
         self._close_by_s = min(self._close_by_s, until_s)
         return max(0.0, self._close_by_s - now_s)
 
     def _make_keepers(self) -> None:
-        """Make what depends on which kind of store this is."""
+        """Make the maintenance threads: they depend on the kind of store."""
         self._housekeeping = Housekeeping(
             self._settings, self._own.id, store=self._store, clock=self._clock
         )
@@ -294,7 +294,7 @@ class _Supervisor:
         )
 
     def _open_with_directory(self) -> Store:
-        """Open it, and make the run directory: where it belongs, the store says."""
+        """Open it, and make the run directory where the store keeps them."""
         store = self._open()
         try:
             if self._settings.kinds:
@@ -307,7 +307,7 @@ class _Supervisor:
         return store
 
     def _open_for_pulse(self) -> Store:
-        """Open it so that a renewal without an answer leaves time for others."""
+        """Open it so that an unanswered renewal leaves time for more."""
         return self._open(max(1.0, self._settings.lease_ttl_s / PULSE_TRIES))
 
     def _enter(self, registry: Registry) -> None:
@@ -323,8 +323,8 @@ class _Supervisor:
             seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
             if self._is_kept:
                 return (seen, inp.Entered())
-            # Not before: a renewal of a run that could not be entered yet says that
-            # this is the wrong store. A thread may be refused, and this tried again.
+            # Only now: renewing a run that is not entered yet reports the wrong store.
+            # A thread may be refused; then all this is tried again.
             for keeper in (self._housekeeping, self._reclaimer):
                 if keeper.ident is None:
                     keeper.start()
@@ -348,7 +348,7 @@ class _Supervisor:
         )
 
     def _leave(self, finish: cmd.Finish) -> None:
-        """End the run in the store and say how it went."""
+        """End the run in the store and report how it ended."""
         if finish.leases_held == 0:
             self._store.chore(self._entry.end)
         self._report_stopped(finish)
@@ -372,12 +372,12 @@ class _Supervisor:
         self._reactor.soon(self._housekeeping.look_for_cancels)
 
     def _heard(self) -> None:
-        """Somebody rang a store that several hosts share; called by the pulse."""
+        """A wake-up of a store that several hosts share; called by lease renewal."""
         self._reactor.post(inp.Notified())
         self._housekeeping.look_for_cancels()
 
     def _reload(self, reread: Callable[[], Settings]) -> None:
-        """Read the settings again and load the application anew, if that can be."""
+        """Read the settings again and reload the application, if possible."""
         try:
             if not self._machine.takes_reloads:
                 raise ConfigError(f"it is {self._machine.mode}; try again once it runs")

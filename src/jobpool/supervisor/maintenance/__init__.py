@@ -1,4 +1,4 @@
-"""What keeps a run alive and clears up after dead ones.
+"""Maintenance: keeps this run alive and cleans up after dead ones.
 
 May import: supervisor.storage, store, sandbox. Start with `housekeeping`.
 """

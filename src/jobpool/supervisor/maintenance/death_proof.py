@@ -1,16 +1,16 @@
-"""Proves that another supervisor's run is dead, and makes it so if it nearly is.
+"""Proves that another supervisor's run is dead, after killing what is left of it.
 
-Theory of operation. Jobs of a run may be started again only when no process of it
-can be alive. In this order: its lock is free (the supervisor is gone); it is of this
-boot (else everything is gone); its pids mean something to us; its supervisor's pid
-is not the same process any more. Then whatever is left is killed, tree by tree, and
-looked for again: every child on record, and every process that carries the run's
-marker in the environment that it was started with, and, where the run had a cgroup,
-everything that is in it: that finds daemons which have left everything else behind.
-Only when these searches find nobody, the marks are read: nothing can change them any
-more. Where a handler has spoilt one, every job of the run may have begun.
+Theory of operation. Jobs of a run may be started again only when no process of it can
+be alive. The checks, in this order: its lock is free (the supervisor is gone); it is of
+this boot (otherwise everything is gone); its pids are of our pid namespace; its
+supervisor's pid does not name the same process any more. Then whatever is left is
+killed, tree by tree, and searched for again: every child on record; every process with
+the run's marker in the environment that it was started with; and, where the run had a
+cgroup, everything in it, which finds daemons that have left everything else behind.
+Only when these searches find no process are the marks read: nothing can change them any
+more. If a handler has damaged one, every job of the run may have begun.
 
-What cannot be proven stays as it is, with a reason that a person can act on.
+What cannot be proven stays as it is, with a reason that an operator can act on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from jobpool.sandbox.system.procfs import (
 )
 
 KILL_WAIT_S = 0.5
-"""Survivors get so long to die in one call; a later call tries again."""
+"""How long one call waits for survivors to die; a later call tries again."""
 _KILL_STEP_S = 0.002
 _NAMED_MAX = 5
 
@@ -55,9 +55,9 @@ class DeadRun(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing of the run is alive; its leases may be taken back."""
 
     running_tokens: frozenset[int] | None = None
-    """Attempts that were running when it died; None: nobody knows."""
+    """Attempts that were running when it died; None: that is unknown."""
     killed: int = 0
-    """Survivors that had to be killed for this."""
+    """Survivors that were killed."""
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def prove_dead(
     Args:
         root: directory of all runs of the store.
         run_id: the run.
-        same_boot: False: the store knows that the host was booted since.
+        same_boot: False: the store knows that the host was restarted since.
         wait_s: longest time to wait for survivors to die.
     """
     path = Path(root, run_id)
@@ -129,7 +129,7 @@ def _examine(path: Path, *, same_boot: bool, wait_s: float) -> Proof:
             return DeadRun(running_tokens=_running_tokens(path))
         return Unproven(
             f"its supervisor was pid {header.pid} of another container or pid "
-            "namespace, where this one cannot look; start jobpool as the first "
+            "namespace, which this one cannot see into; start jobpool as the first "
             "process of its container, or in the same pid namespace"
         )
     if is_alive(header.pid, header.start_time):
@@ -185,7 +185,7 @@ def _environment(pid: str) -> bytes:
     try:
         return read(f"/proc/{pid}/environ")
     except PermissionError:
-        return b""  # another user's: none of a run that was ours
+        return b""  # another user's, so not of a run of ours
 
 
 def _kill(member: tuple[int, int]) -> None:

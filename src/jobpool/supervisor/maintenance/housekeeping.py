@@ -1,7 +1,7 @@
-"""The store's regular chores: renewing, canceling, pruning, looking at the host.
+"""Housekeeping: regular chores such as cancellations, pruning and sampling the host.
 
-They are left with the store thread and run between its commits; a thread of their
-own only watches the clock.
+They are left with the store thread and run between its commits; a thread of their own
+only watches the clock.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from jobpool.supervisor.storage.inbox import Chore, Posts
 from jobpool.supervisor.storage.thread import StoreThread
 
 RENEW_SHARE = 3
-"""A lease is renewed so many times within its TTL, where no pulse does it."""
+"""Renewals of a lease within its TTL, in a store without lease renewal of its own."""
 CANCELS_EVERY_S = 0.5
 AFTER_RING_S = 0.01
-"""Nearly always it is for a new job, which is leased meanwhile."""
+"""A wake-up is nearly always for a new job, which is leased meanwhile."""
 HOST_EVERY_S = 1.0
 PRUNE_EVERY_S = 30.0
 PRUNE_BATCH = 1000
 PRUNE_BATCHES_MAX = 20
 PRUNE_AGAIN_S = 1.0
-"""With more to delete than that, it goes on after so long: settlements come between."""
+"""If more is to be deleted, the pause before it goes on: settlements come between."""
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
@@ -41,7 +41,7 @@ BREAKERS_EVERY_S = 5.0
 SCRUB_EVERY_S = 10.0
 """A few hundred rows each time: 500 take 5 ms."""
 CONCERN_AGAIN_S = 600.0
-"""The same concern is not said more often."""
+"""The same concern is not reported more often."""
 _FIGURES = re.compile(r"\d+")
 
 
@@ -74,11 +74,11 @@ class Housekeeping(threading.Thread):
         self._clock = clock
         self._closing = threading.Event()
         self._woken = threading.Event()
-        """Somebody has rung, or this is the end."""
+        """A wake-up has come, or this is the end."""
         self._concern_reported_s: dict[str, float] = {}
         self._scrubbed_to: int | None = None
         self._seen = inp.BreakersSeen((), 0)
-        """What the store said last of kinds that crash in a row."""
+        """The circuit breakers as last read from the store."""
         self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
         self._canceling = self._turn(self._cancels, CANCELS_EVERY_S)
         self._turns = [
@@ -112,7 +112,7 @@ class Housekeeping(threading.Thread):
                 self._canceling.next_s = 0.0
 
     def look_for_cancels(self) -> None:
-        """Somebody rang: it may have been for a cancellation. For any thread."""
+        """Check soon: a wake-up may be for a cancellation. For any thread."""
         self._woken.set()
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Housekeeping(threading.Thread):
         if store.renew(self._run_id, ttl_s, anew=True) is not Renewal.ENDED:
             return ()
         return (
-            inp.Stop("its run was ended by somebody else"),
+            inp.Stop("its run was ended by another supervisor"),
             ev.Alarm(
                 at_ms=self._clock.utc_ms(),
                 text="the store says that this run has ended: another supervisor took "
@@ -140,11 +140,11 @@ class Housekeeping(threading.Thread):
 
     def _cancels(self, store: Store) -> Posts:
         tokens = store.cancel_requests(self._run_id)
-        said: Posts = (inp.CancelAsked(tuple(tokens)),) if tokens else ()
+        posts: Posts = (inp.CancelAsked(tuple(tokens)),) if tokens else ()
         if self._seen.rows or self._seen.saves != self._store.saves:
-            # While a kind is held, an operator may let it go on: that is a ring, too.
-            said = (*said, *self._breakers(store))
-        return said
+            # While a kind is held, the wake-up may be for `jobpool resume --kind`.
+            posts = (*posts, *self._breakers(store))
+        return posts
 
     def _prune(self, store: Store) -> Posts:
         for _ in range(PRUNE_BATCHES_MAX):
@@ -174,14 +174,14 @@ class Housekeeping(threading.Thread):
 
     def _concerns(self, store: Store) -> Posts:
         now_s = self._clock.monotonic_s()
-        said = []
+        events = []
         for text in store.concerns():
-            # Its figures change from look to look: it is the same concern.
+            # Its figures change from check to check: it is the same concern.
             about = _FIGURES.sub("#", text)
             if now_s - self._concern_reported_s.get(about, -inf) >= CONCERN_AGAIN_S:
                 self._concern_reported_s[about] = now_s
-                said.append(ev.StoreConcern(at_ms=self._clock.utc_ms(), text=text))
-        return said
+                events.append(ev.StoreConcern(at_ms=self._clock.utc_ms(), text=text))
+        return events
 
     def _host(self, store: Store) -> Posts:
         return (

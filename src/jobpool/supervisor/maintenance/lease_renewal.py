@@ -1,18 +1,18 @@
-"""The pulse: keeps a run's leases alive in a store that several hosts share.
+"""Lease renewal: keeps a run's leases alive in a store that several hosts share.
 
 Theory of operation. A thread with a store object (and so a connection) of its own:
-neither a slow commit nor a swarm of settlements delays a renewal, and no renewal
-delays them. It renews twice a second, however long the TTL, so that an outage costs
-as much of the lease as it lasts. How long the leases are ours counts from before the
-request was sent; the loop is told (`Renewed`), and ends what runs if it is not told
-again in time. Between two renewals it listens for rings.
+neither a slow commit nor a burst of settlements delays a renewal, and no renewal delays
+them. It renews twice a second, whatever the TTL, so that an outage costs as much of the
+lease as it lasts. How long the leases are ours counts from before the request was sent;
+the loop is notified (`Renewed`), and ends what runs unless it is notified again in
+time. Between two renewals the thread waits for wake-ups.
 
-Monotonic time stands still while the machine is suspended, but leases run out. So
-the clock that goes on is read as well, and what was slept is taken off.
+Monotonic time stands still while the machine is suspended, but leases run out. So the
+clock that goes on is read as well, and the time slept is subtracted.
 
-It also knows what nobody else does: whether we could reach the store all the while.
-After an outage of ours other runs may have expired only because they could not renew
-either, and nobody must take their jobs until they have had time to come back.
+It also knows whether we could reach the store all the while. After an outage of ours,
+other runs may have expired only because they could not renew either, and their jobs
+must not be taken until they have had time to come back.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ RENEW_EVERY_S = 0.5
 RETRY_S = 0.2
 """Longest pause after a renewal that failed."""
 ALARM_AFTER_S = 2.0
-"""Renewals that fail for so long are said aloud."""
+"""Renewals that fail for this long raise an alarm."""
 SUSPENDED_S = 0.1
 """The clocks of a machine that was never suspended drift apart less than this."""
 OUTAGE_SHARE = 0.5
-"""Without a renewal for this share of the TTL, others may soon not have any either."""
+"""After this share of the TTL without a renewal, other runs may have none either."""
 CLOSE_S = 2.0
 
 
 class LeaseRenewal(threading.Thread):
-    """Renews the leases, and listens.
+    """Renews the leases, and waits for wake-ups.
 
     Args:
         run_id: whose leases.
-        ttl_s: their nominal TTL; may be changed while it beats.
+        ttl_s: their nominal TTL; may be changed while the thread runs.
         opener: opens the store, in this thread.
         post: takes events for the loop; callable from any thread.
-        rung: called when somebody has rung; callable from any thread.
+        rung: called at each wake-up; callable from any thread.
         clock: all three clocks.
     """
 
@@ -72,10 +72,10 @@ class LeaseRenewal(threading.Thread):
         self._rung = rung
         self._clock = clock
         self.move_fence: Callable[[float], None] = _nowhere
-        """Told, as a time since boot, until when zygotes may let their children run."""
+        """Called with the time since boot until which zygotes may let children run."""
         self._closing = threading.Event()
         self._skew_s = self._skew()
-        """How far the two clocks were apart at the last look."""
+        """How far the two clocks were apart at the last check."""
         self._until_s = 0.0
         self._renewed_s: float | None = None
         """When the last renewal succeeded, by the clock that always goes on."""
@@ -88,10 +88,10 @@ class LeaseRenewal(threading.Thread):
         """Start, once the run is in the store.
 
         Args:
-            sent_s: monotonic time at which the request was sent that entered it.
+            sent_s: monotonic time at which the request that entered it was sent.
 
         Returns:
-            For how long it holds, for the loop to know before it leases anything.
+            Until when its leases hold; the loop needs it before it leases anything.
         """
         ttl_s = published_ttl_s(self.ttl_s)
         entered = inp.Renewed(sent_s + ttl_s, ttl_s)
@@ -101,10 +101,10 @@ class LeaseRenewal(threading.Thread):
         return entered
 
     def may_take(self) -> bool:
-        """Say whether other runs' leases ran out for no fault of the store.
+        """Say whether other runs' leases expired, and not because of the store.
 
         No renewal of ours may be late, and since our last outage one whole TTL must
-        have passed, in which the living have renewed. Callable from any thread.
+        have passed, in which living runs have renewed. Callable from any thread.
         """
         renewed_s, steady_s = self._renewed_s, self._steady_s
         now_s = self._clock.boottime_s()
@@ -119,11 +119,11 @@ class LeaseRenewal(threading.Thread):
     # -- the thread's side ---------------------------------------------------------
 
     def run(self) -> None:
-        """Renew and listen until closed, or until the run is over."""
+        """Renew until closed, or until the run is over."""
         try:
             self._run()
         except BaseException as exc:
-            self._post(inp.Stop(f"the pulse failed: {exc!r}"))
+            self._post(inp.Stop(f"lease renewal failed: {exc!r}"))
             raise
 
     def _run(self) -> None:
@@ -165,17 +165,17 @@ class LeaseRenewal(threading.Thread):
                 next_s = self._clock.monotonic_s()
 
     def _renew(self, store: SharedStore) -> bool:
-        """Renew; False: there is nothing to renew any more."""
+        """Renew; False: the run is over."""
         ttl_s = published_ttl_s(self.ttl_s)
         sent_s, began_s = self._clock.monotonic_s(), self._clock.boottime_s()
         if sent_s + ttl_s < self._until_s:
-            # The TTL was lowered. Even if no answer comes, it may hold from now on.
+            # The TTL was lowered. Even without an answer, it may be in force already.
             self._until_s = sent_s + ttl_s
             self._announce(ttl_s)
         renewal = store.renew(self._run_id, ttl_s)
         if renewal is Renewal.LAPSED:
-            # Perhaps the server's clock has jumped: then nobody's lease holds. The loop
-            # is told first: whatever it is granted from now on, it hears of later.
+            # Perhaps the server's clock has jumped: then no run's lease holds. The loop
+            # is notified first: whatever is granted from now on reaches it later.
             self._steady_s = self._clock.boottime_s()
             self._post(inp.Lapsed())
             sent_s, began_s = self._clock.monotonic_s(), self._clock.boottime_s()
@@ -186,11 +186,11 @@ class LeaseRenewal(threading.Thread):
             self._end(
                 "the store says that this run has ended: another supervisor took "
                 "it for dead, or the database was restored; stopping",
-                "its run was ended by somebody else",
+                "its run was ended by another supervisor",
             )
             return False
         self._note_success()
-        # If the machine slept meanwhile, the store may have taken the request before.
+        # If the machine slept meanwhile, the store may have got the request before.
         self._until_s = sent_s + ttl_s
         self._skew_s = began_s - sent_s
         self._announce(ttl_s)
@@ -206,7 +206,7 @@ class LeaseRenewal(threading.Thread):
         self._alarmed = False
 
     def _look_for_sleep(self) -> None:
-        """Take what the machine has slept off the time that the leases hold."""
+        """Subtract the time that the machine has slept from that of the leases."""
         skew_s = self._skew()
         slept_s = skew_s - self._skew_s
         if slept_s < SUSPENDED_S or self._renewed_s is None:
@@ -216,9 +216,9 @@ class LeaseRenewal(threading.Thread):
         self._announce(published_ttl_s(self.ttl_s))
 
     def _announce(self, ttl_s: float) -> None:
-        """Tell the zygotes, and the loop, until when the leases hold.
+        """Tell the zygotes, then the loop, until when the leases hold.
 
-        In this order: they end at once what the loop makes when it is told.
+        In this order: zygotes kill at once what the loop starts after it is notified.
         """
         self._publish()
         self._post(inp.Renewed(self._until_s, ttl_s))
@@ -232,7 +232,7 @@ class LeaseRenewal(threading.Thread):
         return self._clock.boottime_s() - self._clock.monotonic_s()
 
     def _failed(self, error: StoreError) -> None:
-        """Say it when it lasts; try again soon, but not all hosts at once."""
+        """Raise an alarm if it lasts; try again soon, but not all hosts at once."""
         now_s = self._clock.monotonic_s()
         if self._failing_s is None:
             self._failing_s = now_s
@@ -240,14 +240,14 @@ class LeaseRenewal(threading.Thread):
             self._alarmed = True
             left = show_duration(round(max(0.0, self._until_s - now_s), 1))
             self._alarm(
-                f"the leases cannot be renewed, and hold for {left} more; what runs "
-                f"is ended before they do not: {error}"
+                f"the leases cannot be renewed, and hold for {left} more; running "
+                f"jobs are ended before they run out: {error}"
             )
         pause_s = RETRY_S * random.uniform(0.25, 1.0)  # noqa: S311 - apart, not secret
         self._closing.wait(pause_s)
 
     def _end(self, text: str, reason: str) -> None:
-        """Say why this run is over, and stop."""
+        """Report why this run is over, and stop."""
         self._alarm(text)
         self._post(inp.Stop(reason))
 
@@ -256,4 +256,4 @@ class LeaseRenewal(threading.Thread):
 
 
 def _nowhere(_until_s: float) -> None:
-    """Tell nobody."""
+    """Do nothing: there is no fence."""

@@ -1,8 +1,8 @@
-"""Settles what a dead run holds: what was lost, what goes back, and who pays for it.
+"""Settles what a dead run holds: what was lost, what goes back, and what is charged.
 
-What was really running is lost, at the cost that `core.rules.suspects` says; the
-rest is handed back uncharged. All of a run in one transaction, with the note of its
-death, so that who looks again later finds the same death.
+What was really running is lost, and `core.rules.suspects` has the table of what that
+costs; the rest is handed back uncharged. One transaction settles a whole run and notes
+its death, so that a later check finds the same death.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Taken(NamedTuple):
     lost: int
     handed_back: int
     later: int
-    """Held by somebody's open transaction: they are still the run's."""
+    """Locked by another session's open transaction: the run still holds them."""
     about_jobs: list[ev.Event | inp.HostKilled]
 
-    def said(
+    def posts(
         self, run: Run, at_ms: int, *, killed: int = 0, presumed: bool = False
     ) -> list[ev.Event | inp.HostKilled]:
-        """Return what is to be said of it; nothing of what waits for the next look."""
+        """Return the events and inputs; none while it all waits for the next check."""
         waits = self.later > 0 or presumed
         if waits and self.lost + self.handed_back == 0:
             return []
@@ -78,20 +78,20 @@ def reclaim(
         now_ms: the store's clock.
 
     Returns:
-        What is to be said about it.
+        The events to report.
 
     Raises:
         StoreUnavailable: nothing was changed.
     """
     taken = take_back(store, run, running=running, registry=registry, now_ms=now_ms)
-    said = [one for one in taken.said(run, now_ms) if isinstance(one, ev.Event)]
+    events = [one for one in taken.posts(run, now_ms) if isinstance(one, ev.Event)]
     if taken.later:
         text = (
-            f"{taken.later} jobs of run {run.id} are held by an open transaction and "
+            f"{taken.later} jobs of run {run.id} are locked by an open transaction and "
             "stay leased; reclaim it again once that has ended"
         )
-        said.append(ev.Alarm(at_ms=now_ms, text=text))
-    return said
+        events.append(ev.Alarm(at_ms=now_ms, text=text))
+    return events
 
 
 def take_back(
@@ -139,7 +139,7 @@ def settle_all(
         running: as for `reclaim`.
         registry: as for `reclaim`.
         now_ms: the store's clock.
-        with_host: its host has been started anew since.
+        with_host: its host was restarted since.
         living: runs that are known to be alive.
     """
     leases = store.leases_of(run.id)
@@ -171,7 +171,7 @@ def settle_all(
 def _about(
     lease: Lease, settlement: Settlement, now_ms: int
 ) -> Iterator[ev.Event | inp.HostKilled]:
-    """Yield what is to be said of a job that was lost."""
+    """Yield the events and inputs of a job that was lost."""
     yield from notices.attempt_lost(now_ms, lease, settlement)
     if settlement.suspect:
         yield ev.JobSuspected(

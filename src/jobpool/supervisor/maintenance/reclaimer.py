@@ -1,22 +1,22 @@
-"""Takes back the jobs of dead supervisors: once they are proven dead.
+"""The reclaimer: takes back the jobs of supervisors that are proven dead.
 
-Theory of operation. A thread of its own looks at the open runs in the store. On one
-host no lease expires by time: a run is dead when its lock is free, every process on
-its record is gone, and no process carries its marker; survivors are killed first
-(`proof`). Then the jobs whose marks say that they were really running are
-settled as lost, and the others handed back, under their old tokens: a late word of
-anybody else changes nothing. What cannot be proven stays leased, with an alarm. What a
-loss costs, and which jobs become suspects, is `core.rules.suspects`' table. Nothing is
-leased before the first pass is over: a suspect that the last run has left must find
-an empty supervisor.
+Theory of operation. A thread of its own checks the open runs in the store. On one host
+no lease expires by time: a run is dead when its lock is free, every process on its
+record is gone, and no process carries its marker; survivors are killed first
+(`death_proof`). Then the jobs whose marks say that they were really running are settled
+as lost, and the others handed back, under their old tokens: a late write by anything
+else changes nothing. What cannot be proven stays leased, with an alarm. What a loss
+costs, and which job is a suspect after it, is the table of `core.rules.suspects`. No
+job is leased before the first check is over, so that a suspect left by this
+supervisor's predecessor finds it empty.
 
-In a store that several hosts share, that is the rule for the runs whose directory is
-here, and the only one. A run of another host cannot be proven anything: it is presumed
-dead when its leases have run out by the store's clock, for a living one has ended its
-own jobs by then (`fencing`). Its jobs are taken, but it stays open: it may come back.
-Not so after an outage of the store, when the leases of the living ran out as well.
+In a store that several hosts share, that is the only rule for runs whose directory is
+on this host. Nothing can be proven of a run of another host: it is presumed dead when
+its leases have run out by the store's clock, since a living one has ended its own jobs
+by then (`fencing`). Its jobs are taken, but it stays open: it may come back. This does
+not apply after an outage of the store, when the leases of living runs ran out as well.
 
-Run directories that no open run owns (their supervisor died while it tidied up) are
+Run directories without an open run (their supervisor died while it cleaned up) are
 removed once they, too, are proven dead.
 """
 
@@ -48,16 +48,16 @@ from jobpool.supervisor.storage.thread import StoreThread
 T = TypeVar("T")
 EVERY_S = 1.0
 EXPIRED_EVERY_S = 0.25
-"""Between two looks for runs of other hosts whose leases have run out."""
+"""Between two checks for runs of other hosts whose leases have run out."""
 FORGOTTEN_MS = 86_400_000
-"""An open run that has been expired for so long, and holds nothing, is ended."""
+"""An open run that expired this long ago, and holds nothing, is ended."""
 ALARM_EVERY_S = 60.0
 TIDY_EVERY = 60
-"""Looks between two searches for directories that nobody owns."""
+"""Checks between two searches for directories without a run."""
 
 
 class Reclaimer(threading.Thread):
-    """Looks for dead runs now and then.
+    """Checks regularly for dead runs.
 
     Args:
         run: this supervisor's own.
@@ -66,7 +66,7 @@ class Reclaimer(threading.Thread):
             store thread.
         registry: the kinds' policies.
         post: takes events.
-        looked: called once, when the first look is over; in the store thread.
+        looked: called once, when the first check is over; in the store thread.
         clock: for the times of events.
     """
 
@@ -93,10 +93,10 @@ class Reclaimer(threading.Thread):
         self._closing = threading.Event()
         self._alarmed_s: dict[str, float] = {}
         self._living = frozenset((run.id,))
-        """Runs that were alive at the last look."""
+        """Runs that were alive at the last check."""
 
     def run(self) -> None:
-        """Look, prove, reclaim, until closed."""
+        """Check, prove, reclaim, until closed."""
         shared = self._store.shared
         every_s = EXPIRED_EVERY_S if shared else EVERY_S
         full_every = round(EVERY_S / every_s)
@@ -112,13 +112,13 @@ class Reclaimer(threading.Thread):
                 self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
             finally:
                 if looks == 0:
-                    # Behind what was found: chores are done in their order.
+                    # After what was found: chores run in order.
                     self._store.chore(lambda _store: self._looked())
             looks += 1
             self._closing.wait(every_s)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._closing.set()
 
     def _ask(self, question: Callable[[Store], T]) -> T | None:
@@ -163,9 +163,9 @@ class Reclaimer(threading.Thread):
             self._tidy({run.id for run in runs})
 
     def _is_provable(self, run: Run) -> bool:
-        """Say whether a run is dead when it is proven dead, and only then."""
+        """Say whether a run counts as dead only if it is proven dead."""
         if not self._store.shared:
-            # Host names change, with every container for one; here all are of one.
+            # All runs are of this host, whose name may change (with every container).
             return True
         return run.boot_id == self._own.boot_id and Path(self._root, run.id).is_dir()
 
@@ -193,7 +193,7 @@ class Reclaimer(threading.Thread):
                 at_ms=self._clock.utc_ms(),
                 text=f"run {run.id} (pid {run.pid} on {run.host}) may or may not be "
                 f"alive, so its jobs stay leased: {reason}. Once you are sure that "
-                f"nothing of it lives: jobpool reclaim {run.id}",
+                f"none of its processes is left: jobpool reclaim {run.id}",
             )
         )
 
@@ -212,7 +212,7 @@ class Reclaimer(threading.Thread):
         )
         if taken.later == 0:
             remove_run(self._root, run.id)
-        return taken.said(run, self._clock.utc_ms(), killed=proof.killed)
+        return taken.posts(run, self._clock.utc_ms(), killed=proof.killed)
 
     # -- runs of other hosts -------------------------------------------------------
 
@@ -240,11 +240,11 @@ class Reclaimer(threading.Thread):
                 living=self._living,
             )
         store.wake()
-        return taken.said(run, now_ms, presumed=True)
+        return taken.posts(run, now_ms, presumed=True)
 
 
 def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
-    """End a run that nobody has heard of for a day; runs in the store thread."""
+    """End a run that expired a day ago; runs in the store thread."""
     with store.transaction():
         is_forgotten = store.seize(run_id, lapsed_s=FORGOTTEN_MS / 1000)
         if is_forgotten and not store.leases_of(run_id):

@@ -1,4 +1,4 @@
-"""The run's entry in the store, and whether there may be one."""
+"""This run's entry in the store, and whether it may be there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ NO_THREAD = "can't start new thread"
 class Entry:
     """This supervisor's run in the store.
 
-    Written in the store thread, read in the loop's once that has ended or was given up.
+    Written in the store thread; read in the main thread once that has ended or was
+    given up.
 
     Args:
         run: this supervisor's own.
@@ -31,12 +32,12 @@ class Entry:
         self._run = run
 
     def begin(self, store: Store, kinds: Sequence[KindRecord], lease_s: float) -> None:
-        """Enter the run, or what it says of itself anew.
+        """Enter the run, or update its entry.
 
         Raises:
             StoreError: as of `Store.begin_run`.
         """
-        # While nobody has answered it may be open: the supervisor can end meanwhile.
+        # Until the store answers it may be open: the supervisor can end meanwhile.
         before, self.may_be_open = self.may_be_open, True
         try:
             store.begin_run(self._run, kinds, lease_s)
@@ -47,7 +48,7 @@ class Entry:
             raise
 
     def end(self, store: Store) -> tuple[()]:
-        """End the run, and tell others."""
+        """End the run, and wake other supervisors."""
         store.end_run(self._run.id)
         self.may_be_open = False
         store.wake()
@@ -59,9 +60,9 @@ def until_taken(
 ) -> Chore:
     """Return a chore that is left again until it succeeds.
 
-    A supervisor cannot work without it. What may pass is tried again: a store that is
-    away, a machine without a thread to spare. Any other error ends the supervisor: as
-    an alarm and no more, it would wait for ever and begin nothing.
+    A supervisor cannot work without it. It is tried again if the store is away or the
+    machine has no thread to spare. Any other error ends the supervisor, which would
+    otherwise wait for ever and begin nothing.
 
     Args:
         chore: what is to be done.
@@ -83,11 +84,11 @@ def until_taken(
                 leave(try_it)
                 raise StoreUnavailable(
                     "the machine refuses this supervisor another thread; it tries "
-                    "again. Raise the limits of processes, or end something else"
+                    "again. Raise the limit of processes, or end other programs"
                 ) from exc
             raise StoreRefused(
                 f"this supervisor could not enter its run in the store: {exc!r}. If "
-                "somebody else has written there, put that right or restore a backup; "
+                "the store was edited outside jobpool, repair it or restore a backup; "
                 "else please report this"
             ) from exc
 

@@ -1,4 +1,4 @@
-"""Zygotes and children as the loop sees them: starting, watching, reaping.
+"""Zygotes and children as processes: starting, watching, reaping.
 
 May import: supervisor.machine, sandbox. Start with `children`.
 """

@@ -1,13 +1,13 @@
-"""The machine's slots made of real processes: forks, frames, kills, deaths.
+"""The children behind the machine's slots: forks, frames, kills, deaths.
 
-Theory of operation. A slot's child is made in three steps: the supervisor opens
-its channels and hands one end of each to the pool's zygote; the zygote answers
-with the pid of a process that is already the supervisor's own; its identity goes
-into the slot file, and only then it is told to go. A death is seen on the pidfd.
-Its last frames are read, its status is reaped, and whatever it left behind, which
-the kernel has handed to us as the nearest subreaper, is killed and reaped; only
-then the machine learns of it. While a fork is under way an unknown child of ours
-may be that fork's, so the sweep waits.
+Theory of operation. A slot's child is made in three steps: the supervisor opens its
+channels and hands one end of each to the pool's zygote; the zygote answers with the pid
+of a process that is already the supervisor's own child; its identity goes into the slot
+file, and only then is it told to go. A death is noticed by the pidfd. The child's last
+frames are read, its status is reaped, and whatever it left behind, which the kernel has
+reparented to us as the nearest subreaper, is killed and reaped. Only then does the
+machine learn of the death. While a fork is under way, an unknown child of ours may be
+its result, so the sweep waits.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Children:
         zygotes: make them.
         run: the run directory.
         slots: the machine's slots; only read.
-        lockdown: says what children of a pool do to themselves.
+        lockdown: returns the confinement of a pool's children.
         group: the run's cgroup; None: it has none.
     """
 
@@ -76,16 +76,16 @@ class Children:
         self._processes: dict[int, ChildProcess] = {}
         self._forking: dict[int, ChildProcess] = {}
         self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
-        """Reaped, but their orphans are not all gone yet."""
+        """Children that are reaped, but whose orphans are not all gone yet."""
         self._buried: dict[int, list[int]] = {}
-        """Of slots whose child is gone: the jobs that it never began."""
+        """The jobs that a slot's reaped child never began, by slot."""
         self._without_ticket: dict[int, list[int]] = {}
         """Jobs whose ticket could not be written: the child cannot begin them."""
         self._patrol_s = 0.0
         self._met: frozenset[tuple[int, int]] = frozenset()
         """Orphans met by the last sweep: pids and start times."""
         self._left: dict[int, frozenset[tuple[int, int]]] = {}
-        """Of slots whose child is dead: orphans that may be of its tree."""
+        """Orphans that may be of a dead child's tree, by slot."""
         self._sweep_s = NEVER_S
         self._oom = HostOom()
         self._scores = OomScores()
@@ -122,22 +122,20 @@ class Children:
         self._forking[number] = process
 
     def _refused(self, number: int, exc: OSError) -> None:
-        """A child's files or descriptors cannot be had; some not at all any more."""
+        """A child's files or descriptors cannot be opened; perhaps they never can."""
         self._reactor.feed(inp.ForkRefused(number, f"no file for it: {exc}"))
         if isinstance(exc, FileNotFoundError):
             path = self._run.path
-            self._reactor.feed(
-                inp.Drain(f"somebody has removed its run directory {path}")
-            )
+            self._reactor.feed(inp.Drain(f"its run directory {path} was removed"))
 
     def forked(self, number: int, pid: int) -> None:
-        """The zygote has made the child: record it, then let it go."""
+        """The zygote has made the child: record it, then let it start."""
         process = self._no_longer_forking(number)
         try:
             process.attach(pid)
             self._run.write_slot(number, pid, process.start_time)
         except OSError as exc:
-            # It waits for Go: its socket's end ends it, and the sweep reaps it.
+            # It waits for Go: closing its socket ends it, and the sweep reaps it.
             process.close()
             self._sweep_s = self._reactor.now_s()
             self._reactor.feed(inp.ForkRefused(number, f"cannot record it: {exc}"))
@@ -163,7 +161,7 @@ class Children:
             self._reactor.feed(inp.ForkRefused(number, message))
 
     def _no_longer_forking(self, number: int) -> ChildProcess:
-        """Whose pid is known now holds up nobody's burial any more."""
+        """A fork has ended: it holds up no sweep any more."""
         if self._dead:
             self._sweep_s = self._reactor.now_s()
         return self._forking.pop(number)
@@ -182,7 +180,7 @@ class Children:
             self._reactor.feed(inp.FrameBroken(number, f"its tickets back: {exc}"))
 
     def send(self, number: int, *frames: ToChild) -> None:
-        """Send messages; what the socket does not take now, it takes later."""
+        """Send messages; what the socket does not take now is sent later."""
         process = self._process(number)
         if process is None:
             return
@@ -206,17 +204,17 @@ class Children:
         self._reactor.feed(inp.Recalled(number, seqs, last_seq, marked))
 
     def soft_timeout(self, number: int) -> None:
-        """Raise the soft time limit in the child."""
+        """Signal the soft time limit to the child."""
         if process := self._process(number):
             process.soft_timeout()
 
     def soft_memory(self, number: int) -> None:
-        """Raise the soft memory limit in the child."""
+        """Signal the soft memory limit to the child."""
         if process := self._process(number):
             process.soft_memory()
 
     def dump(self, number: int) -> None:
-        """Make the child write its stacks, and note what is below it."""
+        """Make the child write its stacks, and note its descendants."""
         if process := self._process(number):
             process.dump_stack(dying=self._slots[number].killed is not None)
 
@@ -232,7 +230,7 @@ class Children:
         return min(self.watch.next_s(), self._sweep_s, self._patrol_s)
 
     def look(self, now_s: float) -> None:
-        """Look at memory, and sweep again if that is due."""
+        """Sample memory, and sweep if that is due."""
         self.watch.look(now_s)
         if now_s >= self._sweep_s or now_s >= self._patrol_s:
             # Also without a death: a handler can make processes that are ours at
@@ -242,10 +240,10 @@ class Children:
                     at_ms = self._reactor.clock.utc_ms()
                     self._reactor.observe(notices.oom_score_raised(at_ms, pid))
             self._patrol_s = now_s + PATROL_EVERY_S
-            self._set_aside_unreadable()
+            self._report_dead()
 
     def is_congested(self) -> bool:
-        """Say whether messages have waited for room or a turn, since last asked."""
+        """Say whether messages have waited for room or a turn since the last call."""
         return any(process.is_congested() for process in self._processes.values())
 
     def pids(self) -> set[int]:
@@ -262,12 +260,11 @@ class Children:
         return next(pool for pool in pools if pool.name == slot.pool)
 
     def _process(self, number: int) -> ChildProcess | None:
-        """Return a slot's child, also a dead one; None: it is buried already.
+        """Return a slot's child, also a dead one; None: it is reaped already.
 
-        The machine learns of a death in its turn; what it does to the slot until
-        then must come to nothing. A job that is sent to a dead child leaves its
-        ticket behind; one that is sent to a buried child is added to those that
-        the event of the death says never began.
+        The machine learns of a death later; what it does to the slot until then must
+        have no effect. A job sent to a dead child leaves its ticket behind; one sent to
+        a reaped child is added to those that never began in the event of its death.
         """
         process = self._processes.get(number)
         if process is not None:
@@ -280,7 +277,7 @@ class Children:
     def _socket_ready(self, number: int, mask: int) -> None:
         process = self._processes.get(number)
         if process is None:
-            return  # its death came first in this turn, and its last words are read
+            return  # its death came first in this turn, and its last frames were read
         if mask & selectors.EVENT_WRITE:
             process.flush()
             if not process.wants_write:
@@ -289,7 +286,7 @@ class Children:
             self._reactor.unwatch(process)
 
     def _read(self, number: int, process: ChildProcess) -> bool:
-        """Feed what the child has sent; False: it sends no more."""
+        """Feed what the child has sent; False: no more can follow."""
         try:
             frames = process.receive()
         except FrameError as exc:
@@ -316,7 +313,7 @@ class Children:
             waiting = len(self._reactor)
 
     def _ended(self, number: int) -> None:
-        """The child is dead: hear its last words, reap it, sweep after it."""
+        """The child is dead: read its last frames, reap it, sweep after it."""
         process = self._processes[number]
         self._read_all(number, process)
         ended = process.reap()
@@ -326,21 +323,21 @@ class Children:
         self._reactor.unwatch(process)
         del self._processes[number]
         self._dead[number] = (process, ended)
-        self._set_aside_unreadable()
+        self._report_dead()
 
-    def _set_aside_unreadable(self) -> None:
-        """Tell of the dead once nothing of their trees is left."""
+    def _report_dead(self) -> None:
+        """Report dead children once nothing of their trees is left."""
         self._sweep_s = NEVER_S
         if self._forking:
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
             return
         known = self.pids() | self._zygotes.pids()
         orphans = sweep_orphans(known, self._zygotes.oldest_start_time)
-        if orphans is None:  # nobody is told to be gone before we could look
+        if orphans is None:  # the sweep failed: nothing is known of any tree
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
             return
-        # Who appears now may be of any of the trees that have not been buried yet,
-        # but of no other: an orphan that will not die holds up nobody else's end.
+        # A new orphan may be of any tree that is not gone yet, but of no later one: an
+        # orphan that does not die holds up no other child's end.
         for number in self._dead:
             self._left[number] = (orphans - self._met) | (
                 self._left.get(number, frozenset()) & orphans
@@ -399,7 +396,7 @@ def _go(
     pool: PoolSettings,
     spared: Iterable[int],
 ) -> Go:
-    """Return what a new child is told of itself."""
+    """Return the message that lets a new child start."""
     return Go(
         slot_name=process.slot_name,
         run_id=run.run_id,

@@ -66,7 +66,7 @@ def _report(zygote: Zygote, settings: Settings) -> AppReport:
             try:
                 frames = zygote.receive()
             except FrameError as exc:
-                raise AppError(f"loading {settings.app} went wrong: {exc}") from exc
+                raise AppError(f"loading {settings.app} failed: {exc}") from exc
             if frames is None:
                 raise AppError(
                     f"the process that loaded {settings.app} ended by itself"

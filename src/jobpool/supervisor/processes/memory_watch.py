@@ -1,19 +1,18 @@
-"""Looks at the memory of children, the more often the nearer to their limit.
+"""The memory watch: samples children, more often the nearer they are to their limit.
 
-Only children that have run an attempt are looked at: while they run one, and more
-seldom while they say that they have none (`stillness`: whether that is so). Resident
-memory is the trigger; before
-a child is called over its limit, the figure is confirmed without what it merely
-shares or maps (`Confirmation`). After that it is looked at until it is gone, for the
-evidence: even dying takes a while. A soft limit is told now and again for as
-long as it is passed: the child may not have heard. What grows with the number of a
-child's threads and processes is measured the more seldom the longer it takes: none of
-them may take the supervisor from the others. On the way the mark file is cut to its
-size: a handler could fill the disk with it. And its processes are counted when there
-can be more of them (`treesize`).
+Only children that have run an attempt are sampled: while they run one, and less often
+while they report that they have none (`idleness`: whether that is true). Resident
+memory is the trigger; before a child counts as over its limit, the figure is confirmed
+without what it merely shares or maps (`Confirmation`). After that it is still sampled
+until it is gone, for the evidence: even dying takes a while. A soft limit is signaled
+again and again while it is exceeded: the child may have missed it. Whatever costs more
+with the number of a child's threads and processes is measured less often the longer it
+takes: no child may take the supervisor's time from the others. Each sample also cuts
+the mark file to its size, since a handler could fill the disk with it, and counts the
+child's processes when there can be more of them (`tree_size`).
 
-At rest the highest limit among a child's attempts counts: what one of them has left is
-no fault of the last one. And only what grows at rest is somebody's doing.
+For an idle child the highest limit among its attempts counts: what one of them has left
+is not the fault of the last one. Only what grows while idle is charged to it.
 """
 
 from __future__ import annotations
@@ -39,24 +38,23 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts.deadlines import SOFT_AGAIN_S
 
 BLIND_S = 0.1
-"""When nothing can be seen, for want of memory or of any descriptor on the whole host,
-it is looked again after it."""
+"""The pause after a sample that failed because the host had no memory or descriptor."""
 
 REST_LOOK_S = 2.0
-"""A child at rest is looked at so often, all of them in one turn of the loop."""
+"""Between two samples of an idle child; all idle children in one turn of the loop."""
 OUTPUT_KEEP_BYTES = 64 * 1024
 GROWTH_BYTES = 16 * 2**20
-"""A child at rest may grow so much: its last attempt is being cleared away."""
+"""How much an idle child may grow: its last attempt is being cleaned up."""
 SHOW_EVERY_S = 1.0
-"""So often people are told what an attempt shows of itself, if that has changed."""
+"""Between two reports of an attempt's memory and output, if they have changed."""
 OUTPUT_SHOWN_BYTES = 8 * 1024
 RSS_STEP_BYTES = 2**20
 RSS_STEP_SHARE = 0.05
-"""A smaller change of its memory is none."""
+"""A smaller change of its memory is not reported."""
 CROWD = 500
-"""Of more processes that still grow the number comes first: each step is one look."""
+"""With more processes than this, and growing, they are only counted."""
 NEAR_SHARE = 0.5
-"""Who has so much of its limit is near it."""
+"""A child above this share of its limit counts as near it."""
 
 
 @dataclass(slots=True)
@@ -66,7 +64,7 @@ class Watched:
     process: ChildProcess
     output_max_bytes: int
     processes_max: int
-    """Processes and threads; where a cgroup bounds them, they are never more."""
+    """Processes and threads."""
     stillness: Idleness
     tree: TreeMemory
     confirming: Confirmation
@@ -75,39 +73,39 @@ class Watched:
     """The attempt's; at rest, the highest among the child's."""
     soft_bytes: int | None = None
     soft_s: float = 0.0
-    """When the soft limit may be told, or told again."""
+    """When the soft limit may be signaled, or signaled again."""
     peak_bytes: int = 0
     seen_bytes: int = 0
-    """At the last look."""
+    """At the last sample."""
     rested_bytes: int = 0
-    """Of the child alone, when it came to rest."""
+    """The child's own memory when it became idle."""
     look_s: float = 0.0
     seq: int = 0
     """The attempt that is being watched."""
     show_s: float = 0.0
-    """When it is looked for something to show."""
+    """When its memory and output may be reported next."""
     shown_rss_bytes: int = 0
     shown_output_bytes: int = 0
-    """How much it had written then."""
+    """How much output it had written at the last report."""
     active: bool = False
-    """It is looked at."""
+    """It is being sampled."""
     resting: bool = False
-    """It says that it has no job."""
+    """It reports that it has no job."""
     told: bool = False
-    """It has been called over a limit."""
+    """It was reported over a limit."""
 
 
 class Watch:
     """The memory watch over all slots.
 
     Args:
-        tell: told of a slot whose attempt is over a limit or shows something new, or
-            whose child does not rest when it should.
+        report: called when a slot's attempt is over a limit or has changed, or when
+            its child is active without a job.
     """
 
     def __init__(
         self,
-        tell: Callable[
+        report: Callable[
             [
                 inp.OverMemory
                 | inp.OverProcesses
@@ -118,16 +116,16 @@ class Watch:
             None,
         ],
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._watched: dict[int, Watched] = {}
         self._looks: list[tuple[float, int]] = []
 
     def next_s(self) -> float:
-        """Return the monotonic time of the next look."""
+        """Return the monotonic time of the next sample."""
         return self._looks[0][0] if self._looks else float("inf")
 
     def adopt(self, number: int, process: ChildProcess, pool: PoolSettings) -> None:
-        """A slot of a pool has a new child."""
+        """A slot has a new child."""
         reserve_fds.keep()
         stillness, tree = Idleness(process.job_pid), TreeMemory(process.job_pid)
         self._watched[number] = Watched(
@@ -168,7 +166,7 @@ class Watch:
             heapq.heappush(self._looks, (look_s, number))
 
     def rest(self, number: int, allowed_bytes: int) -> None:
-        """No attempt runs in the slot any more; its pending look goes to its rest."""
+        """No attempt runs in the slot any more: its next sample is an idle child's."""
         watched = self._watched.get(number)
         if watched is not None and not watched.resting:
             watched.resting = True
@@ -182,7 +180,7 @@ class Watch:
         return watched.peak_bytes if watched else 0
 
     def look(self, now_s: float) -> None:
-        """Look at every child whose moment has come."""
+        """Sample every child that is due."""
         on_host = 0
         while self._looks and self._looks[0][0] <= now_s:
             look_s, number = heapq.heappop(self._looks)
@@ -208,11 +206,11 @@ class Watch:
         size = watched.size.sample(now_s, watched.processes_max, on_host)
         if size > watched.processes_max and not watched.told:
             watched.told = True
-            self._tell(
+            self._report(
                 inp.OverProcesses(number, watched.seq, size, watched.processes_max)
             )
         if watched.size.grows and size > CROWD:
-            # To measure their memory would take longer than they need to be too many.
+            # Measuring their memory takes longer than they need to become too many.
             watched.look_s = now_s + COUNT_AGAIN_S
             heapq.heappush(self._looks, (watched.look_s, number))
             return
@@ -229,7 +227,7 @@ class Watch:
             confirmed = watched.confirming.measure(limit_bytes, now_s)
             if confirmed > limit_bytes:
                 watched.told = True
-                self._tell(inp.OverMemory(number, watched.seq, confirmed))
+                self._report(inp.OverMemory(number, watched.seq, confirmed))
         rss = min(rss, limit_bytes)
         nearest = limit_bytes
         if watched.soft_bytes is not None and rss <= watched.soft_bytes:
@@ -243,7 +241,7 @@ class Watch:
         heapq.heappush(self._looks, (watched.look_s, number))
 
     def _show(self, number: int, watched: Watched, rss: int, now_s: float) -> None:
-        """Tell what people may see of an attempt, if that is not as it was."""
+        """Report an attempt's memory and output, if they have changed."""
         watched.show_s = now_s + SHOW_EVERY_S
         output, written_bytes = None, watched.process.output_bytes()
         if written_bytes != watched.shown_output_bytes:
@@ -252,12 +250,12 @@ class Watch:
         if output is None and abs(rss - watched.shown_rss_bytes) < step_bytes:
             return
         watched.shown_rss_bytes, watched.shown_output_bytes = rss, written_bytes
-        self._tell(inp.Seen(number, watched.seq, rss, output))
+        self._report(inp.Seen(number, watched.seq, rss, output))
 
     def _look_at_rest(
         self, number: int, watched: Watched, now_s: float, on_host: int
     ) -> None:
-        """Look whether a child that says that it has no job does nothing."""
+        """Check that a child that reports no job is idle."""
         process, limit_bytes = watched.process, watched.limit_bytes
         rss = process.rss_bytes() + watched.tree.sample(now_s)
         grows = rss > watched.seen_bytes
@@ -271,10 +269,10 @@ class Watch:
             if confirmed > limit_bytes and rss > watched.rested_bytes + GROWTH_BYTES:
                 said = f"has {show_size(confirmed)}, {show_size(limit_bytes)} allowed"
             elif confirmed > limit_bytes:
-                self._tell(inp.Overfull(number))
+                self._report(inp.Overfull(number))
         if said:
             watched.active = False
-            self._tell(inp.Restless(number, said))
+            self._report(inp.Restless(number, said))
             return
         if grows:
             watched.look_s = now_s + next_sample_s(min(rss, limit_bytes), limit_bytes)
@@ -285,10 +283,10 @@ class Watch:
     def _look_at_soft(
         self, number: int, watched: Watched, soft_bytes: int, now_s: float
     ) -> None:
-        """Tell that the soft limit is passed, if it is; seldom: confirming costs."""
+        """Report a soft limit that is exceeded; not often, since confirming costs."""
         if now_s < watched.soft_s:
             return
         confirmed = watched.confirming.measure(soft_bytes, now_s)
         watched.soft_s = now_s + SOFT_AGAIN_S
         if confirmed > soft_bytes:
-            self._tell(inp.OverMemory(number, watched.seq, confirmed, soft=True))
+            self._report(inp.OverMemory(number, watched.seq, confirmed, soft=True))

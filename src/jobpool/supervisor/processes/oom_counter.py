@@ -1,9 +1,9 @@
-"""Whether the kernel killed anything for want of memory since the last look.
+"""Whether the kernel has killed anything for lack of memory since the last check.
 
-A SIGKILL that nobody of ours sent is its job's crash, unless the host ran out of
-memory meanwhile: then the kernel chose a victim, and the job is innocent.
+A SIGKILL that was not ours counts as its job's crash, unless the host ran out of memory
+meanwhile: then the kernel chose a victim, and the job is not charged.
 
-Source: ``oom_kill`` in /proc/vmstat, readable by everybody, counts for the host.
+Source: ``oom_kill`` in /proc/vmstat, readable by all users, counts for the host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class HostOom:
         return self._last > before
 
     def _count(self) -> int:
-        """Return the count; 0 where the kernel does not tell."""
+        """Return the count; 0 where the kernel does not provide it."""
         try:
             text = self._vmstat.read_text(encoding="ascii")
         except OSError:

@@ -1,10 +1,9 @@
-"""The pools' zygotes as real processes: started, listened to, replaced, mourned.
+"""The pools' zygotes as processes: started, listened to, replaced, reaped.
 
-Theory of operation. A pool has one zygote that forks for it. While the application
-is being loaded anew there is a second one; once that has loaded, it takes over. The
-former one stays as long as it has children, because it guards them: it would kill
-their trees if this process died. Zygotes are multiprocess's children and are reaped
-through it.
+Theory of operation. A pool has one zygote that forks for it. During a reload there is a
+second one, which takes over once it has loaded the application. The former one stays
+while it has children, because it guards them: it would kill their trees if this process
+died. Zygotes are multiprocess's children and are reaped through it.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ LOOK_EVERY_S = 0.05
 CLOSE_STEP_S = 0.002
 CLOSE_S = 3.0
 KILLED_S = 1.0
-"""The kernel may not let a killed one die, such as one that waits for a dead disk."""
+"""Longest wait for a killed zygote: one that waits for a dead disk may never die."""
 LOAD_MEMORY_MIN_BYTES = 64 * 2**20
-"""A smaller limit is refused later, when it is known what a bare child needs."""
+"""A smaller limit is refused later, once it is known what a bare child needs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,9 +43,9 @@ class _Kept:
     """It must have loaded by then; infinity: it has."""
     memory_bytes: int
     why: tuple[str, str] | None = None
-    """Why it will be lost: a message and a traceback."""
+    """Why it was killed or failed: a message and a traceback."""
     forking: set[int] = field(default_factory=set)
-    """Slots whose child it was asked for."""
+    """Slots that wait for a child from it."""
     children: set[int] = field(default_factory=set)
     """Pids of the children that it guards."""
 
@@ -70,22 +69,22 @@ class Zygotes:
         self._run_id = run_id
         self.settings = settings
         self.fence = ""
-        """File by which children end, where leases do so by time."""
+        """The fence file, where leases end by time."""
         self.fenced: Callable[[], bool] = _unfenced
-        """Say whether they may just have ended children by it."""
+        """Says whether zygotes may just have killed children because of it."""
         self.cgroup = ""
-        """Of zygotes, where there is one."""
+        """The zygotes' cgroup, if there is one."""
         self._serving: dict[str, _Kept] = {}
         self._coming: dict[str, _Kept] = {}
         self._former: list[_Kept] = []
         self._unreaped: list[Zygote] = []
         self._look_s = NEVER_S
         self.oldest_start_time = 0
-        """Start time of the first zygote; older processes are none of ours."""
+        """Start time of the first zygote; older processes are not ours."""
         self.on_forked: Callable[[int, int], None] = _nobody
         self.on_fork_failed: Callable[[int, str], None] = _nobody
         self._unguarded: dict[str, set[int]] = {}
-        """Pids of children whose zygote is gone, by pool."""
+        """Pids of children whose zygote has died, by pool."""
 
     # -- commands ------------------------------------------------------------------
 
@@ -106,7 +105,7 @@ class Zygotes:
         except OSError as exc:
             reloading = pool in self._serving
             why = f"its zygote could not be started: {exc}"
-            killed = isinstance(exc, ConnectionError)  # before it had heard everything
+            killed = isinstance(exc, ConnectionError)  # it died while it was started
             self._reactor.feed(
                 inp.ZygoteLost(pool, why, reloading=reloading, killed=killed)
             )
@@ -130,7 +129,7 @@ class Zygotes:
         """Ask for a child.
 
         Raises:
-            OSError: the zygote is gone, or no descriptor was left; no child was made.
+            OSError: the zygote has died, or no descriptor was left; no child was made.
         """
         kept = self._serving.get(pool)
         if kept is None:
@@ -145,7 +144,7 @@ class Zygotes:
                 kept.doom(message)
 
     def take_over(self, pool: str) -> None:
-        """Let the zygote that was loaded anew fork for its pool from now on."""
+        """Let the zygote that has reloaded fork for its pool from now on."""
         kept = self._coming.pop(pool, None)
         if kept is not None:
             self._former.append(self._serving[pool])
@@ -153,13 +152,13 @@ class Zygotes:
             self.buried(0)
 
     def drop(self, pool: str) -> None:
-        """End the zygote that was loaded anew."""
+        """End the zygote that has reloaded."""
         kept = self._coming.pop(pool, None)
         if kept is not None:
             self._let_go(kept)
 
     def buried(self, pid: int) -> None:
-        """A child is gone; a former zygote without any is let go."""
+        """A child has been reaped; a former zygote without children may end."""
         for kept in (*self._serving.values(), *self._former):
             kept.children.discard(pid)
         for pids in self._unguarded.values():
@@ -169,21 +168,21 @@ class Zygotes:
             self._let_go(kept)
 
     def pids(self) -> set[int]:
-        """Return the pids of zygotes, and of what multiprocess started for them."""
+        """Return the pids of zygotes, and of multiprocess's helpers for them."""
         self._unreaped = [z for z in self._unreaped if z.exit_status() is None]
         kept = {kept.zygote.pid for kept in self._all()}
         return kept | {zygote.pid for zygote in self._unreaped} | helper_pids()
 
     def spared(self) -> list[int]:
-        """Return the numbers of zygotes, and of this process's own threads.
+        """Return the pids of zygotes, and the ids of this process's own threads.
 
-        No handler shall choose their cores: children have those of their zygote.
+        No handler may choose their cores: children inherit those of their zygote.
         """
         own = map(int, reserve_fds.with_reserve(os.listdir, "/proc/self/task"))
         return [*own, *(kept.zygote.pid for kept in self._all())]
 
     def close(self, patience_s: float = CLOSE_S) -> None:
-        """Let every zygote end, and reap it; children that are left die with it.
+        """End every zygote and reap it; children that are left die with it.
 
         Args:
             patience_s: one that has not ended by then is killed.
@@ -191,14 +190,14 @@ class Zygotes:
         for kept in self._all():
             self._let_go(kept)
         self._reap(min(patience_s, CLOSE_S))
-        # Somebody stopped them: nobody else may be made to wait for them.
+        # These may be stopped (SIGSTOP): kill them, so that the end need not wait.
         for zygote in self._reap(0.0):
             zygote.end()
         for zygote in self._reap(KILLED_S):
             zygote.abandon()
 
     def _reap(self, patience_s: float) -> list[Zygote]:
-        """Return which zygotes that were let go do not end in that time."""
+        """Wait for the zygotes to end; return those that do not in that time."""
         until_s = self._reactor.now_s() + patience_s
         while left := [z for z in self._unreaped if z.exit_status() is None]:
             if self._reactor.now_s() >= until_s:
@@ -209,7 +208,7 @@ class Zygotes:
     # -- the loop's side -------------------------------------------------------------
 
     def next_s(self) -> float:
-        """Return when a loading zygote is to be looked at."""
+        """Return when loading zygotes are to be checked."""
         return self._look_s
 
     def look(self, now_s: float) -> None:
@@ -237,7 +236,7 @@ class Zygotes:
 
     def _ready(self, kept: _Kept) -> None:
         if kept not in self._all():
-            return  # it was let go while this event waited
+            return  # it was ended while this event waited
         frames = kept.zygote.receive()
         if frames is None:
             self._lost(kept)
@@ -274,7 +273,7 @@ class Zygotes:
             kept.children |= {pid for pid, _start in living}
 
     def _lost(self, kept: _Kept) -> None:
-        """A zygote is gone; its children live on, as our own."""
+        """A zygote has died; its children live on, as our own."""
         killed = kept.why is None and kept.zygote.was_killed()
         for slot in sorted(kept.forking):
             self.on_fork_failed(slot, "its zygote is gone")
@@ -292,7 +291,7 @@ class Zygotes:
         else:
             return  # a reload that was overtaken by another
         how = (
-            "was killed, by somebody or for want of memory"
+            "was killed, by a user or because memory ran out"
             if killed
             else "ended by itself"
         )
@@ -308,7 +307,7 @@ class Zygotes:
     def _let_go(self, kept: _Kept) -> None:
         self._reactor.unwatch(kept.zygote)
         if kept.load_until_s < NEVER_S:
-            kept.zygote.kill()  # it imports and does not listen; it has no child yet
+            kept.zygote.kill()  # it imports and reads nothing; it has no child yet
         kept.zygote.close()
         self._unreaped.append(kept.zygote)
 
@@ -324,4 +323,4 @@ def _unfenced() -> bool:
 
 
 def _nobody(*_args: object) -> None:
-    raise TypeError("nobody waits for this zygote's children")
+    raise TypeError("no handler is set for this zygote's children")

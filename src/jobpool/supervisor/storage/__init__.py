@@ -1,4 +1,4 @@
-"""The store thread: the one writer, what it is given, and what it still owes.
+"""The store thread: the one writer, its inbox and its outbox.
 
 May import: supervisor.machine, store. Start with `thread`.
 """

@@ -1,4 +1,4 @@
-"""What the loop leaves for the store thread between two of its commits."""
+"""The inbox: what the loop leaves for the store thread between two commits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 
 FULL_BATCH = 256
-"""So many settlements are not kept waiting for more."""
+"""This many settlements do not wait for more."""
 Posts = Sequence[inp.SupervisorEvent | ev.Event]
 Chore = Callable[[Store], Posts]
-"""Something to be done with the store; returns what is to be posted."""
+"""A task for the store thread; returns what is to be posted to the loop."""
 
 
 @dataclass(slots=True)
 class Inbox:
-    """What the loop has left for the store, in no particular order."""
+    """The loop's commands for the store, by type."""
 
     settlements: list[Settlement] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Inbox:
     chores: list[Chore] = field(default_factory=list)
 
     def take(self, command: cmd.Command) -> None:
-        """Put a command where it belongs."""
+        """Add a command."""
         match command:
             case cmd.Settle():
                 self.settlements += command.settlements
@@ -50,7 +50,7 @@ class Inbox:
 
     @property
     def can_wait(self) -> bool:
-        """Whether nobody waits for an answer, and more may well be added."""
+        """Whether no answer is awaited, and the batch may grow."""
         return (
             self.lease is None
             and not self.asks
@@ -60,7 +60,7 @@ class Inbox:
 
     @property
     def is_to_be_written(self) -> bool:
-        """Whether there is something for a transaction, other than settlements."""
+        """Whether a transaction is needed for anything but settlements."""
         is_asked = self.asks or self.lease is not None
         return bool(is_asked or self.progress or self.starts or self.safety_notes)
 

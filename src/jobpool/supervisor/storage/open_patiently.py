@@ -1,10 +1,10 @@
-"""A store that cannot be reached at the start is waited for: both may just have booted.
+"""Opening a store at the start, with patience: host and database may just have booted.
 
-A host whose supervisor comes up before its database, or before the network, would else
-depend on whoever starts it again; and so would one whose disk is full for a while. What
-waiting cannot mend (a wrong password, a schema of tomorrow) ends the start at once; a
-minute without an answer ends it as well. The store thread waits, while the supervisor's
-own hears signals.
+A supervisor that comes up before its database or the network, or while its disk is full
+for a moment, would otherwise depend on a service manager to start it again. What
+waiting cannot fix (a wrong password, a newer schema) ends the start at once; a minute
+without an answer ends it as well. The store thread waits, while the main thread handles
+signals.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def open_patiently(
     *,
     wait: Callable[[float], bool],
 ) -> Store:
-    """Open the store; say once that it is away, and once that it is back.
+    """Open the store; report once that it is away, and once that it is back.
 
     Args:
         opener: opens it.
-        observer: is told.
+        observer: gets the events.
         clock: for the times.
-        wait: lets so many seconds pass; True: nobody waits for the store any more.
+        wait: waits for so many seconds; True: the store is not needed any more.
 
     Raises:
         StoreUnavailable: it could not be reached for a minute, or in the time given.
-        JobpoolError: it refuses.
+        JobpoolError: it refused.
     """
     began_s, pause_s, away = clock.monotonic_s(), FIRST_S, False
     while True:
@@ -71,13 +71,13 @@ def open_patiently(
 def await_opened(
     opened: threading.Event, machine: Machine, reactor: Reactor, observer: ev.Observer
 ) -> cmd.Finish | None:
-    """Wait until a store is open, or known not to open; return why we end before.
+    """Wait until the store is open or has failed; return a command to end before.
 
     Args:
-        opened: whether that is known; the reactor is woken when it is.
-        machine: decides what a signal means; it has nothing to do yet.
+        opened: set once either is known; the reactor is woken then.
+        machine: decides what a signal means; it has nothing else to do yet.
         reactor: waits.
-        observer: is told.
+        observer: gets the events.
     """
     clock = reactor.clock
     while not opened.is_set():

@@ -1,16 +1,16 @@
-"""The outbox: what was to be written stays here until it is known to be written.
+"""The outbox: settlements stay here until they are known to be written.
 
-Theory of operation. A settlement leaves the outbox when the store has given a receipt
-for it. One whose job is held by somebody's open transaction is tried again shortly,
-apart from the others. Large ones have a commit of their own, after that of the small
-ones, and so few of them in one turn (or a part of one, see `Store.store_part`) that
-nobody who comes meanwhile waits for all; unless they become too many, because no jobs
-may be leased before these are settled.
-(`bulk` sees to it that they seldom do.)
-When the answer to a commit was lost, everything that was in it is in doubt: the
-settlements are sent once more (a stale receipt then means that the first time counted),
-and once the store answers again, leases that it has granted to this run without anybody
-here having heard of them are handed back.
+Theory of operation. A settlement leaves the outbox once the store has given a receipt
+for it. One whose job is locked by another session's open transaction is tried again
+shortly, apart from the others. Large ones get a commit of their own, after that of the
+small ones, and so few of them in one turn (or part of one, see `Store.store_part`) that
+nothing else waits for all of them; unless they become too many, because no jobs may be
+leased before these are settled (`backpressure` makes that rare).
+
+When the answer to a commit is lost, everything in it is in doubt. The settlements are
+sent once more (a stale receipt then means that the first time counted). Once the store
+answers again, leases that it granted to this run without this process's knowledge are
+handed back.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from jobpool.supervisor.machine.state.backpressure import is_large, size_bytes
 
 LATER_FIRST_S = 0.005
 LATER_LAST_S = 0.05
-"""A job that is held by an open transaction is settled again after so long: another
-supervisor that leases lets go of it in a moment, somebody's work may take its time."""
+"""Pauses before settling a job again that an open transaction locks: a supervisor that
+leases releases it in a moment, an application's transaction may take longer."""
 TURN_BYTES = 2**21
-"""About so much of the large ones is written in one turn, or one of them."""
+"""About this much of the large ones is written in one turn, or one of them."""
 HURRIED_TURN_BYTES = 2**18
-"""The same where small ones have come lately: they wait for it to be written."""
+"""The same if small ones have come lately: they wait for it to be written."""
 QUIET_S = 0.1
-"""What is longer ago is not lately."""
+"""What is longer ago than this is not lately."""
 LARGE_MAX = 32
-"""Of more than that nothing is put off: each slot must remember, in its ring of marks,
-all that began there and is not settled."""
+"""With more large ones than this none is put off: each slot must remember, in its ring
+of marks, all that began there and is not settled."""
 
 
 class Outbox:
@@ -63,20 +63,20 @@ class Outbox:
         self._small: list[Settlement] = []
         self._large: list[Settlement] = []
         self._small_s = float("-inf")
-        """When a small one came last."""
+        """When the last small one came."""
         self._later: list[Settlement] = []
         self._later_s = 0.0
         """When those are tried again."""
         self._pause_s = LATER_FIRST_S
         self._granted: set[int] = set()
-        """Tokens of leases that this supervisor knows and has not settled."""
+        """Tokens of leases that this supervisor knows of and has not settled."""
         self._doubtful: set[int] = set()
         """Tokens of settlements that may have been written already."""
         self.in_doubt = False
-        """The store may hold leases for us that nobody here knows."""
+        """The store may have granted us leases that we do not know of."""
 
     def __bool__(self) -> bool:
-        """Say whether anything is not known to be written."""
+        """Say whether anything may not be written yet."""
         return self.is_due or bool(self._later)
 
     @property
@@ -86,11 +86,11 @@ class Outbox:
 
     @property
     def is_hurried(self) -> bool:
-        """Whether small ones have come lately, so that others may follow."""
+        """Whether small ones have come lately, so that more may follow."""
         return self._clock.monotonic_s() - self._small_s <= QUIET_S
 
     def add(self, settlements: Iterable[Settlement]) -> None:
-        """Take what is to be written."""
+        """Add settlements to be written."""
         before = len(self._small)
         self._sort(settlements)
         if len(self._small) > before:
@@ -104,7 +104,7 @@ class Outbox:
         """Return what is to be written now, in order.
 
         Args:
-            last: there will be no later.
+            last: this is the last chance.
         """
         if self._later and (last or self._later_s <= self._clock.monotonic_s()):
             self._sort(self._later)
@@ -113,7 +113,7 @@ class Outbox:
         return self._small + self._large if is_all else self._small[:]
 
     def due_apart(self) -> list[Settlement]:
-        """Return what is to be written then, in a commit of its own."""
+        """Return what is to be written after that, in a commit of its own."""
         found: list[Settlement] = []
         room_bytes = HURRIED_TURN_BYTES if self.is_hurried else TURN_BYTES
         for settlement in self._large:
@@ -124,7 +124,7 @@ class Outbox:
         return found
 
     def wait_s(self) -> float | None:
-        """Return when to write again if nothing is added; None: there is nothing."""
+        """Return how long to wait before the next write; None: there is nothing."""
         if self.is_due:
             return 0.0  # a store in trouble was left alone already
         if self._later:
@@ -132,7 +132,7 @@ class Outbox:
         return None
 
     def granted(self, leases: Iterable[Lease]) -> None:
-        """Note leases that the loop is told of."""
+        """Note leases that the loop is about to get."""
         self._granted.update(lease.token for lease in leases)
 
     def doubt(self, sent: Iterable[Settlement]) -> None:
@@ -157,7 +157,7 @@ class Outbox:
         elif not self._later:
             self._pause_s = LATER_FIRST_S
         left = [settlement for group in by.values() for settlement in group]
-        # Who is held by somebody's transaction keeps the store no busier than others.
+        # One that is locked by another transaction adds no back-pressure.
         large = tuple(one.token for one in sent if one.token in were_large)
         if not left and not large:
             return
@@ -187,10 +187,10 @@ class Outbox:
     def reconcile(self, store: Store) -> None:
         """Hand back what was granted without our knowledge.
 
-        What somebody's open transaction holds leaves us in doubt: ask again.
+        While an open transaction locks any of it, the doubt remains: call it again.
 
         Raises:
-            StoreError: it is not known whether there is anything; ask again.
+            StoreError: nothing is known to have changed; call it again.
         """
         with store.transaction():
             held = store.leases_of(self._run_id)
@@ -213,7 +213,7 @@ class Outbox:
         )
 
     def _report_completed(self, settlement: Settlement) -> None:
-        """Correct what was said of an attempt that had completed its job before."""
+        """Correct the report of an attempt whose job was completed before it ended."""
         if settlement.completed or settlement.outcome in (None, Outcome.SUCCEEDED):
             return
         self._post(
@@ -227,7 +227,7 @@ class Outbox:
 
 
 def _is_awaited(settlement: Settlement) -> bool:
-    """Say whether people hear of an end only once it is written."""
+    """Say whether an end is reported only once it is written."""
     return settlement.completed or settlement.unknown_for_ms is not None
 
 

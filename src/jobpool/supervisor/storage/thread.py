@@ -1,14 +1,14 @@
-"""The store thread: sole owner of the database connection, with group commit.
+"""The store thread: the one writer, owner of the database connection, group commit.
 
-Theory of operation. The loop never waits for the disk: it leaves what is to be
-written in an inbox and goes on. This thread takes whatever has piled up and
-commits it together, then posts what came of it back to the loop. A settlement
-stays in the outbox until its commit is known to have happened; everything else
-is answered with its failure. The thread touches no process, so a commit that
-takes seconds makes no kill late.
+Theory of operation. The loop never waits for the disk: it leaves what is to be written
+in an inbox and goes on. This thread takes whatever has piled up, commits it together,
+and posts the results back to the loop. A settlement stays in the outbox until its
+commit is known to have happened; everything else is answered with its failure. The
+thread touches no process, so a commit that takes seconds delays no kill.
 
-A store in trouble is left alone for ever longer pauses; one that several hosts share
-never for long, and at random, so that they do not all come back at once.
+After a failure the thread waits before it tries again, longer each time; never for long
+with a store that several hosts share, and for a random time, so that they do not all
+return at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
 RETRY_SHARED_S = 0.5
 RUSH_S = 0.004
-"""So soon after a commit of settlements, the next one waits for company."""
+"""Within this time after a commit of settlements, the next one waits for more."""
 LINGER_S = 0.002
 
 
@@ -77,9 +77,9 @@ class StoreThread(threading.Thread):
         self._settled_s = float("-inf")
         """When settlements were last written."""
         self._lingers = False
-        """What can wait is waiting for company: more of it wakes nobody."""
+        """The thread waits for more to commit: more of the same does not wake it."""
         self._tried_last = False
-        """The outbox had its last chance after the close."""
+        """The outbox was tried once more after the close."""
         self._trouble_since_s: float | None = None
         self._pause_s = RETRY_FIRST_S
         self.shared = False
@@ -89,17 +89,17 @@ class StoreThread(threading.Thread):
         self.kinds: Mapping[str, Sequence[str]] = {}
         """Kinds that may be leased, by pool; set before the first lease."""
         self.saves = 0
-        """Breakers that were saved; read in this thread."""
+        """Count of breakers saved; read in this thread."""
         self.opened = threading.Event()
         self.error: BaseException | None = None
         """Why the store could not be opened, or why the thread ended early."""
         self.refusal: StoreRefused | None = None
-        """Why the store, once opened, is of no use any more."""
+        """Why the store, once opened, has become unusable."""
 
     # -- the loop's side -----------------------------------------------------------
 
     def leave(self, commands: Iterable[cmd.Command]) -> None:
-        """Leave commands that are the store's to execute, and wake the thread."""
+        """Leave commands for the store, and wake the thread."""
         with self._changed:
             for command in commands:
                 self._inbox.take(command)
@@ -107,7 +107,7 @@ class StoreThread(threading.Thread):
                 self._changed.notify()
 
     def chore(self, chore: Chore) -> None:
-        """Leave something to be done with the store outside of the group commit."""
+        """Leave a task for the store, to be run outside of the group commit."""
         with self._changed:
             if chore not in self._inbox.chores:
                 self._inbox.chores.append(chore)
@@ -146,15 +146,15 @@ class StoreThread(threading.Thread):
 
     def _tell_opened(self) -> None:
         self.opened.set()
-        self._post(inp.Tick())  # whoever waits for it looks again
+        self._post(inp.Tick())  # wakes the loop, which waits for it
 
     def rest(self, seconds: float) -> bool:
-        """Let time pass; True: no longer, because the thread is to end."""
+        """Wait; True: the thread is to end, so the wait was cut short."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closing, seconds)
 
     def _next(self) -> Inbox | None:
-        """Wait for something to do; None: closed, and everything is done."""
+        """Wait for work; None: the thread was closed, and everything is done."""
         with self._changed:
             while not self._inbox and not self._closing:
                 wait_s = self._outbox.wait_s()
@@ -205,17 +205,17 @@ class StoreThread(threading.Thread):
             self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
 
     def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> bool:
-        """Write everything in one transaction, or nothing; then what may have to wait.
+        """Write everything in one transaction or nothing; then what may have to wait.
 
-        Where others write as well, a key or unique text may be held by somebody's open
-        transaction. Nobody's end waits for that.
+        Where others write as well, another session's open transaction may lock a key or
+        unique text. No settlement waits for that.
 
         Returns:
             Whether it is written.
         """
         apart = [ask for ask in batch.asks if self.shared and _may_wait(ask)]
         together = [ask for ask in batch.asks if ask not in apart]
-        # A lease alone is a transaction by itself: that saves a savepoint within one.
+        # A lease alone is a transaction by itself, which saves a savepoint.
         lease_only = not (due or batch.starts or batch.progress or together)
         try:
             with nullcontext() if lease_only else store.transaction():
@@ -246,7 +246,7 @@ class StoreThread(threading.Thread):
         return True
 
     def _write_apart(self, store: Store, apart: list[Settlement]) -> None:
-        """Write what nobody waits for; only a part, if others may come meanwhile."""
+        """Write large settlements; only part of one, if small ones may come."""
         try:
             if self._outbox.is_hurried and store.store_part(apart[0]):
                 self._well()
@@ -275,7 +275,7 @@ class StoreThread(threading.Thread):
         self._post(answer)
 
     def _reconcile(self, store: Store) -> None:
-        """Settle what a lost answer has left in doubt."""
+        """Resolve what a lost answer has left in doubt."""
         try:
             self._outbox.reconcile(store)
         except StoreError as exc:
@@ -283,7 +283,7 @@ class StoreThread(threading.Thread):
             self._pause()
 
     def _store_asked(self, store: Store, ask: cmd.Enqueue) -> inp.Stored:
-        """Store or read a handler's jobs; its own mistakes are its answer."""
+        """Store or read a handler's jobs; its own errors are its answer."""
         try:
             if ask.reads is None:
                 answer = Answer(ask.ask, store.enqueue(ask.jobs))
@@ -318,13 +318,13 @@ class StoreThread(threading.Thread):
             self._refused(error)
 
     def _refused(self, error: StoreRefused) -> None:
-        """Trying again does not help: end, and say what does."""
+        """Trying again does not help: report what does, and stop."""
         self.refusal = self.refusal or error
         self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=str(error)))
         self._post(inp.Stop("the store refuses"))
 
     def _pause(self) -> None:
-        """Leave a store in trouble alone for a while, ever longer."""
+        """Wait before the next attempt, longer each time."""
         pause_s, last_s = self._pause_s, RETRY_LAST_S
         if self.shared:
             pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - apart, not secret
@@ -333,7 +333,7 @@ class StoreThread(threading.Thread):
         self._pause_s = min(self._pause_s * 2, last_s)
 
     def _trouble(self, error: StoreError) -> None:
-        """Say it once, until the store is back."""
+        """Report trouble once, until the store is back."""
         if self._trouble_since_s is not None:
             return
         self._trouble_since_s = self._clock.monotonic_s()
@@ -370,7 +370,7 @@ def _lease(
 
 
 def _write(store: Store, run_id: str, safety_notes: Sequence[cmd.SafetyNote]) -> None:
-    """Write what was left, within a transaction."""
+    """Write clearances, breakers and the note of leaving, within a transaction."""
     if any(isinstance(one, cmd.Leaving) for one in safety_notes):
         store.note_leaving(run_id)
     cleared = [
@@ -384,7 +384,7 @@ def _write(store: Store, run_id: str, safety_notes: Sequence[cmd.SafetyNote]) ->
 
 
 def _count_saves(safety_notes: Sequence[cmd.SafetyNote]) -> int:
-    """Count the breakers among what was written."""
+    """Count the breakers among them."""
     return sum(isinstance(one, cmd.SaveBreaker) for one in safety_notes)
 
 
@@ -393,7 +393,7 @@ def _may_wait(ask: cmd.Enqueue) -> bool:
 
 
 def _refuse_endless(answer: Answer, job_id: int) -> None:
-    """Refuse what could not be sent: only a hand can have made a job so large.
+    """Refuse an answer too long to send: only a manual edit can make such a job.
 
     Raises:
         UsageError: it is longer than a message may be.
@@ -402,8 +402,8 @@ def _refuse_endless(answer: Answer, job_id: int) -> None:
         encode(answer)
     except FrameError as exc:
         raise UsageError(
-            f"job {job_id} cannot be read in a handler: {exc}. Somebody else has "
-            f"written in its row; see `jobpool show {job_id}`"
+            f"job {job_id} cannot be read in a handler: {exc}. Its row was edited "
+            f"outside jobpool; see `jobpool show {job_id}`"
         ) from exc
 
 
