@@ -15,6 +15,8 @@ ENTRIES_MAX = 13
 ROOT_ENTRIES_MAX = 16
 WITH_CODE = {PACKAGE, PACKAGE / "cli"}
 """The public names, and the entry point of the command: they are what people import."""
+EVERYBODYS = {"errors"}
+"""What every room may import: nobody need say so."""
 GUIDES = [SRC / "README.md", ROOT / "tests" / "README.md"]
 
 
@@ -88,6 +90,29 @@ def test_a_package_has_its_responsibility_on_the_door_and_no_code(folder):
     assert ast.get_docstring(tree)
     if folder not in WITH_CODE:
         assert len(tree.body) == 1
+
+
+def below(package, module):
+    """Return the room that a module lies in, as seen from a package: the nearest."""
+    ours, theirs = package.split("."), module.split(".")
+    depth = 1
+    while theirs[depth : depth + 1] == ours[depth : depth + 1]:
+        depth += 1
+    return ".".join(theirs[1 : depth + 1])
+
+
+@pytest.mark.parametrize(
+    "folder", [folder for folder in FOLDERS if folder != PACKAGE], ids=name_of
+)
+def test_a_package_says_what_it_imports(folder):
+    """The line on its door is what its files really import: no less, and no more."""
+    package = name_of(folder)
+    inside = {name for name in MODULES if f"{name}.".startswith(f"{package}.")}
+    imported = set().union(*(IMPORTS[name] for name in inside)) - inside - {"jobpool"}
+    text = " ".join(ast.get_docstring(ast.parse(MODULES[package].read_text())).split())
+    said = re.search(r"May import: (.*?)\.(?: |$)", text)[1]
+    found = {below(package, name) for name in imported} - EVERYBODYS
+    assert said == (", ".join(sorted(found)) or "nothing of ours")
 
 
 def paths_named(guide):

@@ -201,7 +201,7 @@ class Host:
         self.runs.pop(run, None)
 
     def prove_dead(self, run: str, *, same_boot: bool) -> Proof:
-        """Do as `supervisor.proof` does, in the task of whoever asks."""
+        """Do as `maintenance.death_proof` does, in the task of whoever asks."""
         kernel = self.world.kernel
         found = self.runs.get(run)
         if found is None:
@@ -244,10 +244,10 @@ class RunPath:
 
 
 def prove_dead(root: RunPath, run_id: str, *, same_boot: bool = True) -> Proof:
-    """Stand in for `identity.prove_dead`."""
+    """Stand in for `death_proof.prove_dead`."""
     return root.host.prove_dead(run_id, same_boot=same_boot)
 
 
 def remove_run(root: RunPath, run_id: str) -> None:
-    """Stand in for `identity.remove_run`."""
+    """Stand in for `run_directory.remove_run`."""
     root.host.forget(run_id)

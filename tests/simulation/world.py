@@ -50,9 +50,7 @@ SNOOZE_S = 0.01
 """For so long an attempt works before it says "not yet"."""
 REASONS = frozenset(("SIGTERM", "SIGQUIT", "a new version", "the end"))
 """For which a supervisor may end; all others are its own mistakes."""
-ENDED_BY_OTHERS = frozenset(
-    ("its run was ended by another supervisor", "the store refuses")
-)
+ENDED_BY_OTHERS = frozenset(("its run was ended from outside", "the store refuses"))
 FORGOTTEN_S = 20 * 3600.0
 """A run that was gone for a day, and an hour less if a clock was set, is over."""
 OK = Fate("ok", 0.5)

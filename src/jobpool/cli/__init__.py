@@ -1,4 +1,7 @@
-"""The command line: each command reads its arguments, makes one call, and prints."""
+"""The command line: each command reads its arguments, makes one call, and prints.
+
+May import: client, core, manual, sandbox, store, supervisor.
+"""
 
 from __future__ import annotations
 

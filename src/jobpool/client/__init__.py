@@ -1,4 +1,4 @@
 """What applications call: handlers, enqueueing, results.
 
-May import: core, store, errors. Start with `jobpool`, then `gateway`.
+May import: core, store. Start with `jobpool`, then `gateway`.
 """

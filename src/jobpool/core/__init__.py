@@ -1,4 +1,4 @@
 """Rules and records: pure, with no I/O, no clock reading and no processes.
 
-May import: errors. Start with `jobs.outcome`, then `rules.lifecycle`.
+May import: nothing of ours. Start with `jobs.outcome`, then `rules.lifecycle`.
 """

@@ -7,4 +7,6 @@ only link to it is a socket, and it never unpickles anything. Its children (`chi
 unpickle a call, make it, and pickle the result. What crosses the socket goes in
 batches, and quick calls go to the children in bundles (`host.ledger`). When the socket
 closes or the caller's process ends, the host ends everything that it has started.
+
+May import: core, sandbox, store, supervisor.
 """

@@ -1,4 +1,5 @@
-"""The manual: pages in Markdown, shipped with the package. May import errors only.
+"""The manual: pages in Markdown, shipped with the package.
 
-Entry point: `pages`. What reads it: `jobpool manual`, and `scripts/site`.
+May import: nothing of ours. Start with `pages`, which `jobpool manual` and
+`scripts/site` read.
 """

@@ -1,4 +1,4 @@
 """The sandbox: forks, confines, measures and kills the child of an attempt.
 
-May import: core, errors; never store. Start with `handles.child`.
+May import: core. Start with `handles.child`.
 """

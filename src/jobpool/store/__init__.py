@@ -1,5 +1,5 @@
 """Where jobs, attempts and leases are kept. Knows databases, not processes.
 
-May import: core, errors. Start with `opening.open_store` and `protocol.Store`, which
-every store implements.
+May import: core. Start with `opening.open_store` and `protocol.Store`, which every
+store implements.
 """

@@ -1,5 +1,5 @@
 """The supervisor: leases jobs, runs them in children, settles them. Runs no user code.
 
-May import: sandbox, store, core. Start with `machine`, which decides; `serve` is the
+May import: core, sandbox, store. Start with `machine`, which decides; `serve` is the
 entry point.
 """

@@ -1,1 +1,4 @@
-"""`jobpool demo`: honest work on real files beside handlers that misbehave for real."""
+"""`jobpool demo`: honest work on real files beside handlers that misbehave for real.
+
+May import: cli.exits, cli.output, cli.resources, client, core, sandbox, store.
+"""

@@ -1,4 +1,5 @@
 """Starting a supervisor: flags, log, heartbeat file, systemd.
 
-May import: cli.context, cli.output, supervisor. Start with `launch`.
+May import: cli.context, cli.exits, cli.flags, cli.presence, core, store, supervisor.
+Start with `launch`.
 """

@@ -1,4 +1,4 @@
 """Reads what an application declares: a handler's options, retry rules, job options.
 
-May import: core, errors. Start with `declaration`.
+May import: core. Start with `declaration`.
 """

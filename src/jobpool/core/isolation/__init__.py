@@ -1,4 +1,4 @@
 """Isolation measures by name: what is asked for and what is in force.
 
-May import: core.config.settings, errors. Start with `measures`.
+May import: core.config. Start with `measures`.
 """

@@ -1,4 +1,4 @@
 """Jobs, attempts and leases as records, and the outcomes of attempts.
 
-Imports nothing else. Start with `outcome`, then `job`.
+May import: nothing of ours. Start with `outcome`, then `job`.
 """

@@ -1,4 +1,4 @@
 """Many quick calls that share one attempt.
 
-May import: executor.wire. Start with `bundle`.
+May import: core, executor.wire, sandbox. Start with `bundle`.
 """

@@ -1,4 +1,5 @@
 """The host: a supervisor of the executor's own, over a store in memory.
 
-May import: executor.wire, executor.bundles, supervisor, store. Start with `host`.
+May import: core, executor.bundles, executor.child, executor.wire, sandbox, store,
+supervisor. Start with `host`.
 """

@@ -1,4 +1,4 @@
 """How functions, arguments and results become bytes and come back.
 
-May import: errors, core. Start with `pickling`.
+May import: nothing of ours. Start with `pickling`.
 """

@@ -1,4 +1,4 @@
 """How calls and their ends are sent: messages, and files for large pickles.
 
-May import: sandbox.protocol. Start with `messages`.
+May import: core, executor.pickling, sandbox. Start with `messages`.
 """

@@ -1,4 +1,4 @@
 """Control groups: one per run and one per child, where the host allows it.
 
-May import: sandbox.metering, sandbox.protocol, core. Start with `cgroup`.
+May import: core, sandbox.metering, sandbox.protocol. Start with `cgroup`.
 """

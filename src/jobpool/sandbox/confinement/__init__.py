@@ -1,5 +1,5 @@
 """What the kernel forbids a child: namespaces, Landlock, seccomp, limits.
 
-May import: sandbox.metering, sandbox.protocol, sandbox.system, core. Start with
+May import: core, sandbox.metering, sandbox.protocol, sandbox.system. Start with
 `setup`.
 """

@@ -31,7 +31,7 @@ _OWN_DIRECTORY = stat.S_IFDIR | _MODE
 TICK_S = 0.02
 """Longer than one of a file system that keeps fractions of a second."""
 _SECOND_NS = 1_000_000_000
-# Before they are noted as if a handler had called them (`deeds`).
+# Before they are noted as if a handler had called them (`intercepted_calls`).
 _chdir, _close = os.chdir, os.close
 _Seen = tuple[int, int, int]
 """A directory's device, inode and ctime: another one may have the same ctime."""

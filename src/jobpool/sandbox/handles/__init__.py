@@ -1,4 +1,5 @@
 """The parent's handles: one for a child, one for a zygote.
 
-May import: every other room of the sandbox. Start with `child`.
+May import: core, sandbox.cgroups, sandbox.child, sandbox.confinement, sandbox.protocol,
+sandbox.runs, sandbox.system, sandbox.zygote. Start with `child`.
 """

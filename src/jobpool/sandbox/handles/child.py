@@ -50,7 +50,7 @@ from jobpool.sandbox.system.procfs import (
 TICKETS_AT_ONCE = 512
 """How many tickets are sent at once: the socket accepts a page as a whole."""
 DYING_NICE = -10
-"""The priority of a dying child: the loop's own (`supervisor.processes.priority`)."""
+"""The priority of a dying child: the loop's own (`supervisor.os_priority`)."""
 _TICKETS_READ_BYTES = 64 * 1024
 _STATM_BYTES = 128
 _KIB = 1024

@@ -1,4 +1,4 @@
 """A supervisor's run on its host: its directory, and the marks that outlive it.
 
-May import: sandbox.system, core. Start with `run_directory`.
+May import: core, sandbox.system. Start with `run_directory`.
 """

@@ -1,4 +1,4 @@
 """Linux primitives: /proc, descriptors, process trees, directories.
 
-May import: core, errors. Start with `procfs`.
+May import: core. Start with `procfs`.
 """

@@ -1,4 +1,6 @@
 """The process that has the application loaded and forks children from it.
 
-May import: sandbox.child and below. Start with `zygote`.
+May import: core, sandbox.app_loader, sandbox.cgroups, sandbox.child,
+sandbox.confinement, sandbox.protocol, sandbox.reset, sandbox.runs, sandbox.system.
+Start with `zygote`.
 """

@@ -1,4 +1,4 @@
 """Connections of callers: unwrapped from Django or SQLAlchemy, async ones bridged.
 
-May import: errors. Start with `unwrap`.
+May import: nothing of ours. Start with `unwrap`.
 """

@@ -4,6 +4,5 @@ For programs that want isolation and limits but no queue on disk. It keeps the w
 Store protocol, except that jobs do not outlive their process. So no URL names it, and
 `open_store` refuses memory.
 
-May import: store.operations.lease, store.records, store.statements, store.wakeup. Start
-with `store`.
+May import: core, store.operations, store.records, store.statements, store.wakeup.
 """

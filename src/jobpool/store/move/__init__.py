@@ -1,4 +1,5 @@
 """Moving a whole queue from SQLite to PostgreSQL, once, without losing a job.
 
-May import: store.opening, sqlite, postgres, statements. Start with `move`.
+May import: core, store.opening, store.postgres, store.sqlite, store.statements. Start
+with `move`.
 """

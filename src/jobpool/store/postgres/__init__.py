@@ -1,5 +1,7 @@
 """The store on PostgreSQL: one queue for many supervisors on many hosts.
 
-Needs psycopg; `store.opening` reports it if it is missing. May import:
-store.operations, callers, records, statements. Start with `store`.
+Needs psycopg; `store.opening` reports it if it is missing.
+
+May import: core, store.callers, store.operations, store.records, store.statements.
+Start with `store`.
 """

@@ -1,4 +1,4 @@
 """What both SQL databases share below the operations: named SQL, parameters, rows.
 
-May import: store.records. Start with `session`.
+May import: core, store.records. Start with `session`.
 """

@@ -1,4 +1,5 @@
 """Maintenance: keeps this run alive and cleans up after dead ones.
 
-May import: supervisor.storage, store, sandbox. Start with `housekeeping`.
+May import: core, sandbox, store, supervisor.machine, supervisor.storage. Start with
+`housekeeping`.
 """

@@ -130,7 +130,7 @@ class Housekeeping(threading.Thread):
         if store.renew(self._run_id, ttl_s, anew=True) is not Renewal.ENDED:
             return ()
         return (
-            inp.Stop("its run was ended by another supervisor"),
+            inp.Stop("its run was ended from outside"),
             ev.Alarm(
                 at_ms=self._clock.utc_ms(),
                 text="the store says that this run has ended: another supervisor took "

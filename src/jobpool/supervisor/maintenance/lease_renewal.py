@@ -186,7 +186,7 @@ class LeaseRenewal(threading.Thread):
             self._end(
                 "the store says that this run has ended: another supervisor took "
                 "it for dead, or the database was restored; stopping",
-                "its run was ended by another supervisor",
+                "its run was ended from outside",
             )
             return False
         self._note_success()

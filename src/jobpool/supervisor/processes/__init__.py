@@ -1,4 +1,5 @@
 """Zygotes and children as processes: starting, watching, reaping.
 
-May import: supervisor.machine, sandbox. Start with `children`.
+May import: core, sandbox, supervisor.isolation, supervisor.machine, supervisor.reactor.
+Start with `children`.
 """

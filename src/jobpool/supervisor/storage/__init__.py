@@ -1,4 +1,5 @@
 """The store thread: the one writer, its inbox and its outbox.
 
-May import: supervisor.machine, store. Start with `thread`.
+May import: core, sandbox, store, supervisor.machine, supervisor.os_priority,
+supervisor.reactor. Start with `thread`.
 """

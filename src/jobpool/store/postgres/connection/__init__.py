@@ -1,4 +1,4 @@
 """One PostgreSQL server: its URL, connections, pipelines and errors.
 
-May import: store.statements. Start with `database`.
+May import: core, store.statements. Start with `database`.
 """

@@ -1,4 +1,4 @@
 """One SQLite file: locating, locking and opening it, and committing to it.
 
-May import: store.statements. Start with `database`.
+May import: core, store.statements. Start with `database`.
 """

@@ -1,4 +1,5 @@
 """Gates: may this job begin now, and if not, why?
 
-May import: machine.state. Start with `gate`.
+May import: core, supervisor.machine.commands, supervisor.machine.inputs,
+supervisor.machine.state. Start with `gate`.
 """

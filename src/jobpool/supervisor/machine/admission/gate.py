@@ -1,9 +1,13 @@
 """Gates: may this job begin now, and if not, why?
 
 Theory of operation. A leased job passes every gate before it begins. The dispatcher
-asks them in one fixed order, in one pass over a pool's backlog: the first refusal
-decides, and later gates are not asked. So a gate sees only jobs that the gates before
-it have admitted.
+asks them in one pass over a pool's backlog: first those that sort out, then the others,
+each group in the order of the tuple. The first refusal decides, and later gates are not
+asked. So a gate sees only jobs that the gates before it have admitted.
+
+A gate knows this host alone, and of a job what its lease says, never its arguments. A
+limit over several hosts is decided in the statement that leases: a gate that refused
+such jobs would get the same ones back with the next lease.
 
 There are two ways to refuse. A gate that sorts out (`sorts_out`) refuses jobs of a
 kind anywhere in the backlog: they go back to the store at the end of the pass, others
@@ -24,6 +28,7 @@ the store asked (`Step.recheck`).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Protocol
 
 from jobpool.supervisor.machine.state.pool import Pool
@@ -31,7 +36,10 @@ from jobpool.supervisor.machine.state.slot import Assigned, Slot
 
 
 class Gate(Protocol):
-    """One reason why a job may have to wait; a gate overrides what it needs."""
+    """One reason why a job may have to wait; each gate is a subclass.
+
+    It says what it admits, and overrides of the rest what it needs.
+    """
 
     sorts_out: bool = False
     """It refuses jobs anywhere in the backlog; they go back. Else the first waits."""
@@ -46,8 +54,9 @@ class Gate(Protocol):
         """Whether `Step.on_settle` must report plain successes too, for now."""
         return False
 
+    @abstractmethod
     def admit(self, job: Assigned) -> str | None:
-        """Return why a job may not begin now, as `show` prints it; None: it may."""
+        """Return why a job may not begin now, in the words of `show`; None: it may."""
 
     def admits_behind(self, job: Assigned, slot: Slot) -> bool:
         """Say whether a waiting job may be sent ahead, behind what a slot runs."""

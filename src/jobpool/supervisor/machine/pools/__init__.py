@@ -1,4 +1,6 @@
 """How many slots a pool has, and the application that its zygote has loaded.
 
-May import: machine.attempts, machine.state. Start with `scaling`.
+May import: core, supervisor.machine.attempts, supervisor.machine.commands,
+supervisor.machine.inputs, supervisor.machine.registry, supervisor.machine.state. Start
+with `scaling`.
 """
