@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from support.readme import DOCUMENTS, PAGES, RUN, STEP_S, Walk, blocks, masked, steps_of
+from support.readme import DOCUMENTS, RUN, STEP_S, Walk, blocks, masked, steps_of
 
 AT_ONCE = 4
 """Documents walked at the same time: most of a walk is waiting for processes."""
 ONLY_SHOWN_MAX = 4
-(START,) = [page for page in PAGES if page.stem == "start"]
-(FILES,) = [page for page in PAGES if page.stem == "files"]
 BLOCKS = [(document, block) for document in DOCUMENTS for block in blocks(document)]
 ONLY_SHOWN = [(document, block) for document, block in BLOCKS if not block.is_run]
 
@@ -54,19 +52,6 @@ def test_what_a_document_shows_is_what_happens(document, block, walks):
         raise found
     for answer in found:
         assert answer.seen == answer.shown, answer.what
-
-
-@pytest.mark.timeout(3 * STEP_S)
-@pytest.mark.parametrize("document", [START], ids=name_of)
-def test_the_manual_names_every_file_beside_the_database(document, walks):
-    """Whoever backs up or deletes a store knows what belongs to it."""
-    reader, done = walks[document]
-    done.result()
-    files = reader.store_files()
-    text = FILES.read_text()
-    assert len(files) > 1
-    assert {name for name in files if f"`{name}`" not in text} == {"jobpool.db.run"}
-    assert "`jobpool.db.run/`" in text
 
 
 @pytest.mark.parametrize(("document", "block"), ONLY_SHOWN, ids=name_of)

@@ -225,10 +225,6 @@ class Walk:
                 drop = sql.SQL("DROP DATABASE {} WITH (FORCE)")
                 admin.execute(drop.format(sql.Identifier(name)))
 
-    def store_files(self) -> set[str]:
-        """Return what lies beside the database, and itself."""
-        return {path.name for path in self._directory.glob("jobpool.db*")}
-
     def _answers(self, block: Block) -> list[Answer]:
         """Do what a block shows; return what is to be compared."""
         match block.language:

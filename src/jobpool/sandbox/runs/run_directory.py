@@ -127,7 +127,7 @@ class RunDirectory:
         except OSError as exc:
             if exc.errno in _NO_ROOM:
                 raise StoreFull(
-                    f"there is no space for the run directory {path}, or in the "
+                    f"there is no room for the run directory {path}, or in the "
                     f"temporary directory {_tmp_place()} ({exc.strerror}); free some"
                 ) from exc
             raise ConfigError(

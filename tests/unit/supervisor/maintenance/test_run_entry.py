@@ -1,9 +1,21 @@
-"""Whether a run may be open in the store: then its directory must outlive it."""
+"""A run's entry: whether it may be open, and what is tried again until it is made.
+
+While a run may be open in the store, its directory must outlive it.
+"""
+
+from typing import Any
 
 import pytest
 
-from jobpool.errors import OutcomeUnknown, StoreUnavailable
-from jobpool.supervisor.maintenance.run_entry import Entry
+from jobpool.errors import (
+    JobpoolBug,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnavailable,
+    UsageError,
+)
+from jobpool.supervisor.maintenance.run_entry import NO_THREAD, Entry, until_taken
+from jobpool.supervisor.storage.inbox import Chore
 
 
 class Store:
@@ -75,3 +87,43 @@ def test_it_is_open_until_its_end_is_written(entry):
     entry.end(store)
     assert store.seen == ["abc", "wake"]
     assert not entry.may_be_open
+
+
+STORE: Any = None
+
+
+def entering(error: Exception, left: list[Chore]) -> Chore:
+    """Return a chore that fails, left again for as long as it is wanted."""
+
+    def enter(_store: Any) -> Any:
+        raise error
+
+    return until_taken(enter, left.append, lambda: True)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), JobpoolBug("x"), UsageError("x")])
+def test_who_cannot_enter_is_ended_with_a_word(error: Exception) -> None:
+    """An alarm alone would leave it waiting for ever."""
+    left: list[Chore] = []
+    with pytest.raises(StoreRefused, match="could not enter its run") as told:
+        entering(error, left)(STORE)
+    assert told.value.__cause__ is error
+    assert left == []
+
+
+def test_a_store_that_is_away_is_asked_again() -> None:
+    """That is an error of its own."""
+    left: list[Chore] = []
+    chore = entering(StoreUnavailable("away"), left)
+    with pytest.raises(StoreUnavailable):
+        chore(STORE)
+    assert left == [chore]
+
+
+def test_a_machine_without_a_thread_to_spare_is_asked_again() -> None:
+    """It may have one a moment later; the error says what is short."""
+    left: list[Chore] = []
+    chore = entering(RuntimeError(NO_THREAD), left)
+    with pytest.raises(StoreUnavailable, match="another thread"):
+        chore(STORE)
+    assert left == [chore]
