@@ -12,8 +12,10 @@ from itertools import groupby
 from typing import ClassVar
 
 import click
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
@@ -46,10 +48,26 @@ class _LeftHeading(Heading):
             yield part
 
 
+class _Code(CodeBlock):
+    """Code in its own lines; rich wraps them, and what is copied is then broken."""
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> RenderResult:
+        code = str(self.text).rstrip()
+        widest = max(map(cell_len, code.splitlines()), default=0)
+        block = Syntax(code, self.lexer_name, theme=self.theme, padding=(1, 0))
+        yield from console.render(
+            block, options.update(width=max(options.max_width, widest))
+        )
+
+
 class _Page(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
+        "fence": _Code,
+        "code_block": _Code,
     }
 
 
@@ -74,7 +92,7 @@ def manual(*, words: Sequence[str], search: bool, as_json: bool) -> None:
             "name one page, or search for all of these words: jobpool manual --search "
             + one_line(" ".join(words), 60)
         )
-    elif words:
+    elif words and words != ("index",):
         _show(words[0], as_json=as_json)
     else:
         _list(as_json=as_json)
@@ -123,7 +141,7 @@ def rendered(text: str, width: int) -> str:
     screen = Console(file=io.StringIO(), force_terminal=True, width=width, theme=_THEME)
     page = _Page(_LINK.sub(_spoken, text), code_theme="ansi_dark", hyperlinks=False)
     with screen.capture() as capture:
-        screen.print(page)
+        screen.print(page, crop=False)  # the terminal wraps long lines of code
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
