@@ -55,6 +55,11 @@ class _Green:
             if name in {"_closing", "_woken"} and isinstance(value, threading.Event):
                 setattr(self, name, SimEvent(kernel))
 
+    @property
+    def ident(self) -> int | None:
+        """Something once it has been started, as a thread's."""
+        return None if self._task is None else 1
+
     def start(self) -> None:
         """Run as a task."""
         self._task = self._kernel.spawn(self._process, self.run)  # type: ignore[attr-defined]
@@ -200,7 +205,6 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             controls=Controls(),
         )
         self._entry = Entry(self._own)
-        self._is_kept = False
         self._renewal = SimLeaseRenewal(
             name,
             world.settings.lease_ttl_s,

@@ -166,8 +166,6 @@ class _Supervisor:
         """When the end waits no longer; infinity: it has not begun."""
         self._isolation = Isolation()
         self._entry = Entry(self._own)
-        self._is_kept = False
-        """The maintenance threads have been started."""
         self._renewal = LeaseRenewal(
             self._own.id,
             settings.lease_ttl_s,
@@ -321,16 +319,14 @@ class _Supervisor:
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
             self._entry.begin(store, registry.records(), lease_s)
             seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
-            if self._is_kept:
-                return (seen, inp.Entered())
             # Only now: renewing a run that is not entered yet reports the wrong store.
             # A thread may be refused; then all this is tried again.
             for keeper in (self._housekeeping, self._reclaimer):
                 if keeper.ident is None:
                     keeper.start()
-            renewed = (self._renewal.begin(sent_s),) if shared else ()
-            self._is_kept = True
-            return (*renewed, seen)
+            if shared and self._renewal.ident is None:
+                return (self._renewal.begin(sent_s), seen)
+            return (seen,)
 
         self._store.chore(
             until_taken(

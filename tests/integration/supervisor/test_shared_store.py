@@ -267,3 +267,22 @@ def test_a_database_that_comes_up_later_is_waited_for(site, proxied):
     supervisor.wait_ready()
     assert len(supervisor.events("store_trouble")) == 1
     assert len(supervisor.events("store_back")) == 1
+
+
+def test_a_reload_goes_on_with_the_leases_that_it_has(site):
+    """It enters its run anew, once for each reload, and renews as before."""
+    supervisor = site.start_on("one", pools="cpu=2,io=1")
+    held = site.add("held", {"gate": "open"})
+    site.wait_begun(held)
+    for _ in range(2):
+        seen = len(supervisor.events("pool_reloaded"))
+        supervisor.send(signal.SIGHUP)
+        wait_until(
+            lambda seen=seen: len(supervisor.events("pool_reloaded")) == seen + 2,
+            PATIENCE_S,
+            "both pools are reloaded",
+        )
+    assert site.finish(site.add("quick")).state == "succeeded"
+    site.open_gate("open")
+    assert (site.finish(held).state, site.job(held).attempt) == ("succeeded", 1)
+    assert supervisor.stop() == 0
