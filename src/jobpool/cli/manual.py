@@ -118,7 +118,8 @@ def _show(topic: str, *, as_json: bool) -> None:
     known = [entry.topic for entry in pages.entries()]
     if topic not in known:
         raise click.UsageError(
-            f"the manual has no page {one_line(topic, 60)!r}; {nearest(topic, known)}"
+            f"the manual has no page {one_line(topic, 60)!r}; {nearest(topic, known)}. "
+            f"To search all pages: jobpool manual --search {one_line(topic, 60)}"
         )
     text = pages.text_of(topic)
     if as_json:

@@ -137,7 +137,7 @@ class LogWriter:
         """Write what is queued and end.
 
         Args:
-            timeout_s: gives up after so long: whoever reads may stand still.
+            timeout_s: gives up after so long: the reader may not be reading.
 
         Returns:
             Whether everything was written.
