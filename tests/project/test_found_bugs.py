@@ -1,4 +1,4 @@
-"""The table of found bugs names tests that there are, and README.md leads to it."""
+"""The table of found bugs names tests that exist, and README.md links to it."""
 
 from pathlib import Path
 
@@ -16,17 +16,17 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1][:40])
 def test_a_found_bug_has_its_test(row):
-    """It is there under its name; what went wrong, and the mend, are told."""
-    by, wrong, mend, test = row
+    """The test exists under that name; the bug and its repair are described."""
+    by, wrong, repair, test = row
     assert by
     assert wrong
-    assert mend
+    assert repair
     path, _, name = test.strip("`").partition("::")
     assert f"def {name}(" in (TESTS / path).read_text()
 
 
 def test_the_readme_leads_to_the_tables():
-    """Of bugs that were found, and of those that are planted."""
+    """The table of found bugs and the table of planted ones."""
     text = README.read_text()
     assert ROWS
     assert "(tests/found_bugs.md)" in text

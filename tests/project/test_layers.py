@@ -31,7 +31,7 @@ def test_every_import_contract_is_kept():
     assert run.returncode == 0, run.stdout
 
 
-def test_there_are_sources_to_look_at():
+def test_there_are_sources_to_check():
     """The two rules below are not met by looking in the wrong place."""
     assert "src/jobpool/__init__.py" in MODULES
 

@@ -69,7 +69,7 @@ def test_what_is_over_is_deleted_and_its_key_is_free() -> None:
     assert result.sometimes["a job was deleted"] >= 1
 
 
-def test_who_was_gone_for_days_has_lost_its_run() -> None:
+def test_a_supervisor_that_was_gone_for_days_has_lost_its_run() -> None:
     """Others end it; it ends by itself when it wakes up, and another one begins."""
     gone = Fault(at_s=HOUR_S, what="sleep_host", where=0, seconds=2 * DAY_S)
     result = live(job(OK), faults=(gone,), hosts=2)

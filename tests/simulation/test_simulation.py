@@ -131,7 +131,7 @@ def test_a_stopped_child_that_jobs_are_sent_ahead_to() -> None:
     assert result.found == []
 
 
-def test_a_late_word_of_who_was_cut_off_is_refused() -> None:
+def test_a_late_report_from_a_supervisor_that_was_cut_off_is_refused() -> None:
     """Its job runs elsewhere by then; were it accepted, that would be noticed."""
     slow = JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=(Fate("ok", 17.0),))
     plan = msgspec.structs.replace(
@@ -152,7 +152,7 @@ def test_a_late_word_of_who_was_cut_off_is_refused() -> None:
         assert run(plan).found
 
 
-def test_who_wakes_up_late_completes_nothing() -> None:
+def test_a_supervisor_that_wakes_up_late_completes_nothing() -> None:
     """Its job runs elsewhere by then; were it completed, that would be noticed."""
     fates = (Fate("complete", 2.0), Fate("ok", 17.0))
     job = JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=fates)

@@ -143,7 +143,7 @@ def test_while_it_drains_it_is_alive_and_not_ready(site):
     assert supervisor.wait_exit() == 0
 
 
-def test_a_loop_that_stands_still_is_noticed(site):
+def test_a_loop_that_hangs_fails_the_probe(site):
     """Not longer than --within; and it is alive again once it turns again."""
     supervisor = site.start("cpu=1")
     supervisor.send(signal.SIGSTOP)

@@ -91,7 +91,7 @@ def test_check_shows_why_an_application_does_not_load(folder):
     assert "Traceback" in result.stderr
 
 
-def test_check_sees_the_end_of_a_process_whose_copy_lives_on(folder):
+def test_check_sees_the_end_of_a_process_whose_fork_lives_on(folder):
     """An import that forks, and ends, is told at once and not after app_timeout."""
     (folder / "jobs.py").write_text(
         "import os, time\n"

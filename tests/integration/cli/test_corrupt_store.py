@@ -67,7 +67,7 @@ def test_burst_goes_on_behind_a_row_that_is_set_aside(site, column, value):
     assert f"job {spoilt} " in supervisor.events("alarm")[0]["text"]
 
 
-def test_a_row_that_nobody_would_ever_look_at_is_found(site):
+def test_damaged_rows_that_no_statement_selects_are_found(site):
     """A state that is none, and a lease of nobody's."""
     lost, stray, honest = site.add_many("one", [None] * 3)
     by_hand(site, "UPDATE jobpool_jobs SET state = 'garbage' WHERE id = ?", lost)

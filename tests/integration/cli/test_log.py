@@ -47,7 +47,7 @@ def test_events_below_the_level_are_not_written():
     assert [row["event"] for row in written(stream)] == ["alarm"]
 
 
-def test_a_reader_that_stands_still_costs_lines_and_never_time():
+def test_a_stalled_log_reader_costs_lines_and_never_time():
     """With a full pipe, observe returns; later the drop is counted to the line."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)

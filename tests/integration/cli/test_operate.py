@@ -181,7 +181,7 @@ def test_nobody_says_that_there_are_no_kinds(tmp_path):
     )
 
 
-def test_who_is_refused_is_told_nothing_else(store):
+def test_a_refused_request_reports_no_count(store):
     """No count of what was not even meant; of a mixture both."""
     gone, done = dead(store), succeeded(store)
     alone = run("retry", done)

@@ -235,7 +235,7 @@ def test_a_slow_import_is_waited_for():
     assert min(patience_s) > duration_s(app_timeout)
 
 
-def test_systemd_restarts_what_a_restart_can_mend():
+def test_systemd_restarts_only_what_a_restart_can_fix():
     """A wrong configuration and an application that does not load, it does not."""
     codes = {int(code) for code in service("RestartPreventExitStatus").split()}
     assert codes == {Exit.USAGE, Exit.APP}

@@ -110,7 +110,7 @@ def test_a_refused_job_leaves_the_transaction_as_it_was(path, work, connection):
     assert stored(path)[0] == 1
 
 
-def test_who_opens_the_store_meanwhile_waits_and_finds_them(path, work, connection):
+def test_a_store_opened_meanwhile_waits_and_finds_the_tables(path, work, connection):
     """Not: makes them a second time."""
     work.options(connection=connection).enqueue(1)
     seen = []

@@ -343,6 +343,8 @@ def test_an_object_that_says_anything_of_itself_can_be_a_handler():
     ("form", "is_known"),
     [("decorated", "True"), ("object", "True"), ("plain", "False")],
 )
-def test_who_is_async_behind_a_decorator_is_known_before_its_first_job(form, is_known):
+def test_an_async_handler_behind_a_decorator_is_known_before_its_first_job(
+    form, is_known
+):
     """No attempt pays for an import, nor does an application without async handlers."""
     assert said_by(DECORATED, form) == [is_known]

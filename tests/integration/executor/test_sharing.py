@@ -117,7 +117,7 @@ def test_a_lock_as_an_argument_excludes_other_calls_and_the_caller(
     assert isinstance(error, ValueError)
 
 
-def test_a_lock_whose_holder_dies_is_nobodys_for_ever(executor, tmp_path):
+def test_a_lock_is_released_when_its_holder_dies(executor, tmp_path):
     """An RLock of the fork context, which only its holder could release."""
     lock, note = multiprocessing.get_context("fork").RLock(), tmp_path / "held"
 
@@ -216,7 +216,7 @@ def put_unpicklable(queue):
     queue.put((n for n in ()), block=False)
 
 
-def test_who_is_gone_is_given_no_lock():
+def test_a_child_that_is_gone_is_given_no_lock():
     """One that died in the moment in which its turn came: nobody would release it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     lock = multiprocessing.get_context("fork").Lock()

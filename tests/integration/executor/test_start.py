@@ -61,7 +61,7 @@ def test_a_waiting_zygote_that_is_gone_is_missed_by_nobody():
     assert done.stdout == "gone"
 
 
-def test_a_waiting_zygote_ends_with_who_forked_it():
+def test_a_waiting_zygote_ends_with_the_process_that_forked_it():
     """It has nothing to do without; whoever adopted it may not have reaped it yet."""
     done = script(
         "from jobpool.sandbox.zygote import prefork\n"

@@ -103,7 +103,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("how", SEEN)
-def test_who_goes_on_after_its_own_end_is_found(tmp_path, how):
+def test_a_handler_that_goes_on_after_its_end_is_found(tmp_path, how):
     """By what the kernel says of a child that should wait; it is replaced, unblamed."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
@@ -121,7 +121,7 @@ def test_who_goes_on_after_its_own_end_is_found(tmp_path, how):
         assert supervisor.stop() == 0
 
 
-def test_nobody_waits_behind_who_goes_on(tmp_path):
+def test_no_job_waits_behind_a_handler_that_goes_on_after_its_end(tmp_path):
     """The job that comes next runs soon, elsewhere, on its first attempt."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")

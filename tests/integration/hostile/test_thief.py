@@ -137,7 +137,7 @@ def test_a_ticket_cannot_be_put_back(tmp_path):
         assert supervisor.stop() == 0
 
 
-def test_nobody_pays_for_who_ends_itself_and_dies_under_its_name(tmp_path):
+def test_nobody_is_charged_for_a_handler_that_reports_its_end_and_then_dies(tmp_path):
     """A handler that reports its own end can take the next ticket, but not its mark."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
@@ -169,7 +169,7 @@ def test_nobody_is_ended_for_marks_that_another_wipes_out(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["cut", "grown", "gone", "fifo", "directory"])
-def test_nobody_pays_for_a_spoilt_mark(tmp_path, how):
+def test_nobody_is_charged_for_a_damaged_mark(tmp_path, how):
     """Who runs in the slot goes on to its end, and the next child has a mark again."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")

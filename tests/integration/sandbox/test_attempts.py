@@ -217,7 +217,7 @@ def test_the_last_progress_comes_with_the_end(rig, child):
 
 
 @pytest.mark.parametrize("silent_s", [None, 1.0])
-def test_who_must_beat_is_not_late_for_it(rig, child, silent_s):
+def test_throttled_heartbeats_still_meet_the_heartbeat_timeout(rig, child, silent_s):
     """What comes too fast is held back, but for no more than a share of the timeout."""
     rig.start(child, "beat_slowly", 30, heartbeat_timeout_s=silent_s)
     messages = []

@@ -233,7 +233,7 @@ def test_survivors_are_killed_first(tmp_path, supervise, word):
         lambda mark: os.truncate(mark, 2 * MARK_BYTES),
     ],
 )
-def test_whoever_spoils_a_mark_hides_nothing(tmp_path, supervise, spoil):
+def test_a_damaged_mark_hides_no_running_job(tmp_path, supervise, spoil):
     """Of a run with a spoilt mark every job may have begun."""
     supervise("recorded").kill()
     spoil(tmp_path / "run" / "abc" / "mark.2")
@@ -343,7 +343,7 @@ def test_a_run_directory_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatc
     assert [*(tmp_path / "run").iterdir(), *(tmp_path / "tmp").iterdir()] == []
 
 
-def test_whoever_is_killed_at_its_start_leaves_nothing_unrecorded(
+def test_a_supervisor_killed_at_its_start_leaves_nothing_unrecorded(
     tmp_path, monkeypatch
 ):
     """The temporary directory is named before it is made; no place is tried out."""

@@ -384,7 +384,7 @@ def test_a_quick_check_is_enough_after_what_no_call_shows(rig, what):
         "a name less",
     ],
 )
-def test_a_look_is_taken_after_what_may_have_changed_more(rig, what):
+def test_the_full_check_runs_after_anything_that_may_have_changed_more(rig, what):
     """A call that is noted, other code than Python's, output, and each 10 ms."""
     assert not rig.result(rig.child(), "quick_check_after", what)
 

@@ -126,7 +126,7 @@ def no_walks(monkeypatch):
     return forbid
 
 
-def test_who_is_new_is_found_between_two_walks(tree, no_walks):
+def test_new_processes_are_found_between_two_walks(tree, no_walks):
     """And the children of the new; who is gone is forgotten."""
     tree.do("fork()")
     assert len(tree.memory.walk()) == 1
@@ -146,7 +146,7 @@ def test_who_is_new_is_found_between_two_walks(tree, no_walks):
     assert set(tree.memory.below) == set(procfs.descendants_of(tree.pid))
 
 
-def test_threads_do_not_make_it_dear_to_find_children(tree, monkeypatch):
+def test_many_threads_do_not_make_it_expensive_to_find_children(tree, monkeypatch):
     """Who has more of them than there are processes is not read thread by thread."""
     monkeypatch.setattr(procfs, "_THREADS_MANY", 10)
     tree.do("fork()")
@@ -173,7 +173,7 @@ def test_what_is_shared_is_no_reason_to_kill(tree):
 
 
 @pytest.mark.usefixtures("no_shares")
-def test_growth_is_certain_without_a_look_at_shares(tree):
+def test_growth_counts_without_reading_shared_memory(tree):
     """What a process has come to have since it was first seen is nobody else's."""
     tree.do("held.append(b'x' * (60 << 20))")
     tree.do("fork()")

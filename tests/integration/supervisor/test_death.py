@@ -77,7 +77,7 @@ def site(tmp_path):
         yield site
 
 
-def test_jobs_survive_kill_9_at_any_moment(site):
+def test_jobs_survive_kill_9_at_any_time(site):
     """No job is lost or settled twice; what runs again had begun, and is accounted."""
     rng = random.Random(4711)
     ids = site.add_many(
@@ -250,7 +250,7 @@ def extend(site, text):
     path.write_text(path.read_text() + text)
 
 
-def test_a_zygotes_death_is_seen_whoever_holds_its_socket(site):
+def test_a_zygotes_death_is_seen_while_another_process_holds_its_socket(site):
     """A daemon of the application keeps its socket open, and its death no secret."""
     extend(site, DAEMON)
     supervisor = site.start("cpu=1")

@@ -51,7 +51,7 @@ def is_gone(pid):
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_a_childs_death_without_a_descriptor_to_look_around_ends_nobody(site):
+def test_a_childs_death_is_handled_without_a_spare_descriptor(site):
     """It is told once its tree can be looked for; the other slot's job goes on."""
     supervisor = site.start("cpu=2")
     one, other = (site.add("hold", {"gate": "open"}) for _ in range(2))

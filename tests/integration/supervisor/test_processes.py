@@ -53,7 +53,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["zombies", "bomb", "threads", "threads.below"])
-def test_who_breeds_without_end_is_killed_and_charged(site, kind):
+def test_a_job_that_forks_without_end_is_killed_and_charged(site, kind):
     """Long before it could take all the numbers that the host has for processes."""
     job = site.finish(site.add(kind))
     (attempt,) = site.store.attempts(job.id)

@@ -74,7 +74,7 @@ def test_a_number_that_is_taken_again_is_not_mistaken(reactor):
             end.close()
 
 
-def test_a_near_moment_is_kept_to_within_less_than_a_millisecond(reactor):
+def test_a_near_deadline_is_met_to_within_a_millisecond(reactor):
     """A look at memory every millisecond is one every millisecond, not every other."""
     late_s = []
     for _ in range(40):
@@ -85,7 +85,7 @@ def test_a_near_moment_is_kept_to_within_less_than_a_millisecond(reactor):
     assert sorted(late_s)[10] < 0.0006
 
 
-def test_a_moment_that_has_come_rings_once(reactor):
+def test_a_timer_that_is_due_wakes_the_loop_once(reactor):
     """The loop sleeps on, and does not spin."""
     reactor.wait(reactor.now_s() + 0.002)
     began_s = reactor.now_s()

@@ -157,7 +157,9 @@ def test_a_stopped_supervisor_runs_nothing_beside_another(site):
     assert [one.stop() for one in (stopped, other)] == [0, 0]
 
 
-def test_who_cannot_renew_ends_its_jobs_before_another_host_begins_them(site, proxied):
+def test_a_supervisor_that_cannot_renew_ends_its_jobs_before_another_host_begins_them(
+    site, proxied
+):
     """Cut off beyond its lease, a supervisor kills its child first, and goes on."""
     cut_off = site.start_on("a", url=proxied.url(site.url))
     job = site.add("held", {"gate": "open"})
@@ -180,7 +182,7 @@ def test_who_cannot_renew_ends_its_jobs_before_another_host_begins_them(site, pr
     assert (done.state, done.recoveries, done.interruptions) == ("succeeded", 0, 1)
 
 
-def test_who_has_fenced_itself_ends_on_term(site, proxied):
+def test_a_fenced_supervisor_ends_on_term(site, proxied):
     """Nobody can say that what it gives back is stored: the next start takes it back.
 
     Until then no child is made in vain, over and over.
@@ -244,7 +246,7 @@ def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):
     assert not supervisor.events("stale_settlement")
 
 
-def test_a_ring_is_heard_across_the_database(site):
+def test_a_notification_reaches_a_supervisor_through_the_database(site):
     """A job is picked up long before the next poll of an idle supervisor."""
     site.start_on("a")
     for _ in range(3):

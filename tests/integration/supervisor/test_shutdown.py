@@ -86,7 +86,7 @@ def test_the_first_signal_drains(site, signum):
     assert site.witnesses("quick") == []
 
 
-def test_a_drain_waits_for_a_handler_that_does_not_look(site):
+def test_a_drain_waits_for_a_handler_that_ignores_it(site):
     """The window is the job's: it ends it as it likes."""
     supervisor = site.start("cpu=1,io=1")
     running = site.add("hold", {"gate": "open"})

@@ -58,7 +58,7 @@ def test_an_idle_supervisor_that_dies_with_its_host_speaks_for_nobody(
     )
 
 
-def test_what_ran_beside_is_known_whoever_is_looked_at_first(store, clock):
+def test_runs_lost_together_are_known_in_any_order(store, clock):
     """Of one boot and one time: leases that are not taken yet, and what was lost."""
     begin_run(store, "run-2")
     begin_run(store, "else", boot_id="elsewhere")
@@ -74,7 +74,7 @@ def test_what_ran_beside_is_known_whoever_is_looked_at_first(store, clock):
     assert store.note_death("unknown", 1).beside == 0
 
 
-def test_who_is_alive_or_died_before_was_not_beside(store, clock):
+def test_runs_that_are_alive_or_died_earlier_were_not_lost_together(store, clock):
     """Known to be alive, seen to live on, or lost before the other's last lease."""
     begin_run(store, "run-2")
     store.enqueue([new_job()] * 2)
@@ -105,7 +105,7 @@ def test_a_death_that_was_wanted_is_none(store):
     assert store.note_death("run-2", 2) == Deaths(leaving=False, with_jobs=0, idle=0)
 
 
-def test_a_run_that_has_ended_is_not_leaving_any_more(store):
+def test_a_run_that_has_ended_is_no_longer_leaving(store):
     """What it says afterwards is nobody's."""
     store.end_run("run-1")
     store.note_leaving("run-1")

@@ -207,7 +207,7 @@ def test_a_job_not_begun_in_time_is_canceled(store, clock):
         assert "expired" in job.reason
 
 
-def test_a_job_expires_at_its_very_moment(store, clock):
+def test_a_job_expires_exactly_when_its_time_is_up(store, clock):
     """Not one lease later: who asked for a second waited a second."""
     (answer,) = store.enqueue([new_job(expires_in_ms=1000)])
     clock.advance(1)

@@ -78,7 +78,9 @@ def test_a_job_that_has_fitted_nobody_for_long_is_dead(store, job_id, clock):
     assert store.misfits() == []
 
 
-def test_a_job_is_left_to_whoever_knows_its_kind_otherwise(store, job_id, clock):
+def test_a_job_is_left_to_a_supervisor_with_another_version_of_its_kind(
+    store, job_id, clock
+):
     """At once; who has tried does not take it again meanwhile."""
     knows(store, "run-2", NEW)
     assert try_it(store, "run-1") is Receipt.HANDED_ON
@@ -134,7 +136,7 @@ def test_a_run_that_has_ended_knows_nothing(store, job_id):
     assert store.get(job_id).state is JobState.PENDING
 
 
-def test_who_may_fit_and_has_no_time_is_waited_for(store, job_id, clock):
+def test_a_job_waits_for_a_busy_supervisor_that_may_accept_it(store, job_id, clock):
     """Again and again, one try of the others each time."""
     knows(store, "run-2", NEW)
     for _ in range(3):

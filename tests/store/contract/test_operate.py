@@ -106,7 +106,7 @@ def test_revived_jobs_do_not_expire_again(store, clock):
     assert lease_one(store).id == answer.id
 
 
-def test_revive_leaves_a_job_whose_unique_text_is_taken(store):
+def test_revive_skips_a_job_whose_unique_text_is_taken(store):
     """The others of the call do come back."""
     (first,) = store.enqueue([new_job(unique="cat")])
     store.cancel([first.id])

@@ -388,7 +388,7 @@ def complaint(queue, whole, before, column):
     return f"still damaged: {left[:2]}" if (left := queue.damaged()) else None
 
 
-def test_one_spoilt_value_costs_its_row_alone(queue, new_store_url):
+def test_one_damaged_value_costs_only_its_own_row(queue, new_store_url):
     """Whatever it is, wherever it stands, whatever is done with the queue."""
     del new_store_url
     whole = expected(queue)
@@ -464,7 +464,7 @@ def test_a_run_whose_end_cannot_be_read_keeps_its_jobs(queue, new_store_url):
     assert not any(name in str(queue.store.damaged_rows()) for name in ("job ", "jobs"))
 
 
-def test_a_job_that_runs_is_left_to_who_holds_it(queue, new_store_url):
+def test_a_damaged_job_that_runs_is_left_to_its_lease_holder(queue, new_store_url):
     """The walk would make its end a stale one, and what it did would be forgotten."""
     del new_store_url
     job_id = queue.ids["success"][1]

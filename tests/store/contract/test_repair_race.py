@@ -109,7 +109,7 @@ def refuse_once(monkeypatch, store):
         (handed_back, JobState.DEAD),
     ],
 )
-def test_a_spoilt_job_that_succeeds_has_succeeded(
+def test_a_damaged_job_that_succeeds_has_succeeded(
     pair, store_url, monkeypatch, end, state
 ):
     """Only one that would be tried again is set aside: nobody can say what it is."""
@@ -137,7 +137,9 @@ def test_a_row_that_another_has_put_right_refuses_no_end(pair, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["_lease", "_settle"])
-def test_who_is_refused_for_nothing_does_not_go_round(pair, monkeypatch, method):
+def test_a_refusal_without_a_damaged_row_is_not_retried_forever(
+    pair, monkeypatch, method
+):
     """If no row is ever found, it is said, after a few tries."""
     first, _ = pair
     first.enqueue([new_job()])

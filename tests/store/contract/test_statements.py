@@ -55,7 +55,9 @@ def test_plain_successes_are_settled_at_once(store, new_store_url, asked):
     ],
     ids=str,
 )
-def test_a_success_with_words_is_looked_at(store, new_store_url, asked, evidence):
+def test_a_success_with_a_reason_or_error_keeps_it(
+    store, new_store_url, asked, evidence
+):
     """It keeps them: at once there is room for figures only."""
     del new_store_url
     store.enqueue([new_job()] * 2)

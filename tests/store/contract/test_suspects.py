@@ -71,7 +71,7 @@ def test_no_other_supervisor_gets_one_meanwhile(store_factory):
     assert grant(one).leases == ()
 
 
-def test_who_is_too_young_gets_none(store):
+def test_a_supervisor_that_just_started_gets_no_suspect(store):
     """Nor anything else, so that it is empty when its time has come."""
     (job_id,) = accuse(store)
     (plain,) = store.enqueue([new_job()])
@@ -152,7 +152,7 @@ def test_a_suspect_needs_one_slot_in_its_own_pool(store):
     assert [one.id for one in granted] == [job_id]
 
 
-def test_who_began_last_before_it_was_lost_comes_first(store):
+def test_the_suspect_that_began_last_before_it_was_lost_comes_first(store):
     """A killer that began beside others finds nobody beside it the next time."""
     ids = accuse(store, 3)
     held = grant(store).leases[0]
@@ -181,7 +181,7 @@ def test_a_suspect_that_comes_with_others_is_the_last_of_them(store):
     assert [one.id for one in grant(store, cpu=1).leases] == [first]
 
 
-def test_who_has_nothing_in_hand_gets_a_suspect_alone(store):
+def test_a_run_without_leases_gets_a_suspect_alone(store):
     """Others come with the next request."""
     (job_id,) = accuse(store)
     plain = [
@@ -234,7 +234,7 @@ def test_a_suspect_that_does_not_begin_holds_up_nobody_else(store_factory, clock
     assert len(grant(other, "run-2").leases) == 1
 
 
-def test_leases_of_a_run_say_who_is_on_probation(store):
+def test_leases_of_a_run_say_which_jobs_are_on_probation(store):
     """Until it is cleared, under its token only."""
     (job_id,) = accuse(store)
     store.enqueue([new_job()])

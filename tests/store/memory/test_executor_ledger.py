@@ -303,7 +303,7 @@ def test_what_waits_in_line_for_one_worker_is_recalled(one):
     assert one.ledger.recall() == [20, 21, 22]
 
 
-def test_who_died_in_a_bundle_of_two_functions_is_the_one_to_blame(rig):
+def test_only_the_function_that_died_in_a_mixed_bundle_is_to_blame(rig):
     """Calls of the other one still travel together."""
     other = FUNCTION + 1
     for _ in range(SAMPLES_MIN):

@@ -30,7 +30,7 @@ def test_ranks_by_priority_order_as_the_database_does(jobs):
 
 
 @given(st.lists(st.tuples(MOMENTS, IDS)))
-def test_ranks_by_time_order_by_moment_then_id(jobs):
+def test_ranks_order_by_time_then_id(jobs):
     """And both can be read off them again."""
     ranks = sorted(rank_by_time(*job) for job in jobs)
     assert [(time_of(rank), id_of(rank)) for rank in ranks] == sorted(jobs)

@@ -107,7 +107,7 @@ def test_where_leases_end_by_time_a_lapsed_run_gets_none(clock, tmp_path):
     assert store.get(made.id).state is JobState.CANCELED
 
 
-def test_who_was_rung_is_let_go_at_the_close(store_factory, tmp_path):
+def test_a_closed_store_releases_the_fifos_it_notified(store_factory, tmp_path):
     """A closed store holds no FIFO open."""
     run = tmp_path / "jobs.run" / "run-1"
     run.mkdir(parents=True)
@@ -283,7 +283,7 @@ def test_only_a_commit_of_a_change_is_news(store_factory):
     assert mine.changed()
 
 
-def test_who_is_late_itself_judges_nobody(store, clock):
+def test_a_run_whose_own_lease_lapsed_seizes_no_other(store, clock):
     """Its clock has jumped or it was away; and only after the time that it asks for."""
     begin_run(store, "run-2", ttl_s=100)
     clock.advance(70)
@@ -303,7 +303,7 @@ def test_a_reload_shortens_no_lease(store, clock):
     assert run.lease_until_ms == clock.utc_ms() + 60_000
 
 
-def test_ring_wakes_a_supervisor(store):
+def test_a_notification_wakes_a_supervisor(store):
     """Through the FIFO that it keeps in its run directory."""
     directory = store.run_root / "run-1"
     directory.mkdir(parents=True)

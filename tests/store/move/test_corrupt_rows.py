@@ -95,7 +95,9 @@ class Filler:
             )
 
 
-def test_one_spoilt_value_keeps_no_other_job_from_moving(source_url, target_url, clock):
+def test_one_damaged_value_keeps_no_other_job_from_moving(
+    source_url, target_url, clock
+):
     """Whatever stands in whichever column: the job itself moves as well as it can."""
     filler = Filler(source_url, clock)
     with closing(open_store(source_url, clock=clock)) as source:

@@ -313,7 +313,7 @@ def test_a_mover_that_was_overtaken_changes_nothing(house):
 
 
 @pytest.mark.parametrize("at", [1000, JOBS])
-def test_a_mover_whose_move_was_given_up_ends(house, at):
+def test_a_move_that_was_abandoned_meanwhile_ends_with_an_error(house, at):
     """Jobs that came in meanwhile are neither lost nor in two places."""
 
     def give_up(staged, _total):

@@ -257,7 +257,7 @@ def is_back(store):
         return False
 
 
-def test_the_end_of_what_only_looked_is_never_in_doubt(proxy, near, far):
+def test_the_outcome_of_a_read_only_transaction_is_never_unknown(proxy, near, far):
     """A lease that found nothing, cut off at its end: raised at once, not looked up."""
     lease(far)
     proxy.accept_no_more()  # who looked up what became of it would not be answered

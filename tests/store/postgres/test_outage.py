@@ -130,7 +130,7 @@ def test_a_stopped_server_is_told_at_once(own_server, far):
 
 
 @pytest.mark.parametrize("delivered", [True, False])
-def test_a_commit_without_an_answer_is_looked_up(proxy, far, delivered):
+def test_the_outcome_of_an_unanswered_commit_is_looked_up(proxy, far, delivered):
     """Committed: the call returns. Not committed: it says that nothing happened."""
     proxy.cut_at(b"COMMIT", delivered=delivered)
     if delivered:

@@ -353,7 +353,7 @@ def is_sorted_above(kind, above):
 
 
 @pytest.mark.parametrize("plan_of", [plan_with_values, plan_when_prepared])
-def test_wrong_statistics_spoil_no_plan(table, plan_of):
+def test_wrong_statistics_ruin_no_query_plan(table, plan_of):
     """By the id or by the asked stretch of its index, never a walk of a state."""
     faults = {
         name: faults_of(plan_of(table, name), rule, is_sort_a_fault=table.is_known)

@@ -78,7 +78,7 @@ def test_a_run_that_is_at_it_is_not_seized_and_nobody_waits(pair, clock):
         assert second.seize("a")
 
 
-def test_who_has_lapsed_itself_seizes_nobody(store_factory, clock):
+def test_a_supervisor_whose_own_lease_lapsed_seizes_no_run(store_factory, clock):
     """When the clock has jumped everybody's lease has run out: that proves nothing."""
     store = store_factory()
     begin_run(store, "a")
@@ -236,7 +236,7 @@ def test_a_schema_called_like_a_word_of_sql_is_refused(word):
         PostgresStore(url, clock=None, create=True, queue_depth_max=10)
 
 
-def test_a_run_whose_lease_ran_out_a_month_ago_ends_by_itself(store, clock):
+def test_a_run_whose_lease_expired_a_month_ago_is_ended(store, clock):
     """Unless it holds leases still: those are for somebody to take."""
     begin_run(store, "holding", ttl_s=60)
     begin_run(store, "gone", ttl_s=60)

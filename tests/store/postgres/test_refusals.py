@@ -221,7 +221,7 @@ def test_a_database_in_another_encoding(admin):
         admin.execute("DROP DATABASE jobpool_latin")
 
 
-def test_eight_who_migrate_at_once(store_url):
+def test_eight_processes_can_migrate_at_once(store_url):
     """All of them come up, on one schema of one version."""
     program = (
         "import sys; from jobpool.store.opening import open_store; sys.stdin.read(1); "
@@ -244,7 +244,7 @@ def test_eight_who_migrate_at_once(store_url):
     ] * 8
 
 
-def test_one_who_is_killed_while_migrating_leaves_nothing_half_made(store_url):
+def test_a_process_killed_while_migrating_leaves_nothing_half_made(store_url):
     """Whoever comes next makes it, and no lock is left."""
     program = (
         "import sys; from jobpool.store.postgres.connection import connect; "

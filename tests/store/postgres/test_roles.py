@@ -166,7 +166,7 @@ def test_a_viewer_changes_nothing(stores, operation):
 
 
 @pytest.mark.parametrize("role", ["viewer", "producer"])
-def test_who_may_look_sees_everything(stores, role):
+def test_roles_that_may_read_see_everything(stores, role):
     """`status`, `list`, `show` and `doctor` work for viewers and producers."""
     (job,) = stores["supervisor"].enqueue([new_job(kind="shop.seen")])
     store = stores[role]

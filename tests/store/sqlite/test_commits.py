@@ -32,7 +32,7 @@ def failed_syncs():
 
 
 @needs_filter
-def test_a_commit_whose_sync_failed_never_comes_to_light():
+def test_a_commit_whose_sync_failed_is_never_visible():
     """Not even when everybody dies before the next commit (0.3 s)."""
     points = failed_syncs()
     assert len(points) >= 3
@@ -95,7 +95,9 @@ def test_a_failed_connection_is_closed_before_its_error_is_handled(store_url):
     assert syncs
 
 
-def test_a_commit_to_a_file_that_cannot_be_looked_at_is_in_doubt(store, monkeypatch):
+def test_a_commit_to_a_file_that_cannot_be_checked_has_an_unknown_outcome(
+    store, monkeypatch
+):
     """It was done; whether to the file under that path nobody can say."""
 
     def fail(path):
@@ -124,7 +126,7 @@ def test_a_lock_that_cannot_be_given_back_fails_nothing(store, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM])
-def test_a_place_that_cannot_be_looked_at_is_unavailable(
+def test_a_path_that_cannot_be_checked_is_store_unavailable(
     store_url, monkeypatch, number
 ):
     """Not a bare OSError; trying again may help."""

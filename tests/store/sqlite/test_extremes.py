@@ -157,7 +157,7 @@ def test_a_settlement_is_written_whatever_the_counters_hold(
 
 
 @pytest.mark.parametrize("name", ["stale_settlements", "unfinished_at_most"])
-def test_a_spoilt_statistic_stops_no_settlement(store, write_counter, name):
+def test_a_damaged_counter_stops_no_settlement(store, write_counter, name):
     """Nor a revival: the counters in jobpool_meta saturate."""
     store.enqueue([new_job()])
     granted = lease_one(store)
@@ -309,7 +309,7 @@ def test_a_record_that_cannot_be_read_is_read_as_well_as_can_be(
 
 
 @pytest.mark.parametrize("run_id", ["../../etc", "..", "", "nul\0", "a/b", "x" * 999])
-def test_a_run_whose_id_can_name_no_directory_is_nobody(store, by_hand, run_id):
+def test_a_run_whose_id_cannot_name_a_directory_is_deleted(store, by_hand, run_id):
     """Whoever looks for dead runs must not be led elsewhere, nor stopped by it."""
     by_hand.execute("UPDATE jobpool_runs SET id = ?", (run_id,))
     assert store.open_runs() == []

@@ -53,7 +53,7 @@ def test_a_new_store_is_its_owners_alone(tmp_path, umask):
     store.close()
 
 
-def test_whoever_may_write_the_database_may_lock_it(tmp_path):
+def test_everyone_who_may_write_the_database_may_lock_it(tmp_path):
     """A group's database has a group's lock file."""
     path = tmp_path / "jobs.db"
     sqlite3.connect(path).close()
@@ -188,7 +188,7 @@ def test_another_file_is_refused_and_kept(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_looking_makes_nothing(tmp_path):
+def test_opening_without_create_changes_nothing(tmp_path):
     """create=False: neither a file nor tables in somebody's database."""
     path = tmp_path / "jobs.db"
     with pytest.raises(StoreRefused, match="there is no store"):
@@ -336,7 +336,7 @@ def test_every_refusal_is_ours(tmp_path):
             open_store(url_of(path))
 
 
-def test_nobody_else_can_read_it_not_even_for_a_moment(
+def test_the_database_is_never_readable_by_others(
     database_path, store_factory, monkeypatch
 ):
     """It is made with the mode that it keeps."""

@@ -49,7 +49,7 @@ def test_a_row_that_cannot_be_read_stops_nobody(store, spoil, statement):
     assert store.count(Filter(states=(JobState.DEAD,))) == 1
 
 
-def test_spoilt_rows_do_not_make_an_empty_answer_look_final(store, spoil):
+def test_damaged_rows_do_not_make_an_empty_answer_look_final(store, spoil):
     """Whoever asked for one job and met a spoilt one is told to ask again."""
     store.enqueue([new_job(priority=1), new_job(priority=2)])
     spoil(SPOILT[0])
@@ -59,7 +59,7 @@ def test_spoilt_rows_do_not_make_an_empty_answer_look_final(store, spoil):
 
 
 @pytest.mark.parametrize("statement", SPOILT)
-def test_a_spoilt_lease_does_not_stop_a_recovery(store, spoil, statement):
+def test_a_damaged_lease_does_not_stop_a_recovery(store, spoil, statement):
     """The dead run's other leases are found."""
     store.enqueue([new_job()] * 3)
     lease(store)
@@ -68,7 +68,7 @@ def test_a_spoilt_lease_does_not_stop_a_recovery(store, spoil, statement):
     assert store.get(2).state is JobState.DEAD
 
 
-def test_a_spoilt_history_ends_the_job(store, spoil, clock):
+def test_a_damaged_history_ends_the_job(store, spoil, clock):
     """Its policy could not be applied."""
     store.enqueue([new_job(), new_job()])
     for granted in lease(store):
@@ -99,7 +99,7 @@ def test_invalid_utf8_is_shown_and_stops_nobody(store, by_hand):
         "UPDATE jobpool_jobs SET reason = x'ff' WHERE id = 1",
     ],
 )
-def test_a_listing_shows_spoilt_rows_as_well_as_it_can(store, spoil, statement):
+def test_a_listing_shows_damaged_rows_as_well_as_it_can(store, spoil, statement):
     """And the others as they are."""
     store.enqueue([new_job(), new_job()])
     spoil(statement)
@@ -109,7 +109,7 @@ def test_a_listing_shows_spoilt_rows_as_well_as_it_can(store, spoil, statement):
     assert whole.attempt == 0
 
 
-def test_a_spoilt_attempt_is_shown_as_well_as_it_can(store, spoil):
+def test_a_damaged_attempt_is_shown_as_well_as_it_can(store, spoil):
     """An engineer still sees the rest of it."""
     store.enqueue([new_job()])
     store.settle([ended(lease_one(store), Outcome.CRASHED)])

@@ -128,7 +128,7 @@ def test_nobody_waits_for_ever(store, holder, impatience):
     assert store.count(EVERYTHING) == 1
 
 
-def test_whoever_lost_patience_keeps_nothing(store, holder, lock_file, impatience):
+def test_a_caller_that_timed_out_keeps_no_lock(store, holder, lock_file, impatience):
     """The lock that comes too late is given back at once."""
     with pytest.raises(StoreUnavailable):
         store.enqueue([new_job()])

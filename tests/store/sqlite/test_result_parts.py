@@ -155,7 +155,7 @@ def test_a_pruned_job_leaves_no_part(store, database_path, one):
     assert left(database_path) == (0, 0)
 
 
-def test_who_knows_of_no_parts_deletes_them_with_their_result(
+def test_a_version_that_knows_no_result_parts_deletes_them_with_the_result(
     store, database_path, one
 ):
     """A supervisor of an older jobpool may prune while a newer one works."""

@@ -37,7 +37,7 @@ def heard(fd):
         return 0
 
 
-def test_a_ring_reaches_every_supervisor(store, listen):
+def test_a_notification_reaches_every_supervisor(store, listen):
     """Those that come later as well."""
     store.wake()
     first = listen("a")
@@ -47,7 +47,7 @@ def test_a_ring_reaches_every_supervisor(store, listen):
     assert (heard(first), heard(second)) == (2, 1)
 
 
-def test_a_full_fifo_is_rung_already(store, listen):
+def test_a_full_fifo_already_holds_a_notification(store, listen):
     """Nobody waits for a supervisor that does not look."""
     fd = listen("a")
     for _ in range(70_000):
@@ -57,7 +57,7 @@ def test_a_full_fifo_is_rung_already(store, listen):
     assert heard(fd) >= 1
 
 
-def test_whoever_is_gone_is_passed_over(store, listen, store_url):
+def test_a_supervisor_that_is_gone_is_skipped(store, listen, store_url):
     """A FIFO without a reader, a run without a FIFO, a file in the wrong place."""
     fd = listen("a")
     dead = listen("dead")
@@ -96,7 +96,9 @@ def test_a_link_in_place_of_a_fifo_is_not_followed(tmp_path):
     assert target.read_bytes() == b""
 
 
-def test_a_callers_transaction_rings_after_its_commit(store, listen, database_path):
+def test_a_callers_transaction_notifies_supervisors_after_its_commit(
+    store, listen, database_path
+):
     """Not when it was rolled back."""
     fd = listen("a")
     connection = sqlite3.connect(database_path)
@@ -110,7 +112,7 @@ def test_a_callers_transaction_rings_after_its_commit(store, listen, database_pa
     connection.close()
 
 
-def test_threads_may_ring_one_bell_while_runs_come_and_go(tmp_path):
+def test_threads_may_share_a_waker_while_runs_come_and_go(tmp_path):
     """What is gone is found gone by several of them at once."""
     waker = Waker(tmp_path)
     failures = []

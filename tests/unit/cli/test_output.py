@@ -56,7 +56,7 @@ def test_stored_json_is_decoded_and_garbage_is_text(stored, shown):
     assert decoded(stored) == shown
 
 
-def test_ages_look_both_ways():
+def test_ages_are_shown_for_past_and_future():
     """What is to come is in, what was is ago."""
     assert ago(None, 5) is None
     assert ago(0, 2000) == "2s ago"

@@ -27,7 +27,7 @@ def now(monkeypatch):
     return moment
 
 
-def test_in_a_wide_queue_one_look_stands_for_a_moment(now):
+def test_with_much_room_one_depth_check_is_valid_for_100_ms(now):
     """And for half of the room that it found, no more."""
     guard, sizes = DepthGuard(1000), Sizes(500)
     for _ in range(3):
@@ -40,7 +40,7 @@ def test_in_a_wide_queue_one_look_stands_for_a_moment(now):
     assert sizes.asked == ["room_left"] * 3
 
 
-def test_in_a_narrow_queue_each_call_looks(now):
+def test_in_a_nearly_full_queue_each_call_checks_the_depth(now):
     """Less than a tenth is free: others may be as quick as this one."""
     guard, sizes = DepthGuard(1000), Sizes(99)
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_a_full_queue_is_counted_and_refuses(now):
         guard.reserve(sizes, 2)
 
 
-def test_after_a_wide_look_the_next_may_come_late(now):
+def test_after_a_check_with_much_room_the_next_may_come_late(now):
     """Never the first one, nor while the last one stands, nor when there was little."""
     guard, sizes = DepthGuard(1000), Sizes(500)
     assert not guard.may_check_late(1)
@@ -70,7 +70,7 @@ def test_after_a_wide_look_the_next_may_come_late(now):
 
 
 @pytest.mark.parametrize("limit", [3, 4])
-def test_a_late_look_does_not_count_what_was_stored_with_it(now, limit):
+def test_a_late_depth_check_does_not_count_what_was_stored_with_it(now, limit):
     """The job that it judges is no other job: the limit stays exact."""
     guard, sizes = DepthGuard(limit), Sizes(0, unfinished=4)
     if limit == 4:

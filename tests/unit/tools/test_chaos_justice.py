@@ -298,7 +298,7 @@ def test_a_hog_may_burst_while_its_supervisor_is_stopped():
 
 
 @pytest.mark.parametrize("stopped", [(6000, 6990), (7080, 8000)])
-def test_a_hog_bursts_under_no_supervisor_that_looks(stopped):
+def test_a_running_supervisor_lets_no_memory_hog_fail_on_its_own(stopped):
     """I7: before or after it had been stopped, its limit was not enforced."""
     changed = hogs(BURST, KILLED, KILLED, KILLED, stopped=stopped)
     (one,) = findings(good(**changed))
@@ -378,7 +378,7 @@ def test_a_supervisor_ends_only_when_told():
     assert not broken(lives=[*rows("lives"), starting], blows=[*rows("blows"), harm])
 
 
-def test_every_field_is_looked_at():
+def test_every_field_is_checked():
     """A witness whose word is ignored would make the check weaker unseen."""
     fields = {field.name for field in dataclasses.fields(Accounts) if field.init}
     assert fields >= {"changes", "marks", "blows", "calls", "lives", "jobs"}

@@ -134,7 +134,7 @@ STRIKES = Struck(at_s=3.0, job=1, token=1, host="h")
 
 
 @pytest.mark.parametrize(("outcome", "past_s"), [("timed_out", 12.0), ("stalled", 7.0)])
-def test_who_ran_past_a_limit_may_be_told_so_whatever_ended_it(
+def test_an_attempt_past_its_limit_may_be_charged_for_it_whatever_ended_it(
     outcome: str, past_s: float
 ) -> None:
     """I7: a supervisor may be stopped between its verdict and its kill."""
@@ -151,7 +151,7 @@ def test_every_loss_is_paid_for() -> None:
     assert "I8" not in broken(*GOOD[:3], settled(**LOST))
 
 
-def test_a_recovery_is_for_who_was_alone() -> None:
+def test_a_recovery_is_charged_only_to_a_job_that_ran_alone() -> None:
     """I7: with the supervisor that died, and with all that died there that moment."""
     begins = RunBegan(at_s=0.0, run="a", host="h")
     other = RunBegan(at_s=0.0, run="c", host="h")
@@ -187,7 +187,7 @@ def test_nobody_pays_for_anothers_strike() -> None:
     assert "what others had done" not in told(*before, itself)
 
 
-def test_who_strikes_is_set_aside_before_long() -> None:
+def test_a_kind_that_keeps_killing_is_soon_set_aside() -> None:
     """I8: where nothing else goes wrong."""
     many = [STRIKES] * (STRIKES_MAX + 1)
     assert "I8" in broken(*many, calm=True)

@@ -192,7 +192,7 @@ def test_a_success_needs_a_handler_that_came_to_its_end():
     ]
 
 
-def test_no_overlap_of_an_attempt_whose_lease_nobody_took():
+def test_a_process_that_outlives_its_settled_lease_is_an_overlap():
     """Its own supervisor has settled it while its handler lived on."""
     assert problems(changed("lives", 5, last_ms=550)) == [
         (
@@ -216,7 +216,7 @@ def test_no_overlap_before_the_first_lease_has_expired():
     ]
 
 
-def test_the_attempt_whose_lease_is_older_may_begin_later_only_if_it_was_stopped():
+def test_an_attempt_with_the_older_lease_may_begin_later_only_if_it_was_stopped():
     """The two are told apart by their tokens, not by who came first."""
     history = changed("lives", 3, began_ms=16_500)
     assert problems(history) == []
@@ -239,7 +239,7 @@ def test_a_run_that_was_not_killed_before_keeps_its_jobs_while_its_lease_holds(k
     ]
 
 
-def test_a_run_whose_lease_nobody_has_seen_had_not_expired():
+def test_a_run_lease_that_was_never_seen_does_not_count_as_expired():
     """The check wants evidence, not the lack of it."""
     history = good()
     leases = {run: seen for run, seen in history.leases.items() if run != "c"}

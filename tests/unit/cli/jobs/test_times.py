@@ -18,7 +18,7 @@ NOW = 1_700_000_000_000
         ("9999-12-31T23:59:59Z", 253_402_300_799_000),
     ],
 )
-def test_a_moment_is_iso_8601_or_seconds(text, at_ms):
+def test_a_time_is_iso_8601_or_unix_seconds(text, at_ms):
     """Both forms mean the same instant."""
     assert moment_ms(text, "--run-at") == at_ms
 
@@ -36,7 +36,7 @@ def test_a_moment_is_iso_8601_or_seconds(text, at_ms):
         ("9999-12-31T23:59:59-12:00", "out of range"),
     ],
 )
-def test_wrong_moments_are_refused(text, message):
+def test_invalid_times_are_refused(text, message):
     """The error names the flag, what was seen and what to write."""
     with pytest.raises(ConfigError) as caught:
         moment_ms(text, "--run-at")
@@ -44,7 +44,7 @@ def test_wrong_moments_are_refused(text, message):
     assert message in str(caught.value)
 
 
-def test_since_is_a_span_or_a_moment():
+def test_since_is_a_duration_or_a_time():
     """--since 2h is two hours before now; never before 1970."""
     assert since_ms("2h", NOW) == NOW - 7_200_000
     assert since_ms("90y".replace("90y", "99w"), NOW) == NOW - 99 * 604_800_000

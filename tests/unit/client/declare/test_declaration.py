@@ -252,7 +252,7 @@ def test_options_are_read():
         (dt.datetime.max.replace(tzinfo=dt.UTC), 253_402_300_799_000),
     ],
 )
-def test_run_at_is_a_moment(run_at, expected_ms):
+def test_run_at_is_a_datetime_or_unix_seconds(run_at, expected_ms):
     """Aware datetimes and Unix seconds, up to the end of year 9999."""
     assert expected_ms == read_options(run_at=run_at).run_at_ms
 

@@ -15,7 +15,7 @@ def test_only_a_child_can_be_put_back(monkeypatch):
     assert current.restore() == (b"state", True)
 
 
-def test_completion_needs_somebody_who_knows_connections(monkeypatch):
+def test_completion_needs_a_client(monkeypatch):
     """The client does, once it is there."""
     monkeypatch.setattr(current._State, "completer", None)
     with pytest.raises(UsageError, match=r"needs a jobpool\.JobPool"):

@@ -6,7 +6,7 @@ from jobpool.core.config.layers import misspelled_variables, nearest, per_pool
 from jobpool.errors import ConfigError
 
 
-def test_a_variable_that_looks_like_a_slip_is_remarked():
+def test_a_variable_that_looks_misspelled_is_reported():
     """One that is like none of ours may be somebody else's."""
     env = {
         "JOBPOOL_STOER": "x",

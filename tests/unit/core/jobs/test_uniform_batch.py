@@ -36,7 +36,7 @@ def test_jobs_with_one_pattern_are_found_to_be_alike():
     assert [one.kind for one in representatives(found)] == ["k"]
 
 
-def test_one_other_job_makes_all_of_them_be_looked_at():
+def test_one_different_job_makes_all_of_them_be_checked():
     """The checks and the rows of each are its own then."""
     for other in (job(b"2", priority=7), job(b"2", key="a"), job(b"2", kind="other")):
         jobs = [job(b"1"), other]

@@ -125,7 +125,7 @@ def test_a_try_that_was_handed_back_costs_no_time():
     assert breaker.may_begin(3.0)
 
 
-def test_a_try_whose_end_says_nothing_waits_for_the_next_one():
+def test_an_inconclusive_trial_starts_a_new_pause():
     """It took a slot for a while: the pause begins at its end."""
     breaker = crashed(5)
     breaker.begin(77)

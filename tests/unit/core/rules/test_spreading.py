@@ -21,7 +21,7 @@ def test_nobody_gets_all_of_it(jobs: int) -> None:
     assert abs(len(queues[0]) - len(queues[1])) <= 1 + jobs // 8
 
 
-def test_who_has_half_left_is_sent_more() -> None:
+def test_a_child_with_half_its_queue_left_is_sent_more() -> None:
     """A child does not come to its end, and stand still, before it gets the next."""
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(120):
@@ -37,7 +37,7 @@ def test_who_has_half_left_is_sent_more() -> None:
     assert len(slot.queue) == full
 
 
-def test_who_has_less_gets_more() -> None:
+def test_the_child_with_fewer_jobs_is_sent_more() -> None:
     """The child that is nearly done is served first, until both have as much."""
     world = World(pool("cpu", 2)).up().fast()
     for _ in range(40):

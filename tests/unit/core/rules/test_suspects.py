@@ -93,7 +93,7 @@ def test_a_probation_is_longer_the_more_often_a_job_was_lost():
     assert probation_s(crashed, 10.0) == 10.0, "its own ends do not count"
 
 
-def test_who_is_lost_after_the_longest_probation_is_not_cleared_by_time():
+def test_a_job_lost_after_the_longest_probation_is_not_cleared_by_time():
     """Once it has had that one; a job that was never lost so often always is."""
     assert [is_past_clearing(lost(n), 10.0) for n in range(12)] == [False] * 9 + [
         True
@@ -232,7 +232,7 @@ def test_a_killer_pays_for_all_and_innocents_for_nothing(strikes_s, lasts_s, cha
     assert all(one.interruptions <= 3 + doublings for one in innocents)
 
 
-def test_what_is_never_rerun_is_dead_whoever_pays():
+def test_a_lost_job_that_must_not_rerun_is_dead_whatever_is_charged():
     """The price of a loss does not change that nobody knows its end."""
     for row in LOSSES.values():
         for loss in row.values():

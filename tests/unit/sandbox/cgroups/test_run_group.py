@@ -45,7 +45,7 @@ def test_with_all_controllers_everything_is_in_force():
     }
 
 
-def test_leaving_puts_everything_back():
+def test_leaving_the_group_puts_everything_back():
     """Children are killed, controllers taken back, and the supervisor goes back."""
     files = ModelFiles()
     group = entered(files)

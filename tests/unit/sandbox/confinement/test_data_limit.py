@@ -256,7 +256,7 @@ def test_fields_of_a_new_job(field):
 
 
 @pytest.mark.parametrize("number", [1, 2, 1001])
-def test_one_look_is_enough_for_jobs_that_are_alike(number):
+def test_jobs_that_are_alike_are_checked_once(number):
     """Their payloads may differ, and what is wrong with one is wrong with all."""
     jobs = [job(tenant="a\0")] * number
     with pytest.raises(UsageError, match="tenant: expected"):
@@ -268,13 +268,13 @@ def test_one_look_is_enough_for_jobs_that_are_alike(number):
 @pytest.mark.parametrize(
     ("field", "good", "bad"), [("priority", 1, True), ("delay_ms", 0, 0.0)]
 )
-def test_who_only_equals_the_others_is_looked_at(field, good, bad):
+def test_a_job_that_only_compares_equal_is_checked(field, good, bad):
     """True is 1, and is refused."""
     with pytest.raises(UsageError, match=f"^job 1 of 2: {field}: expected"):
         validation.check_new_jobs([job(**{field: good}), job(**{field: bad})], NOW_MS)
 
 
-def test_every_payload_is_looked_at():
+def test_every_payload_is_checked():
     """Nothing else differs."""
     other = NewJob(kind="a", pool="cpu", payload=bytearray(b"{}"))
     with pytest.raises(UsageError, match=r"^job 1 of 2: payload: expected"):

@@ -25,7 +25,7 @@ def busy():
         process.kill()
 
 
-def test_who_was_stopped_outside_of_any_call_does_not_rest(busy):
+def test_a_process_stopped_outside_any_system_call_is_not_idle(busy):
     """The kernel names no call and no arguments then: no reason to fall over it."""
     os.kill(busy.pid, signal.SIGSTOP)
     wait_until(
@@ -40,7 +40,7 @@ def test_who_was_stopped_outside_of_any_call_does_not_rest(busy):
 
 
 @pytest.mark.parametrize("first", ["shown", "hidden"])
-def test_who_hides_what_was_shown_does_not_rest(monkeypatch, first):
+def test_a_child_that_hides_what_it_showed_before_is_not_idle(monkeypatch, first):
     """Where the machine or the application hid it from the first, it says nothing."""
     hidden = first == "hidden"
 

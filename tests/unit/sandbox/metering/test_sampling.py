@@ -21,7 +21,7 @@ MIB = 2**20
         (300 * MIB, 256 * MIB, SAMPLE_MIN_S),
     ],
 )
-def test_looks_come_faster_near_the_limit(rss, limit, expected):
+def test_memory_is_sampled_faster_near_the_limit(rss, limit, expected):
     """The wait is the headroom at 8 GiB/s, between 2 and 100 ms."""
     assert next_sample_s(rss, limit) == pytest.approx(expected)
 
@@ -31,7 +31,7 @@ def test_backstop_is_far_above_the_limit():
     assert backstop_bytes(256 * MIB) == 576 * MIB
 
 
-def test_what_grows_is_looked_at_twice_as_often():
+def test_growing_memory_is_sampled_twice_as_often():
     """Near its limit only; a child that just sits there costs no more than before."""
     assert next_sample_s(255 * MIB, 256 * MIB, grows=True) == SAMPLE_MIN_S / 2
     assert next_sample_s(255 * MIB, 256 * MIB) == SAMPLE_MIN_S

@@ -35,7 +35,7 @@ def keeper(looked: list[str]) -> Iterator[Housekeeping]:
     assert not keeper.is_alive()
 
 
-def test_a_ring_is_answered_by_one_look_for_cancellations(
+def test_many_notifications_cause_few_checks_for_cancellations(
     keeper: Housekeeping, looked: list[str]
 ) -> None:
     """Soon, and once for a swarm of them: not each costs a query."""

@@ -164,7 +164,7 @@ def test_it_renews_twice_a_second_whatever_the_ttl(
     assert time.monotonic() - began_s > 0.9
 
 
-def test_rings_are_heard_between_renewals(rig: Rig) -> None:
+def test_notifications_are_passed_on_between_renewals(rig: Rig) -> None:
     """A ring is passed on, and no renewal waits for it or is skipped for it."""
     rig.begin()
     for _ in range(3):
@@ -285,7 +285,9 @@ def test_a_lower_ttl_counts_before_it_is_published(rig: Rig) -> None:
     assert told.ttl_s == 2.0 + LEASE_EXTRA_S
 
 
-def test_who_has_lapsed_judges_nobody_for_a_while(rig: Rig) -> None:
+def test_a_supervisor_whose_lease_lapsed_takes_over_no_run_for_a_while(
+    rig: Rig,
+) -> None:
     """Perhaps the server's clock has jumped, and everybody's lease with it."""
     rig.begin()
     assert rig.pulse.may_take()
@@ -318,7 +320,7 @@ def test_the_clocks_of_this_machine_agree() -> None:
     assert abs(pulse._skew() - pulse._skew_s) < 0.1
 
 
-def test_zygotes_are_told_a_moment_before_the_leases_end(rig: Rig) -> None:
+def test_zygotes_are_told_a_deadline_just_before_the_leases_end(rig: Rig) -> None:
     """What a stopped supervisor runs has ended before anybody else may begin it."""
     moved: list[float] = []
     rig.pulse.move_fence = moved.append

@@ -164,7 +164,9 @@ def test_a_suspect_beside_others_pays_no_recovery(rig: Rig) -> None:
     assert [(one.recovery, one.interruption) for one in charges] == [(False, True)] * 2
 
 
-def test_the_store_is_told_who_lives(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_is_told_which_runs_are_alive(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All that the same look has found alive, and we."""
     proofs = {"theirs": DeadRun(running_tokens=frozenset({1})), "third": Alive()}
     monkeypatch.setattr(rc, "prove_dead", lambda _root, run, **_how: proofs[run])
@@ -178,7 +180,7 @@ def test_the_store_is_told_who_lives(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_jobs_are_taken_once_the_first_look_is_over(
+def test_leasing_begins_after_the_first_search_for_dead_runs(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     """So that suspects of the last life are known; it is told once, whatever it saw."""
@@ -216,7 +218,9 @@ def test_a_run_that_has_renewed_is_left_alone(rig: Rig) -> None:
     assert rig.store.settled == []
 
 
-def test_what_an_open_transaction_holds_is_left_for_the_next_look(rig: Rig) -> None:
+def test_jobs_locked_by_an_open_transaction_are_left_for_the_next_pass(
+    rig: Rig,
+) -> None:
     """Only what was written is said; nothing written, nothing said."""
     rig.store.receipts = [Receipt.ACCEPTED, Receipt.LATER]
     ended, event = rig.take()

@@ -102,7 +102,9 @@ def entering(error: Exception, left: list[Chore]) -> Chore:
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), JobpoolBug("x"), UsageError("x")])
-def test_who_cannot_enter_is_ended_with_a_word(error: Exception) -> None:
+def test_a_supervisor_that_cannot_enter_its_run_ends_with_an_error(
+    error: Exception,
+) -> None:
     """An alarm alone would leave it waiting for ever."""
     left: list[Chore] = []
     with pytest.raises(StoreRefused, match="could not enter its run") as told:

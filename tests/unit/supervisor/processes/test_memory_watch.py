@@ -95,7 +95,7 @@ def watch(process, told):
     return made
 
 
-def test_those_that_are_known_are_looked_at_whenever_their_child_is(watch, process):
+def test_known_descendants_are_sampled_with_their_child(watch, process):
     """However seldom others are looked for: their memory is in every figure."""
     process.own = LIMIT - 40 * MIB
     for step in range(1, 20):
@@ -117,7 +117,7 @@ def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, tol
     assert len(told) == 1
 
 
-def test_who_is_called_over_its_limit_is_so_again_in_the_next_attempt(
+def test_a_child_over_its_limit_is_reported_again_in_its_next_attempt(
     watch, process, told
 ):
     """The word may have come when its attempt had ended."""
@@ -145,7 +145,7 @@ def test_what_a_big_job_has_left_is_no_fault_of_a_small_one_after_it(
     assert told == []
 
 
-def test_who_comes_to_rest_with_too_much_is_replaced_without_a_word(
+def test_a_child_that_becomes_idle_with_too_much_memory_is_replaced_without_an_alarm(
     watch, process, told
 ):
     """Quick jobs end before they are looked at: nobody has done anything since."""
@@ -153,7 +153,9 @@ def test_who_comes_to_rest_with_too_much_is_replaced_without_a_word(
     assert told == [inp.Overfull(0)]
 
 
-def test_who_grows_at_rest_beyond_all_limits_does_not_rest(watch, process, told):
+def test_an_idle_child_that_grows_beyond_all_limits_is_reported_as_not_idle(
+    watch, process, told
+):
     """No job runs that might grow: somebody has declared its own end."""
     rest_with(watch, process, LIMIT - MIB)
     assert told == []
@@ -164,7 +166,7 @@ def test_who_grows_at_rest_beyond_all_limits_does_not_rest(watch, process, told)
     assert "528MiB, 512MiB allowed" in said.said
 
 
-def test_a_tree_that_grows_is_looked_at_every_50_ms(watch, process, told):
+def test_a_growing_process_tree_is_sampled_every_50_ms(watch, process, told):
     """However far its memory is from its limit; over its number it is told of once."""
     process.size = 300
     watch.look(began_s := watch.next_s())

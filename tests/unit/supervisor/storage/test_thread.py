@@ -501,7 +501,7 @@ def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:
     assert not rig.of(ev.StaleSettlement)
 
 
-def test_an_unknown_outcome_answers_who_asked(rig: Rig) -> None:
+def test_an_unknown_outcome_is_reported_to_every_requester(rig: Rig) -> None:
     """A handler's enqueue and a lease request both learn that nobody knows."""
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.thread.leave([cmd.Enqueue(0, 1, 7, []), cmd.Lease({"cpu": 1})])
@@ -552,7 +552,7 @@ def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> 
     assert not rig.of(ev.StoreTrouble)
 
 
-def test_a_job_too_long_to_be_sent_is_refused_to_who_reads_it(
+def test_reading_a_job_too_long_to_be_sent_is_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop, which would send it, never sees it."""

@@ -25,7 +25,7 @@ ALL = {
         (4, f"/var/tmp/jobpool-{os.getuid()}"),
     ],
 )
-def test_who_says_it_first(gone, expected):
+def test_the_run_base_is_the_first_one_that_is_set(gone, expected):
     """Ourselves, systemd, the desktop, the home, the host; empty: says nothing."""
     env = {
         name: "" if n < gone else value for n, (name, value) in enumerate(ALL.items())

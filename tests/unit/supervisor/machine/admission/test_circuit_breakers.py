@@ -222,7 +222,7 @@ def test_a_job_that_killed_another_supervisor_counts_as_a_crash(world: World) ->
     assert running(world) == set()
 
 
-def test_a_kind_whose_breaker_is_off_is_never_held() -> None:
+def test_a_kind_without_a_breaker_is_never_held_back() -> None:
     """``breaker_after = 0`` says so."""
     world = World(msgspec.structs.replace(pool("cpu", 4), breaker_after=0)).up()
     for _ in range(40):

@@ -95,7 +95,7 @@ def test_they_are_asked_in_one_order() -> None:
     assert [gate.sorts_out for gate in gates(world)] == [True, False, False]
 
 
-def test_who_waits_for_memory_is_told_so() -> None:
+def test_a_job_refused_for_memory_is_told_so() -> None:
     """No other gate has anything against it."""
     world = World(pool("cpu", 2)).up()
     world.machine._memory.budget_bytes = 600 * MIB

@@ -96,7 +96,7 @@ def test_a_stream_of_small_jobs_does_not_keep_a_large_one_out() -> None:
     raise AssertionError("the large job has never begun")
 
 
-def test_who_waits_long_is_said_and_handed_back_in_the_end() -> None:
+def test_a_long_wait_for_memory_is_reported_and_ends_in_a_hand_back() -> None:
     """Perhaps another host has room; what is behind it in line goes back at once."""
     world = world_of(pool("cpu", 3))
     for _ in range(3):

@@ -48,7 +48,7 @@ def world() -> World:
     return world
 
 
-def test_who_was_lost_more_often_is_cleared_later(world: World) -> None:
+def test_a_job_lost_more_often_is_cleared_later(world: World) -> None:
     """By as much as its losses ask for; nothing begins meanwhile."""
     accused = suspect(world, 4)
     world.ring()
@@ -65,7 +65,7 @@ def test_who_was_lost_more_often_is_cleared_later(world: World) -> None:
     ]
 
 
-def test_who_was_lost_more_often_waits_for_the_others_ends(world: World) -> None:
+def test_a_job_lost_more_often_waits_until_the_others_have_ended(world: World) -> None:
     """Beside them nothing could be told; it begins as soon as they have ended."""
     before = world.job(timeout_s=9000.0).id
     world.ring()
@@ -128,7 +128,7 @@ def test_a_supervisor_that_grows_old_asks_for_suspects_at_once() -> None:
     assert running(world) == {accused}
 
 
-def test_only_who_has_nothing_in_hand_asks_for_a_suspect_alone(world: World) -> None:
+def test_a_suspect_alone_is_requested_only_when_nothing_is_leased(world: World) -> None:
     """Beside others it is not alone, whatever comes with it."""
     world.ring()
     assert world.took(cmd.Lease)[-1].alone  # type: ignore[attr-defined]

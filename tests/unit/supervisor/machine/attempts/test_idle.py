@@ -44,7 +44,7 @@ def test_a_job_that_is_not_begun_is_taken_back_and_runs_elsewhere() -> None:
     assert [(s.id, s.outcome) for s in world.settled] == [(job.id, Outcome.SUCCEEDED)]
 
 
-def test_who_begins_nothing_twice_is_killed() -> None:
+def test_a_child_that_twice_begins_nothing_is_killed() -> None:
     """It has no job, and so no job pays for that."""
     world = one_done()
     world.deaf_children = world.takes_back = True
@@ -95,7 +95,7 @@ def outcomes(world: World) -> list[Outcome | None]:
     return [settlement.outcome for settlement in world.settled]
 
 
-def test_who_takes_the_tickets_of_others_and_dies_pays_alone() -> None:
+def test_only_the_job_that_took_others_tickets_is_charged_for_its_death() -> None:
     """A child begins nothing before it has reported: what is behind left no mark."""
     world = World(pool("cpu", 1)).up().stream()
     tokens = [job.lease.token for job in world.machine.slots[0].queue]
@@ -108,7 +108,7 @@ def test_who_takes_the_tickets_of_others_and_dies_pays_alone() -> None:
     ("marked", "first"),
     [(None, Outcome.INTERRUPTED), (frozenset(range(100)), Outcome.CRASHED)],
 )
-def test_spoilt_and_forged_marks_cost_others_an_interruption_at_most(
+def test_damaged_and_forged_marks_cost_others_an_interruption_at_most(
     marked: frozenset[int] | None, first: Outcome
 ) -> None:
     """Whether they had begun cannot be told then; nobody but the first is charged."""
@@ -128,7 +128,7 @@ def unmarked() -> tuple[World, Assigned]:
     return world, world.machine.slots[0].queue[0]
 
 
-def test_who_has_no_mark_pays_for_no_death() -> None:
+def test_a_job_without_a_mark_is_not_charged_for_a_death() -> None:
     """Whoever was before it in its child may have taken its ticket, and died so."""
     world, _job = unmarked()
     world.died(0, signal=signal.SIGKILL, marked=frozenset())
@@ -144,7 +144,7 @@ def test_nor_does_it_pay_for_a_limit() -> None:
     assert outcomes(world) == [Outcome.INTERRUPTED]
 
 
-def test_who_is_canceled_is_canceled_with_a_mark_and_without() -> None:
+def test_a_canceled_job_is_canceled_with_or_without_a_mark() -> None:
     """It costs nothing anyway."""
     world, job = unmarked()
     world.step(inp.CancelAsked((job.lease.token,)))
@@ -161,14 +161,14 @@ def test_the_first_of_a_child_pays_whatever_it_does_to_its_mark() -> None:
     assert outcomes(world) == [Outcome.CRASHED]
 
 
-def test_who_runs_while_all_marks_are_wiped_out_runs_on() -> None:
+def test_a_job_runs_on_while_all_marks_are_wiped_out() -> None:
     """As a handler of another slot can: the mark of the one before is missing, too."""
     world, _job = unmarked()
     world.wait(5.0)
     assert not world.took(cmd.Kill)
 
 
-def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
+def test_the_job_running_at_a_kill_is_known_by_its_mark() -> None:
     """The first was done before it died, the second had begun: only that is told."""
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
@@ -180,7 +180,7 @@ def test_who_was_running_at_a_kill_is_known_by_its_mark() -> None:
     assert len(world.machine.slots[0].queue) == 2
 
 
-def test_a_last_word_counts_for_who_runs_only() -> None:
+def test_a_last_report_counts_only_for_the_running_job() -> None:
     """A handler that is being killed reports no end of those behind it."""
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
@@ -207,7 +207,7 @@ def test_an_end_out_of_turn_charges_nobody() -> None:
     assert not any(s.charge.crash or s.charge.failure for s in world.settled)
 
 
-def test_who_was_robbed_of_its_ticket_waits_for_a_second_and_pays_nothing() -> None:
+def test_a_job_robbed_of_its_ticket_is_ended_after_a_second_and_not_charged() -> None:
     """Without ticket and without mark at two looks: its child is ended, unblamed."""
     world = one_done()
     world.marked = {world.settled[0].token}
@@ -222,7 +222,7 @@ def test_who_was_robbed_of_its_ticket_waits_for_a_second_and_pays_nothing() -> N
     assert [(s.id, s.outcome) for s in world.settled] == [(job.id, Outcome.INTERRUPTED)]
 
 
-def test_who_has_left_its_mark_has_begun() -> None:
+def test_a_job_that_wrote_its_mark_has_begun() -> None:
     """However late the mark came."""
     world = one_done()
     world.marked = {world.settled[0].token}
@@ -235,7 +235,7 @@ def test_who_has_left_its_mark_has_begun() -> None:
     assert len(world.took(cmd.Recall)) == 2
 
 
-def test_who_does_not_rest_is_replaced_and_nobody_pays() -> None:
+def test_a_child_that_works_while_idle_is_replaced_and_no_job_is_charged() -> None:
     """What goes on after its end is killed; its job stays settled as it was."""
     world = one_done()
     settled = len(world.settled)
@@ -258,7 +258,7 @@ def test_a_late_word_of_the_watch_does_not_end_a_running_job() -> None:
     assert not world.took(cmd.Kill)
 
 
-def test_who_came_to_rest_with_too_much_is_asked_to_end_without_a_word() -> None:
+def test_an_idle_child_with_too_much_memory_is_ended_without_an_alarm() -> None:
     """It has done nothing since its job ended, and that has been settled."""
     world = one_done()
     settled, said = len(world.settled), len(world.said)

@@ -71,7 +71,7 @@ def test_jobs_of_one_limit_share_what_they_leave() -> None:
     assert world.took(cmd.Assign)
 
 
-def test_who_was_sent_behind_and_has_no_room_is_not_charged() -> None:
+def test_a_prefetched_job_without_room_is_not_charged() -> None:
     """What it was killed with was in its child before it."""
     world = World(pool("cpu", 1)).up().fast()
     world.job()
@@ -106,7 +106,7 @@ def test_a_soft_limit_shares_what_leaves_half_of_its_room() -> None:
     assert world.took(cmd.Assign)
 
 
-def test_a_soft_limit_that_others_take_is_not_raised_in_who_was_sent_behind() -> None:
+def test_a_soft_limit_used_up_by_others_is_not_raised_in_a_prefetched_job() -> None:
     """It would be charged for what was there before it; it begins anew instead."""
     world = World(pool("cpu", 1), limits=SOFT).up().fast()
     for _ in range(2):

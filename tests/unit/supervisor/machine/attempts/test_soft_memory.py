@@ -134,7 +134,7 @@ def watch(process, told):
     return made
 
 
-def test_the_next_look_goes_by_the_nearest_limit(watch, process, told):
+def test_the_next_sample_is_timed_by_the_nearest_limit(watch, process, told):
     """A soft limit that is noticed late is of no use."""
     process.rss = SOFT - 8 * MIB
     watch.look(watch.next_s())

@@ -58,7 +58,7 @@ def test_a_child_that_will_soon_have_nothing_is_answered_at_once() -> None:
     assert patience(hasty(jobs=ENOUGH)) == 0.0
 
 
-def test_who_waits_for_an_answer_is_not_kept_waiting() -> None:
+def test_a_handler_that_waits_for_an_answer_is_not_delayed() -> None:
     """A handler that enqueues stands still until it has its answer."""
     world = hasty()
     token = world.machine.slots[0].queue[0].lease.token
@@ -75,7 +75,7 @@ def test_an_idle_slot_of_a_busy_pool_may_have_a_job_soon() -> None:
     assert patience(world) == 0.0
 
 
-def test_a_child_that_dies_is_looked_after_at_once() -> None:
+def test_a_dying_child_is_handled_at_once() -> None:
     """Nothing gathers while one is being killed, or made."""
     world = hasty(slots=2)
     token = world.machine.slots[0].queue[0].lease.token
@@ -102,9 +102,7 @@ def test_of_jobs_with_large_arguments_fewer_wait_in_a_child(
     assert len(world.machine.slots[0].queue) == 1 + ahead
 
 
-def test_who_has_waited_long_in_a_child_is_recalled_however_soon_the_others_end() -> (
-    None
-):
+def test_a_long_wait_in_a_child_is_recalled_however_quick_the_others_are() -> None:
     """Sixty-four of a tenth of a second each would wait for six seconds."""
     world = hasty()
     slot = world.machine.slots[0]
@@ -116,7 +114,7 @@ def test_who_has_waited_long_in_a_child_is_recalled_however_soon_the_others_end(
     assert cmd.Recall(0, slot.seq) in world.commands
 
 
-def test_who_was_sent_just_now_is_not_recalled_for_what_the_head_has_waited() -> None:
+def test_a_job_sent_just_now_is_not_recalled_for_the_wait_of_the_first() -> None:
     """Its own time counts; else jobs would travel there and back for nothing."""
     world = hasty(jobs=2)
     slot = world.machine.slots[0]

@@ -91,7 +91,7 @@ def test_one_of_many_waits_in_each_child() -> None:
     assert [ahead(world, 0), ahead(world, 1)] == [[jobs[0]], [jobs[1]]]
 
 
-def test_the_last_jobs_are_for_whoever_is_free_first() -> None:
+def test_the_last_jobs_go_to_the_first_free_child() -> None:
     """One that waited in a child could stand behind the slower of two."""
     world = brisk()
     last = world.job()

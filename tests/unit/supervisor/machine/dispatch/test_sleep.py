@@ -17,9 +17,7 @@ HOUR_S = 3600
 @pytest.mark.parametrize(
     ("slept_h", "state"), [(0, JobState.QUARANTINED), (2, JobState.PENDING)]
 )
-def test_crashes_are_as_old_as_they_are_for_those_who_were_awake(
-    slept_h: int, state: JobState
-) -> None:
+def test_time_asleep_does_not_age_crashes(slept_h: int, state: JobState) -> None:
     """A job is set aside for what lies in its window; the store's clock never slept."""
     policy = Policy()
     window_ms = round(policy.crash_window_s * 1000)

@@ -28,7 +28,7 @@ def forks(world):
     return [command.slot for command in world.took(cmd.Fork)]
 
 
-def test_two_that_are_killed_together_are_buried_before_others_are_made():
+def test_children_killed_together_are_reaped_before_new_ones_are_forked():
     """While a child is being made nobody can say that the second one's tree is gone."""
     world = two_that_hang()
     assert [kill.slot for kill in world.took(cmd.Kill)] == [0, 1]

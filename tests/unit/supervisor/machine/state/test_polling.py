@@ -29,7 +29,7 @@ def test_polls_thin_out_until_a_hint() -> None:
     assert pace.next_s == pytest.approx(100.0 + FIRST_S)
 
 
-def test_a_due_moment_is_not_slept_over() -> None:
+def test_the_pause_ends_when_the_next_job_is_due() -> None:
     """The next pending job, in the store or just settled, bounds the pause."""
     pace = Polling()
     for _ in range(12):
