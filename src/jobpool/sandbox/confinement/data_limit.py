@@ -1,8 +1,8 @@
-"""The loose bound of a child's data, set by its supervisor for each attempt.
+"""A loose bound on a child's data segment, set by its supervisor for each attempt.
 
-The supervisor moves it while an attempt runs, so that the child cannot tell by the
-figure who set it. It carries our sign, therefore, in bits that the kernel ignores: it
-counts in pages.
+The supervisor changes the bound while an attempt runs, so the child cannot tell from
+the value alone who set it. We therefore mark our bounds in the low bits, which the
+kernel ignores because it counts in pages.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _SIGN, _SIGN_BITS = 0x6A7, 0xFFF
 
 
 def signed(bound_bytes: int) -> int:
-    """Return a bound that is known as ours, less than a page from what is given."""
+    """Return the bound with our mark, which moves it by less than a page."""
     return bound_bytes & ~_SIGN_BITS | _SIGN
 
 
 def is_signed(bound_bytes: int) -> bool:
-    """Say whether a bound is ours, and not a handler's."""
+    """Say whether we set this bound, rather than a handler."""
     return bound_bytes & _SIGN_BITS == _SIGN
 
 
 def bound_data(pid: int, statm_fd: int, limit_bytes: int) -> None:
-    """Bound a process's RLIMIT_DATA loosely above a memory limit, if we may.
+    """Set a process's RLIMIT_DATA loosely above a memory limit, if permitted.
 
     Args:
-        pid: the process, not yet reaped.
-        statm_fd: a descriptor of its statm.
+        pid: the process, which must not have been reaped.
+        statm_fd: an open descriptor of its /proc/<pid>/statm.
         limit_bytes: the attempt's limit.
 
     Raises:
-        ProcessLookupError: it is gone.
+        ProcessLookupError: the process has ended.
     """
     bound = statm_bytes(os.pread(statm_fd, _STATM_BYTES, 0), STATM_DATA)
     bound += backstop_bytes(limit_bytes)
-    # Not ours to bound: a handler has made its process another user's, and
-    # CAP_SYS_RESOURCE is not to be had in every container.
+    # Not permitted if a handler has changed its process to another user, unless we have
+    # CAP_SYS_RESOURCE, which not every container grants.
     with contextlib.suppress(PermissionError):
         _soft, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
         if hard == resource.RLIM_INFINITY or signed(bound) < hard:

@@ -1,4 +1,4 @@
-"""What this kernel offers for keeping children in, and what our rights allow."""
+"""Which confinement features this kernel has and our privileges let us use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CAP_SYS_ADMIN = 21
 
 
 def lacking(*, enclosures: bool = True) -> Mapping[Feature, str]:
-    """Return what is not there, and why; each feature is asked for, not guessed.
+    """Return the missing features, each with the reason. Everything is probed.
 
     Args:
-        enclosures: False: do not try what only the strict level needs, which takes a
-            process. It is then not said to lack.
+        enclosures: whether to probe what only the strict level needs, which starts a
+            process. If False, those features are not reported as missing.
     """
     if sys.platform != "linux":
         return dict.fromkeys(Feature, f"{sys.platform} has nothing like it")

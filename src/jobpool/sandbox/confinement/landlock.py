@@ -1,11 +1,12 @@
-"""Landlock: a process gives up rights for itself and all that it starts.
+"""Landlock: a process gives up rights for itself and everything that it starts.
 
 Theory of operation. A ruleset names kinds of access that are denied unless a rule
-grants them below some path, and scopes out of which nothing may reach. Restricting
-puts the calling thread, and every process that it makes later, into a new domain for
-ever: so it is done while the child has one thread. A domain may be entered without
-any privilege. A process in one cannot trace, read the memory of, or (scoped) signal
-a process outside, even as root; processes of the same domain are as before.
+grants them below some path, and scopes: actions that may not reach outside the domain.
+Restricting moves the calling thread, and every process that it starts later, into a new
+domain for good, so it is done while the child has a single thread. Entering a domain
+takes no privilege. A process in a domain cannot trace a process outside, read its
+memory or (if signals are scoped) signal it, even as root. Between processes of the same
+domain nothing changes.
 
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
@@ -22,9 +23,9 @@ from jobpool.errors import JobpoolError
 from jobpool.sandbox.system.libc import libc
 
 ABI_SCOPES = 6
-"""Linux 6.12: the first version that can keep signals in."""
+"""Linux 6.12: the first version that can stop signals from leaving the domain."""
 ABI_TRUNCATE = 3
-"""Linux 6.2: the first version that keeps files from being truncated."""
+"""Linux 6.2: the first version that can deny truncating files."""
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
@@ -51,7 +52,7 @@ class Access(IntFlag):
 
 
 class Scope(IntFlag):
-    """What must not reach out of the domain; LANDLOCK_SCOPE_…."""
+    """What must not reach outside the domain; LANDLOCK_SCOPE_…."""
 
     ABSTRACT_SOCKETS = 1 << 0
     SIGNALS = 1 << 1
@@ -61,7 +62,7 @@ NOTHING = Access(0)
 READ = Access.EXECUTE | Access.READ_FILE | Access.READ_DIR
 WRITE = ~READ & Access((1 << 15) - 1)
 _OF_A_FILE = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE
-"""What can be granted on something that is no directory."""
+"""What can be granted on something other than a directory."""
 
 
 class _RulesetAttr(ctypes.Structure):
@@ -74,7 +75,7 @@ class _RulesetAttr(ctypes.Structure):
 
 class _PathBeneathAttr(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # packed; Python 3.14 wants it said
+    _layout_ = "ms"  # packed; Python 3.14 requires it to be explicit
     _fields_ = (
         ("allowed_access", ctypes.c_uint64),
         ("parent_fd", ctypes.c_int32),
@@ -82,7 +83,7 @@ class _PathBeneathAttr(ctypes.Structure):
 
 
 def abi() -> int:
-    """Return the kernel's version of Landlock; 0: it has none, or it is off."""
+    """Return the kernel's Landlock ABI version; 0 if Landlock is absent or off."""
     version: int = libc.syscall(
         ctypes.c_long(_CREATE_RULESET),
         None,
@@ -98,18 +99,18 @@ def restrict(
     denied: Access = NOTHING,
     granted: Sequence[tuple[Access, Sequence[str]]] = (),
 ) -> None:
-    """Restrict the calling thread, and what it starts from now on.
+    """Restrict the calling thread and everything that it starts from now on.
 
     Needs no_new_privs, or CAP_SYS_ADMIN.
 
     Args:
-        scopes: what must not reach out.
+        scopes: what must not reach outside.
         denied: kinds of access that are denied.
-        granted: and yet granted at or below these paths; what does not exist is left
-            out.
+        granted: exceptions, granted at or below these paths. Paths that do not exist
+            are skipped.
 
     Raises:
-        JobpoolError: the kernel cannot do it; nothing is restricted.
+        JobpoolError: the kernel refused; nothing was restricted.
     """
     attr = _RulesetAttr(handled_access_fs=denied, scoped=scopes)
     ruleset = _checked(

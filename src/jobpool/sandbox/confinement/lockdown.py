@@ -1,10 +1,11 @@
-"""A new child gives up what it does not need, before anything of the user's runs.
+"""A new child gives up what it does not need, before any of the user's code runs.
 
-One that is enclosed first changes what it can see, and who it is: both take the
-capabilities that it has in its new namespaces, and gives up.
+An enclosed child first changes its view of the file system and its user. Both take the
+capabilities that it has in its new namespaces, which it then gives up.
 
-The order matters: no_new_privs first, because an ordinary user may only then restrict
-itself; the filter of system calls last, because it forbids some that come before it.
+The order matters. no_new_privs comes first, because without it an unprivileged process
+may not restrict itself. The seccomp filter comes last, because it denies some of the
+system calls made before it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from jobpool.sandbox.protocol.messages import Go
 from jobpool.sandbox.system.libc import PR_SET_NO_NEW_PRIVS, prctl
 
 ALWAYS_WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts")
-"""Devices that hold nothing; programs cannot do without them."""
+"""Devices that store nothing, and that programs depend on."""
 
 
 def absolute(lockdown: Lockdown) -> Lockdown:
-    """Hang relative paths on the working directory, which an enclosure changes."""
+    """Make paths absolute: an enclosure changes the working directory."""
     if lockdown.write is None:
         return lockdown
     paths = tuple(os.path.abspath(path) for path in lockdown.write)  # noqa: PTH100 - a str here
@@ -33,10 +34,10 @@ def absolute(lockdown: Lockdown) -> Lockdown:
 
 
 def data_bound_bytes(go: Go) -> int:
-    """Return the highest memory limit that a child knows of; 0: it bounds nothing.
+    """Return the memory limit from which a child bounds its own data; 0: no bound.
 
-    The supervisor may not be allowed to raise the bound of another user's process, and
-    a job may have a higher limit than its pool's.
+    A child that becomes another user sets no bound: a job may have a higher limit than
+    its pool, and the supervisor may not be allowed to raise another user's bound.
     """
     if go.lockdown.enclosure is Enclosure.OWN_USER:
         return 0
@@ -44,16 +45,16 @@ def data_bound_bytes(go: Go) -> int:
 
 
 def make_scratch(go: Go, lockdown: Lockdown, needed: Sequence[str]) -> Scratch | None:
-    """Make this process's temporary directory; in an enclosure, all that is around it.
+    """Make this process's temporary directory and, in an enclosure, its whole view.
 
     Args:
-        go: who it is.
-        lockdown: what is to be in force, with absolute paths.
-        needed: what Python and the application need to see.
+        go: the child's identity and limits.
+        lockdown: the restrictions to apply, with absolute paths.
+        needed: paths that Python and the application must be able to see.
 
     Raises:
-        JobpoolError: something cannot be shown; the child must not run anything.
-        OSError: the kernel refused; likewise.
+        JobpoolError: a path cannot be shown; the child must not run anything.
+        OSError: the kernel refused; the child must not run anything.
     """
     if not go.tmp_root:
         return None
@@ -80,16 +81,16 @@ def make_scratch(go: Go, lockdown: Lockdown, needed: Sequence[str]) -> Scratch |
 def apply(
     lockdown: Lockdown, scratch: str | None, spared: Collection[int] = ()
 ) -> None:
-    """Restrict this process, and all that it will start, for ever.
+    """Restrict this process and everything that it starts, permanently.
 
     Args:
-        lockdown: what is to be in force.
-        scratch: its temporary directory.
-        spared: processes and threads whose cores it must not choose.
+        lockdown: the restrictions to apply.
+        scratch: the child's temporary directory, if it has one.
+        spared: ids of processes and threads whose CPU affinity it must not set.
 
     Raises:
         JobpoolError: the kernel refused; the child must not run anything.
-        OSError: likewise.
+        OSError: the kernel refused; the child must not run anything.
     """
     if lockdown.cpus is not None:
         os.sched_setaffinity(0, lockdown.cpus)
@@ -104,7 +105,7 @@ def apply(
             processes=lockdown.syscalls,
             network=lockdown.network,
             surface=not _is_enclosed(lockdown),
-            # An enclosed one has numbers of its own, in which nobody else has any.
+            # In a PID namespace of its own, a child cannot name anybody else's threads.
             spared=() if _is_enclosed(lockdown) else spared,
         )
 
@@ -130,7 +131,7 @@ def _enter_domain(lockdown: Lockdown, scratch: str | None) -> None:
         scopes=scopes | landlock.Scope.ABSTRACT_SOCKETS,
         denied=landlock.READ | landlock.WRITE,
         granted=[
-            (landlock.READ, ["/"]),  # the view's: what is outside has another root
+            (landlock.READ, ["/"]),  # the view's root: the host's files are not in it
             (landlock.WRITE, [*paths, *mounts.WRITABLE]),
         ],
     )

@@ -1,21 +1,21 @@
-"""What an enclosed child sees of the file system: a root of its own, made of mounts.
+"""What an enclosed child sees of the file system: its own root, built from mounts.
 
-Theory of operation. The root is a tmpfs of bounded size, in which every path that the
-child may see is mounted at its own place; everything else is not there at all, and
-what leads to such a path need not be open to the child. /proc shows the child's PID
-namespace; /dev has the devices that hold nothing, and a shm of its own. The store's
-files are covered where they lie below a path that can be seen. Then the root is
-exchanged (pivot_root), and the former one let go.
+Theory of operation. The root is a tmpfs of bounded size. Every path that the child may
+see is bind-mounted into it at the same place; nothing else exists there. The parent
+directories of such a path need not be accessible to the child. /proc shows the child's
+PID namespace. /dev has only devices that store nothing, and a private shm. Where the
+store's files lie below a visible path, they are covered by an empty mount. Finally
+pivot_root(2) makes the tmpfs the root, and the old root is unmounted.
 
-Making it takes capabilities, which the child gives up right after. Who may write
-where, Landlock says. It knows nothing of modes, owners, times and attributes, which an
-ordinary user's child could change on the user's files: so all is mounted read-only but
-what is to be written. Nor does it keep a descriptor of a former directory from naming,
-marking or connecting to what lies there: such descriptors lead to the view's root from
-then on.
+Building the view takes capabilities, which the child gives up right afterwards.
+Landlock then decides what the child may write. Landlock does not cover modes, owners,
+times and attributes, which a child of an ordinary user could change on that user's
+files, so everything is mounted read-only except the writable paths. Nor does Landlock
+stop a process from using an open descriptor of an old directory to name, watch or
+connect to what lies there, so such descriptors are redirected to the root of the view.
 
-The child's directory, `OWN`, is its working directory, HOME and TMPDIR; /tmp leads
-there, unless something that the child may see lies below /tmp.
+The child's own directory, `OWN`, is its working directory, HOME and TMPDIR. /tmp links
+to it, unless something that the child may see lies below /tmp.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ _EMPTY_FILE, _EMPTY_DIRECTORY = "run/empty", "run/nothing"
 
 
 class View(NamedTuple):
-    """What is to be seen."""
+    """What the child is to see."""
 
     mount_point: str
-    """A directory to build it on."""
+    """The directory on which the view is built."""
     paths: Sequence[str]
-    """Absolute; what does not exist is left out."""
+    """Absolute paths to show; those that do not exist are skipped."""
     hidden: Sequence[str] = ()
-    """Files and directories that are covered."""
+    """Files and directories to cover."""
     writable: Sequence[str] = ()
-    """Of the paths, or below them: not read-only, and nothing in them is covered."""
+    """Some of `paths`, or paths below them: writable, with nothing in them covered."""
     size_bytes: int = 0
-    """Of all that is written; 0: half of the machine's memory."""
+    """Bound on everything written to the tmpfs; 0: half of the machine's memory."""
     uid: int = 0
-    """Who makes `OWN`, and may write to /dev/shm."""
+    """The user that owns `OWN` and /dev/shm."""
 
 
 def enter(view: View) -> None:
-    """Change this process's mount namespace, which must be its own, into the view.
+    """Turn this process's mount namespace, which must be private to it, into the view.
 
-    Its working directory is the root from then on.
+    The working directory becomes the new root.
 
     Raises:
         JobpoolError: a path cannot be shown; nothing was changed.
@@ -86,8 +86,8 @@ def enter(view: View) -> None:
         size = f"size={view.size_bytes}," if view.size_bytes else ""
         options = f"{size}nr_inodes={FILES_MAX},mode=755"
         _mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, options)
-        # A path that holds the mount point would be shown with the view in it, where
-        # nothing is covered.
+        # Otherwise a shown path that contains the mount point would contain a second
+        # copy of the view, in which nothing is covered.
         _mount(None, root, None, _UNBINDABLE)
         written = [path for path in paths if is_below(path, view.writable)]
         for path in paths:
@@ -97,7 +97,7 @@ def enter(view: View) -> None:
         for path in written:
             _show(root, path)
         _open(root, paths, view.writable)
-        _mount(None, root, None, _PRIVATE)  # for what is bound out of it from here on
+        _mount(None, root, None, _PRIVATE)  # the root is a source of binds from here on
         _make_devices(root)
         _make_own(root, view.uid)
         _hide(root, view.hidden, view.writable)
@@ -110,7 +110,7 @@ def enter(view: View) -> None:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths that lie below no other, in order."""
+    """Return the paths that do not lie below another one, sorted."""
     found: list[str] = []
     for path in sorted({os.path.abspath(path) for path in paths}):  # noqa: PTH100 - no Path
         if not is_below(path, found):
@@ -119,7 +119,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def is_below(path: str, paths: Iterable[str]) -> bool:
-    """Say whether a path is one of these, or below one."""
+    """Say whether a path is one of these paths or lies below one."""
     return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in paths)
 
 
@@ -134,11 +134,11 @@ def _refuse_reserved(paths: Sequence[str]) -> None:
 
 
 def _show(root: str, path: str) -> None:
-    """Put a path of the host, if there is one, into the view, at its own place."""
+    """Mount a path of the host, if it exists, at the same place in the view."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a str here
     except (OSError, ValueError):
-        return  # or it lies where this process cannot look, and so cannot the child
+        return  # absent, or not accessible to this process, and so not to the child
     place = root + path
     is_top = path.count("/") == 1
     if is_top and os.path.islink(path):  # noqa: PTH114 - a str here
@@ -149,9 +149,9 @@ def _show(root: str, path: str) -> None:
 
 
 def _make_read_only(root: str) -> None:
-    """Let nobody change what is mounted below a mount by now, only the mount itself.
+    """Make everything mounted below a mount so far read-only, but not the mount itself.
 
-    All at once: a call for each of them is a fifth of what the view costs.
+    One recursive call: a call per mount would take a fifth of the view's set-up time.
     """
     for turn, clear, reach in (
         (_ATTR_READ_ONLY, 0, _AT_RECURSIVE),
@@ -170,7 +170,7 @@ def _make_read_only(root: str) -> None:
 
 
 def _open(root: str, paths: Sequence[str], writable: Sequence[str]) -> None:
-    """Mount what is to be written once more, where it lies in what is read-only."""
+    """Mount writable paths that lie below a read-only one again, writable."""
     for path in outermost(writable):
         place = root + path
         if path not in paths and os.path.exists(place):  # noqa: PTH110 - a str here
@@ -178,17 +178,17 @@ def _open(root: str, paths: Sequence[str], writable: Sequence[str]) -> None:
 
 
 def _redirect_directories() -> None:
-    """Put the new root in the place of every directory that is open."""
+    """Replace every open directory descriptor by one of the new root."""
     home = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for fd in {int(name) for name in os.listdir("/proc/self/fd")} - {home}:  # noqa: PTH208 - names
-        with contextlib.suppress(OSError):  # it was the listing's own
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
             if stat.S_ISDIR(os.fstat(fd).st_mode):
                 os.dup2(home, fd, inheritable=os.get_inheritable(fd))
     os.close(home)
 
 
 def _make_place(place: str, *, is_directory: bool) -> None:
-    """Make what a mount goes on, unless it is there."""
+    """Make a mount's target, unless it exists."""
     above = place if is_directory else os.path.dirname(place)  # noqa: PTH120 - a str
     try:
         os.mkdir(above, 0o755)  # noqa: PTH102 - a str here
@@ -211,7 +211,7 @@ def _make_devices(root: str) -> None:
 
 
 def _make_own(root: str, uid: int) -> None:
-    """Make the places where the child may write."""
+    """Make the directories in which the child may write."""
     for path in WRITABLE:
         os.makedirs(root + path, 0o755, exist_ok=True)  # noqa: PTH103 - a str here
         os.chmod(root + path, 0o700)  # noqa: PTH101 - a str here
@@ -236,7 +236,7 @@ def _hide(root: str, hidden: Sequence[str], writable: Sequence[str]) -> None:
 
 
 def _pivot(root: str) -> None:
-    """Make a directory the root, and let go of the former one."""
+    """Make a directory the root, and unmount the old root."""
     os.chdir(root)
     checked(libc.pivot_root(b".", b"."), "pivot_root")
     checked(libc.umount2(b".", _DETACH), "umount of the former root")

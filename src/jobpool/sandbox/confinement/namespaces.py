@@ -1,23 +1,24 @@
-"""A child's own namespaces, and the tiny init that is the first process in them.
+"""A child's own namespaces, and the small init that is the first process in them.
 
-Theory of operation. The first process of a PID namespace is no place for a job: the
-kernel keeps signals from it, its own SIGKILL included, and shows an abort as something
-else. So the zygote's middle process makes the namespaces and forks the init, which
-falls to the supervisor as every child does; the init forks the job. The supervisor
-waits for the init and looks after the job.
+Theory of operation. A job must not be the first process of a PID namespace: the kernel
+withholds signals from that process, even a SIGKILL that it sends to itself, and an
+abort does not show up as one. So the zygote's middle process creates the namespaces and
+forks the init, which is reparented to the supervisor as every child is. The init forks
+the job. The supervisor waits for the init and monitors the job.
 
-The init closes all that it has inherited, waits, and reaps what is left to it. When
-the job has ended, it writes the job's exact end to a pipe, the relay, and ends; the
-kernel then kills every process that is left in the namespace, and only after that the
-supervisor sees the init's end. An end of the init without a word in the relay is the
-end of all of them together, and counts as such: somebody has killed the init.
+The init closes the descriptors that it inherited, then waits and reaps orphans. When
+the job has ended, the init writes the job's exact wait status and usage to a pipe, the
+relay, and exits. The kernel then kills every process left in the namespace, and only
+after that does the supervisor see the init's end. If the init ends without having
+written to the relay, somebody has killed it, and every process in the namespace with
+it; that is how it is recorded.
 
-Nobody else can write to the relay: the job closes its copy before anything of the
-user's runs in it, and may neither trace the init, nor signal it, nor take descriptors
-from it (it cannot be dumped, is in no Landlock domain, and pidfd_getfd is filtered).
+Nobody else can write to the relay. The job closes its copy before any of the user's
+code runs in it. It may not trace the init, signal it or take descriptors from it: the
+init is not dumpable, it is in no Landlock domain, and pidfd_getfd is filtered.
 
-A process in a new user namespace has every capability there, which is what it takes to
-make the other namespaces and mounts. `drop_privileges` gives all of them up.
+A process in a new user namespace has every capability there, which it needs to create
+the other namespaces and the mounts. `drop_privileges` gives all of them up.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from jobpool.sandbox.system.libc import PR_SET_DUMPABLE, checked, libc, prctl
 from jobpool.sandbox.system.procfs import children_of, process_stat
 
 USERS_FROM = 0x70000000
-"""Children of root are the users from here on, each by its pid: systemd's list of
-numbers (UIDS-GIDS) knows of nobody else's above it."""
+"""Children of root run as the users from this uid up, each at an offset of its pid.
+systemd's registry of uid ranges (UIDS-GIDS) assigns nothing above it."""
 PROCESSES_MAX = 1024
 EXIT_INIT_FAILED = 70
 _NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID = 0x20000, 0x8000000, 0x10000000, 0x20000000
@@ -47,17 +48,17 @@ _STANDARD_FDS = (0, 1, 2)
 
 
 class Ending(NamedTuple):
-    """How a job's process ended, as its init saw it."""
+    """How a job's process ended, as its init saw it; times are in seconds of CPU."""
 
     status: int
-    """As wait(2) tells it."""
+    """The status from wait(2)."""
     user_s: float
     system_s: float
     max_rss_kib: int
 
 
 def make_namespaces(enclosure: Enclosure) -> None:
-    """Put the processes that this one forks from now on into new namespaces.
+    """Create namespaces for the processes that this one forks from now on.
 
     Raises:
         OSError: the kernel refused.
@@ -69,7 +70,7 @@ def make_namespaces(enclosure: Enclosure) -> None:
     uid, gid = os.geteuid(), os.getegid()
     checked(libc.unshare(flags | _NEW_USER), "unshare")
     for name, text in (
-        ("setgroups", "deny"),  # without this an ordinary user may not map its group
+        ("setgroups", "deny"),  # or an unprivileged process may not map its group
         ("gid_map", f"{gid} {gid} 1"),
         ("uid_map", f"{uid} {uid} 1"),
     ):
@@ -77,11 +78,11 @@ def make_namespaces(enclosure: Enclosure) -> None:
 
 
 def run_init(job: int, relay: int) -> NoReturn:
-    """Live as the init of a namespace whose job has been forked. Never returns.
+    """Act as the init of a namespace whose job has been forked. Never returns.
 
     Args:
-        job: pid of the job, as this process sees it.
-        relay: where the job's end is to be written.
+        job: pid of the job, in this process's PID namespace.
+        relay: descriptor to which the job's `Ending` is written.
     """
     try:
         prctl(PR_SET_DUMPABLE, 0)
@@ -99,22 +100,22 @@ def run_init(job: int, relay: int) -> NoReturn:
 
 
 def pin_job(init: int) -> tuple[int, int]:
-    """Return pid and pidfd of the job that an init has forked, and nothing else yet.
+    """Return the pid and a pidfd of an init's job, which must be its only child so far.
 
     Raises:
-        OSError: it is gone already.
+        OSError: the job has ended already.
     """
     for pid in children_of(init):
         pidfd = os.pidfd_open(pid)
         stat = process_stat(pid)
         if stat is not None and stat.parent == init:
             return pid, pidfd
-        os.close(pidfd)  # somebody else has got its pid
+        os.close(pidfd)  # the pid has been reused
     raise ProcessLookupError(errno.ESRCH, "it has ended before it was let go")
 
 
 def read_ending(relay: int) -> Ending | None:
-    """Return what the init, which has ended, has written; None: nothing."""
+    """Return what an init that has ended wrote to its relay; None: nothing."""
     try:
         data = os.read(relay, _ENDING.size)
     except BlockingIOError:
@@ -123,9 +124,10 @@ def read_ending(relay: int) -> Ending | None:
 
 
 def own_user(enclosure: Enclosure) -> int:
-    """Return the user that this process, which is not enclosed yet, is going to be.
+    """Return the uid that this process, not enclosed yet, is going to have.
 
-    Its pid outside is what makes it the only process that is this user.
+    With `Enclosure.OWN_USER` it comes from the pid outside the new PID namespace, so no
+    two children share it.
     """
     if enclosure is Enclosure.OWN_USER:
         return USERS_FROM + int(os.readlink("/proc/self"))  # noqa: PTH115 - a str
@@ -133,10 +135,10 @@ def own_user(enclosure: Enclosure) -> int:
 
 
 def drop_privileges(uid: int) -> None:
-    """Become a user, give up every capability, and bound the number of processes.
+    """Change to a user, give up every capability, and limit the number of processes.
 
     Args:
-        uid: as `own_user` has said, before the new /proc was there.
+        uid: from `own_user`, called before the new /proc was mounted.
 
     Raises:
         OSError: the kernel refused.
@@ -148,7 +150,7 @@ def drop_privileges(uid: int) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     none = (ctypes.c_uint32 * 6)()
     checked(libc.capset(header, none), "capset")
-    # A change of user makes /proc/self root's, where a process may not be dumped.
+    # A change of user makes the process undumpable, and root then owns its /proc/self.
     prctl(PR_SET_DUMPABLE, 1)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     if hard == resource.RLIM_INFINITY or hard > PROCESSES_MAX:

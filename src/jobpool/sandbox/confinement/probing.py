@@ -1,8 +1,9 @@
-"""Tries in a throw-away process whether children could be enclosed here.
+"""Probes in a throw-away process whether children can be enclosed on this host.
 
-Theory of operation. A process goes the way that a child goes, by the same functions:
-namespaces, view, user. After each step it tells so; when one fails, it tells why, and
-ends. What it made ends with it.
+Theory of operation. The process goes through the set-up of a child with the same
+functions: namespaces, then the view of the file system, then the user. Through a pipe
+it reports each step that succeeds. When a step fails, it reports why and exits. The
+namespaces and mounts that it made end with it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _SWITCHES = (
     ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
 )
-"""Settings of the system that keep ordinary users from namespaces."""
+"""Kernel settings, with the values that deny ordinary users new namespaces."""
 
 
 def lacking_for_enclosures(*, is_admin: bool) -> Iterator[tuple[Feature, str]]:
-    """Yield what it takes to enclose children and is not there, and why.
+    """Yield the features that enclosures need and this host lacks, with the reason.
 
     Args:
-        is_admin: this process has CAP_SYS_ADMIN.
+        is_admin: whether this process has CAP_SYS_ADMIN.
     """
     enclosure = Enclosure.OWN_USER if is_admin else Enclosure.USER_NAMESPACE
     *done, why = _try(enclosure, SYSTEM, ()).split(_DONE)
@@ -53,24 +54,25 @@ def lacking_for_enclosures(*, is_admin: bool) -> Iterator[tuple[Feature, str]]:
 
 
 def closed_paths(directory: str, read: Paths, write: Paths) -> list[str]:
-    """Return which paths root's children, who are users of their own, could not use.
+    """Return the paths that children of root, each its own user, could not use.
 
     Args:
-        directory: the application's; they need to read it.
-        read: what else they need to read.
-        write: where they need to write.
+        directory: the application's directory, which they need to read.
+        read: other paths that they need to read.
+        write: paths to which they need to write.
     """
     uses = [*((path, os.R_OK) for path in (directory, *read))]
     uses += [(path, os.W_OK) for path in write]
     shown = (*needed_paths(directory), *read, *write)
-    told = _try(Enclosure.OWN_USER, shown, uses).split(_DONE)[len(_STEPS) :]
-    return [os.fsdecode(path) for path in told if path]
+    lines = _try(Enclosure.OWN_USER, shown, uses).split(_DONE)[len(_STEPS) :]
+    return [os.fsdecode(path) for path in lines if path]
 
 
 def _try(enclosure: Enclosure, shown: Paths, uses: Sequence[tuple[str, int]]) -> bytes:
-    """Return a line for each step that was taken, and what the next one met.
+    """Return the probe's report: an empty line for each step that succeeded.
 
-    After the last one: a line for each path that is not of use.
+    Then the error of the step that failed or, after the last step, a line for each path
+    that cannot be used.
     """
     read_end, write_end = os.pipe()
     with tempfile.TemporaryDirectory(prefix="jobpool-") as mount_point:
@@ -81,43 +83,50 @@ def _try(enclosure: Enclosure, shown: Paths, uses: Sequence[tuple[str, int]]) ->
             view = View(mount_point, shown, writable=writable)
             _report_steps(write_end, enclosure, view, uses)
         os.close(write_end)
-        told = b""
+        report = b""
         while part := os.read(read_end, _READ_BYTES):
-            told += part
+            report += part
         os.close(read_end)
         os.waitpid(pid, 0)
-    return told
+    return report
 
 
 def _report_steps(
-    told: int, enclosure: Enclosure, view: View, uses: Sequence[tuple[str, int]]
+    report: int, enclosure: Enclosure, view: View, uses: Sequence[tuple[str, int]]
 ) -> NoReturn:
-    """Go the way of the middle process, its copy that of a child."""
+    """Do what the zygote's middle process does and, in a fork, what a child does.
+
+    Args:
+        report: descriptor to which the report is written.
+        enclosure: what to probe.
+        view: what the child is to see.
+        uses: paths to check, each with its mode for access(2).
+    """
     try:
         make_namespaces(enclosure)
-        os.write(told, _DONE)
+        os.write(report, _DONE)
         pid = os.fork()
         if pid:
             os.waitpid(pid, 0)
             os._exit(0)
         uid = own_user(enclosure)
         enter(view._replace(uid=os.geteuid()))
-        os.write(told, _DONE)
+        os.write(report, _DONE)
         drop_privileges(uid)
-        os.write(told, _DONE)
+        os.write(report, _DONE)
         for path, use in uses:
             if os.path.exists(path):  # noqa: PTH110 - a str here
                 use |= os.X_OK if os.path.isdir(path) else 0  # noqa: PLW2901, PTH112
             if not os.access(path, use):
-                os.write(told, os.fsencode(path) + _DONE)
+                os.write(report, os.fsencode(path) + _DONE)
     except OSError as exc:
-        os.write(told, (exc.strerror or str(exc)).encode())
+        os.write(report, (exc.strerror or str(exc)).encode())
     finally:
         os._exit(0)
 
 
 def _explained(feature: Feature, why: str, enclosure: Enclosure) -> str:
-    """Add to an error what may be its cause."""
+    """Add the probable cause to an error."""
     why = why or "the process that tried was killed"
     if feature is Feature.USERS:
         return (

@@ -1,4 +1,4 @@
-"""Which paths a Python program needs to see: found out in the process that runs it."""
+"""Which paths a Python program must be able to read, as seen by its own process."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SYSTEM = (
     "/var/lib/ca-certificates",
     "/sys/devices/system",
 )
-"""Programs, libraries, the configuration of both, certificates, the number of cores."""
+"""Programs, libraries, their configuration, certificates, and the number of cores."""
 _ETC_LINKS = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/ssl")
 
 
 def needed_paths(directory: str) -> tuple[str, ...]:
-    """Return what this process would not find its way without, none below another.
+    """Return the paths that this process cannot run without, none below another.
 
     Args:
-        directory: the application's.
+        directory: the application's directory.
     """
     return tuple(outermost((*SYSTEM, *_python(), directory, *_targets())))
 
@@ -38,12 +38,12 @@ def _python() -> Iterator[str]:
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     yield from (path for path in sys.path if os.path.isabs(path))  # noqa: PTH117 - a str
     for name, module in list(sys.modules.items()):
-        # Packages that an import hook has found elsewhere (editable installations).
+        # Packages found outside sys.path by an import hook (editable installs).
         if "." not in name:
             yield from (str(path) for path in getattr(module, "__path__", ()))
 
 
 def _targets() -> Iterator[str]:
-    """Yield where links lead that are found by their names only."""
+    """Yield the targets of links that programs follow, so that these are shown too."""
     for path in (sys.prefix, sys.base_prefix, *_ETC_LINKS):
         yield os.path.realpath(path)

@@ -1,13 +1,13 @@
-"""seccomp: system calls that a child and all that it starts cannot make any more.
+"""seccomp: system calls that a child and everything it starts can no longer make.
 
-Theory of operation. The filter is a small program in the kernel's classic BPF that
-sees each system call's number and the values of its arguments (never what they point
-to), and answers: allowed, or an error number. `clone3` hides its flags behind a
-pointer, so it is said not to exist; C libraries then use `clone`, whose flags can be
-seen.
+Theory of operation. The filter is a small classic BPF program in the kernel. It sees
+the number of each system call and the values of its arguments, never the memory that
+they point to, and returns "allow" or an errno. `clone3` passes its flags through a
+pointer, so it fails with ENOSYS; C libraries then fall back to `clone`, whose flags the
+filter can see.
 
-A call in another architecture's numbering (32-bit programs, x32) would pass by every
-rule, and is denied.
+A call that uses another architecture's numbers (32-bit programs, x32) would match none
+of the rules, so all such calls are denied.
 
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html
 """
@@ -30,8 +30,8 @@ from jobpool.sandbox.system.libc import libc
 
 _SET_MODE_FILTER = 1
 _SPEC_ALLOW = 1 << 2
-"""Without it, kernels before 5.16 slow every process with a filter down by their
-defence against Spectre; this filter is no defence against that."""
+"""SECCOMP_FILTER_FLAG_SPEC_ALLOW. Without it, kernels before 5.16 turn on Spectre
+mitigations that slow every filtered process, and this filter does not rely on them."""
 _CLONE_PARENT = 0x8000
 _CLONE_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, …CGROUP, …UTS, …IPC, …USER, …PID and …NET."""
@@ -58,7 +58,7 @@ DENIED = (
     "swapoff",
     "pidfd_getfd",
 )
-"""Never a job's business: EPERM."""
+"""System calls that no job needs: EPERM."""
 SURFACE = (
     "unshare",
     "setns",
@@ -76,13 +76,13 @@ SURFACE = (
     "syslog",
     "acct",
 )
-"""Parts of the kernel that hardly a job needs, and that had many holes: EPERM."""
+"""Kernel interfaces that few jobs need and that have had many bugs: EPERM."""
 SCHEDULING = ("sched_setscheduler", "sched_setparam", "sched_setattr")
-"""By these a process slows another down."""
+"""System calls by which a process can slow another down."""
 _OF_A_USER = {"setpriority": 2, "ioprio_set": 3}
-"""Likewise; what their first argument says for all processes of a user."""
+"""Likewise; the value of the first argument that means all processes of a user."""
 _SPARED_MAX = 100
-"""More would be too far for a jump."""
+"""The offset of a jump is 8 bits; more would not fit."""
 _LOCAL_FAMILIES = (socket.AF_UNIX, socket.AF_NETLINK)
 
 
@@ -91,12 +91,12 @@ class _Filter(ctypes.Structure):
 
 
 def is_known_machine() -> bool:
-    """Say whether this architecture's system calls are known here."""
+    """Say whether we know the system call numbers of this architecture."""
     return platform.machine() in MACHINES
 
 
 def is_available() -> bool:
-    """Say whether the kernel takes filters, and we know how to write one."""
+    """Say whether the kernel accepts filters and we can write one for this machine."""
     if not is_known_machine():
         return False
     action = ctypes.c_uint32(_ERRNO)
@@ -111,7 +111,7 @@ def is_available() -> bool:
 
 
 def prepare() -> None:
-    """Write every filter that there can be: a child finds it in its copy of us."""
+    """Build every possible filter before a fork, so that children inherit them."""
     machine = platform.machine()
     if machine in MACHINES:
         for processes, network, surface in itertools.product((True, False), repeat=3):
@@ -134,8 +134,8 @@ def program(
         processes: as for `_program`.
         network: as there.
         surface: as there.
-        pid: of the process that it is for, which may name itself by its number.
-        spared: numbers of processes and threads whose cores it must not choose.
+        pid: of the process that the filter is for, which may name itself by its pid.
+        spared: ids of processes and threads whose CPU affinity it must not set.
     """
     own = _scheduling(MACHINES[machine].calls, pid, spared) if processes else b""
     common = _program(machine, processes=processes, network=network, surface=surface)
@@ -148,9 +148,10 @@ def _program(machine: str, *, processes: bool, network: bool, surface: bool) -> 
 
     Args:
         machine: as `platform.machine()` says.
-        processes: deny what is never a job's business, and leaving the process tree.
-        network: False: sockets of this machine only.
-        surface: False: nothing of the kernel that few need, namespaces included.
+        processes: deny what no job needs, and leaving the process tree.
+        network: whether sockets that reach other machines are allowed.
+        surface: whether rarely needed kernel interfaces, namespaces among them, are
+            allowed.
     """
     audit, calls = MACHINES[machine]
     code = [
@@ -189,12 +190,13 @@ def _program(machine: str, *, processes: bool, network: bool, surface: bool) -> 
 
 
 def _scheduling(calls: Mapping[str, int], pid: int, spared: Collection[int]) -> bytes:
-    """Deny what takes other processes' share of the processor and the disk away.
+    """Deny calls that reduce another process's share of the CPU or the disk.
 
-    The kernel lets anybody do so to processes of the same user. A filter knows the
-    numbers that it is made with, and not those of threads to come: whose cores are
-    chosen may be anybody but those to be spared, since libraries choose those of their
-    own threads by number. All else, they do to the calling thread, which is 0.
+    The kernel allows them on any process of the same user. A filter knows only the ids
+    with which it is built, not those of threads that start later. Libraries set the CPU
+    affinity of their own threads by id, so `sched_setaffinity` is allowed on everything
+    but the spared ids. They make all the other calls on the calling thread, whose id is
+    given as 0, so those are allowed only on 0 and the process's own pid.
     """
     own = [_error(errno.EPERM)]
     for one in (0, pid):
@@ -216,7 +218,7 @@ def install(
     surface: bool = True,
     spared: Collection[int] = (),
 ) -> None:
-    """Filter the calling thread, and what it starts from now on.
+    """Filter the calling thread and everything that it starts from now on.
 
     Needs no_new_privs, or CAP_SYS_ADMIN.
 
@@ -271,10 +273,10 @@ def _allow() -> bytes:
 
 
 def _unless_adopting() -> list[bytes]:
-    """Deny letting one's orphans go.
+    """Deny clearing the subreaper flag, by which orphans would leave the process tree.
 
-    To adopt those of one's own descendants is a job's business, as a supervisor in it
-    does: all of them stay below its child.
+    Setting it is allowed, as a supervisor started inside a job does: its orphaned
+    descendants then stay below the child.
     """
     return [
         _load(_SECOND_LOW_AT),
@@ -286,17 +288,17 @@ def _unless_adopting() -> list[bytes]:
 
 
 def _unless_own_or_reading() -> list[bytes]:
-    """Deny new limits for a process that is named by its number.
+    """Deny setting limits of a process named by its pid.
 
-    By such a call a job takes the supervisor's descriptors away, or lets the kernel
-    kill a neighbour for its use of the CPU; Landlock does not see it.
+    With such a call a job could take away the supervisor's descriptors, or have the
+    kernel kill another child for its use of the CPU. Landlock does not cover it.
     """
     return [
         _jump(_JEQ, 0, 5, 0),  # 0 is the caller
         _load(_THIRD_LOW_AT),
         _jump(_JEQ, 0, 0, 2),
         _load(_THIRD_HIGH_AT),
-        _jump(_JEQ, 0, 1, 0),  # no new limits are given: it only reads them
+        _jump(_JEQ, 0, 1, 0),  # no new limits: it only reads them
         _error(errno.EPERM),
     ]
 
@@ -312,6 +314,6 @@ def _unless_equal(value: int, then: Iterable[bytes]) -> list[bytes]:
 
 
 def _on_argument(number: int, then: Iterable[bytes]) -> list[bytes]:
-    """Look at the first argument of a call, and at the number again after that."""
+    """Apply rules to a call's first argument, then load the number again."""
     lines = [_load(_ARGUMENT_AT), *then, _load(_NUMBER_AT)]
     return _if_equal(number, lines)

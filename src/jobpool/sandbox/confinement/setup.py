@@ -1,13 +1,14 @@
-"""What a new child does to itself before it runs anything of the user's.
+"""What a new child does to itself before it runs any of the user's code.
 
-Theory of operation. The child was forked by a middle process that has ended by now,
-so that the supervisor is its parent. It must do nothing that is tied to its parent
-before the supervisor's `Go`: until then the middle process may still be it.
+Theory of operation. The child is forked by a middle process that then exits, which
+makes the supervisor its parent. Until the supervisor's `Go` arrives, the middle process
+may still be the parent, so the child must do nothing before then that depends on its
+parent.
 
-Of the zygote's descriptors the child closes those that are jobpool's, by number.
-Regular files that the application opened while it was imported stay; sockets that
-it opened then are replaced by dead ones, because two processes that use one
-connection corrupt it.
+The child closes the zygote's descriptors that belong to jobpool, by number. Regular
+files that the application opened during import stay open. Sockets that it opened during
+import are replaced by dead ones, because two processes sharing one connection corrupt
+it.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from jobpool.sandbox.metering.sampling import backstop_bytes
 from jobpool.sandbox.system.procfs import data_bytes
 
 OOM_SCORE_RAISE = 500
-"""The kernel shall take a child, and not the supervisor, when memory runs out."""
+"""Makes the OOM killer choose a child rather than the supervisor."""
 OOM_SCORE_MAX = 1000
 
 
 def close_fds(fds: Iterable[int]) -> None:
-    """Close descriptors by number; one that is closed already is no matter."""
+    """Close descriptors by number; those already closed are ignored."""
     for fd in fds:
         with contextlib.suppress(OSError):
             close(fd)
 
 
 def replace_sockets(fds: Iterable[int]) -> None:
-    """Put a dead socket in the place of each of these."""
+    """Replace each of these descriptors by a socket whose peer is closed."""
     fds = list(fds)
     if not fds:
         return
@@ -58,31 +59,34 @@ def replace_sockets(fds: Iterable[int]) -> None:
 
 
 def redirect(output_fd: int) -> None:
-    """Read from /dev/null, write to the output capture, line by line."""
+    """Read from /dev/null, and write to the output capture line by line."""
     point_input()
     read_stdin()
     point_output(output_fd)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A crash shall not take what was printed before it along.
+            # So that what was printed before a crash is not lost.
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 def read_stdin() -> None:
-    """Let sys.stdin read from stdin. A child's does so since it was a zygote's."""
-    if not _reads_stdin(sys.stdin):  # multiprocess may have it on another descriptor
+    """Make sys.stdin read descriptor 0.
+
+    A child inherits such a stream from its zygote.
+    """
+    if not _reads_stdin(sys.stdin):  # multiprocess may have replaced it
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
 
 
 def _reads_stdin(stream: object) -> bool:
     try:
         return isinstance(stream, io.TextIOWrapper) and stream.fileno() == 0
-    except (OSError, ValueError):  # it is closed, or of no file
+    except (OSError, ValueError):  # closed, or not backed by a file
         return False
 
 
 def point_input() -> None:
-    """Put /dev/null in the place of stdin."""
+    """Replace descriptor 0 by /dev/null."""
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if null != 0:
         os.dup2(null, 0)
@@ -92,17 +96,17 @@ def point_input() -> None:
 
 
 def point_output(output_fd: int) -> None:
-    """Put the output capture in the place of stdout and stderr."""
+    """Replace descriptors 1 and 2 by the output capture."""
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
 
 
 def set_limits(memory_bytes: int) -> None:
-    """Give up core dumps, and memory without end.
+    """Disable core dumps, and bound the data segment.
 
     Args:
-        memory_bytes: the highest memory limit that an attempt may have here; the
-            bound is loosely above it. 0: no bound.
+        memory_bytes: the highest memory limit of this child's attempts; the bound is
+            loosely above it. 0: no bound.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
@@ -113,7 +117,7 @@ def set_limits(memory_bytes: int) -> None:
 
 
 def raise_oom_score() -> None:
-    """Be what the kernel ends first when the machine's memory is gone."""
+    """Make this process the OOM killer's first choice when memory runs out."""
     score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     raised = min(OOM_SCORE_MAX, int(os.read(score, 16)) + OOM_SCORE_RAISE)
     os.pwrite(score, b"%d" % raised, 0)
@@ -121,18 +125,18 @@ def raise_oom_score() -> None:
 
 
 def ignore_signal(_signum: int, _frame: FrameType | None) -> None:
-    """Do nothing: unlike SIG_IGN this does not reach the programs that a job runs."""
+    """Do nothing; unlike SIG_IGN, programs that a job runs do not inherit this."""
 
 
 def set_signals(
     soft_timeout: Callable[[int, FrameType | None], Any],
     soft_memory: Callable[[int, FrameType | None], Any],
 ) -> None:
-    """Leave ending to the supervisor, and listen for the soft limits."""
-    # Not by way of the enums: each child would pay for their first use.
+    """Handle the soft limits, and leave it to the supervisor to end the child."""
+    # Not through the enums of `signal`: every child would pay for their first use.
     _signal.signal(signal.SIGTERM, ignore_signal)
     _signal.signal(signal.SIGINT, ignore_signal)
-    # The kernel's, about a descriptor that an earlier attempt may have left open.
+    # Sent by the kernel about a descriptor that an earlier attempt may have left open.
     _signal.signal(signal.SIGIO, ignore_signal)
     _signal.signal(signal.SIGUSR1, soft_timeout)
     _signal.signal(signal.SIGURG, soft_memory)
@@ -142,7 +146,7 @@ def set_signals(
 def release_signals() -> None:
     """Undo `set_signals` in a process that a handler forks.
 
-    Its parent ends it with SIGTERM (multiprocessing does), and waits for that.
+    Its parent may end it with SIGTERM, as multiprocessing does, and wait for its end.
     """
     for signum, default in (
         (signal.SIGTERM, signal.SIG_DFL),
@@ -156,9 +160,9 @@ def release_signals() -> None:
 
 
 def write_stacks_to(stack_fd: int) -> None:
-    """Write all Python stacks there on a fatal signal and on SIGUSR2.
+    """Write all Python stacks to a descriptor on a fatal signal and on SIGUSR2.
 
-    The handler is C: it works while an extension holds the interpreter.
+    The handler is C, so it works while an extension holds the GIL.
     """
     faulthandler.enable(file=stack_fd, all_threads=True)
     faulthandler.register(signal.SIGUSR2, file=stack_fd, all_threads=True)
@@ -167,8 +171,8 @@ def write_stacks_to(stack_fd: int) -> None:
 def forget_multiprocess() -> None:
     """Let handlers use multiprocess as in a program of their own.
 
-    As a daemon's copy they could not have children, and would be held to the
-    zygote's start method.
+    A fork of a daemon process may not have children, and would keep the zygote's start
+    method.
     """
     multiprocess_process.current_process()._config["daemon"] = False  # noqa: SLF001 - no public way
     multiprocess_context._default_context._actual_context = None  # noqa: SLF001 - no public way

@@ -1,4 +1,4 @@
-"""The numbers of system calls that `seccomp` knows, by architecture."""
+"""Numbers of the system calls that `seccomp` filters, by architecture."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """One architecture's name to the kernel's audit, and its numbers of calls."""
+    """An architecture's AUDIT_ARCH_… value and its system call numbers."""
 
     audit: int
     calls: Mapping[str, int]
 
 
-NEW_MOUNT_CALLS = {  # of the numbers that all architectures share
+NEW_MOUNT_CALLS = {  # numbers that all architectures share
     "open_tree": 428,
     "move_mount": 429,
     "fsopen": 430,
