@@ -40,7 +40,7 @@ def isolate():
 
     Then a disk can be filled and pids can run out without harm to anybody else, and
     whatever happens, nothing outlives the run. A shell is the first process there: it
-    buries the dead that nobody else does.
+    reaps orphaned processes.
     """
     if ALONE in os.environ or os.geteuid() != 0:
         return

@@ -192,11 +192,11 @@ class Accounts:
         )
 
     def may_lapse(self, lease):
-        """Say whether a lease may have run out: its supervisor was kept from it."""
+        """Say whether a lease may have expired, its supervisor being cut off."""
         return self.shared and self._was_kept_away(lease)
 
     def _was_kept_away(self, lease, after_s=0.0):
-        """Say whether the supervisor could not renew, or so shortly before."""
+        """Say whether the supervisor could not renew then or shortly before."""
         return any(
             blow.from_ns // MS_NS <= lease.until_ms
             and blow.until_ns // MS_NS + 1000 * after_s >= lease.from_ms
@@ -206,7 +206,7 @@ class Accounts:
         )
 
     def may_be_interrupted(self, lease):
-        """Say whether a lease may have been ended for what is nobody's fault.
+        """Say whether a lease may have been ended through nobody's fault.
 
         For a while after a fence nobody can tell whose a SIGKILL was.
         """
@@ -215,7 +215,7 @@ class Accounts:
         )
 
     def may_burst(self, lease):
-        """Say whether a hog may have come to its backstop, and raised that itself.
+        """Say whether a memory hog may have hit its backstop and raised MemoryError.
 
         Its supervisor ends it long before; one that is stopped meanwhile ends nobody.
         """
@@ -311,7 +311,7 @@ def call_of(payload):
 
 
 def read_marks(lines):
-    """Put the marks of each attempt together."""
+    """Collect the marks of each attempt."""
     found = {}
     for line in lines:
         what, *numbers = line.split()
@@ -350,10 +350,11 @@ def read_leases(changes):
 
 
 def explain_crashes(leases, attempts, blows):
-    """Give each death that the nemesis caused to the one lease that paid for it.
+    """Match each death caused by the nemesis to the one lease that was charged for it.
 
-    An end may be stored long after the death. In one slot, therefore, each blow goes
-    to the lease that it fell into and that ended first: no other choice explains more.
+    An end may be stored long after the death. In one slot, therefore, each blow is
+    matched to the lease during which it fell and that ended first: no other choice
+    explains more.
     """
     unexplained = defaultdict(list)
     for lease in leases:

@@ -66,7 +66,10 @@ FOR EACH ROW EXECUTE FUNCTION {schema}.chaos_note();
 
 
 class Change(NamedTuple):
-    """One row: a job before and after; None before it was made, or after it is gone."""
+    """One row: a job before and after.
+
+    None before it was made and after it was deleted.
+    """
 
     seq: int
     at_ms: int
@@ -86,7 +89,7 @@ class Change(NamedTuple):
 
 
 def install_sqlite(connection):
-    """Let a SQLite store keep the account."""
+    """Install the audit triggers in a SQLite store."""
     connection.executescript(SQLITE)
     for event, when in (
         ("INSERT", "true"),

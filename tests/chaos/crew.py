@@ -45,7 +45,7 @@ class Life(NamedTuple):
 
 
 class Member(Service):
-    """One supervisor of several, with a clock of its own.
+    """One of several supervisors, with a clock of its own.
 
     Args:
         name: short and unlike others.
@@ -107,14 +107,14 @@ class Member(Service):
             self.note("killed", began_ns)
 
     def stop(self):
-        """Let it drain; return what was wrong."""
+        """Let it drain. Return what went wrong."""
         self.find_run()
         said = super().stop()
         self.note("drained")
         return said
 
     def note(self, how, at_ns=None):
-        """Write down that it has ended."""
+        """Record that it has ended."""
         self.lives.append(
             Life(self.name, self._run, self._began_ns, at_ns or time.time_ns(), how)
         )

@@ -26,7 +26,7 @@ OF_RULE = {
 
 
 def jepsen(accounts):
-    """Return the sets of Jepsen's total-queue check, counted."""
+    """Return the counts of the sets in Jepsen's total-queue check."""
     there = {job.job for job in accounts.jobs}
     stored = {c.name: c.job for c in accounts.calls if c.answer == "stored"}
     unknown = {c.name for c in accounts.calls if c.answer == "unknown"} - set(stored)
@@ -45,7 +45,7 @@ def jepsen(accounts):
 
 
 def trials(accounts):
-    """Return out of how many each zero is a zero."""
+    """Return the number of trials behind each zero."""
     deaths = Counter(blow.sort for blow in accounts.blows)
     honest = sum(job.kind not in POISON for job in accounts.jobs)
     settled = sum(lease.state != "" for lease in accounts.leases.values())
@@ -69,7 +69,7 @@ def trials(accounts):
 
 
 def zeros(accounts, found):
-    """Return for each rule its violations, trials and the 95 % bound of a zero."""
+    """Return each rule's violations, trials, and the 95 % bound of a zero."""
     bad = Counter(violation.rule for violation in found)
     false = sum(
         job.kind not in POISON and job.state == "quarantined" for job in accounts.jobs
@@ -87,7 +87,7 @@ def zeros(accounts, found):
 
 
 def bound(seen, tried):
-    """Return the rule of three, 3/n: what 95 % of such runs would exclude."""
+    """Return the rule of three, 3/n: the upper bound at 95 % confidence."""
     return 3 / tried if tried and not seen else None
 
 

@@ -28,18 +28,18 @@ _marks = os.open(
 
 
 class FlakyError(Exception):
-    """What a flaky handler raises on purpose."""
+    """Raised by a flaky handler on purpose."""
 
 
 def mark(what, attempt=None):
-    """Append a line, which is whole or not there."""
+    """Append a line atomically."""
     now = attempt or current()
     place = f"{now.id} {now.token} {now.attempt} {os.getpid()}"
     os.write(_marks, f"{what} {place} {time.time_ns()}\n".encode())
 
 
 def live(lasts_ms):
-    """Live for a while, with signs of life."""
+    """Run for a while and write marks."""
     now = current()  # of a handler's fork it is not, once that has returned
     until_s = time.monotonic() + lasts_ms / 1000
     while (left_s := until_s - time.monotonic()) > 0:
@@ -48,7 +48,7 @@ def live(lasts_ms):
 
 
 def work(lasts_ms):
-    """Be an honest job, whose result names the lease that it ran under."""
+    """Run as an honest job whose result names its lease."""
     mark("start")
     live(lasts_ms)
     mark("stop")

@@ -1,6 +1,6 @@
-"""What only chaos can see: deeds against verdicts, results, and what outlived its end.
+"""What only chaos can see: actions against verdicts, results, and surviving processes.
 
-`invariants` checks the contract on the joined history; here each rule looks at the
+`invariants` checks the contract on the joined history. Here each rule checks the
 witnesses themselves. Every finding is an `invariants.Violation`.
 """
 
@@ -33,7 +33,7 @@ def findings(accounts):
 
 
 def _once_each(found):
-    """Yield what breaks one rule by one attempt as one violation, whoever found it."""
+    """Yield one violation per rule and attempt, however many checks found it."""
     told = {}
     for number, violation in enumerate(found):
         which = violation.token or -number
@@ -86,7 +86,7 @@ def _results_are_own(accounts):
 
 
 def _ends_are_deserved(accounts):
-    """I7: no attempt is charged for what neither it nor the nemesis did to it."""
+    """I7: no attempt is charged for what neither it nor the nemesis caused."""
     kinds = {job.job: job.kind for job in accounts.jobs}
     for lease in accounts.leases.values():
         one = accounts.attempts.get(lease.token)
@@ -123,10 +123,10 @@ def _may_be_lost(accounts, lease):
 
 
 def _poison_is_found(accounts):
-    """I8: what always crashes ends in quarantine, what does not never by crashes.
+    """I8: a job that always crashes ends in quarantine; no other job does.
 
-    What burst while nobody looked has failed: so often, and there are no attempts left
-    to crash in.
+    A hog that hits its backstop while its supervisor is stopped has failed, not
+    crashed. After enough such failures it has no attempts left in which it could crash.
     """
     bursts = Counter(
         lease.job
@@ -174,7 +174,7 @@ def _supervisors_end_when_told(accounts):
 
 
 def _canceled_stays_canceled(accounts):
-    """I15: nothing is leased once its producer was told that it is canceled."""
+    """I15: nothing is leased after its producer was told that it is canceled."""
     told_ms = {
         call.job: call.at_ns // 1_000_000
         for call in accounts.calls

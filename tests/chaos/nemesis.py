@@ -1,9 +1,9 @@
-"""The nemesis of a chaos run: strikes at random moments, and writes down each blow.
+"""The nemesis of a chaos run: strikes at random times and records each blow.
 
-Theory of operation. Every sort of blow has its own rate and comes when it comes: they
-overlap, a stopped supervisor may be killed, and one that is just starting too. What
-lasts is mended later, by the same thread. All is decided by the seed, but what a blow
-meets depends on the machine: the history is the artefact, not the seed alone.
+Theory of operation. Every sort of blow has its own rate. Blows overlap: a supervisor
+may be killed while it is stopped, or while it starts. The same thread later repairs
+what lasts. The seed decides everything except what a blow meets, which depends on the
+machine: the history is the artefact, not the seed alone.
 """
 
 import contextlib
@@ -128,11 +128,11 @@ class Nemesis:
             self._tend_until(time.monotonic() + TICK_S)
 
     def rest(self, seconds):
-        """Strike nobody for so long; start again what ended by itself."""
+        """Strike nothing for so long; restart what ended by itself."""
         self._tend_until(time.monotonic() + seconds)
 
     def measure(self, seconds, has_leased):
-        """Kill children, then supervisors, one by one while all else is well.
+        """Kill children, then supervisors, one by one while nothing else goes wrong.
 
         Args:
             seconds: for how long; two thirds of it go to children.
@@ -152,7 +152,7 @@ class Nemesis:
                 return
 
     def note(self, sort, from_ns, **where):
-        """Write down a blow that has just ended."""
+        """Record a blow that has just ended."""
         self._hits += 1
         self.blows.append(Blow(sort, from_ns, time.time_ns(), **where))
 
@@ -180,7 +180,7 @@ class Nemesis:
         heapq.heappush(self._agenda, (when_s, next(self._numbers), act))
 
     def _lasting(self, sort, what, seconds, mend, *, from_ns=None, **where):
-        """Mend after a while; until then the same is not struck again so."""
+        """Repair it after a while; until then the same blow is not repeated."""
         self._hits += 1
         self._struck.add(what)
         from_ns = from_ns or time.time_ns()

@@ -40,7 +40,7 @@ FINAL = (
 
 
 class LockedOut(Exception):
-    """Somebody held the lock for longer than is waited for it."""
+    """The lock was held by another process for longer than the wait."""
 
 
 class Place:
@@ -93,7 +93,7 @@ class Place:
         raise NotImplementedError
 
     def close(self):
-        """Leave nothing behind."""
+        """Release everything."""
 
 
 class SqlitePlace(Place):
@@ -116,7 +116,7 @@ class SqlitePlace(Place):
             audit.install_sqlite(connection)
 
     def observe(self):
-        """Open a connection of somebody who looks on."""
+        """Open a read-only observer's connection."""
         return sqlite3.connect(self.path, timeout=0.2, isolation_level=None)
 
     def read_audit(self, connection, after):
@@ -158,11 +158,14 @@ class SqlitePlace(Place):
         self._resize((disk.f_blocks - disk.f_bfree) * disk.f_frsize)
 
     def empty_disk(self):
-        """Let there be room again."""
+        """Give the disk its room back."""
         self._resize(DISK_BYTES)
 
     def _resize(self, size):
-        """Mount it again with another size: without a process, for want of pids."""
+        """Remount it with another size.
+
+        Starts no process: there may be no pids left.
+        """
         for more in range(0, 40 << 20, 4096 * 64):
             # What grew since it was measured makes this fail: there is no room then.
             words = (b"none", os.fsencode(self.disk), b"tmpfs", MS_REMOUNT)
@@ -171,7 +174,7 @@ class SqlitePlace(Place):
         raise RuntimeError(f"the disk {self.disk} cannot be made {size} bytes")
 
     def break_store(self):
-        """Let nobody write from here on; return what ends that."""
+        """Block every write from here on; return a function that ends that."""
         stack = contextlib.ExitStack()
         stack.enter_context(self.locked(OUTAGE_S_MAX))
         return stack.close
@@ -204,7 +207,7 @@ class PostgresPlace(Place):
         return self.proxies[name].url(self.url)
 
     def observe(self):
-        """Open a connection of somebody who looks on, past all proxies."""
+        """Open an observer's connection that bypasses all proxies."""
         return self.server.connect(
             connect_timeout=5, options=f"-c statement_timeout={QUERY_S_MAX}s"
         )
@@ -241,7 +244,7 @@ class PostgresPlace(Place):
             connection.execute("ROLLBACK")
 
     def break_store(self):
-        """Let nobody write from here on; return what ends that."""
+        """Block every write from here on; return a function that ends that."""
         self.server.stop("fast")
         return self.server.start
 
@@ -268,5 +271,5 @@ def wait_for(condition, seconds):
 
 
 def shm_entries(options):
-    """Return what lies in shared memory; where it is not ours alone, nothing."""
+    """Return the entries of shared memory; empty if others share it."""
     return {path.name for path in SHM.iterdir()} if options.is_alone else set()

@@ -1,4 +1,4 @@
-"""Plants a known bug in a copy of jobpool's source and lets chaos look for it."""
+"""Plants a known bug in a copy of jobpool's source and lets chaos search for it."""
 
 import json
 import subprocess

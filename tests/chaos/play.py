@@ -228,13 +228,13 @@ def _told(accounts, found):
 
 
 def count_oom_kills():
-    """Return how often the kernel has killed for want of memory: others' too."""
+    """Return how often the kernel has killed for lack of memory, machine-wide."""
     lines = Path("/proc/vmstat").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
 def commit():
-    """Return the commit that is tested."""
+    """Return the commit under test."""
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=Path(__file__).parent,

@@ -1,4 +1,4 @@
-"""Who enqueues the load of a chaos run, and writes down what was acknowledged."""
+"""Producers: they enqueue the load of a chaos run and record what was acknowledged."""
 
 import time
 from collections import Counter

@@ -1,11 +1,11 @@
-"""How long it took to recover from a blow, told apart by what else was struck then.
+"""How long recovery from a blow took, separated by what else was struck meanwhile.
 
 Theory of operation. A recovery is a span of time: from a child's death until its slot
-begins the next job, or from a supervisor's start until its first lease. Where another
-blow, or what follows from it, falls into that span, what is measured is that blow's
-work as well: the span is counted under it and not among those that nothing has held
-up. So is one in which no job waited for the slot, by the database's own account of what
-was runnable. None is left out.
+begins the next job, or from a supervisor's start until its first lease. If another
+blow, or its consequences, falls into that span, the span measures that blow as well. It
+is counted under that blow, not among the undisturbed ones. The same goes for a span in
+which no job waited for the slot, by the database's own account of what was runnable. No
+span is left out.
 """
 
 import statistics
@@ -21,7 +21,7 @@ NEVER = "none: the run ended first"
 
 
 class Fault(NamedTuple):
-    """What a blow may hold up besides what it strikes."""
+    """What a blow may delay besides what it strikes."""
 
     under: str
     """What spans are counted under that meet it."""
@@ -72,7 +72,7 @@ class Span(NamedTuple):
 
 
 class Waiting:
-    """How many jobs of each pool were runnable at every moment.
+    """How many jobs of each pool were runnable at any time.
 
     Args:
         accounts: of the run; which kinds are of which pool is told by their leases.
@@ -96,7 +96,7 @@ class Waiting:
                     counts.append((counts[-1] if counts else 0) + step)
 
     def lasted(self, pool, from_ms, until_ms):
-        """Say whether one was there all the time; pool None: of any."""
+        """Say whether a job was runnable all the time; pool None means any pool."""
         at_ms, counts = self._at_ms[pool], self._counts[pool]
         first = bisect_right(at_ms, from_ms) - 1
         # What the grant itself has taken did wait until then.
@@ -147,7 +147,7 @@ def _sorted(accounts, spans, calm):
 
 
 def probations_of(accounts):
-    """Yield from when until when jobs that were lost may have been on probation.
+    """Yield the periods in which lost jobs may have been on probation.
 
     From the death that took them along until each has ended once more.
     """
@@ -161,7 +161,7 @@ def probations_of(accounts):
 
 
 def met(blows, probations, span):
-    """Return what else was struck while somebody recovered; None: nothing was."""
+    """Return what else was struck during a recovery; None: nothing."""
     if any(
         from_ms * 1_000_000 <= span.until_ns and until_ms * 1_000_000 >= span.from_ns
         for from_ms, until_ms in probations

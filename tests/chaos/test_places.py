@@ -1,4 +1,4 @@
-"""The nemesis waits for nothing without a bound."""
+"""The nemesis never waits without a bound."""
 
 import contextlib
 
@@ -15,8 +15,8 @@ def place(request, tmp_path):
     made.close()
 
 
-def test_a_lock_that_somebody_holds_is_given_up(place):
-    """It may be held by a supervisor that the nemesis has stopped itself."""
+def test_the_nemesis_gives_up_on_a_lock_that_is_held(place):
+    """A lock may be held by a supervisor that the nemesis itself has stopped."""
     table = f"{place.schema}.jobs" if place.shared else "jobpool_jobs"
     with contextlib.closing(place.observe()) as stopped:
         stopped.execute("BEGIN")

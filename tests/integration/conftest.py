@@ -1,4 +1,4 @@
-"""What several tests of real processes begin with."""
+"""Fixtures that several tests of real processes share."""
 
 import uuid
 

@@ -45,8 +45,8 @@ PROOFS = {
     ),
     "a handler, at `strict`": (
         "integration/confinement/test_strict.py::test_it_sees_itself_and_its_init",
-        "integration/confinement/test_strict.py::test_nothing_of_the_host_is_there_that_it_does_not_need",
-        "integration/confinement/test_strict.py::test_nobody_is_signalled_traced_or_written",
+        "integration/confinement/test_strict.py::test_a_strict_child_sees_nothing_of_the_host_beyond_what_it_needs",
+        "integration/confinement/test_strict.py::test_no_outside_process_is_signalled_traced_or_written",
         "integration/confinement/test_strict.py::test_only_named_variables_are_there",
         "integration/confinement/test_strict.py::test_the_store_is_covered_where_its_directory_is_shown",
     ),

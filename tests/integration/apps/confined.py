@@ -29,7 +29,7 @@ OUTSIDE = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
 
 @app.handler
 def surroundings_of_mine(_):
-    """Say what there is."""
+    """Report the process's surroundings."""
     return {
         "uid": os.getuid(),
         "groups": os.getgroups(),
@@ -75,7 +75,7 @@ def write_text(path):
 
 @app.handler
 def touch_up(path):
-    """Try to change what Landlock does not look at."""
+    """Try to change what Landlock does not control."""
     answers = []
     for way in (lambda: os.chmod(path, 0o600), lambda: os.utime(path, (1, 1))):
         try:
@@ -88,7 +88,7 @@ def touch_up(path):
 
 @app.handler
 def look_through_descriptors(_):
-    """Say which directories are open, but for its own /proc, and which is the root."""
+    """Report the open directories, except its own /proc, and which is the root."""
     own = os.stat("/proc").st_dev
     files = [os.stat(fd) for fd in range(64) if os.path.exists(f"/proc/self/fd/{fd}")]
     places = [one for one in files if stat.S_ISDIR(one.st_mode) and one.st_dev != own]
@@ -120,7 +120,7 @@ KEPT = []
 
 @app.handler
 def keep(kind):
-    """Hold on to the room of what has been deleted in TMPDIR."""
+    """Keep deleted files in TMPDIR open, so that their space stays taken."""
     sizes = [0] * 200 if kind == "many in flight" else [2**20]
     KEPT.append(socket.socketpair())
     for size in sizes:
@@ -173,7 +173,7 @@ def fill(mebibytes):
 
 @app.handler
 def breed(count):
-    """Start threads; return how many there could be, and how a fork ends then."""
+    """Start threads; report how many there could be and how a fork fails then."""
     threading.stack_size(64 * 1024)
     may_end = threading.Event()
     started = []

@@ -111,7 +111,7 @@ def recurse(_):
 
 @app.handler
 def spawn_tree(path):
-    """Leave four descendants that try to get away; write their pids."""
+    """Leave four descendants that try to escape; write their pids."""
     script = f"""
 import os, subprocess, sys, time
 def note(): open({path!r}, "a").write(f"{{os.getpid()}}\\n")
@@ -150,7 +150,7 @@ def spawn_stopped(_):
 
 @app.handler
 def fork_and_return(path):
-    """Come back from the handler twice, once in each process."""
+    """Return from the handler twice, once in each process."""
     pid = os.fork()
     if pid == 0:
         return "the copy"
@@ -317,7 +317,7 @@ def term_a_copy(_):
 
 @app.handler
 def hop(_):
-    """Run away: a process that forks on and ends, in new sessions, without end."""
+    """Run away: fork and exit without end, in new sessions."""
     if os.fork() == 0:
         while True:
             if os.fork():

@@ -131,7 +131,7 @@ def leave(what):
 
 
 def _late(act):
-    """Do something in a thread that ends a moment after the handler."""
+    """Do something in a thread that ends shortly after the handler."""
     threading.Thread(target=lambda: (time.sleep(0.004), act())).start()
 
 
@@ -159,7 +159,7 @@ def harm_marks(how):
 
 
 def replace_own(told):
-    """Put a file of one's own in the place of a descriptor of the child's."""
+    """Replace one of the child's own descriptors with another file."""
     fd = _fd_of(told["part"])
     os.dup2(os.open(told["name"], os.O_RDWR), fd)
     return len(b"x" * (50 << 20))
@@ -217,7 +217,7 @@ def arm_fault_handler(seconds):
 
 
 def hold_scratch(_):
-    """Put something there that cannot be removed, as far as the child knows."""
+    """Make the child believe that something there cannot be removed."""
     scratch.remove_tree = lambda _path: False
     tempfile.mkstemp()
 
@@ -230,7 +230,7 @@ def nest(depth):
 
 
 def _baseline():
-    """Return what this child is put back by."""
+    """Return the baseline to which this child is reset."""
     frame = sys._getframe()
     while "self" not in frame.f_locals or not hasattr(
         frame.f_locals["self"], "_baseline"
@@ -254,7 +254,7 @@ def time_reset(how):
 
 
 def quick_check_after(what):
-    """Say whether a quick check is enough after something, just after a full one."""
+    """Say whether a quick check is enough after something, right after a full one."""
     acts = {
         "nothing": lambda: None,
         "a file": lambda: open(os.devnull).close(),
@@ -310,7 +310,7 @@ def _import_interpreters():
 
 
 def slip_past_notes(_):
-    """Set the umask by the function that the noting one hides."""
+    """Set the umask through the original function behind the recording one."""
     os.umask._function(0o777)
 
 
@@ -318,12 +318,12 @@ KEPT = []
 
 
 def keep_memory(mebibytes):
-    """Hold so much, and nothing of before."""
+    """Hold so much memory and release what was held before."""
     KEPT[:] = [b"x" * (mebibytes << 20)] if mebibytes else []
 
 
 def close_and_open(told):
-    """Close what there is, as daemons do, and keep files of one's own open."""
+    """Close all descriptors, as daemons do, and keep some files open."""
     os.closerange(3, told["up_to"])
     for name in told["names"]:
         fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)

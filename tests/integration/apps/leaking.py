@@ -34,7 +34,7 @@ PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 
 @app.handler
 def state(_):
-    """Tell what an ordinary handler meets."""
+    """Report what an ordinary handler finds."""
     wakeup = signal.set_wakeup_fd(-1)
     with tempfile.TemporaryFile() as file:
         file.write(b"x")
@@ -62,7 +62,7 @@ def change(what):
 
 @app.handler
 def change_for_good(what):
-    """Change one thing that is not; tell why it could not be, if it could not."""
+    """Change one thing that is not put back. Report why it failed, if it did."""
     try:
         FOR_GOOD[what]()
     except OSError as error:
@@ -72,7 +72,7 @@ def change_for_good(what):
 
 @app.handler
 def is_watched(_):
-    """Tell whether this process is taken for one with foreign code in it."""
+    """Report whether this process counts as one with native code in it."""
     frame = sys._getframe()
     while not hasattr(frame.f_locals.get("self"), "_baseline"):
         frame = frame.f_back
@@ -141,7 +141,7 @@ def _libc():
 
 
 def _timer(libc=None):
-    """Let SIGALRM come in a minute: it ends whoever runs then."""
+    """Have SIGALRM arrive in a minute: it ends whatever runs then."""
     libc, timer = libc or _libc(), ctypes.c_void_p()
     _checked(libc.timer_create(1, None, ctypes.byref(timer)))
     minute = struct.pack("llll", 0, 0, 60, 0)
@@ -158,7 +158,7 @@ def _start_native(function, argument):
 
 
 def _start_pool():
-    """Start two threads that wait until somebody of this process gives them work."""
+    """Start two threads that wait for work from this process."""
     KEPT.append(ctypes.create_string_buffer(64))  # a sem_t
     for _ in range(2):
         _start_native("sem_wait", ctypes.byref(KEPT[-1]))
@@ -166,7 +166,7 @@ def _start_pool():
 
 
 def _late(act):
-    """Do something in a thread that ends a moment after the handler."""
+    """Do something in a thread that ends shortly after the handler."""
     threading.Thread(target=lambda: (time.sleep(0.004), act())).start()
 
 

@@ -265,7 +265,7 @@ WAYS = {
 
 @app.handler
 def surroundings(_):
-    """Say what it runs on."""
+    """Report what it runs on."""
     return {
         "nice": os.nice(0),
         "cpus": sorted(os.sched_getaffinity(0)),

@@ -36,7 +36,7 @@ def held(gate):
 
 
 def jobpool(folder, *words, env=None):
-    """Run a command as somebody does who is there; return what came of it."""
+    """Run a command as a user would; return its result."""
     own = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
     done = subprocess.run(
         [sys.executable, "-m", "jobpool", *words],
@@ -89,14 +89,14 @@ def test_a_supervisor_that_works_is_alive_and_ready(site):
 
 
 def test_a_killed_supervisor_is_not_alive(site):
-    """Its sign of life is still fresh, but nobody holds its lock."""
+    """Its heartbeat file is still fresh, but its lock is free."""
     supervisor = site.start("cpu=1")
     supervisor.kill()
     assert probe(site.folder)[0] == 1
 
 
 def test_status_tells_the_dead_from_the_living(site):
-    """Before its lease ends, which on SQLite it never does, and without a reclaim."""
+    """A dead run is recognised before its lease expires and before a reclaim."""
     supervisor = site.start("cpu=1")
     assert "NOT ALIVE" not in status_of(site.folder)
     supervisor.kill()
@@ -106,14 +106,14 @@ def test_status_tells_the_dead_from_the_living(site):
     assert [run.id for run in site.store.open_runs()] == [found["id"]]
 
 
-def test_where_there_never_was_one_there_is_none(tmp_path):
-    """The probe asks nothing of a store, and makes none."""
+def test_the_probe_fails_where_no_supervisor_ever_ran(tmp_path):
+    """The probe opens no store and creates none."""
     assert probe(tmp_path)[0] == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_while_it_loads_it_is_alive_and_not_ready(tmp_path):
-    """A slow import is no reason to kill, nor a reason to go on with a rollout."""
+def test_a_supervisor_that_is_loading_is_alive_and_not_ready(tmp_path):
+    """A slow import is no reason to kill, nor a reason to continue a rollout."""
     with Site(tmp_path, SLOW_APP) as site:
         site.launch("--pools", "cpu=1", "--log-format", "json")
         wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
@@ -126,8 +126,8 @@ def test_while_it_loads_it_is_alive_and_not_ready(tmp_path):
         )
 
 
-def test_while_it_drains_it_is_alive_and_not_ready(site):
-    """What it runs may go on, so nobody must kill it; it takes no more."""
+def test_a_draining_supervisor_is_alive_and_not_ready(site):
+    """A draining supervisor must not be killed, but it takes no new jobs."""
     supervisor = site.start("cpu=1")
     job = site.add("hold", {"gate": "go"})
     site.wait_begun(job)
@@ -144,7 +144,7 @@ def test_while_it_drains_it_is_alive_and_not_ready(site):
 
 
 def test_a_loop_that_hangs_fails_the_probe(site):
-    """Not longer than --within; and it is alive again once it turns again."""
+    """The loop may not stand still for longer than --within. Then it is alive again."""
     supervisor = site.start("cpu=1")
     supervisor.send(signal.SIGSTOP)
     _code, line = wait_until(
@@ -161,8 +161,8 @@ def test_a_loop_that_hangs_fails_the_probe(site):
     )
 
 
-def test_an_outage_of_the_store_kills_nobody(site):
-    """It is alive while the database is away, and ready once it is back."""
+def test_a_store_outage_does_not_fail_the_liveness_probe(site):
+    """The probe reports alive while the database is away, and ready once it is back."""
     supervisor = site.start("cpu=1")
     wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
     (site.folder / "jobpool.db").rename(site.folder / "away")
@@ -173,7 +173,7 @@ def test_an_outage_of_the_store_kills_nobody(site):
     wait_until(lambda: probe(site.folder, "--ready")[0] == 0, PATIENCE_S, "ready again")
 
 
-def test_an_outage_of_the_server_kills_nobody(site):
+def test_a_server_outage_does_not_fail_the_liveness_probe(site):
     """The same with PostgreSQL, where JOBPOOL_RUN_DIR says where to look."""
     own = OwnServer()
     try:
@@ -199,8 +199,8 @@ def test_an_outage_of_the_server_kills_nobody(site):
         own.close()
 
 
-def test_a_broken_configuration_kills_nobody(site):
-    """With JOBPOOL_RUN_DIR the probe finds a supervisor without reading any."""
+def test_a_broken_configuration_does_not_fail_the_liveness_probe(site):
+    """With JOBPOOL_RUN_DIR the probe reads no configuration to find a supervisor."""
     site.start("cpu=1")
     wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
     (site.folder / "jobpool.toml").write_text("= broken")
@@ -210,7 +210,7 @@ def test_a_broken_configuration_kills_nobody(site):
 
 
 def test_a_supervisor_of_another_container_does_not_count(tmp_path, monkeypatch):
-    """Containers may share a directory; each is asked about its own supervisor."""
+    """Containers may share a directory; each probe asks about its own supervisor."""
     root = tmp_path / "jobpool.db.run"
     with RunDirectory.create(root, "own") as own:
         LifeSign().begin(own.path)
@@ -224,15 +224,15 @@ def test_a_supervisor_of_another_container_does_not_count(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("text", ["ready", "ready soon\n", "\0" * 40, "gone 1.0\n"])
-def test_a_damaged_sign_is_no_sign(tmp_path, text):
-    """Whatever the file holds: one line and exit code 1."""
+def test_a_damaged_heartbeat_file_fails_the_probe(tmp_path, text):
+    """Whatever the heartbeat file holds: one line and exit code 1."""
     with RunDirectory.create(tmp_path / "jobpool.db.run", "r") as run:
         (run.path / FILE).write_text(text)
         assert probe(tmp_path)[1].endswith("has given no sign of life yet")
 
 
-def test_the_probe_is_light(tmp_path):
-    """It runs every few seconds beside the jobs: what it does not need stays out."""
+def test_the_probe_imports_little(tmp_path):
+    """It runs every few seconds beside the jobs, so it imports only what it needs."""
     code = (
         "import sys\n"
         "from jobpool.cli.root import cli\n"
@@ -255,8 +255,8 @@ def test_the_probe_is_light(tmp_path):
 # -- the file itself ---------------------------------------------------------------
 
 
-def test_the_sign_follows_the_turns_and_the_stage(tmp_path):
-    """Nothing before the first turn; then the newest moment, and how far it is."""
+def test_the_heartbeat_file_follows_the_turns_and_the_stage(tmp_path):
+    """Nothing before the first turn; then the time of the last turn, and the stage."""
     sign = LifeSign()
     sign.begin(tmp_path)
     assert read_sign(tmp_path) is None
@@ -285,7 +285,7 @@ def test_the_sign_follows_the_turns_and_the_stage(tmp_path):
 
 
 def test_a_directory_that_cannot_be_written_to_stops_the_start(tmp_path):
-    """A supervisor whose probe could never succeed must not begin."""
+    """A supervisor whose probe could never succeed must not start."""
     sign = LifeSign()
     with pytest.raises(ConfigError, match="cannot make the file"):
         sign.begin(tmp_path / "missing")

@@ -73,7 +73,7 @@ def test_check_finds_what_would_stop_a_start(folder, file, message):
 
 
 def test_check_refuses_an_application_with_another_store(folder):
-    """Its jobs would go where this supervisor never looks."""
+    """Its jobs would go to a store that this supervisor never reads."""
     (folder / "jobs.py").write_text(APP.format(store="'sqlite:///other.db'"))
     result = run("check")
     assert result.exit_code == 2
@@ -119,7 +119,7 @@ def test_check_refuses_a_store_that_cannot_be_used(folder):
 
 
 def test_check_notes_variables_that_mean_nothing(folder, monkeypatch):
-    """A slip in a variable's name is pointed out, and is no error."""
+    """A misspelt variable name is pointed out, and is no error."""
     monkeypatch.setenv("JOBPOOL_POOL", "cpu=4")
     result = run("check")
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""Real supervisors on stores in which somebody else has written."""
+"""Real supervisors on stores that others have written to by hand."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -49,8 +49,8 @@ def test_a_garbage_breaker_stops_nobody(site):
 @pytest.mark.parametrize(
     ("column", "value"), [("finished_at_ms", 5), ("attempt", b"\0"), ("kind", None)]
 )
-def test_burst_goes_on_behind_a_row_that_is_set_aside(site, column, value):
-    """What is due is worked off, and only then nothing is due."""
+def test_burst_continues_past_a_row_that_is_set_aside(site, column, value):
+    """Everything that is due is run before the supervisor concludes that nothing is."""
     spoilt = site.add("one", priority=1)
     honest = site.add_many("one", [None] * 2)
     if value is None:
@@ -68,7 +68,7 @@ def test_burst_goes_on_behind_a_row_that_is_set_aside(site, column, value):
 
 
 def test_damaged_rows_that_no_statement_selects_are_found(site):
-    """A state that is none, and a lease of nobody's."""
+    """An unknown state, and a lease that belongs to no run."""
     lost, stray, honest = site.add_many("one", [None] * 3)
     by_hand(site, "UPDATE jobpool_jobs SET state = 'garbage' WHERE id = ?", lost)
     lease = (
@@ -86,8 +86,8 @@ def test_damaged_rows_that_no_statement_selects_are_found(site):
 WRONG = [-1, 2**63 - 1, -(2**63), 1.5, float("inf"), "text", b"\xff"]
 
 
-def test_every_command_that_reads_shows_what_there_is(site):
-    """Whatever stands in whichever column, before any supervisor has looked at it."""
+def test_every_reading_command_shows_damaged_rows(site):
+    """Any value in any column is shown, before a supervisor has checked it."""
     cases = [(name, value) for name in JOB if name != "id" for value in WRONG]
     ids = site.add_many("one", [None] * (len(cases) + 1))
     path = site.folder / "jobpool.db"

@@ -82,7 +82,7 @@ def rows(directory, query):
 
 
 def supervisor_of(directory, demo):
-    """Wait until honest jobs have ended, and return the supervisor's process id."""
+    """Wait until honest jobs have ended, then return the supervisor's process id."""
     done = "SELECT count(*) FROM jobpool_jobs WHERE state = 'succeeded'"
 
     def at_work():
@@ -198,7 +198,7 @@ def test_each_contained_attempt_is_a_line_while_it_runs(demo):
 
 
 def test_bomb_is_stopped_near_its_limit(demo):
-    """16 GiB never arrive: the peak stays in the limit's neighbourhood."""
+    """16 GiB never arrive: the peak stays close to the limit."""
     peaks = (
         "SELECT max(a.peak_rss_bytes) FROM jobpool_attempts a "
         "JOIN jobpool_jobs j ON j.id = a.job_id WHERE j.kind = 'hostile.bomb'"
@@ -246,7 +246,7 @@ def test_interrupted_demo_drains(tmp_path):
 
 
 def test_killed_demo_takes_its_supervisor_along(tmp_path):
-    """Nobody is left to watch: the supervisor drains by itself."""
+    """The supervisor drains by itself when the demo is gone."""
     demo = started("--dir", tmp_path, "--files", MANY)
     pid = supervisor_of(tmp_path, demo)
     assert pid in of_the_demo(tmp_path)
@@ -264,7 +264,7 @@ def test_killed_demo_takes_its_supervisor_along(tmp_path):
         (["--files", "0"], "--files"),
     ],
 )
-def test_what_cannot_work_is_refused(arguments, word, tmp_path):
+def test_impossible_demo_options_are_refused(arguments, word, tmp_path):
     """The message names the remedy, and nothing is written."""
     (tmp_path / "precious").write_text("mine")
     done = run(*(text.format(foreign=tmp_path) for text in arguments))
@@ -274,7 +274,7 @@ def test_what_cannot_work_is_refused(arguments, word, tmp_path):
 
 
 def test_temporary_directory_goes_after_a_success(tmp_path):
-    """Without --dir nothing stays on the disk; the summary names what was found."""
+    """Without --dir nothing stays on the disk; the summary still shows the results."""
     done = run("--files", 5, "--pools", "cpu=1,io=2", TMPDIR=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     assert "6 of 6 jobs succeeded, 6 at their first attempt\n" in done.stdout
@@ -283,7 +283,7 @@ def test_temporary_directory_goes_after_a_success(tmp_path):
 
 
 def test_process_that_carries_the_mark_is_found(tmp_path, monkeypatch):
-    """The count of left processes can be other than 0, and forgets the dead."""
+    """The count of remaining processes can differ from 0, and ignores dead ones."""
     monkeypatch.setattr(supervisor, "PATIENCE_S", 0.0)
     marked = {**os.environ, MARKER: str(tmp_path)}
     with subprocess.Popen(["sleep", "60"], env=marked) as process:

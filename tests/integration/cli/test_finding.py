@@ -1,4 +1,4 @@
-"""Jobs by key and tenant from the shell; and the first job of all."""
+"""Jobs by key and tenant from the shell, and a queue's first job."""
 
 import json
 
@@ -51,7 +51,7 @@ def listed(*flags):
 
 
 def test_show_finds_a_job_by_its_key(store):
-    """Where several kinds have it, the kind says which."""
+    """If several kinds use the key, --kind selects one."""
     assert run("show", "--key", "evt-1").stdout.startswith("job 1  shop.mail")
     both = run("show", "--key", "evt-2")
     assert both.exit_code == 2
@@ -73,7 +73,7 @@ def test_show_finds_a_job_by_its_key(store):
     ],
 )
 def test_show_says_what_it_cannot_find(store, words, code, said):
-    """No traceback, whatever the key is."""
+    """An error and no traceback, whatever the key is."""
     result = run("show", *words)
     assert said in result.stderr
     assert result.exit_code == code
@@ -134,7 +134,7 @@ def test_a_first_job_that_is_refused_is_not_stored(folder, words, app, code, sai
 
 
 def test_a_job_that_would_expire_as_it_begins_is_refused(store):
-    """It would never run; one that has a moment more is taken."""
+    """It would never run. A job with slightly more time is accepted."""
     kind = ("shop.thumbnail", '["a"]')
     late = run("enqueue", *kind, "--run-in", "1m", "--expires-in", "60s")
     assert late.exit_code == 2
@@ -143,8 +143,8 @@ def test_a_job_that_would_expire_as_it_begins_is_refused(store):
     assert timely.exit_code == 0, timely.output
 
 
-def test_a_hook_is_no_kind_for_the_shell(folder):
-    """Its jobs are jobpool's own to make."""
+def test_a_hook_kind_cannot_be_enqueued_from_the_shell(folder):
+    """Hook jobs are created by jobpool alone."""
     (folder / "jobs.py").write_text(APP)
     result = run("enqueue", "jobpool:on_dead")
     assert result.exit_code != 0

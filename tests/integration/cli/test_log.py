@@ -24,9 +24,9 @@ def written(stream):
 
 @pytest.mark.parametrize("count", [500, 4000])
 def test_everything_is_written_in_order(count):
-    """What fits into the queue comes out, each event on one line.
+    """Everything that fits the queue is written, each event on one line.
 
-    4,000 successes are more than the busiest supervisor has while the writer rests.
+    4,000 successes are more than the busiest supervisor reports while the writer rests.
     """
     stream = io.StringIO()
     log = LogWriter(stream, json_line)
@@ -48,7 +48,10 @@ def test_events_below_the_level_are_not_written():
 
 
 def test_a_stalled_log_reader_costs_lines_and_never_time():
-    """With a full pipe, observe returns; later the drop is counted to the line."""
+    """With a full pipe, observe() returns.
+
+    Later the exact number of dropped lines is logged.
+    """
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     stream = os.fdopen(writer, "w", encoding="utf-8")
@@ -87,7 +90,7 @@ def test_a_reader_that_goes_away_is_survived():
 
 
 def test_only_the_verdict_is_coloured_and_only_on_a_terminal():
-    """Colours come from us; nothing in the event can add any."""
+    """The writer adds all colours; nothing in an event can add any."""
     event = Alarm(at_ms=0, text="\x1b[31mred")
     assert renderer("human", colour=False)(event).count("\x1b") == 0
     line = renderer("human", colour=True)(event)

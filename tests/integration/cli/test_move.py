@@ -35,7 +35,7 @@ def test_migrate_makes_either_store(tmp_path, target_url):
 
 
 def test_move_moves_once(source_url, target_url):
-    """One line of JSON; the second call says that it is done."""
+    """It prints one line of JSON; the second call says that it is done."""
     given = ("move", "--from", source_url, "--to", target_url, "--yes")
     (told,) = rows(run(*given, "--json"))
     assert told["jobs"] == 3
@@ -47,21 +47,21 @@ def test_move_moves_once(source_url, target_url):
 
 
 def test_move_asks_first(source_url, target_url):
-    """A no changes nothing."""
+    """Answering no changes nothing."""
     result = run("move", "--from", source_url, "--to", target_url, stdin="n\n")
     assert result.exit_code
     assert run("pause", "--store", source_url, "--pool", "cpu").exit_code == 0
 
 
 def test_move_needs_a_target(source_url):
-    """It is said how to name one."""
+    """The error says how to name one."""
     result = run("move", "--from", source_url)
     assert result.exit_code == Exit.USAGE
     assert "--to postgresql://" in result.stderr
 
 
 def test_abandon_opens_the_source_again(source_url, target_url):
-    """After a refusal, such as of jobs that have the same ids."""
+    """After a refusal, for example because both queues have jobs with the same ids."""
     target = open_store(target_url)
     enqueue(target, 1)
     target.close()

@@ -50,8 +50,8 @@ def test_retry_brings_the_dead_back_and_release_the_quarantined(store):
     assert len(store.attempts(q)) == 1
 
 
-def test_a_command_names_the_one_that_is_meant(store):
-    """Retry leaves poison pills alone, and says what releases them."""
+def test_a_refused_revival_names_the_right_command(store):
+    """Retry leaves poison pills alone and says which command releases them."""
     q = quarantined(store)
     result = run("retry", q)
     assert result.exit_code == 1
@@ -60,7 +60,7 @@ def test_a_command_names_the_one_that_is_meant(store):
 
 
 def test_ids_that_do_not_exist_fail_but_the_others_are_done(store):
-    """Exit code 1 names each one that could not be done."""
+    """Exit code 1, and each id that failed is named."""
     (job_id,) = enqueue(store)
     result = run("cancel", job_id, 98, "--json")
     assert result.exit_code == 1
@@ -70,8 +70,8 @@ def test_ids_that_do_not_exist_fail_but_the_others_are_done(store):
 
 
 @pytest.mark.parametrize("command", ["cancel", "retry", "release"])
-def test_saying_nothing_or_both_changes_nothing(store, command):
-    """Without IDs and filters, or with both, it is not clear what is meant."""
+def test_neither_or_both_of_ids_and_filters_changes_nothing(store, command):
+    """Without IDs and filters, or with both, it is unclear what is meant."""
     job_id = dead(store)
     for given in ([], [job_id, "--kind", KIND.kind]):
         result = run(command, *given)
@@ -80,8 +80,8 @@ def test_saying_nothing_or_both_changes_nothing(store, command):
     assert states(store, job_id) == ["dead"]
 
 
-def test_filters_mean_the_usual_state_unless_said(store):
-    """Retry --kind means dead ones; what was canceled on purpose stays."""
+def test_filters_select_the_usual_state_by_default(store):
+    """Retry --kind selects dead jobs; jobs that were canceled on purpose stay so."""
     d = dead(store)
     (c,) = enqueue(store)
     store.cancel([c])
@@ -96,7 +96,7 @@ def test_filters_mean_the_usual_state_unless_said(store):
 
 
 def test_dry_run_counts_and_changes_nothing(store):
-    """What would happen, without its happening."""
+    """It reports what would happen."""
     ids = enqueue(store, 7)
     assert run("cancel", "--kind", KIND.kind, "--dry-run").stdout == (
         "7 jobs would be canceled  1, 2, 3, 4, 5, …\n"
@@ -148,8 +148,8 @@ def test_pause_and_resume_pools_and_kinds(store):
         (("--kind", "none.at_all"), "expected one of shop.pay, shop.thumbnail"),
     ],
 )
-def test_a_slip_in_what_to_pause_is_refused(store, tmp_path, command, slip, meant):
-    """Nothing is paused, nor said to be; the nearest name is told."""
+def test_a_misspelt_name_to_pause_is_refused(store, tmp_path, command, slip, meant):
+    """Nothing is paused or reported as paused; the nearest name is suggested."""
     (tmp_path / "jobpool.toml").write_text('[kinds."shop.pay"]\ntimeout = "1s"\n')
     result = run(command, *slip)
     assert result.exit_code == 2
@@ -166,14 +166,14 @@ def test_a_slip_in_what_to_pause_is_refused(store, tmp_path, command, slip, mean
         (("--pool", "x"), "; expected one of cpu, io, queued. Nothing was changed"),
     ],
 )
-def test_what_only_jobs_have_may_be_meant(store, slip, words):
-    """Jobs that wait for a supervisor have names as well."""
+def test_names_that_only_jobs_use_can_be_paused(store, slip, words):
+    """A name counts as known if only waiting jobs use it."""
     enqueue(store, kind="shop.queued", pool="queued")
     assert words in run("pause", *slip).stderr
 
 
-def test_nobody_says_that_there_are_no_kinds(tmp_path):
-    """Only that this is none: jobs that do not wait may have others."""
+def test_the_error_does_not_claim_that_there_are_no_kinds(tmp_path):
+    """The error says only that this kind is unknown: other jobs may have kinds."""
     open_store(url_of(tmp_path)).close()
     result = run("pause", "--kind", "shop.thumbnial")
     assert result.stderr.startswith(
@@ -182,7 +182,7 @@ def test_nobody_says_that_there_are_no_kinds(tmp_path):
 
 
 def test_a_refused_request_reports_no_count(store):
-    """No count of what was not even meant; of a mixture both."""
+    """Ids that were not found are not counted. Of a mixture, both are reported."""
     gone, done = dead(store), succeeded(store)
     alone = run("retry", done)
     assert (alone.exit_code, alone.stdout) == (1, "")
@@ -191,8 +191,8 @@ def test_a_refused_request_reports_no_count(store):
 
 
 @pytest.mark.parametrize("command", ["list", "retry --dry-run", "cancel", "release"])
-def test_a_filter_for_what_nobody_has_says_so(store, command):
-    """That nothing matches is no comfort where the name is a slip."""
+def test_a_filter_by_an_unknown_name_says_so(store, command):
+    """A filter that matches nothing because of a misspelt name says so."""
     dead(store)
     result = run(*command.split(), "--kind", "shop.thumbnial", "--pool", "cpu")
     assert result.exit_code == 0
@@ -215,8 +215,11 @@ def test_a_filter_for_what_nobody_has_says_so(store, command):
         ("--pool", "to-come", "--force"),
     ],
 )
-def test_what_somebody_has_can_be_paused(store, tmp_path, known):
-    """A supervisor's, a job's, the configuration's; and any by force."""
+def test_any_known_name_can_be_paused(store, tmp_path, known):
+    """Names from a supervisor, a job or the configuration.
+
+    Any other name with --force.
+    """
     enqueue(store, kind="shop.queued", pool="queued", delay_ms=60_000)
     (tmp_path / "jobpool.toml").write_text(
         '[kinds."shop.configured"]\ntimeout = "1s"\n[pools.configured]\nsize = 1\n'
@@ -233,7 +236,7 @@ def test_what_somebody_has_can_be_paused(store, tmp_path, known):
 
 
 def test_prune_deletes_by_age_and_never_unfinished_or_quarantined(store):
-    """Evidence stays unless it is named; dry-run counts the same jobs."""
+    """Quarantined jobs stay unless named; --dry-run counts the same jobs."""
     d, s, q = dead(store), succeeded(store), quarantined(store)
     (waiting,) = enqueue(store)
     assert run("prune", "--dry-run").stdout == "0 jobs would be pruned\n"
@@ -272,7 +275,7 @@ def test_stdin_is_one_job_a_line(store):
 
 
 def test_a_bad_line_says_how_many_were_stored_before(store):
-    """Whole batches before the bad one are in, the bad one's is not at all."""
+    """Batches before the bad line are stored; the bad line's batch is not."""
     lines = '["f"]\n' * 1500 + '["f", "hunter2"]\n'
     result = run("enqueue", KIND.kind, "-", stdin=lines)
     assert result.exit_code == 2
@@ -310,7 +313,7 @@ def test_bad_jobs_are_refused_and_nothing_is_stored(store, arguments, message):
 
 
 def test_an_unknown_kind_needs_force_and_a_pool(store):
-    """A slip is answered with the near name; --pool and --force insist."""
+    """A misspelt kind gets a suggestion; --pool and --force insist."""
     result = run("enqueue", "shop.thumbnial", '{"path": "a"}')
     assert result.exit_code == 1
     assert "did you mean 'shop.thumbnail'?" in result.stderr
@@ -344,7 +347,7 @@ def test_options_reach_the_job(store):
 
 
 def test_a_key_that_is_used_returns_its_job_or_a_conflict(store):
-    """The same arguments find the same job; others conflict and make nothing."""
+    """The same arguments find the same job; others conflict and store nothing."""
     run("enqueue", KIND.kind, '["a"]', "--key", "k")
     again = run("enqueue", KIND.kind, '["a"]', "--key", "k")
     assert again.stdout == "job 1 exists already  runnable\n"

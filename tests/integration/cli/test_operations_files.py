@@ -1,4 +1,4 @@
-"""The files in conf/ that operators copy: true to their formats, and to jobpool.
+"""The files in conf/ that operators copy: valid in their formats and for jobpool.
 
 The schemas in tests/schemas are those of Kubernetes, KEDA and Compose themselves.
 """
@@ -84,7 +84,7 @@ def pool_sizes():
     [(DEPLOYMENT, "deployment"), (SCALED, "keda"), (COMPOSE, "compose")],
 )
 def test_every_document_is_valid(path, schema):
-    """By the schema of those who read it; a field that they do not know is an error."""
+    """Validated against the reader's own schema, which rejects unknown fields."""
     validator = Draft7Validator(json.loads((SCHEMAS / f"{schema}.json").read_text()))
     for document in documents(path):
         problems = [
@@ -102,8 +102,8 @@ def test_every_document_is_valid(path, schema):
         (COMPOSE, "compose", ["services", "jobpool"]),
     ],
 )
-def test_the_schemas_would_find_a_slip(path, schema, where):
-    """A misspelt field does not pass: the schemas are no empty promise."""
+def test_the_schemas_reject_a_misspelt_field(path, schema, where):
+    """A misspelt field is rejected, so the schemas do check something."""
     validator = Draft7Validator(json.loads((SCHEMAS / f"{schema}.json").read_text()))
     document = documents(path)[-1]
     place = document
@@ -115,7 +115,7 @@ def test_the_schemas_would_find_a_slip(path, schema, where):
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_accepts_the_unit(tmp_path):
-    """`systemd-analyze verify` has nothing to say, but that the program is missing."""
+    """`systemd-analyze verify` reports nothing, except that the program is missing."""
     copy = tmp_path / UNIT.name
     text = UNIT.read_text()
     copy.write_text(re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", text))
@@ -130,7 +130,10 @@ def test_systemd_accepts_the_unit(tmp_path):
 
 
 def test_the_unit_has_its_sections():
-    """Also where there is no systemd: what makes it work with jobpool is there."""
+    """Checked without systemd as well.
+
+    The settings that jobpool relies on are there.
+    """
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.read_string(UNIT.read_text())
     assert parser.sections() == ["Unit", "Service", "Install"]
@@ -145,8 +148,8 @@ def test_the_unit_has_its_sections():
     assert {name: service(name) for name in expected} == expected
 
 
-def test_every_setting_has_its_reason():
-    """A comment stands above each block: no setting is a riddle."""
+def test_every_setting_has_a_comment():
+    """A comment stands above each block."""
     for path in FILES:
         text = path.read_text()
         comments = len(re.findall(r"(?m)^\s*#", text))
@@ -157,8 +160,8 @@ def test_every_setting_has_its_reason():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_the_variables_are_jobpools(path):
-    """Each one means something: a slip would be ignored in silence."""
+def test_the_environment_variables_exist_in_jobpool(path):
+    """Each one exists in jobpool: a misspelt one would be ignored silently."""
     source = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
     named = set(re.findall(r"\bJOBPOOL_[A-Z_]+", path.read_text()))
     named -= {"JOBPOOL_PORT"}  # what Kubernetes would set, as the file says
@@ -199,15 +202,15 @@ def test_the_commands_exist(words):
     sorted({tuple(words[2:]) for words in commands() if words[1] == "alive"}),
     ids=" ".join,
 )
-def test_the_probes_fail_where_nobody_runs(flags, tmp_path, monkeypatch):
-    """They ask only this machine; what they say of a real one: test_cli_alive."""
+def test_the_probes_fail_without_a_supervisor(flags, tmp_path, monkeypatch):
+    """They ask only this machine; test_cli_alive covers a real supervisor."""
     monkeypatch.setenv("JOBPOOL_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("JOBPOOL_STORE", "postgresql://nobody@127.0.0.1:1/nothing")
     done = CliRunner().invoke(cli, ["alive", *flags])
     assert (done.exit_code, done.output.count("\n")) == (1, 1)
 
 
-def test_nobody_kills_before_the_drain_is_over():
+def test_grace_periods_outlast_the_drain():
     """Every grace period is longer than the drain and the last writes."""
     assert "# drain = " in (CONF / "jobpool.toml").read_text()
     text = (CONF / "jobpool.toml").read_text()
@@ -222,7 +225,7 @@ def test_nobody_kills_before_the_drain_is_over():
 
 
 def test_a_slow_import_is_waited_for():
-    """Loading may take a minute; nobody gives up before."""
+    """Loading may take a minute; no probe gives up before that."""
     text = (CONF / "jobpool.toml").read_text()
     (app_timeout,) = re.findall(r'(?m)^# app_timeout = "(.+)"', text)
     probe = container()[1]["startupProbe"]
@@ -236,13 +239,13 @@ def test_a_slow_import_is_waited_for():
 
 
 def test_systemd_restarts_only_what_a_restart_can_fix():
-    """A wrong configuration and an application that does not load, it does not."""
+    """It does not restart after a wrong configuration or a failed application load."""
     codes = {int(code) for code in service("RestartPreventExitStatus").split()}
     assert codes == {Exit.USAGE, Exit.APP}
 
 
-def test_the_limits_of_jobpool_come_first():
-    """The container's memory is more than its children together may have."""
+def test_jobpools_memory_limits_are_reached_before_the_containers():
+    """The container's memory is more than its children together may use."""
     _pod, found = container()
     env = {one["name"]: one.get("value") for one in found["env"]}
     memory = per_pool(env["JOBPOOL_MEMORY"], "memory")
@@ -255,7 +258,7 @@ def test_the_limits_of_jobpool_come_first():
 
 
 def test_the_deployment_fits_together():
-    """Labels select its pods, volumes exist, and run directories are on one."""
+    """Labels select its pods, volumes exist, and run directories are on one of them."""
     (deployment,) = documents(DEPLOYMENT)
     spec = deployment["spec"]
     labels = spec["template"]["metadata"]["labels"]
@@ -279,7 +282,7 @@ def triggers():
 
 
 def test_keda_scales_this_deployment():
-    """Its name, its slots, its credentials; and never down to nobody."""
+    """Its name, its slots, its credentials; and never down to zero."""
     authentication, scaled = documents(SCALED)
     assert (
         scaled["spec"]["scaleTargetRef"]["name"]
@@ -315,13 +318,16 @@ def answers(store):
     return found
 
 
-def test_an_empty_queue_asks_for_nobody(store):
+def test_the_queries_return_zero_for_an_empty_queue(store):
     """Zero and not NULL, which KEDA could not read."""
     assert answers(store) == {"cpu-depth": 0.0, "io-depth": 0.0, "oldest-age": 0.0}
 
 
 def test_the_queries_count_what_more_supervisors_could_run(store):
-    """What is due and known, and what runs; not what is paused, unknown or done."""
+    """Due jobs of known kinds and running ones.
+
+    Not paused, unknown or finished ones.
+    """
     kinds = [kind_record("a", "cpu"), kind_record("b", "io"), kind_record("off", "io")]
     run = begin_run(store, kinds=kinds)
     store.pause(kind="off")

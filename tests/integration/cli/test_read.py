@@ -170,7 +170,7 @@ def test_list_filters_by_state_kind_pool_and_limit(store):
     [(word, states[0]) for word, states in WORDS.items() if len(states) == 1],
 )
 def test_other_queues_words_for_a_state_are_understood(store, word, state):
-    """Who knows another queue has its words in the fingers at 3 a.m."""
+    """Users of another queue type its words from habit."""
     dead(store)
     quarantined(store)
     succeeded(store)
@@ -196,8 +196,8 @@ def test_other_queues_words_for_a_state_are_understood(store, word, state):
         ("retry --state done", ("'done' is not one of 'pending', 'retryable'",)),
     ],
 )
-def test_a_word_for_several_states_is_answered_with_them(store, command, words):
-    """Nothing is guessed, and nothing done: the choices are named."""
+def test_an_ambiguous_state_name_lists_the_choices(store, command, words):
+    """Nothing is guessed and nothing done: the choices are named."""
     dead(store)
     result = run(*command.split())
     assert result.exit_code == 2
@@ -207,7 +207,10 @@ def test_a_word_for_several_states_is_answered_with_them(store, command, words):
 
 
 def test_list_shows_what_runs_as_it_is_now(store):
-    """For how long, how far, with how much memory; its former end is told apart."""
+    """For how long, how far, with how much memory.
+
+    The previous attempt is shown apart.
+    """
     enqueue(store)
     again = {"delay_ms": 0, "evidence": Evidence(reason="raised Down", duration_s=9.5)}
     job_id = settle(store, Outcome.FAILED, JobState.PENDING, **again)
@@ -226,7 +229,7 @@ def test_list_shows_what_runs_as_it_is_now(store):
 
 
 def test_groups_by_class_put_the_orders_of_one_vendor_together(store):
-    """However many messages it has; a death has no class, and its outcome tells."""
+    """However its messages differ. A death has no class; its outcome is used."""
     for order in range(3):
         enqueue(store)
         why = Evidence(reason=f"raised Down: order {order}", error_class="shop.Down")
@@ -239,7 +242,10 @@ def test_groups_by_class_put_the_orders_of_one_vendor_together(store):
 
 
 def test_groups_beyond_the_limit_are_counted(store):
-    """Reasons with ids in them make many: the biggest come first, the rest is told."""
+    """Reasons that contain ids make many groups.
+
+    The biggest come first, the rest is counted.
+    """
     for reason in ("HTTP 410", "HTTP 410", "HTTP 500", "order 1", "order 2"):
         enqueue(store)
         evidence = Evidence(reason=f"gave up: {reason}")
@@ -252,7 +258,7 @@ def test_groups_beyond_the_limit_are_counted(store):
 
 
 def test_list_walks_through_more_than_one_page(store):
-    """A limit above the page size gives as many as there are, each once."""
+    """A limit above the page size returns every job exactly once."""
     ids = enqueue(store, 1203)
     found = [row["id"] for row in rows(run("list", "--json", "--limit", 5000))]
     assert found == ids[::-1]
@@ -344,7 +350,7 @@ def test_show_tells_how_often_a_job_snoozed(store):
 
 
 def test_a_job_that_fits_nobody_is_told_by_show_and_status(store):
-    """What it waits for, since when, and when it is dead."""
+    """What it waits for, since when, and when it will be dead."""
     (job_id,) = enqueue(store)
     (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
     store.settle([ended(lease, give_up=True, misfit=True)])
@@ -424,7 +430,7 @@ def test_figures_are_two_tables_on_a_narrow_terminal(store, monkeypatch):
 
 
 def test_status_warns_of_pools_that_nobody_serves(store):
-    """Jobs wait there, and only for pools of which no supervisor lives."""
+    """Only pools that have waiting jobs and no living supervisor are named."""
     enqueue(store, 2, kind="big", pool="gpu")
     enqueue(store, 1, pool="cpu")
     text = run("status").stdout
@@ -438,7 +444,7 @@ def test_status_warns_of_pools_that_nobody_serves(store):
     assert [row["pool"] for row in found["unserved_pools"]] == ["cpu", "gpu"]
 
 
-def test_status_says_when_nobody_is_there(store):
+def test_status_says_when_no_supervisor_runs(store):
     """A store without a supervisor names the command that starts one."""
     store.end_run("run-1")
     assert "no supervisor is running" in run("status").stdout

@@ -1,4 +1,4 @@
-"""The command line in its surroundings: help, exit codes, pipes, machine, signals."""
+"""The command line and its environment: help, exit codes, pipes, machine, signals."""
 
 import errno
 import json
@@ -27,7 +27,7 @@ def _folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Catch what would be served."""
+    """Capture the settings that would be served."""
     seen = []
 
     def serve(flags, settings, *, observer):
@@ -42,7 +42,7 @@ def started(monkeypatch):
 
 
 def test_bare_jobpool_prints_help_and_starts_nothing(started):
-    """It must not begin to eat jobs; the help has the exit codes."""
+    """It must not begin to run jobs; the help lists the exit codes."""
     result = run()
     assert result.exit_code == 0
     assert "Usage: jobpool" in result.stdout or "Usage: cli" in result.stdout
@@ -63,7 +63,7 @@ def test_every_command_is_in_the_help_and_exists():
 
 
 def test_client_commands_do_not_import_the_supervisor():
-    """`jobpool enqueue` in a loop pays for what it uses only."""
+    """`jobpool enqueue` in a loop imports only what it uses."""
     code = (
         "import sys, click.testing; from jobpool.cli.root import cli; "
         "click.testing.CliRunner().invoke(cli, ['enqueue', 'a', '--store', 'x.db']); "
@@ -77,7 +77,7 @@ def test_client_commands_do_not_import_the_supervisor():
 
 
 def test_an_unknown_command_is_answered_with_the_nearest():
-    """A slip of the finger costs one second, not a look into the manual."""
+    """A typing error is corrected without opening the manual."""
     result = run("lst")
     assert result.exit_code == 2
     assert "did you mean 'list'?" in result.stderr
@@ -87,7 +87,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
 
 
 def test_flags_start_a_supervisor_with_these_settings(started, tmp_path):
-    """--pools on the group starts; the settings are what was said."""
+    """--pools on the group starts a supervisor with exactly these settings."""
     result = run(
         *("--pools", "cpu=2..3,io=5", "--app", "shop.jobs", "--memory", "cpu=64MiB"),
         *("--timeout", "9s", "--drain", "1s", "--burst"),
@@ -144,8 +144,8 @@ def test_log_settings_come_from_the_environment_too(started, monkeypatch, tmp_pa
     assert run("list").exit_code == 4
 
 
-def test_weaker_flags_complete_stronger_ones():
-    """What stands after `run` wins over what stands before it."""
+def test_options_after_run_win_over_options_before_it():
+    """Options after `run` win over options before it."""
     before = LaunchFlags(pools="cpu=1", app="a", burst=True)
     assert LaunchFlags(app="b").over(before) == LaunchFlags(
         pools="cpu=1", app="b", burst=True
@@ -184,7 +184,7 @@ def failing(monkeypatch, error):
 
 
 def test_an_application_that_does_not_load_shows_its_traceback(monkeypatch):
-    """Its own traceback, escaped, then the error; none of ours."""
+    """Its own traceback, escaped, then the error; no frame of jobpool."""
     error = errors.AppError("cannot import shop", "Traceback\n  line 1\x1b[2J")
     result = failing(monkeypatch, error)
     assert result.exit_code == 3
@@ -192,15 +192,18 @@ def test_an_application_that_does_not_load_shows_its_traceback(monkeypatch):
 
 
 def test_a_bug_is_reported_as_one(monkeypatch):
-    """The traceback and a plea, exit code 70."""
+    """The traceback, a request to report it, and exit code 70."""
     result = failing(monkeypatch, ZeroDivisionError("oops"))
     assert result.exit_code == 70
     assert "ZeroDivisionError should not have happened; please report" in result.stderr
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM])
-def test_a_machine_that_has_no_more_to_give_is_no_bug(monkeypatch, number):
-    """Out of descriptors, pids or memory at the start: one line, and no plea."""
+def test_an_exhausted_machine_is_not_reported_as_a_bug(monkeypatch, number):
+    """Out of descriptors, pids or memory at the start.
+
+    One line, no request to report a bug.
+    """
     result = failing(monkeypatch, OSError(number, os.strerror(number)))
     assert result.exit_code == 1
     assert result.stderr == (
@@ -209,8 +212,8 @@ def test_a_machine_that_has_no_more_to_give_is_no_bug(monkeypatch, number):
     )
 
 
-def test_a_machine_that_has_no_thread_to_give_is_no_bug(monkeypatch):
-    """Python has no exception of its own for that: the message tells."""
+def test_a_machine_without_a_free_thread_is_not_reported_as_a_bug(monkeypatch):
+    """Python has no exception of its own for this; the message is recognised."""
     result = failing(monkeypatch, RuntimeError("can't start new thread"))
     assert result.exit_code == 1
     assert "the machine refused what jobpool needs (can't start new thread)" in (
@@ -279,7 +282,7 @@ def test_ctrl_c_in_a_real_process_is_quiet(tmp_path):
 
 
 def test_doctor_names_what_it_found(tmp_path):
-    """Facts about kernel, machine and store; nothing is made by asking."""
+    """It reports facts about kernel, machine and store, and changes nothing."""
     result = run("doctor")
     assert result.exit_code == 0, result.output
     assert "the first start creates it" in result.stdout
@@ -359,7 +362,7 @@ def tree(root, files):
     ],
 )
 def test_cgroup_limits_of_all_ancestors_hold(tmp_path, own, files, quota, memory):
-    """Version 2 and 1, host and container: the smallest limit on the way counts."""
+    """Versions 2 and 1, host and container: the smallest limit on the path counts."""
     tree(tmp_path / "fs", files)
     tree(tmp_path, {"own": own})
     where = {"root": tmp_path / "fs", "own": tmp_path / "own"}
@@ -367,8 +370,8 @@ def test_cgroup_limits_of_all_ancestors_hold(tmp_path, own, files, quota, memory
     assert resources.cgroup_memory_bytes(**where) == memory
 
 
-def test_cores_are_those_that_we_may_use(monkeypatch):
-    """Affinity and quota bound the default of the cpu pool, never below one."""
+def test_the_default_pool_size_follows_the_usable_cores(monkeypatch):
+    """CPU affinity and quota limit the default size of the cpu pool; at least one."""
     monkeypatch.setattr(resources, "cpu_quota", lambda: 0.5)
     assert resources.cores() == 1
     monkeypatch.setattr(resources, "cpu_quota", lambda: None)

@@ -1,4 +1,4 @@
-"""Jobs in a caller's own transaction on PostgreSQL, whatever the caller holds."""
+"""Jobs in a caller's own transaction on PostgreSQL, whatever connection it uses."""
 
 import asyncio
 import uuid
@@ -53,7 +53,7 @@ def count(url):
 
 @pytest.fixture
 def plain(url):
-    """What libpq takes: the same database, without our own option."""
+    """A URL as libpq accepts it: the same database, without our own option."""
     return libpq_url(url)
 
 
@@ -105,7 +105,7 @@ def caller(request, plain, add):
 
 
 def test_a_job_commits_or_vanishes_with_the_transaction(caller, add, count):
-    """Nobody sees it before the commit, and after a rollback there is none."""
+    """Others see it only after the commit; after a rollback it does not exist."""
     connection, commit, rollback = caller
     add.options(connection=connection).enqueue(1)
     assert count() == 0
@@ -144,7 +144,7 @@ def test_many_jobs_in_one_transaction(caller, jobs, add, count):
 
 
 def test_a_transaction_begun_and_ended_by_us(plain, jobs, add, count):
-    """It commits at the end of the block, and rolls back if that raises."""
+    """It commits at the end of the block, and rolls back if the block raises."""
     for name in ("psycopg", "psycopg2", "sqlalchemy", "sqlalchemy session"):
         before = count()
         with CALLERS[name](plain) as (connection, _, _):
@@ -164,7 +164,9 @@ def test_a_transaction_begun_and_ended_by_us(plain, jobs, add, count):
 
 
 @pytest.mark.parametrize("library", [psycopg, psycopg2])
-def test_a_connection_that_commits_by_itself(library, plain, jobs, add, count):
+def test_each_call_commits_on_an_autocommit_connection(
+    library, plain, jobs, add, count
+):
     """Each call is then committed at once, unless a transaction is open."""
     connection = library.connect(plain)
     connection.autocommit = True
@@ -203,8 +205,8 @@ def test_a_connection_to_another_queue_is_refused(plain, url, add, jobs):
         connection.execute("SELECT 1")  # and it can be used on
 
 
-def test_connections_that_cannot_be_used(plain, add):
-    """Closed, failed, busy, or no connection at all: each says what to do."""
+def test_an_unusable_connection_is_refused_with_the_remedy(plain, add):
+    """Closed, failed, busy, or no connection at all: each error says what to do."""
     with psycopg.connect(plain) as connection:
         with pytest.raises(psycopg.errors.DivisionByZero):
             connection.execute("SELECT 1/0")
@@ -230,7 +232,10 @@ def test_an_open_transaction_is_not_begun_again(plain, jobs, add):
 
 
 def test_asynchronous_connections(plain, add, count):
-    """enqueue_async joins psycopg's and SQLAlchemy's transactions, and needs none."""
+    """enqueue_async joins psycopg's and SQLAlchemy's transactions.
+
+    Neither is required.
+    """
 
     async def on_psycopg():
         async with await psycopg.AsyncConnection.connect(
@@ -305,7 +310,7 @@ def test_django(plain, jobs, add, count):
 
 
 def test_the_supervisors_are_woken_after_the_commit(plain, url, jobs, add):
-    """transaction() rings once it has committed."""
+    """transaction() notifies supervisors once it has committed."""
     jobs.close()  # a store that has just rung would not ring again so soon
     store = open_store(url)
     store.wait_for_wake(0.0)

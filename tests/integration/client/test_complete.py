@@ -141,7 +141,7 @@ def start(site):
 
 
 @pytest.mark.parametrize("end", ["", "crash", "late error"])
-def test_what_is_committed_is_done_whatever_follows(site, end):
+def test_a_committed_completion_stands_however_the_attempt_ends(site, end):
     """One side effect, one completion, the completion's result, nothing charged."""
     supervisor = start(site)
     job_id = site.add("sale", {"end": end})
@@ -158,7 +158,7 @@ def test_what_is_committed_is_done_whatever_follows(site, end):
 
 
 @pytest.mark.parametrize("end", ["rolled back", "raises"])
-def test_what_is_rolled_back_is_tried_again(site, end):
+def test_a_completion_that_was_rolled_back_is_tried_again(site, end):
     """The attempt has failed, however the handler ended; the next one succeeds."""
     supervisor = start(site)
     job_id = site.add("sale", {"end": end})
@@ -178,15 +178,15 @@ def test_what_is_rolled_back_is_tried_again(site, end):
 
 
 def test_a_superseded_attempt_cannot_commit(site):
-    """Even where the handler swallows the error, nothing of its transaction stays."""
+    """Even if the handler swallows the error, nothing of its transaction stays."""
     start(site)
     job_id = site.add("superseded")
     site.finish(job_id)
     assert sales(site, job_id) == 0
 
 
-def test_it_is_called_once(site):
-    """A second call is refused, and the first stands; a heartbeat does no harm."""
+def test_complete_may_be_called_only_once(site):
+    """A second call is refused and the first stands; a heartbeat is still allowed."""
     start(site)
     job_id = site.add("twice")
     job = site.finish(job_id)
@@ -195,7 +195,7 @@ def test_it_is_called_once(site):
     assert "before in this attempt" in (site.folder / "twice").read_text()
 
 
-def test_jobs_made_beside_it_commit_with_it(site):
+def test_jobs_enqueued_beside_a_completion_commit_with_it(site):
     """On PostgreSQL the fan-out is in the same transaction; on SQLite it is refused."""
     start(site)
     job_id = site.add("fanout")
@@ -213,8 +213,8 @@ def test_jobs_made_beside_it_commit_with_it(site):
 
 
 @pytest.mark.parametrize("site", ["postgres"], indirect=True)
-def test_the_queue_takes_no_more_beside_an_attempt_either(site):
-    """The cap that the supervisor was given holds on a handler's connection too."""
+def test_the_queue_limit_holds_beside_an_attempt_too(site):
+    """The limit given to the supervisor holds on a handler's connection too."""
     configuration = site.folder / "few.toml"
     configuration.write_text("queue_depth_max = 1\n")
     site.start("cpu=2", "--config", configuration, env=site.extra)

@@ -1,4 +1,4 @@
-"""current().complete() on whatever connection a handler holds, in real supervisors.
+"""current().complete() on any connection a handler holds, in real supervisors.
 
 With psycopg itself: test_complete.py. Here the handler's connection is psycopg2's,
 SQLAlchemy's on either driver, or Django's, each opened and ended in its own way.
@@ -181,7 +181,7 @@ def receipts(site, job_id):
 
 
 def supersede(site, job_id):
-    """Do to a lease what another supervisor's lease of the job does: a new token."""
+    """Supersede a lease as another supervisor would: give the job a new token."""
     execute(
         site,
         f"UPDATE {{schema}}.jobs SET token = token + 1 WHERE id = {job_id}",  # noqa: S608 - a number
@@ -189,7 +189,10 @@ def supersede(site, job_id):
 
 
 def end_superseded(site, kind, library):
-    """Let a handler complete under a superseded token; return the job and its words."""
+    """Let a handler complete under a superseded token.
+
+    Return the job and its output.
+    """
     job_id = site.add(kind, {"library": library})
     site.wait_begun(job_id)
     supersede(site, job_id)
@@ -202,7 +205,7 @@ def end_superseded(site, kind, library):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_effect_completion_and_jobs_commit_together(site, library):
-    """Once each; the result is the completion's, and nothing is charged."""
+    """Exactly once each; the result is the completion's, and nothing is charged."""
     job_id = site.add("sale", {"library": library})
     assert site.result(job_id) == {"sold": job_id, "by": library}
     job = site.job(job_id)
@@ -211,8 +214,8 @@ def test_effect_completion_and_jobs_commit_together(site, library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_they_roll_back_together(site, library):
-    """What the library undoes without an error is a failure too, and tried again."""
+def test_effect_and_completion_roll_back_together(site, library):
+    """A rollback by the library without an error is a failure too, and tried again."""
     job_id = site.add("sale", {"library": library, "end": "rolled back"})
     first = site.attempts(job_id)[0]
     assert "never committed" in first.reason
@@ -225,8 +228,8 @@ def test_they_roll_back_together(site, library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_an_exception_undoes_them_together(site, library):
-    """The library rolls back on its way out; the next attempt succeeds."""
+def test_an_exception_rolls_back_effect_and_completion(site, library):
+    """The library rolls back as the exception passes; the next attempt succeeds."""
     job_id = site.add("sale", {"library": library, "end": "raises"})
     assert json.loads(site.finish(job_id).result)["by"] == library
     assert [one.error_class for one in site.store.attempts(job_id)] == ["ValueError"]
@@ -234,8 +237,8 @@ def test_an_exception_undoes_them_together(site, library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_crash_before_the_commit_undoes_them_together(site, library):
-    """Each attempt dies with its transaction open: in the end there is nothing."""
+def test_a_crash_before_the_commit_rolls_back_effect_and_completion(site, library):
+    """Each attempt dies with its transaction open: nothing of any attempt remains."""
     job_id = site.add("sale", {"library": library, "end": "killed"})
     job = site.finish(job_id)
     assert (job.state, job.outcome) == ("quarantined", "crashed")
@@ -244,7 +247,7 @@ def test_a_crash_before_the_commit_undoes_them_together(site, library):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_superseded_attempt_raises_and_cannot_commit(site, library):
-    """Where the error is swallowed and the library commits, nothing is kept."""
+    """If the error is swallowed and the library commits, nothing is kept."""
     job_id, said = end_superseded(site, "superseded", library)
     assert said.startswith(f"Superseded: job {job_id} ")
     assert sales(site, job_id) == 0
@@ -253,7 +256,7 @@ def test_a_superseded_attempt_raises_and_cannot_commit(site, library):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_superseded_transaction_takes_no_more_statements(site, library):
-    """The server itself refuses what comes after it."""
+    """The server itself refuses later statements."""
     job_id, said = end_superseded(site, "after", library)
     assert "current transaction is aborted" in said
     assert sales(site, job_id) == 0

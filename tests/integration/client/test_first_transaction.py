@@ -1,6 +1,6 @@
-"""Jobs in a transaction that is open before anybody has made the store's tables.
+"""Jobs in a transaction that began before the store's tables existed.
 
-And jobs beside it, which would wait for it: what can only wait for ever is refused.
+Also jobs beside it, which would wait for it: a wait that could never end is refused.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ from support.postgres.server import libpq_url, server
 
 @pytest.fixture
 def path(tmp_path):
-    """A database of the application's, without a queue."""
+    """An application's database, without a queue."""
     path = tmp_path / "shop.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE orders (id)")
@@ -64,7 +64,7 @@ def connection(request, path):
 
 
 def stored(path):
-    """Return what others see: how many jobs, the schema and the journal."""
+    """Return what others see: the number of jobs, the schema and the journal mode."""
     store = open_store(f"sqlite:///{path}", create=False)
     count, facts = store.count(Filter()), store.describe()
     store.close()
@@ -72,7 +72,7 @@ def stored(path):
 
 
 def test_the_tables_are_made_within_the_callers_transaction(path, work, connection):
-    """They and the jobs are there once it commits."""
+    """They and the jobs exist once it commits."""
     bound = work.options(connection=connection)
     assert bound.enqueue(1).created
     assert bound.enqueue(2).created
@@ -87,7 +87,7 @@ def test_the_tables_are_made_within_the_callers_transaction(path, work, connecti
 
 
 def test_the_tables_vanish_with_the_callers_transaction(path, work, connection):
-    """The next one makes them, and so does whoever opens the store."""
+    """The next transaction makes them, and so does anything that opens the store."""
     bound = work.options(connection=connection)
     bound.enqueue(1)
     connection.rollback()
@@ -101,7 +101,7 @@ def test_the_tables_vanish_with_the_callers_transaction(path, work, connection):
 
 
 def test_a_refused_job_leaves_the_transaction_as_it_was(path, work, connection):
-    """Tables that an earlier job has made stay; an error undoes its own part."""
+    """Tables made by an earlier job stay; an error undoes only its own part."""
     bound = work.options(connection=connection, key="k")
     bound.enqueue(1)
     with pytest.raises(KeyConflict):
@@ -111,7 +111,7 @@ def test_a_refused_job_leaves_the_transaction_as_it_was(path, work, connection):
 
 
 def test_a_store_opened_meanwhile_waits_and_finds_the_tables(path, work, connection):
-    """Not: makes them a second time."""
+    """It does not make them a second time."""
     work.options(connection=connection).enqueue(1)
     seen = []
     other = threading.Thread(target=lambda: seen.append(stored_by_opening(path)))
@@ -130,8 +130,8 @@ def stored_by_opening(path):
     return count
 
 
-def test_an_older_schema_is_brought_up_to_date_within_it(path, work):
-    """As opening would."""
+def test_an_older_schema_is_migrated_within_the_callers_transaction(path, work):
+    """Enqueueing migrates it, as opening would."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript(load_migrations("sqlite")[0])
     connection.execute(
@@ -202,7 +202,7 @@ jobs.close()
     ],
     ids=["no tables", "tables", "no log", "django"],
 )
-def test_to_wait_for_ones_own_transaction_is_refused_at_once(
+def test_waiting_for_ones_own_transaction_is_refused_at_once(
     path, program, journal, tables
 ):
     """Not after five seconds, and not as another program's fault."""
@@ -234,7 +234,7 @@ def test_another_threads_transaction_is_waited_for(path, work):
 def test_another_threads_transaction_is_named_when_it_does_not_end(
     path, work, monkeypatch
 ):
-    """This process's own, not another program's."""
+    """The error names this process's transaction, not another program's."""
     monkeypatch.setattr(connect, "BUSY_TIMEOUT_S", 0.2)
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()] * 2)
     work.enqueue(0)
@@ -248,7 +248,7 @@ def test_another_threads_transaction_is_named_when_it_does_not_end(
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
 def test_the_holder_of_the_write_lock_is_found(path, journal):
-    """Ours or not: readers and other processes do not count."""
+    """In this process or another: readers do not count."""
     held = contention.holds_write_lock
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA journal_mode = {journal}")
@@ -273,7 +273,7 @@ def test_the_holder_of_the_write_lock_is_found(path, journal):
 
 
 def test_a_transaction_that_read_too_early_is_told_so(path, work):
-    """Nobody holds anything: it has to be begun anew."""
+    """No other transaction is to blame: this one must be begun anew."""
     work.enqueue(0)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN")
@@ -291,7 +291,7 @@ def test_a_transaction_that_read_too_early_is_told_so(path, work):
 
 @pytest.mark.parametrize("level", psycopg.IsolationLevel)
 def test_on_postgresql_the_tables_are_made_beside_the_transaction(level):
-    """It sees them, unless it looks at the database as it was before."""
+    """The caller's transaction sees them, unless its snapshot is older."""
     url = server().fresh_url()
     jobs = JobPool(url)
     work = jobs.job("cpu", kind="work")(lambda number: number)

@@ -90,7 +90,7 @@ def test_a_plain_handler_is_interrupted():
 
 @pytest.mark.parametrize("attempt", range(20))
 def test_an_async_handler_that_sleeps_is_canceled(attempt, soft_timeout_handler):
-    """However near to the loop's select the signal comes; ``finally`` runs."""
+    """Wherever the signal arrives around the loop's select(), `finally` runs."""
     started, cleaned = threading.Event(), []
 
     async def handler():
@@ -109,7 +109,7 @@ def test_an_async_handler_that_sleeps_is_canceled(attempt, soft_timeout_handler)
     assert signal.getsignal(signal.SIGUSR1) is soft_timeout_handler
 
 
-def test_a_strike_inside_a_callback_of_the_loop_is_not_lost():
+def test_a_signal_inside_a_callback_of_the_loop_is_not_lost():
     """The loop itself would log and drop an exception there."""
 
     async def handler():
@@ -120,7 +120,7 @@ def test_a_strike_inside_a_callback_of_the_loop_is_not_lost():
         run(handler)
 
 
-def test_a_strike_inside_another_task_ends_the_handler():
+def test_a_signal_inside_another_task_ends_the_handler():
     """A background task must not swallow it."""
 
     async def background():
@@ -172,7 +172,7 @@ def test_a_handler_may_save_what_it_has_and_return():
 
 
 def test_a_cancellation_of_its_own_is_not_a_soft_timeout():
-    """Only what the signal canceled is called so."""
+    """Only a cancellation caused by the signal is a soft timeout."""
 
     async def handler():
         asyncio.current_task().cancel()
@@ -182,8 +182,8 @@ def test_a_cancellation_of_its_own_is_not_a_soft_timeout():
         run(handler)
 
 
-def test_a_strike_before_the_loop_runs_ends_the_handler(monkeypatch):
-    """The coroutine is never started, and nobody warns about it."""
+def test_a_signal_before_the_loop_runs_ends_the_handler(monkeypatch):
+    """The coroutine is never started, and no warning is given."""
     ran, start_loop = [], asyncio.run
 
     async def handler():
@@ -200,7 +200,7 @@ def test_a_strike_before_the_loop_runs_ends_the_handler(monkeypatch):
 
 
 def test_inside_a_running_loop_the_error_is_the_only_complaint():
-    """A handler cannot be run inside another one's loop; no coroutine leaks."""
+    """A handler cannot run inside another one's loop; no coroutine leaks."""
 
     async def inner(): ...
 
@@ -212,7 +212,7 @@ def test_inside_a_running_loop_the_error_is_the_only_complaint():
 
 
 def test_without_a_childs_signal_handler_nothing_is_touched():
-    """In an ordinary process SIGUSR1 keeps what it does."""
+    """In an ordinary process SIGUSR1 keeps its meaning."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     async def handler():
@@ -299,7 +299,7 @@ print("asyncio" in sys.modules)
 
 
 def said_by(script, *args):
-    """Run a script in an interpreter of its own, without a warning; what it prints."""
+    """Run a script in a fresh interpreter, without warnings; return its output."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *args],
         check=True,
@@ -321,7 +321,7 @@ def test_a_soft_limit_does_not_strike_in_the_import_of_asyncio(receiver):
 
 
 class Contrary:
-    """Answers whatever it is asked with something that is no answer."""
+    """Answers every attribute access with a meaningless value."""
 
     __signature__ = inspect.signature(lambda: None)
 
@@ -333,7 +333,7 @@ class Contrary:
 
 
 def test_an_object_that_says_anything_of_itself_can_be_a_handler():
-    """To look behind a decorator saves time; it is no reason to refuse."""
+    """Unwrapping decorators only saves time; it is no reason to refuse a handler."""
     handler = Contrary()
     handler.__wrapped__ = handler
     JobPool().job("cpu", kind="contrary")(handler)

@@ -1,4 +1,4 @@
-"""Clients obey the configuration as supervisors do, in all that concerns them."""
+"""Clients obey the configuration as supervisors do, where it concerns them."""
 
 import os
 
@@ -87,8 +87,8 @@ def jobs():
     jobs.close()
 
 
-def test_every_setting_is_a_clients_or_a_supervisors():
-    """Whoever adds one has to say which, and to show that clients obey theirs."""
+def test_every_setting_belongs_to_clients_or_to_supervisors():
+    """A new setting must be assigned to one side, with a test that clients obey it."""
     assert set(TOP) == {*CLIENT, *OF_SUPERVISORS}
     assert set(HOLDS) == set(CLIENT)
     fields = {field.name for field in msgspec.structs.fields(ClientSettings)}
@@ -98,7 +98,7 @@ def test_every_setting_is_a_clients_or_a_supervisors():
 @pytest.mark.parametrize("layer", ["file", "variable", "variable over file"])
 @pytest.mark.parametrize("key", HOLDS)
 def test_a_client_obeys_what_a_supervisor_obeys(folder, monkeypatch, jobs, key, layer):
-    """From the same layers; nothing of it was read while the pool was made."""
+    """From the same layers. Nothing is read while the pool is constructed."""
     value, holds = HOLDS[key]
     work = jobs.job("cpu", kind="work")(lambda text: text)
     if layer != "variable":
@@ -115,8 +115,8 @@ def test_a_client_obeys_what_a_supervisor_obeys(folder, monkeypatch, jobs, key, 
     assert getattr(theirs, field) == getattr(jobs._gateway._lazy.settings, field)
 
 
-def test_what_the_application_names_is_stronger(folder, monkeypatch):
-    """As for the store, so for the size of payloads."""
+def test_what_the_application_names_overrides_the_configuration(folder, monkeypatch):
+    """True for the store and for the size of payloads."""
     monkeypatch.setenv("JOBPOOL_PAYLOAD_MAX", "10")
     monkeypatch.setenv("JOBPOOL_STORE", "sqlite:///other.db")
     jobs = JobPool("sqlite:///named.db", payload_max="1KiB")
@@ -126,7 +126,7 @@ def test_what_the_application_names_is_stronger(folder, monkeypatch):
 
 
 def test_a_closed_pool_finds_its_settings_anew(folder, monkeypatch):
-    """As it finds its store: a configuration that was put right is seen."""
+    """As it finds its store: a corrected configuration takes effect."""
     monkeypatch.setenv("JOBPOOL_PAYLOAD_MAX", "10")
     jobs = JobPool()
     work = jobs.job("cpu", kind="work")(lambda text: text)
@@ -139,7 +139,7 @@ def test_a_closed_pool_finds_its_settings_anew(folder, monkeypatch):
 
 
 def test_a_network_file_system_is_allowed_to_all_by_one_variable(folder, monkeypatch):
-    """An application is not refused what its supervisor is allowed."""
+    """An application may use what its supervisor may use."""
     monkeypatch.setattr(location, "filesystem_of", lambda path: "nfs4")
     jobs = JobPool()
     work = jobs.job("cpu", kind="work")(lambda: None)

@@ -159,7 +159,7 @@ def test_a_canceled_job_ends_the_wait(add):
 
 
 def test_a_job_and_a_row_commit_together(url, jobs, add, connection):
-    """Both or none: that is what the caller's transaction is for."""
+    """Both or neither: that is what the caller's transaction is for."""
     with jobs.transaction(connection):
         connection.execute("INSERT INTO orders VALUES (1)")
         job = add.options(connection=connection).enqueue(1)
@@ -201,7 +201,7 @@ def test_bulk_joins_a_transaction_too(url, jobs, add, connection):
 
 
 def test_a_connection_to_another_file_is_refused(add, tmp_path):
-    """The job would be somewhere else than the caller thinks."""
+    """The job would be stored elsewhere than the caller thinks."""
     add.enqueue(1)
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE t (x)")
@@ -213,7 +213,7 @@ def test_a_connection_to_another_file_is_refused(add, tmp_path):
 
 
 def test_other_threads_write_while_one_holds_a_transaction(url, jobs, add, connection):
-    """They wait their turn; nobody waits for ever, nothing is lost."""
+    """They wait their turn. None waits forever, and nothing is lost."""
     go = threading.Event()
 
     def enqueue():
@@ -248,8 +248,8 @@ def test_a_fork_goes_on_with_a_connection_of_its_own(url, add):
     assert count(url) == 3
 
 
-def test_a_directory_that_is_missing_is_said(tmp_path):
-    """Nothing is enqueued into the void."""
+def test_a_missing_directory_is_reported(tmp_path):
+    """The error names it; nothing is enqueued."""
     jobs = JobPool(f"sqlite:///{tmp_path}/gone/jobs.db")
     handler = jobs.job("cpu", kind="k")(lambda: None)
     with pytest.raises(StoreError, match="gone"):

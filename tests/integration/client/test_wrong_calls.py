@@ -1,4 +1,4 @@
-"""Calls as nobody should make them: each is answered by a clear word, or does right."""
+"""Wrong calls: each is answered by a clear error or does the right thing."""
 
 import datetime as dt
 import enum
@@ -121,15 +121,15 @@ WRONG = {
 
 @pytest.mark.parametrize("call", WRONG)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_wrong_call_is_answered_by_a_clear_word(jobs, work, call):
+def test_a_wrong_call_gets_a_clear_error(jobs, work, call):
     """The error's class says whose mistake it is, its text what was expected."""
     wrong, kind, said = WRONG[call]
     with pytest.raises(kind, match=said):
         wrong(jobs, work)
 
 
-def test_members_of_enums_are_what_they_stand_for(jobs, work):
-    """An IntEnum is a number and a StrEnum a text, wherever these are wanted."""
+def test_enum_members_count_as_their_values(jobs, work):
+    """An IntEnum counts as a number and a StrEnum as text."""
     bound = work.options(
         priority=Urgency.HIGH,
         tenant=Customer.ADA,
@@ -141,8 +141,8 @@ def test_members_of_enums_are_what_they_stand_for(jobs, work):
     assert record.max_attempts == 7
 
 
-def test_a_text_that_misbehaves_is_taken_as_the_text_that_it_is(jobs, work):
-    """Nothing of a subclass is asked."""
+def test_a_str_subclass_that_misbehaves_counts_as_its_text(jobs, work):
+    """No overridden method of a str subclass is called."""
 
     class Odd(str):
         __slots__ = ()
@@ -157,7 +157,7 @@ def test_a_text_that_misbehaves_is_taken_as_the_text_that_it_is(jobs, work):
 
 
 def test_a_functions_own_attributes_do_not_replace_a_handlers(jobs):
-    """Nor do another handler's: one function may have two kinds."""
+    """Nor another handler's: one function may have two kinds."""
 
     def plain(number: int) -> int:
         return number
@@ -229,8 +229,8 @@ def work(number: int = 1):
         (["list", "--since", "-5"], "", 2, "--since"),
     ],
 )
-def test_a_wrong_command_is_answered_by_a_clear_word(folder, words, stdin, code, said):
-    """And by the exit code for a mistake, where it is one."""
+def test_a_wrong_command_gets_a_clear_error(folder, words, stdin, code, said):
+    """Errors caused by the caller have the exit code for wrong usage."""
     (folder / "jobs.py").write_text(APP)
     assert run("enqueue", "work").exit_code == 0
     result = run(*words, stdin=stdin)
@@ -238,8 +238,8 @@ def test_a_wrong_command_is_answered_by_a_clear_word(folder, words, stdin, code,
     assert result.exit_code == code
 
 
-def test_a_kind_is_enqueued_elsewhere_by_force_only(folder):
-    """A supervisor of tomorrow may run it there."""
+def test_a_kind_is_enqueued_into_another_pool_only_by_force(folder):
+    """A future supervisor may run it there."""
     (folder / "jobs.py").write_text(APP)
     forced = run("enqueue", "work", "--pool", "cpu", "--force")
     assert forced.stdout == "enqueued 1\n", forced.output

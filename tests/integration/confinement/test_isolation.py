@@ -1,4 +1,4 @@
-"""What children are kept from: each measure, tried by a handler that means harm."""
+"""What children must not do: each measure is tested by a handler that tries it."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ DENIED = "Permission denied"
 
 
 def needs(*features):
-    """Skip, and say why, where the kernel has no such feature."""
+    """Skip, with the reason, if the kernel lacks the feature."""
     missing = [lacking()[feature] for feature in features if feature in lacking()]
     return pytest.mark.skipif(bool(missing), reason="; ".join(missing))
 
@@ -41,7 +41,7 @@ def tried(rig, child, way, target=None):
 
 @pytest.fixture
 def stranger():
-    """A process that is no child's: what the supervisor is to a job."""
+    """A process that is not a child, as the supervisor is not."""
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
     ) as it:
@@ -74,7 +74,7 @@ def test_nothing_outside_is_signalled_or_written(rig, stranger, way, error):
     ],
 )
 def test_calls_that_are_no_jobs_business_are_denied(rig, way, error):
-    """Leaving the tree that will be killed, tracing, and changing the machine."""
+    """Leaving the process tree that gets killed, tracing, changing the machine."""
     assert tried(rig, child_of(rig), way) == error
 
 
@@ -93,8 +93,8 @@ def test_calls_that_are_no_jobs_business_are_denied(rig, way, error):
         "high bits",
     ],
 )
-def test_nobody_elses_share_of_the_machine_is_taken(rig, stranger, way):
-    """Of the processor and of the disk: not the supervisor's, nor the next job's."""
+def test_no_other_process_loses_its_share_of_the_machine(rig, stranger, way):
+    """CPU time and disk bandwidth: not the supervisor's, nor the next job's."""
     child, other = child_of(rig), child_of(rig)
     for target in (os.getpid(), stranger, other.pid):
         assert tried(rig, child, way, target) == NOT_PERMITTED
@@ -102,8 +102,8 @@ def test_nobody_elses_share_of_the_machine_is_taken(rig, stranger, way):
 
 
 @needs(Feature.FILTERS)
-def test_cores_are_chosen_but_for_the_supervisor_and_its_zygotes(rig, stranger):
-    """Libraries choose those of their threads by number, whom no filter knows."""
+def test_affinity_may_be_set_except_for_the_supervisor_and_its_zygotes(rig, stranger):
+    """Libraries set their threads' affinity by number, which no filter can check."""
     child = rig.child(lockdown=lockdown_of(), spared=(os.getpid(), rig.zygote.pid))
     for target in (os.getpid(), rig.zygote.pid):
         assert tried(rig, child, "cores", target) == NOT_PERMITTED
@@ -112,7 +112,7 @@ def test_cores_are_chosen_but_for_the_supervisor_and_its_zygotes(rig, stranger):
 
 
 def test_no_program_gives_a_child_more_rights(rig):
-    """Unless the pool says that it may."""
+    """Unless the pool allows it."""
     assert tried(rig, child_of(rig), "gain") == NOT_PERMITTED
     assert tried(rig, child_of(rig, new_privileges=True), "gain") == "done"
 
@@ -127,7 +127,7 @@ def test_an_ordinary_handler_notices_nothing(rig, tmp_path, way):
 
 
 def test_at_level_off_nothing_is_in_force(rig, stranger):
-    """The same ways are open then: so the tests above test the measures."""
+    """The same attempts succeed then, so the tests above do test the measures."""
     child = child_of(rig, sandbox=SandboxLevel.OFF)
     assert tried(rig, child, "signal", stranger) == "done"
     assert tried(rig, child, "nice", stranger) == "done"
@@ -160,7 +160,7 @@ def test_files_are_written_only_where_the_pool_says(rig, shelf, way):
 
 @needs(Feature.FILE_RULES)
 @pytest.mark.parametrize("way", ["temporary", "null", "program", "threads"])
-def test_with_no_place_to_write_there_is_still_a_temporary_directory(rig, way):
+def test_without_writable_paths_there_is_still_a_temporary_directory(rig, way):
     """And /dev/null, for programs that it starts."""
     child = child_of(rig, write=())
     assert tried(rig, child, way) == "done"
@@ -170,7 +170,7 @@ def test_with_no_place_to_write_there_is_still_a_temporary_directory(rig, way):
 @needs(Feature.FILTERS)
 @pytest.mark.parametrize("way", ["tcp", "udp"])
 def test_without_network_no_socket_leads_out(rig, way):
-    """TCP and UDP; sockets of the file system and questions to the kernel go on."""
+    """TCP and UDP. Unix sockets and netlink queries still work."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert tried(rig, child_of(rig), way, port) == "done"
@@ -182,14 +182,14 @@ def test_without_network_no_socket_leads_out(rig, way):
 
 @needs(Feature.FILTERS)
 def test_an_option_holds_at_level_off_as_well(rig, stranger):
-    """It was asked for by name; the rest of the level is not there."""
+    """It was requested by name; the rest of the level is absent."""
     child = child_of(rig, sandbox=SandboxLevel.OFF, network=False)
     assert tried(rig, child, "udp", 9) == DENIED
     assert tried(rig, child, "signal", stranger) == "done"
 
 
 def test_niceness_and_cores_are_the_pools(rig):
-    """As configured, and nothing is taken for a handler's doing."""
+    """As configured, and they do not count as a change made by the handler."""
     core = min(os.sched_getaffinity(0))
     child = child_of(rig, nice=3, cpus=(core,))
     wanted = {"nice": os.nice(0) + 3, "cpus": [core]}

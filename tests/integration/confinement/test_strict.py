@@ -1,6 +1,6 @@
 """The strict level: what an enclosed child cannot do, and what it still can.
 
-As root all of it is run once more by an ordinary user, whose way is another one.
+As root, all tests are run again as an ordinary user, for whom it works differently.
 """
 
 import os
@@ -76,12 +76,12 @@ def found(rig, child):
 
 
 def test_it_sees_itself_and_its_init(found):
-    """No process of the host's is in its /proc, so none's environment or memory."""
+    """No host process is in its /proc, so no other environment or memory is either."""
     assert (found["pid"], found["pids"]) == (2, [1, 2])
 
 
-def test_it_is_nobody_special(rig, child, found):
-    """No capability is left; root's child is a user that nobody else is."""
+def test_a_strict_child_has_no_privileges(rig, child, found):
+    """It has no capability; root's child is a user that no other process is."""
     assert found["capabilities"] == 0
     assert found["processes"] == PROCESSES_MAX
     if IS_ROOT:
@@ -93,15 +93,15 @@ def test_it_is_nobody_special(rig, child, found):
 
 
 def test_it_has_directories_of_its_own(found):
-    """It begins in an empty one, which is TMPDIR and HOME as well."""
+    """It begins in an empty directory, which is TMPDIR and HOME as well."""
     assert (found["cwd"], found["places"]) == (mounts.OWN, [mounts.OWN])
     assert found["shm"] == []
 
 
-def test_nothing_of_the_host_is_there_that_it_does_not_need(
+def test_a_strict_child_sees_nothing_of_the_host_beyond_what_it_needs(
     rig, child, found, tmp_path
 ):
-    """No home directory, no store, no socket of a server: not even their names."""
+    """No home directory, no store, no server's socket: not even their names."""
     assert {"srv", "home", "mnt", "opt", "boot"}.isdisjoint(found["root"])
     assert all(Path("/", name).exists() for name in found["root"])
     secret = tmp_path / "jobpool.db"
@@ -111,8 +111,8 @@ def test_nothing_of_the_host_is_there_that_it_does_not_need(
         assert rig.result(child, "look_at", path)[:2] == [NO_SUCH] * 2
 
 
-def test_what_is_there_cannot_be_changed(rig, child):
-    """Programs, Python and the application are to be read only."""
+def test_visible_files_cannot_be_changed(rig, child):
+    """Programs, Python and the application are read-only."""
     here = str(Path(__file__).parents[1] / "apps" / "hostile.py")
     for path in (here, "/etc/passwd", os.__file__):
         seen, written = rig.result(child, "look_at", path)[1:]
@@ -121,8 +121,8 @@ def test_what_is_there_cannot_be_changed(rig, child):
         assert rig.result(child, "pry", ["write", f"{path}/new"]) in REFUSED
 
 
-def test_nor_can_its_mode_and_times(rig, open_path):
-    """Its owner may, and Landlock does not mind: the mount does."""
+def test_nor_can_their_mode_and_times_be_changed(rig, open_path):
+    """Its owner may, and Landlock does not object: the read-only mount does."""
     mine = open_path / "mine"
     mine.write_text("data")
     child = rig.child(lockdown=strict(read=(str(open_path),)))
@@ -133,8 +133,8 @@ def test_nor_can_its_mode_and_times(rig, open_path):
     assert mine.stat() == before
 
 
-def test_a_path_to_write_may_lie_in_one_to_read(rig, open_path):
-    """The one is as writable as if it lay elsewhere, the other is not."""
+def test_a_writable_path_may_lie_in_a_readable_one(rig, open_path):
+    """The writable one is writable as elsewhere, the other is not."""
     inner = open_path / "inner"
     inner.mkdir()
     inner.chmod(0o777)
@@ -145,13 +145,13 @@ def test_a_path_to_write_may_lie_in_one_to_read(rig, open_path):
 
 
 def test_a_directory_that_the_application_has_opened_leads_nowhere(rig, child):
-    """By its descriptor files outside could be seen, marked, and connected to."""
+    """Through its descriptor, outside files could be seen, marked and connected to."""
     seen, above = rig.result(child, "look_through_descriptors")
     assert seen == [above]
 
 
-def test_what_it_leaves_beside_its_directory_replaces_it(rig):
-    """The next job neither reads it nor misses the room; its own is emptied."""
+def test_a_child_that_leaves_files_beside_its_directory_is_replaced(rig):
+    """The next job neither reads it nor loses the space; its own directory is empty."""
     for kind in ("file", "memory", "segment", "queue", "semaphores"):
         child = rig.child(lockdown=strict())
         assert rig.run(child, "write_text", f"{mounts.OWN}/x").surprise == ""
@@ -160,23 +160,23 @@ def test_what_it_leaves_beside_its_directory_replaces_it(rig):
 
 
 @pytest.mark.parametrize("kind", ["descriptor", "mapping", "in flight"])
-def test_room_that_it_keeps_replaces_it(rig, kind):
-    """What has no name any more but is held takes TMPDIR's room from the next job."""
+def test_a_child_that_keeps_disk_space_is_replaced(rig, kind):
+    """A deleted file that is still held takes space in TMPDIR from the next job."""
     child = rig.child(lockdown=strict())
     assert rig.run(child, "fill", 2).surprise == ""
     kept = rig.run(child, "keep", kind).surprise
     assert kept == "it keeps 1MiB of its TMPDIR, in files deleted but not closed"
 
 
-def test_places_for_files_that_it_keeps_replace_it(rig):
-    """There are 100,000 of them, and an empty file takes one as well."""
+def test_a_child_that_keeps_inodes_is_replaced(rig):
+    """There are 100,000 inodes, and an empty file takes one as well."""
     child = rig.child(lockdown=strict())
     kept = rig.run(child, "keep", "many in flight").surprise
     assert kept == "it keeps 200 files in its TMPDIR, deleted but not closed"
 
 
 def test_the_store_is_covered_where_its_directory_is_shown(rig, open_path):
-    """A database beside the application is as if it were empty, and its run as well."""
+    """A database beside the application looks empty, and so does its run directory."""
     (open_path / "jobpool.db").write_text("secret")
     (open_path / "jobpool.db.run").mkdir()
     (open_path / "jobpool.db.run" / "slots").write_text("secret")
@@ -190,8 +190,8 @@ def test_the_store_is_covered_where_its_directory_is_shown(rig, open_path):
     assert rig.result(child, "pry", ["write", str(open_path / "data")]) in REFUSED
 
 
-def test_a_path_to_write_is_shown_with_all_that_is_in_it(rig, open_path):
-    """What it writes there is on the host, and the store there is not covered."""
+def test_a_writable_path_is_shown_with_everything_in_it(rig, open_path):
+    """Writes there reach the host, and a store there is not hidden."""
     store = open_path / "jobpool.db"
     store.write_text("mine")
     child = rig.child(lockdown=strict(write=(str(open_path),)), hidden=(str(store),))
@@ -202,7 +202,7 @@ def test_a_path_to_write_is_shown_with_all_that_is_in_it(rig, open_path):
 
 
 def test_the_store_has_no_second_way_past_its_cover(rig, tmp_path_factory):
-    """Whoever may write where views are built finds none there, its own included."""
+    """A process that may write where views are built finds no store there."""
     tmp = rig.directory / "tmp"
     tmp.chmod(0o777)
     shown = [tmp_path_factory.mktemp(name) for name in ("before", "see")]
@@ -222,8 +222,8 @@ def test_the_store_has_no_second_way_past_its_cover(rig, tmp_path_factory):
             assert "done" not in rig.result(child, "look_at", f"{way}{store}")
 
 
-def test_a_place_that_it_must_have_itself_cannot_be_shown(rig):
-    """The host's /proc would tell it everything; the child is refused, by name."""
+def test_a_path_that_the_enclosure_replaces_cannot_be_shown(rig):
+    """The host's /proc would reveal everything; such a path is refused, by name."""
     child = rig.child(lockdown=strict(read=("/",)), ready=False)
     failed = rig.message(child)
     assert "cannot be shown /" in failed.message
@@ -233,8 +233,8 @@ def test_a_place_that_it_must_have_itself_cannot_be_shown(rig):
 # -- what it cannot reach ------------------------------------------------------------
 
 
-def test_nobody_is_signalled_traced_or_written(rig, child):
-    """Pids outside mean nothing inside, and its init is not its own to end."""
+def test_no_outside_process_is_signalled_traced_or_written(rig, child):
+    """Pids outside mean nothing inside, and it cannot end its init."""
     assert rig.result(child, "pry", ["signal", os.getpid()]) == "No such process"
     assert rig.result(child, "pry", ["signal", 1]) == NOT_PERMITTED
     assert rig.result(child, "pry", ["memory", 1]) == DENIED
@@ -266,7 +266,7 @@ def test_shared_memory_and_sockets_of_others_are_not_there(rig):
 
 
 def test_what_it_writes_is_bounded(rig, child):
-    """By the pool's memory limit; and it is gone with the attempt."""
+    """By the pool's memory limit; it is gone with the attempt."""
     done, error = rig.result(child, "fill", 100)
     assert 32 <= done <= 64
     assert error == "No space left on device"
@@ -274,7 +274,7 @@ def test_what_it_writes_is_bounded(rig, child):
 
 
 def test_it_cannot_fill_the_hosts_table_of_processes(rig, child):
-    """Its own limit is met, whoever else is on the machine."""
+    """Its own limit applies, whatever else runs on the machine."""
     count, error = rig.result(child, "breed", PROCESSES_MAX + 10)
     assert PROCESSES_MAX - 10 < count < PROCESSES_MAX
     assert error == "Resource temporarily unavailable"
@@ -290,7 +290,7 @@ def test_an_ordinary_handler_lives_well(rig):
 
 
 def test_only_named_variables_are_there(tmp_path, monkeypatch):
-    """The level's list, and no other: a password is not among them."""
+    """The level's list and no other: a password is not among them."""
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
     monkeypatch.setenv("LC_TIME", "C")
     monkeypatch.setenv("ALSO", "1")
@@ -325,8 +325,8 @@ def is_running(pid):
         (signal.SIGXCPU, (None, signal.SIGXCPU)),
     ],
 )
-def test_an_end_is_told_exactly_and_leaves_nobody(rig, how, ended):
-    """As without an init; a daemon in a session of its own dies with the namespace."""
+def test_an_end_is_reported_exactly_and_no_process_survives(rig, how, ended):
+    """As without an init. A daemon in its own session dies with the namespace."""
     child = rig.child(lockdown=strict())
     before = set(descendants_of(child.pid))
     assert before == {child.job_pid}
@@ -346,7 +346,7 @@ def test_an_end_is_told_exactly_and_leaves_nobody(rig, how, ended):
 
 
 def test_a_kill_takes_the_tree_and_its_stack_comes_first(rig):
-    """Also when somebody has stopped the init, which tells of the end."""
+    """Also after a job has stopped the init, which reports the end."""
     child = rig.child(lockdown=strict())
     rig.start(child, "multiply", 10)
     wait_until(lambda: len(descendants_of(child.pid)) > 10, PATIENCE_S, "all run")
@@ -359,8 +359,8 @@ def test_a_kill_takes_the_tree_and_its_stack_comes_first(rig):
     assert not any(map(is_running, below))
 
 
-def test_without_its_init_it_is_killed(rig):
-    """Whoever kills the init ends all, and that is the end that is told."""
+def test_a_child_is_killed_without_its_init(rig):
+    """Killing the init ends everything, and that end is reported."""
     child = rig.child(lockdown=strict())
     os.kill(child.pid, signal.SIGKILL)
     end = rig.exit(child)
@@ -369,7 +369,7 @@ def test_without_its_init_it_is_killed(rig):
 
 
 def test_closing_a_zygote_ends_an_enclosed_child(tmp_path):
-    """The supervisor's death is that of the init, and of all below it."""
+    """The init dies with the supervisor, and everything below it."""
     rig = Rig(tmp_path, "confined")
     rig.loaded()
     child = rig.child(lockdown=strict())
@@ -382,8 +382,8 @@ def test_closing_a_zygote_ends_an_enclosed_child(tmp_path):
 # -- both ways -----------------------------------------------------------------------
 
 
-def test_the_way_is_the_users():
-    """Root makes namespaces by right; others in a user namespace."""
+def test_the_kind_of_namespace_depends_on_the_user():
+    """Root may make namespaces; others use a user namespace."""
     wanted = Enclosure.OWN_USER if IS_ROOT else Enclosure.USER_NAMESPACE
     assert strict().enclosure is wanted
     assert (Feature.USERS in MISSING) is not IS_ROOT
@@ -391,7 +391,7 @@ def test_the_way_is_the_users():
 
 @pytest.mark.skipif(not IS_ROOT, reason="it is an ordinary user who runs this")
 def test_all_of_this_holds_for_an_ordinary_user():
-    """The same tests once more, as nobody, in user namespaces."""
+    """The same tests again, as nobody, in user namespaces."""
     script = Path(__file__).parents[2] / "support" / "site" / "ordinary_user.py"
     # Not in tmp_path: pytest closes what is above that to others, again and again.
     with tempfile.TemporaryDirectory() as base:

@@ -1,6 +1,6 @@
-"""The strict level under a real supervisor: every end as without it, and nothing left.
+"""The strict level under a real supervisor: all ends reported, nothing left.
 
-That of an ordinary user is in `test_strict`; here it is root's, or whoever runs this.
+`test_strict` covers an ordinary user. Here it is root, or whoever runs this.
 """
 
 import json
@@ -78,8 +78,11 @@ def site(tmp_path):
         yield site
 
 
-def test_every_end_is_named_as_without_it(site):
-    """Signal, exit code, exception, both limits; with stack and figures. And on."""
+def test_every_end_is_reported_as_without_the_strict_level(site):
+    """Signal, exit code, exception, both limits; with stack and figures.
+
+    It works on.
+    """
     supervisor = site.start("cpu=2")
     expected = {
         "crash": ("crashed", signal.SIGSEGV, None),
@@ -109,7 +112,7 @@ def test_every_end_is_named_as_without_it(site):
 
 
 def test_survivors_of_supervisor_and_zygote_are_ended_before_a_restart(site):
-    """When both are killed, the next start ends inits, jobs and what these started."""
+    """After both are killed, the next start ends inits, jobs and their processes."""
     first = site.start("cpu=1")
     out = site.folder / "out"
     job_id = site.add("family", {"gate": str(out)})
@@ -129,7 +132,7 @@ def test_survivors_of_supervisor_and_zygote_are_ended_before_a_restart(site):
 
 
 def test_a_supervisors_death_leaves_nothing(site):
-    """Its zygote ends each init, and with it all."""
+    """Its zygote ends each init, and everything with it."""
     first = site.start("cpu=1")
     out = site.folder / "out"
     site.add("family", {"gate": str(out)})
@@ -180,8 +183,8 @@ def run_in_user_namespace(script, cwd):
     )
 
 
-def test_a_start_is_refused_by_the_name_of_what_is_missing(site):
-    """In a container without the users that children would be, for example."""
+def test_a_refused_start_names_the_missing_measure(site):
+    """For example in a container that lacks the users for children."""
     done = run_in_user_namespace(
         "os.execv(sys.executable, [sys.executable, '-m', 'jobpool', 'run'])",
         site.folder,
@@ -192,7 +195,7 @@ def test_a_start_is_refused_by_the_name_of_what_is_missing(site):
 
 
 def test_what_is_missing_is_found_by_trying(tmp_path):
-    """User namespaces that an administrator has forbidden, and all that needs them."""
+    """For example user namespaces forbidden by an administrator."""
     script = """
 from pathlib import Path
 from jobpool.sandbox.confinement.namespaces import drop_privileges

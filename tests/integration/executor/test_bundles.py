@@ -1,4 +1,4 @@
-"""Quick calls travel together; each is made, and ends, as if it were by itself."""
+"""Quick calls travel together; each is made, and ends, as if it were alone."""
 
 import ctypes
 import os
@@ -39,7 +39,7 @@ def warmed(executor, function, *arguments):
 
 
 def together(executor, function, *arguments, at=60):
-    """Return what calls return, once the *at*-th was not the first of a bundle.
+    """Return what calls return, once call *at* was not the first of its bundle.
 
     Their results begin with the job's token.
     """
@@ -66,7 +66,7 @@ def quick(n, bad=(), die=None, log=None):
 
 
 def closes(n, folder):
-    """Once, close what there is, as daemons do, and keep files of one's own open."""
+    """Once, close all descriptors, as daemons do, and keep some files open."""
     if n == WARM:
         os.closerange(3, 256)
         for number in range(20):
@@ -100,8 +100,8 @@ def slow_token():
     return bundle()
 
 
-def test_no_file_of_a_calls_takes_the_bundles_descriptors_place(executor, tmp_path):
-    """Ends are not written to it, and its bytes are taken for no tickets."""
+def test_a_calls_file_never_replaces_the_bundles_descriptors(executor, tmp_path):
+    """Ends are not written to it, and its bytes are not taken for tickets."""
     warmed(executor, closes, str(tmp_path))
     numbers = [*range(60), WARM, *range(60)]
     together(executor, closes, numbers, [str(tmp_path)] * len(numbers), at=61)
@@ -119,7 +119,7 @@ def test_no_file_of_a_calls_takes_the_bundles_descriptors_place(executor, tmp_pa
     ids=["segfault", "exit"],
 )
 def test_a_death_in_a_bundle_fails_one_future(executor, tmp_path, die, name, code):
-    """The one that was running; every call, that one too, was begun exactly once."""
+    """The one that was running. Every call, including that one, began exactly once."""
     log = tmp_path / "log"
     bad = {100, 101, 250}
 
@@ -141,8 +141,8 @@ def test_a_death_in_a_bundle_fails_one_future(executor, tmp_path, die, name, cod
     wait_until(are_together, PATIENCE_S, "bundles around who dies")
 
 
-def test_a_time_limit_in_a_bundle_is_each_calls_own():
-    """One call is killed, not before its time, and told the caller's limit."""
+def test_a_time_limit_in_a_bundle_applies_to_each_call():
+    """One call is killed, not before its time; its error names the caller's limit."""
 
     def call(n):  # by value: to import this module takes long on a busy machine
         if n == WARM + 60:
@@ -159,8 +159,8 @@ def test_a_time_limit_in_a_bundle_is_each_calls_own():
     assert "limit of 1s" in str(errors[60])
 
 
-def test_a_memory_limit_in_a_bundle_is_each_calls_own():
-    """One call is killed at it."""
+def test_a_memory_limit_in_a_bundle_applies_to_each_call():
+    """One call is killed at its limit."""
     with jobpool.Executor(2, memory="200MiB") as executor:
         warmed(executor, quick)
         futures = [executor.submit(quick, n, {60}, hog) for n in range(200)]
@@ -169,8 +169,8 @@ def test_a_memory_limit_in_a_bundle_is_each_calls_own():
     assert type(errors[60]) in {JobOutOfMemory, MemoryError}
 
 
-def test_a_slow_call_holds_up_no_other(executor, tmp_path):
-    """Those before it are told, those behind it go to another child."""
+def test_a_slow_call_delays_no_other(executor, tmp_path):
+    """Earlier calls report their results; later calls go to another child."""
     gate = tmp_path / "gate"
 
     def hold():
@@ -194,8 +194,8 @@ def messy(_n, folder):
     return bundle(), found
 
 
-def test_each_call_begins_in_the_first_state(executor, tmp_path):
-    """Directory, variables and umask of one call are not the next one's."""
+def test_each_call_begins_in_the_initial_state(executor, tmp_path):
+    """Directory, variables and umask of one call do not reach the next."""
     with_state = together(executor, messy, [0] * WARM, repeated(str(tmp_path)))
     states = {state for _token, state in with_state}
     assert len(states) == 1
@@ -226,8 +226,8 @@ def forking(n):
     return bundle(), "ours"
 
 
-def test_a_copy_that_comes_back_from_a_call_says_nothing(executor):
-    """The bundle goes on in the process that was forked, and only there."""
+def test_a_forked_copy_that_returns_from_a_call_reports_nothing(executor):
+    """The bundle continues only in the original process."""
     found = together(executor, forking, range(200))
     assert {whose for _token, whose in found} == {"ours"}
 
@@ -270,15 +270,15 @@ def raising_token(n):
     return raising(2 * n)
 
 
-def test_calls_that_may_be_made_again_travel_by_themselves():
-    """Their deaths are counted by the supervisor."""
+def test_calls_that_may_be_repeated_travel_alone():
+    """The supervisor counts their deaths."""
     with jobpool.Executor(2, max_crashes=3) as executor:
         tokens = list(executor.map(quick, range(WARM)))
     assert len(set(tokens)) == WARM
 
 
 def test_trays_are_removed(executor):
-    """When all calls have ended, none is left in the private directory."""
+    """When all calls have ended, no tray is left in the private directory."""
     warmed(executor, quick)
     folder = Path(executor._own._directories[0])
     wait_until(
