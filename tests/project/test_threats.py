@@ -18,15 +18,15 @@ PROOFS = {
         "unit/cli/jobs/test_arguments.py::test_what_does_not_fit_is_refused_without_showing_values",
     ),
     "a handler, at `off`": (
-        "integration/hostile/test_hostile_child.py::test_only_the_liar_pays",
+        "integration/hostile/test_hostile_child.py::test_only_the_lying_job_is_charged",
         "integration/sandbox/test_deaths.py::test_kill_takes_the_whole_tree",
         "integration/hostile/test_impostor.py::test_a_handler_that_goes_on_after_its_end_is_found",
         "integration/hostile/test_impostor.py::test_no_job_waits_behind_a_handler_that_goes_on_after_its_end",
-        "integration/hostile/test_thief.py::test_nobody_pays_for_stolen_tickets",
-        "integration/hostile/test_thief.py::test_nobody_is_charged_for_a_damaged_mark",
+        "integration/hostile/test_thief.py::test_no_other_job_is_charged_for_stolen_tickets",
+        "integration/hostile/test_thief.py::test_no_job_is_charged_for_a_damaged_mark",
         "integration/hostile/test_thief.py::test_a_ticket_cannot_be_put_back",
-        "integration/hostile/test_thief.py::test_nobody_is_charged_for_a_handler_that_reports_its_end_and_then_dies",
-        "integration/hostile/test_thief.py::test_nobody_is_ended_for_marks_that_another_wipes_out",
+        "integration/hostile/test_thief.py::test_no_other_job_is_charged_for_a_handler_that_reports_its_end_and_then_dies",
+        "integration/hostile/test_thief.py::test_no_job_is_ended_for_marks_that_another_wipes_out",
         "integration/cli/test_read.py::test_nothing_that_a_job_says_reaches_the_terminal_raw",
         "property/test_frames.py::test_arbitrary_bytes_only_ever_raise_frame_error",
         "property/test_hostile_input.py::test_a_damaged_stream_only_ever_raises_frame_error",
@@ -41,7 +41,7 @@ PROOFS = {
     "the same, with `write`, `network`, `env`": (
         "integration/confinement/test_isolation.py::test_files_are_written_only_where_the_pool_says",
         "integration/confinement/test_isolation.py::test_without_network_no_socket_leads_out",
-        "integration/sandbox/test_state.py::test_environment_can_be_scrubbed",
+        "integration/sandbox/test_state.py::test_the_environment_can_be_scrubbed",
     ),
     "a handler, at `strict`": (
         "integration/confinement/test_strict.py::test_it_sees_itself_and_its_init",
@@ -58,8 +58,8 @@ PROOFS = {
     ),
     "another user of the machine": (
         "store/sqlite/test_files.py::test_a_new_store_is_its_owners_alone",
-        "integration/sandbox/test_identity.py::test_directory_is_private_and_says_who_we_are",
-        "integration/hostile/test_hostile_child.py::test_a_run_is_its_owners_alone",
+        "integration/sandbox/test_identity.py::test_a_run_directory_is_private_and_names_its_supervisor",
+        "integration/hostile/test_hostile_child.py::test_a_run_directory_is_private_to_its_owner",
     ),
     "a peer in PostgreSQL's network": (
         "store/postgres/test_roles.py::test_a_producer_cannot_forge_a_result",

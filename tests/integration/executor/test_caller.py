@@ -33,7 +33,7 @@ def ordinary():
 
 
 def state_of_this_process():
-    """Return what an executor must not change here."""
+    """Return the state that an executor must not change here."""
     reaper = ctypes.c_int()
     ctypes.CDLL(None).prctl(GET_CHILD_SUBREAPER, ctypes.byref(reaper), 0, 0, 0)
     return {
@@ -51,7 +51,7 @@ def state_of_this_process():
 
 @pytest.mark.usefixtures("ordinary")
 def test_the_callers_process_is_left_as_it_is():
-    """No handler, no subreaper, no variable, no child or zombie: during and after."""
+    """No handler, subreaper, variable, child or zombie, during and after use."""
     before = state_of_this_process()
     with jobpool.Executor(2) as executor:
         assert executor.submit(abs, -1).result(PATIENCE_S) == 1
@@ -102,8 +102,8 @@ def test_the_import_of_jobpool_brings_no_supervisor():
 
 
 @pytest.mark.usefixtures("ordinary")
-def test_the_host_is_nobodys_child(marker):
-    """It has left the caller's family and session."""
+def test_the_host_is_not_a_child_of_the_caller(marker):
+    """It has left the caller's process group and session."""
     with jobpool.Executor(1) as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
         host = host_of(executor)

@@ -1,4 +1,7 @@
-"""One death fails one future, which says how; limits hold; deaths are counted."""
+"""One death fails one future, whose error explains it.
+
+Limits hold; deaths are counted.
+"""
 
 import ctypes
 import os
@@ -27,7 +30,7 @@ def executor():
 
 
 def hog():
-    """Take memory until somebody ends it."""
+    """Take memory until killed."""
     held = []
     while True:
         held.append(bytearray(8 * 2**20))
@@ -50,7 +53,7 @@ def kill_self(signum):
     ids=["segfault", "exit 3", "exit 0", "abort", "kill -9"],
 )
 def test_a_death_fails_one_future_only(executor, die, arguments, name, code):
-    """200 others, before and after it, succeed; the evidence says how it died."""
+    """200 others, before and after it, succeed; the evidence shows how it died."""
     before = [executor.submit(abs, -n) for n in range(100)]
     victim = executor.submit(die, *arguments)
     after = [executor.submit(abs, -n) for n in range(100)]
@@ -63,8 +66,8 @@ def test_a_death_fails_one_future_only(executor, die, arguments, name, code):
         assert [f.result(PATIENCE_S) for f in futures] == list(range(100))
 
 
-def test_the_error_reads_well(executor):
-    """It has the signal, the last output and the Python stack, without our own."""
+def test_the_error_of_a_death_reads_well(executor):
+    """It has the signal, last output and Python stack, without our own frames."""
 
     def innermost():
         sys.stdout.write("the last words\n")
@@ -78,7 +81,7 @@ def test_the_error_reads_well(executor):
 
 
 def test_the_error_survives_pickling(executor):
-    """So that it can cross another pool's pipes, with its evidence."""
+    """It can cross another pool's pipes, with its evidence."""
     error = executor.submit(os._exit, 3).exception(PATIENCE_S)
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.evidence) == (
@@ -89,7 +92,7 @@ def test_the_error_survives_pickling(executor):
 
 
 def test_a_timeout_ends_even_c_code(executor):
-    """`sum` over a range never lets Python run; it is killed all the same."""
+    """`sum` over a range never returns to Python; it is killed all the same."""
     began_s = time.monotonic()
     future = executor.options(timeout="500ms").submit(sum, range(10**12))
     error = future.exception(PATIENCE_S)
@@ -101,7 +104,7 @@ def test_a_timeout_ends_even_c_code(executor):
 
 
 def test_a_timeout_is_never_tried_again(executor, tmp_path):
-    """Whatever max_crashes says: it would only take as long again."""
+    """Whatever max_crashes is: it would only take as long again."""
 
     def hang():
         with (tmp_path / "begun").open("a") as file:
@@ -114,7 +117,7 @@ def test_a_timeout_is_never_tried_again(executor, tmp_path):
 
 
 def test_a_memory_hog_is_killed_at_its_limit(executor):
-    """With the limit in the text and the peak in the evidence."""
+    """The error has the limit in its text and the peak in its evidence."""
     error = executor.options(memory="200MiB").submit(hog).exception(PATIENCE_S)
     assert type(error) is JobOutOfMemory
     assert isinstance(error, MemoryError)
@@ -122,8 +125,8 @@ def test_a_memory_hog_is_killed_at_its_limit(executor):
     assert "200MiB" in str(error)
 
 
-def test_limits_of_the_executor_hold_for_all_calls():
-    """Those of `options` take their place, one by one."""
+def test_limits_of_the_executor_apply_to_all_calls():
+    """Those of `options` replace them one by one."""
     with jobpool.Executor(1, timeout="500ms", memory="200MiB") as executor:
         slow = executor.submit(time.sleep, PATIENCE_S)
         assert type(slow.exception(PATIENCE_S)) is JobTimedOut
@@ -133,7 +136,7 @@ def test_limits_of_the_executor_hold_for_all_calls():
         assert list(patient.map(abs, [-1, -2])) == [1, 2]
 
 
-def test_a_call_is_made_again_until_it_died_so_often(executor, tmp_path):
+def test_a_call_is_repeated_up_to_max_crashes(executor, tmp_path):
     """With max_crashes=3, the third death fails the future."""
 
     def die():
@@ -148,7 +151,7 @@ def test_a_call_is_made_again_until_it_died_so_often(executor, tmp_path):
 
 
 def test_a_call_that_survives_its_second_attempt_succeeds(executor, tmp_path):
-    """A death before max_crashes is nobody's business."""
+    """A death before max_crashes is not reported."""
     marker = tmp_path / "died"
 
     def die_once():
@@ -207,8 +210,8 @@ def test_what_a_call_leaves_behind_is_gone_when_it_died(executor, tmp_path):
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), SOON_S, "its process's end")
 
 
-def test_the_bound_on_data_is_that_of_the_calls_limit(executor):
-    """Loosely above it; a call without a limit has none, also behind one that had."""
+def test_the_bound_on_data_follows_the_calls_limit(executor):
+    """Somewhat above it. A call without a limit has none, even after one that had."""
 
     def bound():
         return resource.getrlimit(resource.RLIMIT_DATA)[0]

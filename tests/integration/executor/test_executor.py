@@ -1,4 +1,4 @@
-"""The executor: what comes back from calls, in which order, and what cannot travel."""
+"""The executor: what calls return, in which order, and what cannot travel."""
 
 import dataclasses
 import enum
@@ -32,7 +32,7 @@ class Colour(enum.Enum):
 
 
 class Awkward(Exception):
-    """Cannot be put together again from its pickle."""
+    """Fails to unpickle."""
 
     def __init__(self, one, two):
         super().__init__(f"{one} {two}")
@@ -69,7 +69,7 @@ def test_an_exception_comes_back_with_its_traceback(executor):
     "leaves", [SystemExit(3), KeyboardInterrupt(), StopIteration(1)]
 )
 def test_exceptions_that_end_programs_end_only_their_call(executor, leaves):
-    """Whatever is raised is the future's, and the child lives on."""
+    """The future raises whatever was raised, and the child lives on."""
 
     def leave():
         raise leaves
@@ -90,13 +90,13 @@ def test_lambdas_closures_and_local_classes_travel(executor):
 
 
 def test_a_module_that_is_not_on_the_path_travels_as_its_file(executor):
-    """Classes of a test module are the caller's own when they come back."""
+    """Classes of a test module come back as the caller's own."""
     assert executor.submit(Point, 3).result(PATIENCE_S) == Point(3)
     assert executor.submit(lambda: Colour.RED).result(PATIENCE_S) is Colour.RED
 
 
 def test_functions_of_an_executed_text_travel(executor):
-    """A notebook's cells are executed so: their functions belong to no module."""
+    """Notebook cells are executed like this: their functions belong to no module."""
     namespace = {"__name__": "no_such_module"}
     exec("K = 3\ndef times(x):\n    return x * K\n", namespace)  # noqa: S102 - as a notebook does
     assert executor.submit(namespace["times"], 5).result(PATIENCE_S) == 15
@@ -118,7 +118,10 @@ def test_main_travels(how):
 
 
 def test_what_cannot_be_pickled_fails_its_own_future(executor):
-    """Arguments, results and exceptions: a clear error each, and nobody else's."""
+    """Arguments, results and exceptions.
+
+    A clear error for each and for no other future.
+    """
     generator = (n for n in range(3))
     bad = [
         executor.submit(list, generator),
@@ -145,7 +148,7 @@ def test_an_exception_that_cannot_be_unpickled_is_shown(executor):
 
 
 def test_a_result_that_cannot_be_put_together_fails_its_own_future(executor):
-    """The error is raised by the caller's own class; other futures are fine."""
+    """The caller's own class raises the error; other futures are fine."""
 
     class Trap:
         def __reduce__(self):
@@ -174,7 +177,7 @@ def test_large_arguments_and_results_travel_by_file(executor):
 
 
 def test_output_comes_out_on_stderr(capfd, executor):
-    """What a call prints is seen here once it has ended."""
+    """What a call prints appears here once it has ended."""
     executor.submit(print, "words of a child").result(PATIENCE_S)
     seen = []
 
@@ -190,7 +193,10 @@ def test_output_comes_out_on_stderr(capfd, executor):
 
 @pytest.mark.parametrize("chunksize", [1, 7])
 def test_map_keeps_the_order(executor, chunksize):
-    """Results come in the order of the items, whatever the chunks; zip's rule holds."""
+    """Results come in the order of the items for any chunk size.
+
+    Like zip(), it stops at the shortest.
+    """
     found = executor.map(lambda a, b: a * b, range(50), range(60), chunksize=chunksize)
     assert list(found) == [n * n for n in range(50)]
 
@@ -211,8 +217,8 @@ def test_map_times_out(executor):
         next(results)
 
 
-def test_map_refuses_senseless_chunks(executor):
-    """As the standard library does."""
+def test_map_refuses_invalid_chunk_sizes(executor):
+    """As in the standard library."""
     with pytest.raises(ValueError, match="chunksize"):
         executor.map(abs, [1], chunksize=0)
 
@@ -257,8 +263,8 @@ def test_calls_from_many_threads(executor):
     assert found == {n: [n] * 50 for n in range(4)}
 
 
-def test_a_call_that_waits_can_be_canceled_and_never_begins(tmp_path):
-    """Those that run cannot; those in line can, and leave no trace."""
+def test_a_waiting_call_can_be_canceled_and_never_begins(tmp_path):
+    """Running calls cannot; waiting ones can, and leave no trace."""
     gate = tmp_path / "gate"
 
     def hold():
@@ -281,8 +287,11 @@ def test_a_call_that_waits_can_be_canceled_and_never_begins(tmp_path):
     assert began == {f"began{n}" for n, f in enumerate(others) if f not in canceled}
 
 
-def test_calls_that_follow_fast_ones_come_back_into_the_line(tmp_path):
-    """The host is ahead while calls are fast; what it cannot begin can be canceled."""
+def test_calls_sent_ahead_return_to_the_queue_when_calls_get_slow(tmp_path):
+    """The host holds calls ahead while they are fast.
+
+    Those it cannot begin can be canceled.
+    """
     gate = tmp_path / "gate"
 
     def hold():
@@ -322,7 +331,7 @@ def test_the_initializer_runs_in_each_child():
 
 
 def test_an_initializer_that_raises_breaks_the_executor():
-    """All futures say so, with the traceback, and no more calls are taken."""
+    """All futures report it, with the traceback, and no more calls are accepted."""
 
     def fail():
         raise LookupError("no configuration")
@@ -338,7 +347,7 @@ def test_an_initializer_that_raises_breaks_the_executor():
 
 
 def test_an_initializer_that_dies_breaks_the_executor():
-    """Children that cannot start are not started for ever."""
+    """Children that cannot start are not started forever."""
     with jobpool.Executor(1, initializer=os._exit, initargs=(7,)) as executor:
         error = executor.submit(abs, -1).exception(PATIENCE_S)
     assert isinstance(error, ExecutorBroken)
@@ -377,7 +386,7 @@ def test_children_see_the_callers_path_and_directory(tmp_path, monkeypatch):
         ({"memory": -1}, jobpool.ConfigError),
     ],
 )
-def test_senseless_arguments_are_refused(arguments, error):
+def test_invalid_arguments_are_refused(arguments, error):
     """At once, and nothing is started."""
     with pytest.raises(error):
         jobpool.Executor(**arguments)

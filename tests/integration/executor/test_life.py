@@ -26,7 +26,7 @@ from support.site.supervising import children_of
 from support.waiting import wait_until
 
 
-def test_after_a_shutdown_nobody_is_left(marker):
+def test_nothing_is_left_after_a_shutdown(marker):
     """No process and no directory."""
     with jobpool.Executor(2) as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
@@ -36,8 +36,8 @@ def test_after_a_shutdown_nobody_is_left(marker):
     assert not [path for path in directories if Path(path).exists()]
 
 
-def test_a_shutdown_finishes_what_waits():
-    """Also when it does not wait itself; then no more calls are taken."""
+def test_a_shutdown_finishes_waiting_calls():
+    """Even with wait=False; then no more calls are accepted."""
     executor = jobpool.Executor(2)
     futures = [executor.submit(time.sleep, 0.01) for _ in range(50)]
     executor.shutdown(wait=False)
@@ -48,8 +48,8 @@ def test_a_shutdown_finishes_what_waits():
     executor.shutdown()
 
 
-def test_a_shutdown_can_cancel_what_waits(tmp_path):
-    """What runs is finished, what has not begun is canceled."""
+def test_a_shutdown_can_cancel_waiting_calls(tmp_path):
+    """Running calls are finished, waiting calls are canceled."""
     gate = tmp_path / "gate"
 
     def hold():
@@ -68,7 +68,7 @@ def test_a_shutdown_can_cancel_what_waits(tmp_path):
 
 
 def test_an_unused_executor_can_be_shut_down_twice():
-    """And refuses calls from then on."""
+    """It refuses calls from then on."""
     executor = jobpool.Executor(1)
     executor.shutdown()
     executor.shutdown(cancel_futures=True)
@@ -85,8 +85,8 @@ def test_an_executor_that_is_garbage_ends(marker):
     wait_nobody(marker)
 
 
-def test_the_interpreters_end_finishes_what_waits(tmp_path, marker):
-    """As ProcessPoolExecutor does; without shutdown, and with lambdas in -c."""
+def test_the_interpreters_end_finishes_waiting_calls(tmp_path, marker):
+    """As with ProcessPoolExecutor; without shutdown(), and with lambdas in -c."""
     done = script(
         "executor = jobpool.Executor(2)\n"
         "folder = sys.argv[1]\n"
@@ -140,8 +140,8 @@ def make_private(place, *, kept=False, old=True):
     return path, locks
 
 
-def test_only_what_nobody_keeps_is_removed(tmp_path, monkeypatch):
-    """Old directories without a living host go; the young and the kept ones stay."""
+def test_only_abandoned_directories_are_removed(tmp_path, monkeypatch):
+    """Old directories without a living host are removed; new and locked ones stay."""
     monkeypatch.setattr(spill_files, "SHARED_MEMORY", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left, _ = make_private(tmp_path)
@@ -182,8 +182,8 @@ def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, mar
     assert not list(tmp_path.glob(f"{spill_files.PREFIX}*"))
 
 
-def test_a_fork_of_a_killed_caller_keeps_nothing_alive(tmp_path, marker):
-    """A copy of the socket in some other process is no reason to go on."""
+def test_a_fork_of_a_killed_caller_keeps_no_process_alive(tmp_path, marker):
+    """A copy of the socket in another process keeps nothing running."""
     note = tmp_path / "pid"
     text = (
         "executor = jobpool.Executor(1)\n"
@@ -209,7 +209,7 @@ def test_a_fork_of_a_killed_caller_keeps_nothing_alive(tmp_path, marker):
 
 
 def test_a_lost_host_fails_all_futures(marker):
-    """They say why; so does the next call; and nobody is left."""
+    """They say why, and so does the next call. No process is left."""
     with jobpool.Executor(1) as executor:
         futures = [executor.submit(time.sleep, PATIENCE_S) for _ in range(5)]
         wait_until(futures[0].running, PATIENCE_S, "the first call's begin")
@@ -225,8 +225,8 @@ def test_a_lost_host_fails_all_futures(marker):
     assert not [path for path in directories if Path(path).exists()]
 
 
-def test_a_host_that_is_told_to_end_says_so():
-    """A signal for the host ends what runs; the futures name the signal."""
+def test_a_host_ended_by_a_signal_says_so():
+    """A signal to the host ends the running calls; the futures name the signal."""
     with jobpool.Executor(1) as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
         future = executor.submit(time.sleep, PATIENCE_S)
@@ -239,8 +239,8 @@ def test_a_host_that_is_told_to_end_says_so():
 
 
 @pytest.mark.parametrize("closed", [(), (0, 1, 2), (2,)], ids=str)
-def test_a_poor_caller_is_served(tmp_path, closed):
-    """Without standard streams, with children ignored, in a directory that is gone."""
+def test_an_executor_works_in_a_degraded_caller(tmp_path, closed):
+    """Without standard streams, with SIGCHLD ignored, in a deleted directory."""
     (tmp_path / "gone").mkdir()
     script(
         "folder, *closed = sys.argv[1:]\n"
@@ -273,7 +273,7 @@ def test_zygote_and_idle_children_may_be_killed():
 
 
 def test_a_forked_copy_refuses_calls():
-    """It belongs to the parent, which goes on using it."""
+    """It belongs to the parent, which continues to use it."""
     with jobpool.Executor(1) as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
         reader, writer = os.pipe()

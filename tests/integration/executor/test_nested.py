@@ -1,4 +1,7 @@
-"""An executor inside a call of an executor: all of it is of the outer call's tree."""
+"""An executor inside an executor's call.
+
+All its processes are in the outer call's tree.
+"""
 
 import os
 import time
@@ -11,7 +14,7 @@ from support.waiting import wait_until
 
 
 def use(n):
-    """Call some things in children of this child; return what became of them."""
+    """Use several functions in children of this child; return the outcomes."""
     with jobpool.Executor(2) as inner:
         products = list(inner.map(lambda x: x * n, range(10)))
         died = inner.submit(os._exit, 3).exception(PATIENCE_S)
@@ -26,7 +29,7 @@ def nest(depth):
 
 
 def test_a_call_may_use_an_executor():
-    """Results and deaths are those of its own calls; its child goes on after that."""
+    """Results and deaths belong to its own calls; its child works on afterwards."""
     with jobpool.Executor(1) as executor:
         before = executor.submit(os.getpid).result(PATIENCE_S)
         products, died, inner = executor.submit(use, 3).result(PATIENCE_S)
@@ -59,7 +62,7 @@ def test_what_an_inner_executor_started_dies_with_its_call(marker, tmp_path):
 
 
 def test_an_inner_executor_that_is_left_open_ends_with_its_call(marker):
-    """Its processes are left-overs of the call; its child is replaced."""
+    """Its processes count as left behind by the call; the child is replaced."""
     with jobpool.Executor(1) as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
         quiet = len(children_of(host_of(executor)))

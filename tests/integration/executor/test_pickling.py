@@ -1,4 +1,4 @@
-"""What the executor can send, and what sending it may do to the caller."""
+"""What the executor can send, and how sending may affect the caller."""
 
 import dataclasses
 import pickle
@@ -23,7 +23,7 @@ class Frozen(Exception):
 
 
 class Leaving:
-    """Leaves when it is pickled."""
+    """Raises SystemExit when it is pickled."""
 
     def __init__(self, leaves):
         self.leaves = leaves
@@ -43,7 +43,7 @@ def failing(text):
 
 
 def test_closures_that_call_themselves_or_each_other_travel(executor):
-    """Among them one that refers to a class that refers to it."""
+    """Among them a function that refers to a class that refers back to it."""
 
     def fall(n):
         return n if n <= 0 else fall(n - 1) - 1
@@ -66,8 +66,11 @@ def test_closures_that_call_themselves_or_each_other_travel(executor):
     assert executor.submit(count, 5).result(PATIENCE_S) == 0
 
 
-def test_a_function_takes_along_what_it_names_and_no_more(executor):
-    """Global names in it, in functions and classes inside it; not its attributes."""
+def test_a_function_takes_along_only_the_globals_it_names(executor):
+    """Global names used in it and in functions and classes inside it.
+
+    Not its attributes.
+    """
     text = """
 lock = iter(())  # cannot be pickled
 inner, base, shown = 1, 2, 3
@@ -118,8 +121,8 @@ LEAVING = [SystemExit(3), KeyboardInterrupt("pressed by nobody")]
 
 
 @pytest.mark.parametrize("leaves", LEAVING, ids=repr)
-def test_a_result_that_ends_programs_when_it_is_read_ends_its_own_future(leaves):
-    """Its future says so; the executor goes on."""
+def test_a_result_that_raises_systemexit_when_unpickled_fails_its_own_future(leaves):
+    """Its future reports it; the executor works on."""
 
     class Trap:
         def __reduce__(self):
@@ -133,19 +136,19 @@ def test_a_result_that_ends_programs_when_it_is_read_ends_its_own_future(leaves)
 
 
 @pytest.mark.parametrize("leaves", LEAVING, ids=repr)
-def test_a_result_that_ends_programs_when_it_is_pickled_is_what_its_call_raised(
+def test_a_result_that_raises_systemexit_when_pickled_fails_as_its_call(
     executor, leaves
 ):
-    """As the standard library has it."""
+    """As in the standard library."""
     future = executor.submit(Leaving, leaves)
     assert type(future.exception(PATIENCE_S)) is type(leaves)
 
 
 @pytest.mark.parametrize("leaves", LEAVING, ids=repr)
-def test_an_argument_that_ends_programs_when_it_is_pickled_fails_its_future(
+def test_an_argument_that_raises_systemexit_when_pickled_fails_its_future(
     executor, leaves
 ):
-    """It does not leave `submit`, nor `map`."""
+    """It does not escape from `submit` or `map`."""
 
     class Trap:
         def __reduce__(self):
@@ -159,8 +162,8 @@ def test_an_argument_that_ends_programs_when_it_is_pickled_fails_its_future(
         list(executor.map(abs, [Trap()]))
 
 
-def test_ctrl_c_while_a_call_is_pickled_is_the_callers(executor, monkeypatch):
-    """It leaves `submit`: it is no fault of the argument's."""
+def test_ctrl_c_while_a_call_is_pickled_reaches_the_caller(executor, monkeypatch):
+    """It escapes from `submit`: the argument is not at fault."""
 
     def press(_module):  # stands for our own code
         signal.raise_signal(signal.SIGINT)
@@ -173,8 +176,8 @@ def test_ctrl_c_while_a_call_is_pickled_is_the_callers(executor, monkeypatch):
 
 
 @pytest.mark.parametrize("leaves", LEAVING, ids=repr)
-def test_a_callback_that_ends_programs_stops_nothing(executor, leaves):
-    """Neither the callbacks after it, nor the calls after its own."""
+def test_a_callback_that_raises_systemexit_stops_nothing(executor, leaves):
+    """Neither later callbacks nor later calls."""
     gate, seen = threading.Event(), []
 
     def leave(_future):

@@ -1,4 +1,4 @@
-"""What belongs to the caller's process, in the hands of the executor's children."""
+"""Objects of the caller's process, used in the executor's children."""
 
 import contextlib
 import multiprocessing
@@ -46,7 +46,7 @@ def keep(*things):
 
 
 def use(number):
-    """Do something with each that would show if it were another process's own."""
+    """Use each object in a way that would show if it were the child's own."""
     lock, condition, queue, joinable, simple, event, value, array, barrier = held
     with lock, lock:
         seen = value.value
@@ -64,8 +64,8 @@ def use(number):
     return os.getpid()
 
 
-def test_primitives_in_initargs_are_the_callers(context):
-    """Locks, queues, events, values: with each child, and with the caller."""
+def test_primitives_in_initargs_are_shared_with_the_caller(context):
+    """Locks, queues, events, values: shared with each child and with the caller."""
     things = (
         context.RLock(),
         context.Condition(),
@@ -100,7 +100,7 @@ def take_in_turn(lock, path):
 def test_a_lock_as_an_argument_excludes_other_calls_and_the_caller(
     context, executor, tmp_path
 ):
-    """It waits for who holds it; a time-out is one."""
+    """It waits for the holder; a time-out is reported."""
     lock, path = context.Lock(), tmp_path / "count"
     path.touch()
     lock.acquire()
@@ -136,7 +136,7 @@ def test_a_lock_is_released_when_its_holder_dies(executor, tmp_path):
     wait_until(lambda: lock.acquire(block=False), PATIENCE_S, "the lock")
 
 
-def test_managers_know_the_children(family, executor):
+def test_proxies_of_managers_work_in_children(family, executor):
     """A proxy of the caller's manager works there, and comes back."""
     with family.Manager() as manager:
         queue, shared = manager.Queue(), manager.dict(nested=manager.list())
@@ -151,8 +151,8 @@ def test_managers_know_the_children(family, executor):
         assert list(back) == list(shared["nested"]) == [5]
 
 
-def test_the_managers_key_is_shown_to_nobody(executor, marker):
-    """Not on a command line, not in an environment, not in a file for others."""
+def test_the_managers_key_is_not_exposed(executor, marker):
+    """Not on a command line, in an environment, or in a file readable by others."""
     key = bytes(multiprocessing.current_process().authkey)
     executor.submit(abs, -1).result(PATIENCE_S)
     processes = marked(marker)
@@ -174,8 +174,8 @@ def greet(connection, end):
     end.sendall(b"and this")
 
 
-def test_connections_and_sockets_are_sent_as_such(family, executor):
-    """The child has descriptors of its own; ours stay, and nothing is left open."""
+def test_connections_and_sockets_can_be_sent(family, executor):
+    """The child gets its own descriptors; ours stay open, and none leaks."""
     executor.submit(greet, *[None] * 2).exception(PATIENCE_S)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(2):
@@ -196,15 +196,15 @@ def test_connections_and_sockets_are_sent_as_such(family, executor):
     )
 
 
-def test_a_connection_that_would_come_back_is_refused_by_name(family, executor):
-    """As a bare number it would be somebody else's descriptor here."""
+def test_a_connection_in_a_result_is_refused_by_name(family, executor):
+    """As a bare number it would be an unrelated descriptor here."""
     error = executor.submit(lambda: family.Pipe()[0]).exception(PATIENCE_S)
     assert isinstance(error, pickle.PicklingError)
     assert "a Connection can be sent to a call, but not come back" in str(error)
 
 
-def test_what_cannot_be_put_into_a_queue_takes_no_place_there(family, executor):
-    """The call is told, and the queue's bound is what it was."""
+def test_an_item_that_cannot_be_pickled_takes_no_place_in_a_queue(family, executor):
+    """The call gets the error, and the queue's bound is unchanged."""
     queue = family.get_context("fork").Queue(1)
     for _ in range(2):
         error = executor.submit(put_unpicklable, queue).exception(PATIENCE_S)
@@ -217,7 +217,7 @@ def put_unpicklable(queue):
 
 
 def test_a_child_that_is_gone_is_given_no_lock():
-    """One that died in the moment in which its turn came: nobody would release it."""
+    """If a child dies when its turn comes, the lock is not given to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     lock = multiprocessing.get_context("fork").Lock()
     with ours, theirs:
@@ -228,8 +228,8 @@ def test_a_child_that_is_gone_is_given_no_lock():
     assert lock.acquire(block=False)
 
 
-def test_what_was_lent_to_a_call_ends_with_it(executor):
-    """Who keeps it is told so."""
+def test_objects_lent_to_a_call_end_with_it(executor):
+    """Later use raises a clear error."""
     lock = multiprocessing.get_context("fork").Lock()
     with jobpool.Executor(1) as one:
         one.submit(keep, lock).result(PATIENCE_S)
@@ -238,7 +238,7 @@ def test_what_was_lent_to_a_call_ends_with_it(executor):
 
 
 def pickled_again():
-    """Use a lock of an earlier call's from another thread."""
+    """Use a lock of an earlier call from another thread."""
     said = []
 
     def use_it():
@@ -253,8 +253,8 @@ def pickled_again():
     return said[0]
 
 
-def test_initargs_that_cannot_be_pickled_leave_submit(marker):
-    """Nothing is started, and nothing is left."""
+def test_initargs_that_cannot_be_pickled_raise_from_submit(marker):
+    """`submit` raises; nothing is started, and nothing is left."""
     with jobpool.Executor(1, initializer=keep, initargs=((n for n in "a"),)) as one:
         with pytest.raises(pickle.PicklingError, match="generator"):
             one.submit(abs, -1)

@@ -1,4 +1,4 @@
-"""How an executor's processes come to be: side by side, and only what is needed."""
+"""How an executor's processes start: side by side, with only what is needed."""
 
 import os
 import signal
@@ -15,14 +15,14 @@ def command_of(pid):
 
 
 def zygote_of(executor):
-    """Return the pid of who forks the children: its program was never another."""
+    """Return the pid of the process that forks the children and never ran exec."""
     host = host_of(executor)
     leaders = [pid for pid in children_of(host) if os.getsid(pid) == pid]
     return host, leaders
 
 
-def test_the_first_zygote_is_there_before_the_supervisor():
-    """It was forked while the host imported; the next one is started as always."""
+def test_the_first_zygote_exists_before_the_supervisor():
+    """It is forked while the host imports; the next one is started as always."""
     with jobpool.Executor(1) as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
         host, leaders = zygote_of(executor)
@@ -41,8 +41,8 @@ def test_the_first_zygote_is_there_before_the_supervisor():
         )
 
 
-def test_a_waiting_zygote_that_is_gone_is_missed_by_nobody():
-    """Its end shows when it is to begin; whoever waited for it has its exit code."""
+def test_a_dead_waiting_zygote_is_noticed_when_it_should_begin():
+    """Its exit code is known, and begin() raises OSError."""
     done = script(
         "from jobpool.sandbox.zygote import prefork\n"
         "prefork.prefork(())\n"
@@ -62,7 +62,7 @@ def test_a_waiting_zygote_that_is_gone_is_missed_by_nobody():
 
 
 def test_a_waiting_zygote_ends_with_the_process_that_forked_it():
-    """It has nothing to do without; whoever adopted it may not have reaped it yet."""
+    """Without its parent it has no use. Its new parent may not have reaped it yet."""
     done = script(
         "from jobpool.sandbox.zygote import prefork\n"
         "prefork.prefork(())\n"
@@ -72,8 +72,8 @@ def test_a_waiting_zygote_ends_with_the_process_that_forked_it():
     wait_until(lambda: not is_alive(int(done.stdout)), PATIENCE_S, "its end")
 
 
-def test_a_program_imports_only_what_it_asks_for():
-    """The package's names come when they are used; all that are promised are there."""
+def test_importing_jobpool_imports_only_what_is_used():
+    """The package's names are imported on use; all promised ones exist."""
     done = script(
         "missing = [n for n in jobpool.__all__ if n not in dir(jobpool)]\n"
         "early = [m for m in sys.modules if m.startswith('jobpool.client')]\n"

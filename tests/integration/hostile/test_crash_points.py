@@ -1,4 +1,6 @@
-"""Every crash point, and power cuts: a sample in each run, and that it can fail.
+"""A sample of crash points and power cuts in each run.
+
+`scripts/crash-points` takes all.
 
 `scripts/crash-points` without arguments takes all of them.
 """
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.timeout(900)
 def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
-    """And all that was acknowledged is there; each run has its own seed."""
+    """And every acknowledged step is there. Each run has its own seed."""
     seed = os.environ.get(
         "JOBPOOL_CRASH_SEED", str(random.SystemRandom().getrandbits(32))
     )
@@ -65,7 +67,7 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
 
 @pytest.mark.parametrize("forever", [False, True])
 def test_only_calls_that_a_point_names_fail(forever):
-    """However many others come between; giving back a lock never fails on a kernel."""
+    """Other calls between them succeed; releasing a lock never fails on a kernel."""
     point = Point("create", 2, "fcntl", errno.EIO, forever=forever)
     case = Case(point, Path())
     names = ["fcntl", "mmap", "unlock", "fcntl", "unlock", "fcntl"]

@@ -1,8 +1,10 @@
-"""A child that lies on its channel: only its own job pays, and nothing is believed.
+"""A child that lies on its channel.
 
-The lies: another job's token, a token of the past, more frames than anybody could
-read, half a frame and then death, a frame that announces four gigabytes, no frame at
-all, and jobs whose kinds look like paths and imports.
+Only its own job is charged, and no lie is believed.
+
+The lies: another job's token, a token of the past, more frames than could ever be read,
+half a frame and then death, a frame that announces four gigabytes, no frame at all, and
+jobs whose kinds look like paths and imports.
 """
 
 import contextlib
@@ -107,7 +109,7 @@ LIES = [
 
 
 @pytest.mark.timeout(240)
-def test_only_the_liar_pays(tmp_path):
+def test_only_the_lying_job_is_charged(tmp_path):
     """Its neighbours, running and waiting, are charged nothing and lose nothing."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=4,io=2")
@@ -141,7 +143,7 @@ ODD = ["../../etc/passwd", "/bin/sh -c id", "a\x1b[2Jb", "", "x" * 5000]
 
 @pytest.mark.parametrize("kind", ODD)
 def test_a_kind_that_is_no_name_is_refused(tmp_path, kind):
-    """At the door; nothing is stored."""
+    """It is refused at enqueue; nothing is stored."""
     with (
         Site(tmp_path / "site") as site,
         pytest.raises(UsageError, match="expected a name"),
@@ -150,7 +152,7 @@ def test_a_kind_that_is_no_name_is_refused(tmp_path, kind):
 
 
 def test_a_kind_leads_to_nothing_but_a_handler(tmp_path):
-    """Written by a hand it waits, is shown harmless, and imports and starts nothing."""
+    """A kind written by hand waits, is shown harmlessly, and starts nothing."""
     kinds = ["os:system", "jobs.canary", "jobs:os.system", *ODD]
     with Site(tmp_path / "site", APP) as site:
         odd = [site.add("canary", {"command": "touch owned"}) for _ in kinds]
@@ -174,8 +176,8 @@ def test_a_kind_leads_to_nothing_but_a_handler(tmp_path):
 
 
 @pytest.mark.parametrize("umask", ["0000", "0777"])
-def test_a_run_is_its_owners_alone(tmp_path, umask):
-    """Whatever the umask: no other user may enter or read anything of a run."""
+def test_a_run_directory_is_private_to_its_owner(tmp_path, umask):
+    """Whatever the umask, no other user may enter or read any of a run's files."""
     with Site(tmp_path / "site", APP) as site:
         before = os.umask(int(umask, 8))
         try:

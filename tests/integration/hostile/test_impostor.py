@@ -1,7 +1,7 @@
 """A handler that reports its own end to its supervisor, and goes on.
 
-It is believed, for a child speaks by the same bytes; but it does not outlast its end
-for long, and nobody else waits for it or pays.
+It is believed, because a child's reports arrive as the same bytes. But it does not run
+on for long, and no other job waits for it or is charged.
 """
 
 import os
@@ -104,7 +104,10 @@ SEEN = {
 
 @pytest.mark.parametrize("how", SEEN)
 def test_a_handler_that_goes_on_after_its_end_is_found(tmp_path, how):
-    """By what the kernel says of a child that should wait; it is replaced, unblamed."""
+    """By the kernel's view of a child that should wait.
+
+    It is replaced, and no job is charged.
+    """
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         impostor = site.add("impostor", {"how": how})
@@ -122,7 +125,7 @@ def test_a_handler_that_goes_on_after_its_end_is_found(tmp_path, how):
 
 
 def test_no_job_waits_behind_a_handler_that_goes_on_after_its_end(tmp_path):
-    """The job that comes next runs soon, elsewhere, on its first attempt."""
+    """The next job runs soon, elsewhere, on its first attempt."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         impostor = site.add("impostor", {"how": "sleeps"})
@@ -151,8 +154,8 @@ select.poll = Elsewhere
 
 
 @pytest.mark.parametrize("also", ["", PATCHED], ids=["plain", "patched"])
-def test_ordinary_children_rest(tmp_path, also):
-    """Nobody is called an impostor who waits, however long and however patched."""
+def test_ordinary_children_count_as_idle(tmp_path, also):
+    """A child that waits is never reported, however long and however patched."""
     with Site(tmp_path / "site", APP + also) as site:
         supervisor = site.start("cpu=2,io=2")
         for n in range(8):

@@ -1,4 +1,4 @@
-"""Whatever jobs die of, their supervisor holds no more afterwards than before."""
+"""Whatever jobs die of, their supervisor holds no more resources than before."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ GROWTH_MAX_KIB = 1024
 
 
 def test_nothing_is_left_of_mixed_deaths(tmp_path, monkeypatch):
-    """No process, descriptor, memfd or temporary file; scripts/figures: 1,000."""
+    """No process, descriptor, memfd or temporary file. scripts/figures runs 1,000."""
     monkeypatch.setattr(sys, "path", [str(LIB), *sys.path])
     from figures.deaths import census_around
 

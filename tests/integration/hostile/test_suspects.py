@@ -10,7 +10,7 @@ from support.waiting import wait_until
 
 
 def has_noted(site):
-    """Say whether the one open run has said that it is leaving."""
+    """Say whether the one open run has recorded that it is leaving."""
     (run,) = site.store.open_runs()
     return site.store.note_death(run.id, 0).leaving
 
@@ -75,8 +75,8 @@ def site(tmp_path):
         yield site
 
 
-def test_innocents_beside_a_host_killer_do_not_pay(site):
-    """It alone is charged, and is set aside after a bounded number of deaths."""
+def test_innocents_beside_a_host_killer_are_not_charged(site):
+    """Only the killer is charged. It is set aside after a bounded number of deaths."""
     killer = site.add("killer", {"gate": "kill"})
     innocents = site.add_many("innocent", [{"gate": "end"}] * 3)
     supervisor = site.start("cpu=4")
@@ -111,17 +111,20 @@ def test_innocents_beside_a_host_killer_do_not_pay(site):
 
 
 def test_a_job_that_kills_its_host_after_its_probation_is_found_out(site):
-    """It is cleared once; then its probation is longer, and it is alone, and pays."""
+    """It is cleared once.
+
+    Then its probation is longer, it runs alone, and is charged.
+    """
     require_found_out(site, "late")
 
 
 def test_a_job_that_hides_that_it_runs_and_kills_its_host_is_found_out(site):
-    """Without its mark all that was leased may have begun: soon it is alone."""
+    """Without its mark every leased job may have begun. Soon it runs alone."""
     require_found_out(site, "hider")
 
 
 def require_found_out(site, kind):
-    """Let a killer of hosts run beside innocents until it alone is set aside."""
+    """Let a host killer run beside innocents until it alone is set aside."""
     killer = site.add(kind)
     innocents = site.add_many("innocent", [{"gate": "end"}] * 2)
     deaths = 0
@@ -148,7 +151,7 @@ def require_found_out(site, kind):
 
 
 def test_suspects_run_one_at_a_time_until_they_are_cleared(site):
-    """After two kills from outside: the second begins when the first one is cleared."""
+    """After two kills from outside: the second begins when the first is cleared."""
     ids = site.add_many("innocent", [{"gate": "end"}] * 2)
     for _ in range(2):
         supervisor = site.start("cpu=4")
@@ -177,7 +180,7 @@ def test_suspects_run_one_at_a_time_until_they_are_cleared(site):
 
 
 def test_a_supervisor_that_is_killed_while_it_drains_makes_no_suspects(site):
-    """Somebody wanted its end: that explains it."""
+    """Its end was requested, which explains the death."""
     (job_id,) = site.add_many("innocent", [{"gate": "end"}])
     for _ in range(3):
         supervisor = site.start("cpu=1")
@@ -195,7 +198,10 @@ def test_a_supervisor_that_is_killed_while_it_drains_makes_no_suspects(site):
 
 
 def test_a_kind_that_crashes_in_a_row_is_held_and_others_go_on(site):
-    """Of many jobs only a few pay; a restart remembers; an operator lets it go on."""
+    """Of many jobs only a few are charged. A restart remembers.
+
+    An operator can resume it.
+    """
     env = {"JOBPOOL_BREAKER_AFTER": "3"}
     doomed = site.add_many("segfault", [None] * 60)
     first = site.start("cpu=2", env=env)
@@ -216,8 +222,8 @@ def test_a_kind_that_crashes_in_a_row_is_held_and_others_go_on(site):
     second.wait_event("kind_resumed", kind="segfault")
 
 
-def test_a_success_closes_the_breaker(site):
-    """Once the application is mended, the next try lets all go on."""
+def test_a_successful_trial_closes_the_breaker(site):
+    """Once the application is repaired, the next trial resumes the kind."""
     ids = site.add_many("mended", [None] * 6)
     supervisor = site.start("cpu=2", env={"JOBPOOL_BREAKER_AFTER": "2"})
     supervisor.wait_event("kind_slowed", kind="mended")

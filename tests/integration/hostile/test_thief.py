@@ -1,6 +1,6 @@
-"""A handler that takes what is the supervisor's: tickets, marks, the run directory.
+"""A handler that takes what belongs to the supervisor: tickets, marks, directories.
 
-It may break what it can reach as its user, but no other job is charged for that.
+It may break whatever its user can reach, but no other job is charged for that.
 """
 
 import os
@@ -107,8 +107,8 @@ def held():
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_nobody_pays_for_stolen_tickets(tmp_path, dies):
-    """Jobs that were sent ahead of a thief run on, on their first counted attempt."""
+def test_no_other_job_is_charged_for_stolen_tickets(tmp_path, dies):
+    """Jobs sent ahead of a thief still run on their first counted attempt."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         for kind, payload in (("quick", {}), ("thief", {"dies": False})):
@@ -128,7 +128,10 @@ def test_nobody_pays_for_stolen_tickets(tmp_path, dies):
 
 
 def test_a_ticket_cannot_be_put_back(tmp_path):
-    """Who has begun and dies is charged: it cannot say that it has never begun."""
+    """A job that has begun and dies is charged.
+
+    It cannot pretend that it never began.
+    """
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         job = site.finish(site.add("returns"))
@@ -137,7 +140,9 @@ def test_a_ticket_cannot_be_put_back(tmp_path):
         assert supervisor.stop() == 0
 
 
-def test_nobody_is_charged_for_a_handler_that_reports_its_end_and_then_dies(tmp_path):
+def test_no_other_job_is_charged_for_a_handler_that_reports_its_end_and_then_dies(
+    tmp_path,
+):
     """A handler that reports its own end can take the next ticket, but not its mark."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
@@ -151,8 +156,8 @@ def test_nobody_is_charged_for_a_handler_that_reports_its_end_and_then_dies(tmp_
         assert supervisor.stop() == 0
 
 
-def test_nobody_is_ended_for_marks_that_another_wipes_out(tmp_path):
-    """Where the mark before it is missing as well, a missing one proves no robbery."""
+def test_no_job_is_ended_for_marks_that_another_wipes_out(tmp_path):
+    """If the previous mark is missing as well, a missing mark proves no theft."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         site.open_gate("gate")
@@ -169,8 +174,8 @@ def test_nobody_is_ended_for_marks_that_another_wipes_out(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["cut", "grown", "gone", "fifo", "directory"])
-def test_nobody_is_charged_for_a_damaged_mark(tmp_path, how):
-    """Who runs in the slot goes on to its end, and the next child has a mark again."""
+def test_no_job_is_charged_for_a_damaged_mark(tmp_path, how):
+    """The slot's job runs to its end, and the next child has a mark again."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         job = site.add("held", pool="io")
@@ -198,7 +203,7 @@ def test_nobody_is_charged_for_a_damaged_mark(tmp_path, how):
 
 
 def spoil(mark, how):
-    """Do to a mark file what a handler of the same user can."""
+    """Damage a mark file as a handler of the same user can."""
     if how == "cut":
         os.truncate(mark, 0)
     elif how == "grown":
@@ -212,7 +217,7 @@ def spoil(mark, how):
 
 
 def test_without_its_run_directory_a_supervisor_ends_and_says_why(tmp_path):
-    """It could not be proven dead any more: what runs ends well, the rest waits."""
+    """It could no longer be proven dead: running jobs end well, the rest waits."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1,io=1")
         job = site.add("held", pool="io")

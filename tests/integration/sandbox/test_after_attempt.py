@@ -1,4 +1,4 @@
-"""A child for one job: its end is told and nothing of it runs on, whatever it did."""
+"""A child for one job: its end is reported and none of its code runs on."""
 
 import select
 
@@ -39,8 +39,8 @@ def child(rig):
         "trace",
     ],
 )
-def test_the_end_is_told_whatever_was_changed(rig, child, what):
-    """Its process is nobody else's, but our own code goes on in it."""
+def test_an_end_is_reported_whatever_the_job_changed(rig, child, what):
+    """The process belongs to that job alone, but our own code goes on in it."""
     done = rig.run(child, "change", what)
     assert done.ok
     assert done.surprise == ""
@@ -51,7 +51,7 @@ def test_the_end_is_told_whatever_was_changed(rig, child, what):
 @pytest.mark.parametrize(
     ("what", "named"), [("thread", "leaked-thread"), ("process", "sleep (pid ")]
 )
-def test_what_runs_on_is_named(rig, child, what, named):
+def test_threads_and_processes_that_run_on_are_named(rig, child, what, named):
     """A job has not ended before its processes have."""
     done = rig.run(child, "leave", what)
     assert done.ok
@@ -59,20 +59,20 @@ def test_what_runs_on_is_named(rig, child, what, named):
 
 
 @pytest.mark.parametrize("what", ["zombie", "ending thread"])
-def test_what_ends_by_itself_is_no_surprise(rig, child, what):
+def test_a_process_that_is_ending_anyway_is_not_reported(rig, child, what):
     """The child need not be killed for it."""
     assert rig.run(child, "leave", what).surprise == ""
 
 
-def test_its_output_is_told(rig, child):
-    """And its end, as of any other job."""
+def test_the_output_of_a_single_use_child_is_reported(rig, child):
+    """And its end, like that of any other job."""
     done = rig.run(child, "say", "heard")
     assert done.output.startswith(b"heard")
     assert done.peak_rss_bytes >= done.rss_bytes > 0
 
 
-def test_nothing_more_begins_in_it(rig, child):
-    """The next job would meet what this one has left."""
+def test_a_single_use_child_begins_no_second_job(rig, child):
+    """The next job would find what this one has left."""
     first, second = rig.job("change", "umask"), rig.job("echo", 1)
     child.send(first)
     child.send(second)

@@ -70,7 +70,7 @@ def test_peak_is_of_the_attempt_not_of_the_childs_life(rig, child):
     ],
 )
 def test_every_exception_is_described(rig, child, name, classes, message):
-    """Whatever leaves a handler is a failure with its class, text and traceback."""
+    """Anything raised by a handler is a failure with its class, text and traceback."""
     done = rig.run(child, "raise_it", name)
     assert not done.ok
     assert done.error.classes[: len(classes)] == classes
@@ -80,8 +80,8 @@ def test_every_exception_is_described(rig, child, name, classes, message):
     assert (done.error.out_of_memory, done.surprise) == ("", "")
 
 
-def test_give_up_and_retry_later_are_told(rig, child):
-    """GiveUp and RetryLater reach the supervisor as what they are."""
+def test_give_up_and_retry_later_are_reported(rig, child):
+    """GiveUp and RetryLater are reported to the supervisor as such."""
     assert rig.run(child, "raise_it", "give_up").error.give_up
     later = rig.run(child, "raise_it", "later").error
     assert (later.retry_in_s, later.give_up) == (300.0, False)
@@ -90,8 +90,8 @@ def test_give_up_and_retry_later_are_told(rig, child):
     assert "not usable" in bad.message
 
 
-def test_a_snooze_is_told(rig, child):
-    """With its delay in seconds; 0 is one."""
+def test_a_snooze_is_reported(rig, child):
+    """With its delay in seconds; 0 is valid."""
     error = rig.run(child, "raise_it", "snooze").error
     assert (error.snooze_s, error.retry_in_s, error.message) == (
         300.0,
@@ -106,8 +106,8 @@ def test_a_snooze_is_told(rig, child):
 @pytest.mark.parametrize(
     "how", ["negative", "endless", "long", "of_nothing", "of_words"]
 )
-def test_a_snooze_that_cannot_be_is_a_failure(rig, child, how):
-    """It says what is wrong with its delay; nobody guesses what was meant."""
+def test_an_invalid_snooze_is_a_failure(rig, child, how):
+    """The error says what is wrong with the delay."""
     error = rig.run(child, "raise_it", f"snooze_{how}").error
     assert error.snooze_s is None
     assert "its delay is not usable: Snooze: " in error.message
@@ -141,14 +141,14 @@ def test_bad_results_are_failures(rig, child):
     assert rig.run(child, "no such kind").error.classes[0] == "KeyError"
 
 
-def test_output_is_taken_per_attempt(rig, child):
-    """An attempt's output comes with its end, and not with the next one's."""
+def test_output_is_captured_per_attempt(rig, child):
+    """An attempt's output comes with its own end."""
     assert rig.run(child, "say", "hi there").output == b"hi there\nand to stderr\n"
     assert rig.run(child, "echo").output == b""
 
 
 def test_output_is_capped_and_marked(rig, child):
-    """Of a flood only the tail comes, with a mark."""
+    """Only the tail of a flood is sent, with a mark."""
     output = rig.run(child, "flood", 3).output
     assert len(output) < 70_000
     assert output.startswith(b"[3")
@@ -171,7 +171,7 @@ def test_output_memory_is_given_back_while_it_runs(rig):
 
 
 def test_current_attempt_is_known_to_the_handler(rig, child):
-    """`jobpool.current` gives the handler who it is and its last checkpoint."""
+    """`jobpool.current` gives the handler its job, attempt and last checkpoint."""
     seen = rig.result(child, "who", attempt=3, token=77, checkpoint=b'{"page": 4}')
     assert seen["attempt"] == 3
     assert seen["token"] == 77
@@ -180,14 +180,14 @@ def test_current_attempt_is_known_to_the_handler(rig, child):
     assert not seen["stopping"]
 
 
-def test_unreadable_checkpoint_is_said_not_raised(rig, child):
-    """A checkpoint that is no JSON is left out, and the output says so."""
+def test_an_unreadable_checkpoint_is_reported_not_raised(rig, child):
+    """A checkpoint that is not JSON is left out, and the output says so."""
     done = rig.run(child, "who", checkpoint=b"{")
     assert json.loads(done.result)["checkpoint"] is None
     assert b"checkpoint is unreadable" in done.output
 
 
-def test_beats_are_throttled_but_checkpoints_are_not(rig, child):
+def test_heartbeats_are_throttled_but_checkpoints_are_not(rig, child):
     """Progress may be dropped when it comes too fast; a checkpoint never is."""
     values = [[n, None] for n in range(50)] + [[None, {"page": n}] for n in range(5)]
     job = rig.start(child, "beat", values)
@@ -207,7 +207,7 @@ def test_beats_are_throttled_but_checkpoints_are_not(rig, child):
 
 
 def test_the_last_progress_comes_with_the_end(rig, child):
-    """However soon after the one before it was reported."""
+    """However soon it was reported after the one before."""
     rig.start(child, "beat", [[n, None] for n in range(50)])
     messages = [rig.message(child) for _ in range(BEATS_AT_ONCE + 2)]
     assert messages[-2].progress == b"49"
@@ -218,7 +218,7 @@ def test_the_last_progress_comes_with_the_end(rig, child):
 
 @pytest.mark.parametrize("silent_s", [None, 1.0])
 def test_throttled_heartbeats_still_meet_the_heartbeat_timeout(rig, child, silent_s):
-    """What comes too fast is held back, but for no more than a share of the timeout."""
+    """Frequent heartbeats are delayed, but for no more than a share of the timeout."""
     rig.start(child, "beat_slowly", 30, heartbeat_timeout_s=silent_s)
     messages = []
     while not messages or isinstance(messages[-1], Beat):
@@ -227,8 +227,8 @@ def test_throttled_heartbeats_still_meet_the_heartbeat_timeout(rig, child, silen
     assert beats == 30 if silent_s else beats < 15
 
 
-def test_too_large_a_beat_is_refused(rig, child):
-    """Progress and checkpoints have caps; over them nothing is sent."""
+def test_a_heartbeat_that_is_too_large_is_refused(rig, child):
+    """Progress and checkpoints have size limits; above them nothing is sent."""
     for values in ([["x" * 5000, None]], [[None, "x" * 70_000]]):
         error = rig.run(child, "beat", values).error
         assert error.classes[0] == "jobpool.errors.ArgumentsRejected"
@@ -246,7 +246,7 @@ def test_enqueue_goes_through_the_supervisor(rig, child):
 
 
 def test_enqueue_errors_come_back_as_themselves(rig, child):
-    """What the store refuses is raised in the handler as the same class."""
+    """Errors of the store are raised in the handler as the same class."""
     for name, job_id in (("QueueFull", 0), ("KeyConflict", 9), ("NoSuchError", 0)):
         rig.start(child, "enqueue", 1)
         ask = rig.message(child)
@@ -257,20 +257,20 @@ def test_enqueue_errors_come_back_as_themselves(rig, child):
         assert "no room" in error.message
 
 
-def test_forked_copy_cannot_speak(rig, child):
+def test_a_forked_copy_cannot_use_the_channel(rig, child):
     """A process that a handler forks cannot use the child's channel."""
     assert rig.result(child, "fork_and_ask") == 7
 
 
-def test_forked_copy_never_returns_into_the_loop(rig, child):
-    """A copy that leaves the handler ends there: one `Done`, and the child goes on."""
+def test_a_forked_copy_never_returns_into_the_loop(rig, child):
+    """A copy that leaves the handler ends there: one `Done`, and the child works on."""
     assert rig.result(child, "fork_and_return", "x") == {"copy_exit": 0}
     assert rig.result(child, "echo", "next") == "next"
 
 
 @pytest.mark.parametrize("module", ["multiprocessing", "multiprocess"])
 def test_handlers_may_use_process_pools(rig, module):
-    """A child is no daemon: multiprocessing works in a handler, and leaves nothing."""
+    """A child is no daemon process: multiprocessing works and leaves nothing."""
     child = rig.child()
     done = rig.run(child, "use_multiprocessing", module)
     assert json.loads(done.result) == [1, 2], done.error
@@ -284,8 +284,8 @@ def test_draining_reaches_a_running_handler(rig):
     assert json.loads(rig.message(child).result) == "stopped"
 
 
-def test_a_child_with_more_to_tell_than_a_turn_takes_is_congested(rig, child):
-    """While its socket is full it stands still: nobody lets more gather there."""
+def test_a_child_that_sends_more_than_is_read_is_congested(rig, child):
+    """While its socket is full it stands still, so its ends must not gather."""
     child.is_congested()  # whatever others have asked of it before
     assert rig.result(child, "echo", 1) == 1
     assert not child.is_congested()
@@ -309,7 +309,7 @@ def rig_has(child):
     return bool(messages)
 
 
-def test_soft_timeout_out_of_time_hits_nobody(rig, child):
+def test_a_stray_soft_timeout_interrupts_nothing(rig, child):
     """A soft timeout that arrives between or outside its attempt does nothing."""
     child.soft_timeout()
     assert rig.result(child, "echo", 1) == 1
@@ -324,7 +324,7 @@ def test_soft_timeout_out_of_time_hits_nobody(rig, child):
 
 
 def test_uncaught_soft_timeout_is_flagged(rig, child):
-    """A handler that the soft limit ends is reported as that."""
+    """An attempt ended by the soft limit is reported as such."""
     rig.start(child, "spin", soft_timeout_s=0.01)
     wait_until(lambda: child.soft_timeout() or rig_has(child), PATIENCE_S, "soft")
     error = rig.message(child).error
@@ -345,8 +345,8 @@ def test_retire_ends_a_child_cleanly(rig):
     assert isinstance(ended, Exit)
 
 
-def test_sigterm_and_sigint_are_the_supervisors_business(rig):
-    """A child survives TERM and INT; programs that it runs and copies of it do not."""
+def test_sigterm_and_sigint_are_left_to_the_supervisor(rig):
+    """A child survives TERM and INT; programs that it runs and forks of it do not."""
     child = rig.child()
     for signum in (15, 2):
         assert not rig.run(child, "kill_and_go_on", signum).error

@@ -1,7 +1,7 @@
-"""Cgroups with the real kernel: ended at once, joined first, and removed.
+"""Cgroups with the real kernel: killed at once, joined first, and removed.
 
-Where this machine lets nobody make one, the tests are skipped, with the reason. What
-needs controllers is tested against a model: tests/unit/sandbox/cgroups.
+The tests are skipped, with the reason, on machines where no cgroup can be made.
+Whatever needs controllers is tested against a model: tests/unit/sandbox/cgroups.
 """
 
 import os
@@ -37,7 +37,7 @@ os._exit(0)
 
 
 def called(pid):
-    """Return the first word of a process's command line; "": it is gone."""
+    """Return the first word of a process's command line; "" if it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -45,7 +45,7 @@ def called(pid):
 
 
 def may_divide():
-    """Return why there can be no cgroup here; "": there can."""
+    """Return why no cgroup can be made here, or ""."""
     try:
         origin, path = path_for(f"probe-{uuid.uuid4().hex}")
         group = enter(origin, path, os.getpid())
@@ -61,7 +61,7 @@ real = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
 
 @pytest.fixture
 def run_group():
-    """Enter a cgroup of our own, and leave it."""
+    """Enter a cgroup of our own; leave it afterwards."""
     origin, path = path_for(uuid.uuid4().hex)
     group = enter(origin, path, os.getpid())
     yield group
@@ -80,16 +80,16 @@ def rig(tmp_path):
 
 
 @real
-def test_a_supervisor_moves_down_and_back(run_group):
-    """It is not in the way of controllers; the fixture sees it go back."""
+def test_a_supervisor_moves_down_a_level_and_back(run_group):
+    """It does not block controllers; the fixture checks that it moves back."""
     assert here() == f"{run_group.path}/supervisor"
     assert os.getpid() in run_group.members()
     assert run_group.is_populated()
 
 
 @real
-def test_a_child_joins_before_anything_of_the_users_runs(run_group, rig, tmp_path):
-    """What a handler starts is in its cgroup, whatever it does."""
+def test_a_child_joins_its_cgroup_before_user_code_runs(run_group, rig, tmp_path):
+    """Everything that a handler starts is in its cgroup."""
     group = ChildGroup(f"{run_group.path}/c", (), memory_bytes=0, processes=1)
     child = rig.child(cgroup=group.path)
     child.group = group
@@ -100,8 +100,8 @@ def test_a_child_joins_before_anything_of_the_users_runs(run_group, rig, tmp_pat
 
 
 @real
-def test_the_last_word_of_a_kill_misses_nobody(run_group, rig):
-    """Also a process that is in the cgroup and not in the tree."""
+def test_the_final_kill_reaches_every_process_of_the_cgroup(run_group, rig):
+    """Even a process that is in the cgroup but not in the process tree."""
     group = ChildGroup(f"{run_group.path}/c", (), memory_bytes=0, processes=1)
     child = rig.child(cgroup=group.path)
     child.group = group
@@ -116,8 +116,8 @@ def test_the_last_word_of_a_kill_misses_nobody(run_group, rig):
 
 
 @real
-def test_what_a_dead_child_leaves_in_its_cgroup_is_killed(run_group, rig):
-    """Its orphans end with its reaping, before anybody has looked for them."""
+def test_processes_a_dead_child_left_in_its_cgroup_are_killed(run_group, rig):
+    """Its orphans end when it is reaped, before any search for them."""
     group = ChildGroup(f"{run_group.path}/c", (), memory_bytes=0, processes=1)
     child = rig.child(cgroup=group.path)
     child.group = group
@@ -128,16 +128,19 @@ def test_what_a_dead_child_leaves_in_its_cgroup_is_killed(run_group, rig):
     assert stranger.wait(PATIENCE_S) == -signal.SIGKILL
 
 
-def test_a_child_that_cannot_join_runs_nothing(rig, tmp_path):
-    """It says so; a job in it would be outside of the bounds that it is promised."""
+def test_a_child_that_cannot_join_its_cgroup_runs_nothing(rig, tmp_path):
+    """It reports this. A job in it would be outside its promised bounds."""
     child = rig.child(cgroup=str(tmp_path / "nothing"), ready=False)
     message = rig.message(child)
     assert "cannot enter the cgroup" in message.message
 
 
 @real
-def test_a_daemon_that_nothing_else_leads_to_ends_with_its_run(tmp_path):
-    """No environment, no session, no parent of ours: the cgroup of the run has it."""
+def test_a_daemon_known_only_by_its_cgroup_ends_with_its_run(tmp_path):
+    """No environment, no session, no parent of ours.
+
+    Only the run's cgroup contains it.
+    """
     root, run_id = tmp_path / "run", uuid.uuid4().hex
     lock_and_sleep = (
         "import sys, time\n"
@@ -173,8 +176,8 @@ def test_a_daemon_that_nothing_else_leads_to_ends_with_its_run(tmp_path):
 
 
 @real
-def test_nobody_proves_the_run_dead_that_it_is_itself_a_part_of(tmp_path):
-    """A supervisor that a job has started must not kill itself."""
+def test_a_process_does_not_prove_its_own_run_dead(tmp_path):
+    """A supervisor started by a job must not kill itself."""
     run = RunDirectory.create(tmp_path / "run", run_id := uuid.uuid4().hex)
     origin, path = path_for(run_id)
     run.record_cgroup(path)
@@ -192,8 +195,8 @@ def test_nobody_proves_the_run_dead_that_it_is_itself_a_part_of(tmp_path):
         group.leave()
 
 
-def test_a_record_leads_to_no_other_cgroup(tmp_path):
-    """Children can write to it."""
+def test_a_forged_record_leads_to_no_other_cgroup(tmp_path):
+    """Children can write to the record."""
     (tmp_path / "jobpool.r1").mkdir()
     (tmp_path / "jobpool.r1" / "cgroup.procs").touch()
     assert read_group(str(tmp_path / "jobpool.r1"), "r1") is not None
@@ -204,8 +207,8 @@ def test_a_record_leads_to_no_other_cgroup(tmp_path):
 
 
 @real
-def test_the_model_answers_as_the_kernel_does(run_group):
-    """Files, membership, and the refusal to remove what is populated."""
+def test_the_model_behaves_like_the_kernel(run_group):
+    """Files, membership, and the refusal to remove a populated cgroup."""
     model = ModelFiles(controllers=(), procs=())
     model.make("/unit/r")
     path = f"{run_group.path}/r"
@@ -234,7 +237,7 @@ def test_the_model_answers_as_the_kernel_does(run_group):
 
 
 def refusal(call, *arguments):
-    """Return the number of the error that a call raises."""
+    """Return the errno that a call raises."""
     try:
         call(*arguments)
     except OSError as refused:

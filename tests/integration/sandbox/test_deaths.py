@@ -53,8 +53,8 @@ def wait_for_descendants(child, count):
         ("null_dereference", None, None, signal.SIGSEGV),
     ],
 )
-def test_exit_status_is_exact(rig, kind, argument, exit_code, signum):
-    """The supervisor learns the exact exit code or signal, and no result."""
+def test_the_exit_status_is_exact(rig, kind, argument, exit_code, signum):
+    """The supervisor sees the exact exit code or signal, and no result."""
     child = rig.child()
     rig.start(child, kind, argument)
     ended = rig.exit(child)
@@ -63,7 +63,7 @@ def test_exit_status_is_exact(rig, kind, argument, exit_code, signum):
     assert rig.message(child) is None
 
 
-def test_stacks_of_a_fatal_signal_are_kept(rig):
+def test_stacks_after_a_fatal_signal_are_kept(rig):
     """After a segfault the Python stack can be read, though the process is gone."""
     child = rig.child()
     rig.start(child, "null_dereference")
@@ -73,10 +73,10 @@ def test_stacks_of_a_fatal_signal_are_kept(rig):
 
 
 @pytest.mark.parametrize("before", [None, "take_usr2"])
-def test_stacks_of_a_stuck_c_call_can_be_had(rig, before):
-    """A handler that sits in C and holds the interpreter still gives its stack.
+def test_the_stack_of_a_stuck_c_call_can_be_read(rig, before):
+    """A handler stuck in C that holds the interpreter still gives its stack.
 
-    Also when the attempt before it in its child has put a handler of its own there.
+    Even if the previous attempt in its child installed a signal handler of its own.
     """
     child = rig.child()
     if before:
@@ -93,8 +93,8 @@ def test_stacks_of_a_stuck_c_call_can_be_had(rig, before):
     assert rig.exit(child).signal == signal.SIGKILL
 
 
-def test_last_output_of_a_killed_child_is_kept(rig):
-    """What a handler printed right before its death can be read afterwards."""
+def test_the_last_output_of_a_killed_child_is_kept(rig):
+    """Output printed right before a death can be read afterwards."""
     child = rig.child()
     rig.start(child, "say_and_die", "last words")
     rig.exit(child)
@@ -105,7 +105,7 @@ def test_last_output_of_a_killed_child_is_kept(rig):
     ("kind", "count"), [("spawn_tree_and_wait", 3), ("spawn_stopped", 1)]
 )
 def test_kill_takes_the_whole_tree(rig, tmp_path, kind, count):
-    """Nothing of a tree survives: not setsid, not a double fork, not a stopped one."""
+    """No process of a tree survives: not setsid, a double fork or a stopped one."""
     child = rig.child()
     notes = tmp_path / "pids"
     rig.start(child, kind, str(notes))
@@ -134,7 +134,7 @@ def marked_with(run_id):
 
 
 def test_a_process_that_runs_away_is_caught(rig):
-    """A process that forks on and ends, for ever and in new sessions, is ended."""
+    """A process that forks and exits forever, in new sessions, is ended."""
     for _ in range(10):
         child = rig.child()
         rig.start(child, "hop")
@@ -150,7 +150,7 @@ def test_a_process_that_runs_away_is_caught(rig):
 
 
 def test_orphans_of_a_crashed_child_are_swept(rig, tmp_path):
-    """When a child dies by itself, its descendants fall to us and are ended."""
+    """When a child dies, its descendants are adopted by the supervisor and ended."""
     child, other = rig.child(), rig.child()
     notes = tmp_path / "pids"
     rig.start(child, "spawn_tree_and_crash", str(notes))
@@ -165,7 +165,7 @@ def test_orphans_of_a_crashed_child_are_swept(rig, tmp_path):
     assert rig.result(other, "echo", 1) == 1
 
 
-def test_sweep_spares_what_is_older_than_the_zygotes(tmp_path):
+def test_a_sweep_spares_processes_older_than_the_zygotes(tmp_path):
     """A sweep ends unknown children, but none that the program had before."""
     before = subprocess.Popen(["sleep", "1000"])
     try:
@@ -182,7 +182,7 @@ def test_sweep_spares_what_is_older_than_the_zygotes(tmp_path):
 
 
 def test_a_zygotes_death_leaves_its_children_alone(rig):
-    """Kill the zygote: a running child goes on, and its status is exact."""
+    """A running child works on, and its exit status is exact."""
     child = rig.child()
     rig.start(child, "sleep", 0.3)
     rig.zygote.kill()
@@ -195,8 +195,8 @@ def test_a_zygotes_death_leaves_its_children_alone(rig):
     assert rig.exit(child).exit_code == 9
 
 
-def test_a_zygotes_garbage_is_its_death(rig):
-    """A zygote that talks nonsense is killed and counts as gone."""
+def test_a_zygote_that_sends_garbage_is_killed(rig):
+    """A zygote that sends garbage is killed and counts as gone."""
     rig.zygote._decoder._buffer += b"\xff\xff\xff\x7f"
     rig.zygote.fork(0, [0] * 5)
     assert rig.from_zygote() == [None]
@@ -205,15 +205,15 @@ def test_a_zygotes_garbage_is_its_death(rig):
     )
 
 
-def test_a_childs_garbage_raises(rig):
-    """Bytes that are no frame raise FrameError; nothing is decoded."""
+def test_garbage_from_a_child_raises_frame_error(rig):
+    """Bytes that are not a frame raise FrameError; nothing is decoded."""
     child = rig.child()
     rig.start(child, "write_garbage")
     with pytest.raises(FrameError):
         rig.message(child)
 
 
-def test_too_few_descriptors_is_no_child(rig):
+def test_a_request_with_too_few_descriptors_makes_no_child(rig):
     """A request without its descriptors is answered with ForkFailed."""
     rig.zygote.fork(3, [0])
     answer = rig.from_zygote()[0]
@@ -221,8 +221,8 @@ def test_too_few_descriptors_is_no_child(rig):
     assert rig.result(rig.child(), "echo", 1) == 1
 
 
-def test_no_more_descriptors_is_no_child(rig):
-    """A zygote that runs out of descriptors says so, and goes on when there are."""
+def test_a_zygote_without_free_descriptors_makes_no_child(rig):
+    """A zygote without free descriptors reports it, and recovers."""
     rig.child()
     before = resource.prlimit(rig.zygote.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(rig.zygote.pid, resource.RLIMIT_NOFILE, (8, before[1]))
@@ -234,7 +234,7 @@ def test_no_more_descriptors_is_no_child(rig):
 
 
 def test_many_requests_at_once_are_all_answered(rig):
-    """Requests beyond what travels at once wait, and each gets its answer."""
+    """Requests beyond the socket's capacity wait, and each gets its answer."""
     for slot in range(60):
         rig.zygote.fork(slot, [0])
     answers = []
@@ -244,7 +244,7 @@ def test_many_requests_at_once_are_all_answered(rig):
 
 
 def test_a_request_that_cannot_be_kept_leaves_no_descriptor(rig):
-    """Where too few are free to keep a request's own, those that were had go back."""
+    """If there is no room for a request's descriptors, those received are closed."""
     for slot in range(IN_FLIGHT_MAX):
         rig.zygote.fork(slot, [0])
     before = sorted(Path("/proc/self/fd").iterdir())
@@ -310,15 +310,15 @@ def test_a_supervisors_death_leaves_nothing(tmp_path):
 
 
 def test_closing_a_zygote_ends_its_children(rig):
-    """Letting go of a zygote is what its supervisor's death is: all trees end."""
+    """Closing a zygote is like its supervisor's death: all trees end."""
     child = rig.child()
     rig.start(child, "hold_interpreter")
     rig.zygote.close()
     assert rig.exit(child).signal == signal.SIGKILL
 
 
-def test_backstop_makes_huge_allocations_fail_at_once(rig):
-    """Far beyond the limit an allocation is a MemoryError inside the handler."""
+def test_the_backstop_makes_huge_allocations_fail_at_once(rig):
+    """Far beyond the limit an allocation raises MemoryError inside the handler."""
     child = rig.child(memory_backstop_bytes=32 * 2**20)
     assert rig.result(child, "allocate", 64) == 64 * 2**20
     done = rig.run(child, "allocate", 512, memory_bytes=32 * 2**20)
@@ -328,7 +328,7 @@ def test_backstop_makes_huge_allocations_fail_at_once(rig):
 
 
 def test_a_child_that_is_never_told_to_go_ends(rig):
-    """A child whose supervisor ends before its `Go` ends by itself, with 0."""
+    """A child whose supervisor ends before `Go` exits with status 0."""
     child = rig.child(told=False)
     assert is_running(child.pid)
     child._socket.close()
@@ -336,7 +336,7 @@ def test_a_child_that_is_never_told_to_go_ends(rig):
 
 
 def test_kill_is_quick_whatever_the_handler_does(rig):
-    """A GIL holder, a spinner and a stopped child die of the first kill."""
+    """A GIL holder, a busy loop and a stopped child die at the first kill."""
     for kind in ("hold_interpreter", "spin", "sleep"):
         child = rig.child()
         rig.start(child, kind, 1000)

@@ -1,4 +1,4 @@
-"""Forking a child of the supervisor's out of a zygote, which may have threads."""
+"""Forking a supervisor's child out of a zygote that may have threads."""
 
 import os
 import subprocess
@@ -42,8 +42,11 @@ os._exit(0)  # the thread never ends
         pytest.param("threads", 2, id="a thread beside: the middle process's as well"),
     ],
 )
-def test_hooks_at_a_fork_run_in_the_child(threads, copies):
-    """Python's and the application's; with threads no process between waits for one."""
+def test_at_fork_hooks_run_in_the_child(threads, copies):
+    """Python's and the application's.
+
+    With threads, no process in between waits for one.
+    """
     script = subprocess.run(
         [sys.executable, "-c", SCRIPT, threads, str(CHILDREN)],
         check=True,
@@ -95,10 +98,10 @@ if sys.argv[1] == "NONE":  # else it is the init's
 
 
 @pytest.mark.parametrize("enclosure", ["NONE", "OWN_USER"])
-def test_what_is_to_be_done_at_a_fork_is_done_in_the_zygote(enclosure):
-    """What it flushes or closes there is not done by each child anew.
+def test_before_fork_hooks_run_in_the_zygote(enclosure):
+    """What a hook flushes or closes there is not done by each child again.
 
-    Locks are let go of, and the processes between have no part in it: one that makes
+    Locks are released, and intermediate processes are not involved: one that makes
     namespaces must have no thread.
     """
     if enclosure != "NONE" and os.geteuid() != 0:
@@ -138,8 +141,8 @@ print(*{int(pid) == os.getpid() for pid in os.read(reader, 65536).split()})
 """
 
 
-def test_a_signal_is_handled_in_the_zygote_alone():
-    """One that arrives during a fork is not handled once more by the copy."""
+def test_a_signal_is_handled_only_in_the_zygote():
+    """A signal that arrives during a fork is not handled again by the copy."""
     script = subprocess.run(
         [sys.executable, "-c", SIGNALLED],
         check=True,

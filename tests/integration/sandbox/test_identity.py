@@ -73,7 +73,7 @@ class Supervisor:
 
 @pytest.fixture
 def supervise(tmp_path):
-    """Start supervisors in ``tmp_path / run``; whatever is left ends after the test."""
+    """Start supervisors in ``tmp_path / run``; survivors are ended after the test."""
     started = []
 
     def start(*words):
@@ -96,8 +96,8 @@ def change_header(path, **changes):
         file.write(msgspec.json.encode(header).ljust(HEADER_BYTES))
 
 
-def test_directory_is_private_and_says_who_we_are(tmp_path):
-    """A run directory is its owner's only, and names its supervisor exactly."""
+def test_a_run_directory_is_private_and_names_its_supervisor(tmp_path):
+    """A run directory is private to its owner and identifies its supervisor exactly."""
     with RunDirectory.create(tmp_path / "run", "abc") as run:
         assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
         assert stat.S_IMODE(run.tmp_root.stat().st_mode) == 0o700
@@ -115,8 +115,8 @@ def test_directory_is_private_and_says_who_we_are(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["own", "successor's"])
-def test_deep_temporary_files_stop_no_end(tmp_path, end):
-    """Directories deeper than recursion goes are removed with the run."""
+def test_deep_temporary_directories_do_not_stop_an_end(tmp_path, end):
+    """Directories deeper than the recursion limit are removed with the run."""
     run = RunDirectory.create(tmp_path / "run", "abc")
     with cleared(run.tmp_root):
         nest(run.tmp_root, 1100, "deep")
@@ -129,8 +129,8 @@ def test_deep_temporary_files_stop_no_end(tmp_path, end):
         assert not run.path.exists()
 
 
-def test_wake_fifo_never_blocks_or_ends(tmp_path):
-    """The FIFO has a reader for life, and reading it empty is no end of file."""
+def test_the_wake_fifo_never_blocks_or_ends(tmp_path):
+    """The FIFO always has a reader, and reading it empty is no end of file."""
     with RunDirectory.create(tmp_path / "run", "abc") as run:
         fd = run.open_wake()
         with pytest.raises(BlockingIOError):
@@ -144,7 +144,7 @@ def test_wake_fifo_never_blocks_or_ends(tmp_path):
 
 
 def fail_in(run, children):
-    """Leave a run directory by an error, with so many children on record."""
+    """Leave a run directory through an error, with so many children on record."""
     with contextlib.suppress(ZeroDivisionError), run:
         for slot in range(children):
             run.write_slot(slot, 1, 1)
@@ -152,7 +152,7 @@ def fail_in(run, children):
     return run
 
 
-def test_directory_stays_as_proof_when_asked(tmp_path):
+def test_the_directory_stays_as_proof_when_asked(tmp_path):
     """With leases not given back, or children left by an error, the record stays."""
     with RunDirectory.create(tmp_path / "run", "one") as run:
         run.keep()
@@ -167,7 +167,7 @@ def test_directory_stays_as_proof_when_asked(tmp_path):
     assert not run.tmp_root.exists()
 
 
-def test_a_place_that_cannot_be_used_is_refused(tmp_path):
+def test_an_unusable_place_for_a_run_is_refused(tmp_path):
     """A link in the way, or a run that exists, is refused; nothing is left there."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
@@ -179,8 +179,8 @@ def test_a_place_that_cannot_be_used_is_refused(tmp_path):
         assert first.path.exists()
 
 
-def test_own_run_is_alive_and_keeps_its_lock(tmp_path, supervise):
-    """Asking about the own run does not drop its lock (POSIX would)."""
+def test_the_own_run_is_alive_and_keeps_its_lock(tmp_path, supervise):
+    """Asking about the own run does not drop its lock, as a POSIX lock would."""
     with RunDirectory.create(tmp_path / "own", "abc"):
         assert prove_dead(tmp_path / "own", "abc") == Alive()
         script = (
@@ -214,8 +214,8 @@ def test_a_dead_supervisor_is_proven_dead_with_what_it_ran(tmp_path, supervise):
 
 
 @pytest.mark.parametrize("word", ["marked", "recorded"])
-def test_survivors_are_killed_first(tmp_path, supervise, word):
-    """A child on record, or one with the run's marker, is killed before it is dead."""
+def test_survivors_are_killed_before_a_run_counts_as_dead(tmp_path, supervise, word):
+    """A child on record, or with the run's marker, is killed before."""
     supervisor = supervise(word)
     supervisor.kill()
     assert process_stat(supervisor.child)
@@ -234,15 +234,15 @@ def test_survivors_are_killed_first(tmp_path, supervise, word):
     ],
 )
 def test_a_damaged_mark_hides_no_running_job(tmp_path, supervise, spoil):
-    """Of a run with a spoilt mark every job may have begun."""
+    """In a run with a damaged mark, every job may have begun."""
     supervise("recorded").kill()
     spoil(tmp_path / "run" / "abc" / "mark.2")
     dead = prove_dead(tmp_path / "run", "abc", wait_s=PATIENCE_S)
     assert dead == DeadRun(running_tokens=None, killed=1)
 
 
-def test_a_recycled_pid_is_nobodys(tmp_path, supervise):
-    """A pid on record that belongs to another process now is left alone."""
+def test_a_recycled_pid_is_left_alone(tmp_path, supervise):
+    """A recorded pid that belongs to another process now is left alone."""
     with RunDirectory.create(tmp_path / "run", "abc") as run:
         run.write_slot(0, os.getppid(), 1)
         os.close(open_marks(run.mark_path(0)))
@@ -255,7 +255,7 @@ def test_a_recycled_pid_is_nobodys(tmp_path, supervise):
 
 
 def test_a_living_supervisor_without_its_lock_is_unproven(tmp_path, supervise):
-    """A free lock is not enough while its supervisor's process exists."""
+    """A free lock is not enough while the supervisor's process exists."""
     with RunDirectory.create(tmp_path / "run", "abc") as run:
         run.keep()
     verdict = prove_dead(tmp_path / "run", "abc")
@@ -263,8 +263,10 @@ def test_a_living_supervisor_without_its_lock_is_unproven(tmp_path, supervise):
     assert "does not hold its lock" in verdict.reason
 
 
-def test_another_boot_proves_everything_but_what_ran(tmp_path, supervise):
-    """After a reboot nothing lives, and nobody knows what had run."""
+def test_after_a_reboot_a_run_is_dead_but_its_running_jobs_are_unknown(
+    tmp_path, supervise
+):
+    """After a reboot no process lives, but what had been running is unknown."""
     supervisor = supervise()
     assert prove_dead(tmp_path / "run", "abc", same_boot=False) == Alive()
     supervisor.kill()
@@ -274,7 +276,7 @@ def test_another_boot_proves_everything_but_what_ran(tmp_path, supervise):
     assert prove_dead(tmp_path / "run", "missing", same_boot=False) == DeadRun()
 
 
-def test_another_pid_namespace_is_dead_only_with_its_first_process(tmp_path, supervise):
+def test_in_another_pid_namespace_only_pid_1_is_proven_dead(tmp_path, supervise):
     """In a container, only a supervisor that was pid 1 is proven dead by its lock."""
     supervise().kill()
     path = tmp_path / "run" / "abc"
@@ -298,7 +300,7 @@ def test_a_missing_or_damaged_record_is_unproven(tmp_path, supervise):
     assert isinstance(prove_dead(tmp_path / "run", "abc"), Unproven)
 
 
-def test_what_does_not_die_is_unproven(tmp_path, supervise):
+def test_a_run_whose_processes_do_not_die_is_unproven(tmp_path, supervise):
     """A survivor that is still there after the wait keeps the run's leases."""
     supervisor = supervise("marked")
     supervisor.kill()
@@ -308,8 +310,8 @@ def test_what_does_not_die_is_unproven(tmp_path, supervise):
     assert process_stat(supervisor.child)
 
 
-def test_a_prover_that_a_job_has_started_does_not_kill_itself(tmp_path, supervise):
-    """A process that carries the marker itself says so, and lives on."""
+def test_a_prover_started_by_a_job_does_not_kill_itself(tmp_path, supervise):
+    """A process that carries the run's marker itself says so, and lives on."""
     supervise().kill()
     script = (
         "import sys; "
@@ -327,7 +329,7 @@ def test_a_prover_that_a_job_has_started_does_not_kill_itself(tmp_path, supervis
 
 
 def test_a_run_directory_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
-    """Without any descriptor left, too, which looking into a directory would need."""
+    """Even without a free descriptor, which reading a directory would need."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     for name in ("tmp", "run"):
         (tmp_path / name).mkdir(mode=0o700)
@@ -346,7 +348,7 @@ def test_a_run_directory_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatc
 def test_a_supervisor_killed_at_its_start_leaves_nothing_unrecorded(
     tmp_path, monkeypatch
 ):
-    """The temporary directory is named before it is made; no place is tried out."""
+    """The temporary directory is recorded before it is made."""
     place, named, make = tmp_path / "tmp", [], Path.mkdir
     make(place)
     monkeypatch.setenv("TMPDIR", str(place))

@@ -1,4 +1,4 @@
-"""What a handler changes out of sight does not reach the next job of its child."""
+"""Hidden changes by a handler do not reach the next job of its child."""
 
 import json
 import os
@@ -44,8 +44,8 @@ def child(rig):
         "told_of_files",
     ],
 )
-def test_what_can_be_put_back_is_put_back(rig, child, what):
-    """The next job of the same child finds all as it was, however often."""
+def test_reversible_changes_are_undone(rig, child, what):
+    """The next job of the same child finds everything as it was, every time."""
     before = rig.result(child, "state")
     for _ in range(2):
         done = rig.run(child, "change", what)
@@ -79,8 +79,8 @@ def test_what_can_be_put_back_is_put_back(rig, child, what):
         ("native_sleep", "it left threads of native code running: 1"),
     ],
 )
-def test_what_cannot_be_put_back_is_named(rig, child, what, named):
-    """The child is replaced then; the job itself is what it was."""
+def test_irreversible_changes_are_named(rig, child, what, named):
+    """Then the child is replaced; the job's own outcome stays."""
     if what == "python_unshare" and not hasattr(os, "unshare"):
         pytest.skip("os.unshare came with Python 3.12")
     done = rig.run(child, "change_for_good", what)
@@ -91,8 +91,8 @@ def test_what_cannot_be_put_back_is_named(rig, child, what, named):
 
 
 @pytest.mark.parametrize("what", ["native_pool", "native_brief"])
-def test_a_librarys_pool_at_rest_and_threads_that_end_are_no_leak(rig, child, what):
-    """It is given work by those that use it, and does nothing by itself."""
+def test_an_idle_library_thread_pool_and_ending_threads_are_no_leak(rig, child, what):
+    """It only works when it is given work."""
     for _ in range(2):
         assert rig.run(child, "change_for_good", what).surprise == ""
     threads = thread_count(child.job_pid)
@@ -102,7 +102,7 @@ def test_a_librarys_pool_at_rest_and_threads_that_end_are_no_leak(rig, child, wh
 
 @pytest.mark.parametrize("level", [SandboxLevel.OFF, SandboxLevel.STRICT])
 def test_native_code_of_a_child_without_rights_is_checked_as_well(rig, level):
-    """What takes rights to change in Python is seen where code in C has come."""
+    """Privileged settings are checked once native code has been loaded."""
     if level is SandboxLevel.STRICT and (why := missing()):
         pytest.skip(f"not to be had here: {why}")
     child = rig.child(lockdown=lockdown_of(sandbox=level))
@@ -111,14 +111,14 @@ def test_native_code_of_a_child_without_rights_is_checked_as_well(rig, level):
 
 
 def test_lost_privileges_are_named(rig):
-    """Where children keep the right to gain some."""
+    """If children keep the right to gain privileges."""
     child = rig.child(lockdown=lockdown_of(sandbox=SandboxLevel.OFF))
     done = rig.run(child, "change_for_good", "privileges")
     assert "it changed its rights" in done.surprise
 
 
-def test_what_a_program_sets_for_its_handler_is_named(rig):
-    """Where nothing forbids it to: there are looks after programs, too."""
+def test_changes_made_by_a_started_program_are_named(rig):
+    """If nothing forbids it: children are checked after programs ran, too."""
     if shutil.which("prlimit") is None:
         pytest.skip("there is no such program here")
     child = rig.child(lockdown=lockdown_of(sandbox=SandboxLevel.OFF))
@@ -128,7 +128,10 @@ def test_what_a_program_sets_for_its_handler_is_named(rig):
 
 
 def test_a_bound_that_the_supervisor_moves_is_no_leak(rig, child):
-    """It does so while an attempt runs; what a handler sets after that is one."""
+    """The supervisor moves it while an attempt runs.
+
+    What a handler sets after that is one.
+    """
     child.bound_memory(2**29)
     soft, _hard = resource.prlimit(child.pid, resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY:
@@ -142,7 +145,7 @@ def test_a_bound_that_the_supervisor_moves_is_no_leak(rig, child):
 
 
 def test_expensive_checks_are_for_native_code(rig, child):
-    """They are made only once there is such code, whatever loaded it."""
+    """They are made only once native code is loaded, whatever loaded it."""
     assert rig.result(child, "is_watched") is False
     rig.run(child, "change", "clearenv")  # opens a library
     assert rig.result(child, "is_watched") is True

@@ -1,4 +1,4 @@
-"""Loading applications: what works, and what is refused with which words."""
+"""Loading applications: what works, and what is refused with which message."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_modules_and_files_load(load, app, name, preload):
 
 
 def test_a_files_module_has_its_importable_name(load):
-    """A file is loaded under the name by which others import it: once, not twice."""
+    """A file is loaded under its import name: once, not twice."""
     source = GOOD + "@app.handler\ndef me(_):\n    import deep.shop\n"
     source += "    return [__name__, deep.shop.app is app]\n"
     rig = load(source, "deep/shop.py", name="deep/shop.py")
@@ -82,8 +82,10 @@ def test_a_files_module_has_its_importable_name(load):
         (GOOD + "second = FakeApplication()", "shop", ["2 JobPools", "shop:app"]),
     ],
 )
-def test_what_does_not_load_is_refused_clearly(load, source, app, words, preload):
-    """An application that does not load is refused, by name and with its remedy."""
+def test_an_application_that_fails_to_load_is_refused_clearly(
+    load, source, app, words, preload
+):
+    """An application that fails to load is refused, by name and with the remedy."""
     rig = load(source, app, preload=preload)
     failed = rig.loaded()
     assert isinstance(failed, LoadFailed)
@@ -94,15 +96,15 @@ def test_what_does_not_load_is_refused_clearly(load, source, app, words, preload
     )
 
 
-def test_a_failed_import_brings_its_traceback(load):
-    """The application's own traceback comes along, from its own first line."""
+def test_a_failed_import_includes_its_traceback(load):
+    """The application's own traceback is included, from its own first line."""
     failed = load("def f():\n    1 / 0\nf()").loaded()
     assert "ZeroDivisionError" in failed.message
     assert 'shop.py", line 2, in f' in failed.traceback
 
 
-def test_an_app_that_ends_its_process_is_told(load):
-    """os._exit on import ends the zygote (preloaded), or is told as a status."""
+def test_an_app_that_exits_on_import_is_reported(load):
+    """os._exit on import ends the zygote (preloaded), or is reported as a status."""
     rig = load("import os; os._exit(5)")
     assert rig.from_zygote() == [None]
     wait_until(lambda: rig.zygote.exit_status() == 5, PATIENCE_S, "its status")
@@ -144,7 +146,7 @@ def test_threads_are_fine_without_preloading(load):
 
 
 def test_sockets_opened_at_import_are_dead_in_children(load):
-    """A connection that the app opens on import is named, and useless in children."""
+    """A connection that the app opens on import is named, and closed in children."""
     source = GOOD + (
         "import socket, tempfile\n"
         "a, b = socket.socketpair()\n"
@@ -165,7 +167,7 @@ def test_sockets_opened_at_import_are_dead_in_children(load):
 
 
 def test_a_hook_that_raises_stops_the_child(load):
-    """on_child_start runs in each child; what it raises is told, and the child ends."""
+    """on_child_start runs in each child; its error is reported, and the child ends."""
     source = GOOD + "def hook():\n    raise RuntimeError('no tracker')\n"
     rig = load(source + "app.hooks.append(hook)\n")
     rig.loaded()
@@ -177,7 +179,7 @@ def test_a_hook_that_raises_stops_the_child(load):
     assert rig.exit(child).exit_code == 1
 
 
-def test_what_hooks_leave_running_is_no_surprise(load):
+def test_processes_started_by_hooks_are_not_leftovers(load):
     """A thread or helper that a hook starts belongs to the child, not to a job."""
     hook = (
         "import subprocess, threading, time\n"
@@ -194,15 +196,15 @@ def test_what_hooks_leave_running_is_no_surprise(load):
 
 
 def test_enqueue_while_importing_is_refused(load):
-    """A call at module level would enqueue itself for ever: it is refused."""
+    """A call at module level would enqueue itself forever: it is refused."""
     call = "from jobpool.core.application import current\ncurrent.channel().enqueue([])"
     source = GOOD + call
     failed = load(source).loaded()
     assert "is being imported" in failed.message
 
 
-def test_output_of_an_import_is_not_the_commands(load, capfd):
-    """What an import prints goes to stderr: stdout may be somebody's JSON."""
+def test_output_of_an_import_goes_to_stderr(load, capfd):
+    """What an import prints goes to stderr: stdout may be JSON for another program."""
     load("print('loading')\n" + GOOD + ECHO).loaded()
     out, err = capfd.readouterr()
     assert out == ""

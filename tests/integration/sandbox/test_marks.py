@@ -1,4 +1,4 @@
-"""A slot's marks are all in their file between attempts, whatever was done to it."""
+"""Between attempts a slot's mark file holds all its marks, whatever was done to it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def fd(path):
     os.close(found)
 
 
-def test_what_was_written_over_is_written_again(path, fd):
-    """A handler may write anywhere in the file, cut it, or let it grow."""
+def test_overwritten_marks_are_written_again(path, fd):
+    """A handler may write anywhere in the file, truncate it, or let it grow."""
     marks = Marks(fd)
     marks.begin(7)
     for meddle in (
@@ -36,8 +36,8 @@ def test_what_was_written_over_is_written_again(path, fd):
         assert path.stat().st_size == MARK_BYTES
 
 
-def test_a_mark_that_could_not_be_written_is_met_again(path, fd):
-    """It is told between attempts, for as long as it is not in the file."""
+def test_a_mark_that_could_not_be_written_is_reported_again(path, fd):
+    """It is reported between attempts for as long as it is not in the file."""
     marks = Marks(fd)
     kept, reading = os.dup(fd), os.open(path, os.O_RDONLY)
     os.dup2(reading, fd)

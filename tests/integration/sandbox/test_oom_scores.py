@@ -1,4 +1,4 @@
-"""Whom the kernel ends first: no handler makes it the supervisor."""
+"""Which process the kernel kills first: no handler makes it the supervisor."""
 
 import errno
 import os
@@ -35,8 +35,8 @@ def started():
     os.waitpid(pid, 0)
 
 
-def test_a_score_that_was_raised_is_put_back_and_told(started):
-    """Not one that was lowered; nor is it told twice."""
+def test_a_raised_score_is_put_back_and_reported(started):
+    """A lowered score is left; nothing is reported twice."""
     scores, first = OomScores(), score_of(started)
     assert scores.restore([started]) == []
     Path(f"/proc/{started}/oom_score_adj").write_text(str(first + 7))
@@ -45,8 +45,8 @@ def test_a_score_that_was_raised_is_put_back_and_told(started):
     assert scores.restore([started, 2**22 + 1]) == []
 
 
-def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_path):
-    """A second after a handler has made them so, they are not any more."""
+def test_a_handler_cannot_make_the_supervisor_the_kernels_first_victim(tmp_path):
+    """A second after a handler raised their scores, these are back to normal."""
     with Site(tmp_path, APP) as site:
         supervisor = site.start("cpu=1")
         supervisor.wait_event("child_started")  # before, it looks like a zygote
@@ -59,8 +59,8 @@ def test_a_supervisor_and_its_zygotes_are_not_what_the_kernel_ends_first(tmp_pat
         supervisor.stop()
 
 
-def test_what_is_out_of_sight_is_left_for_the_next_time(monkeypatch):
-    """Not one descriptor is left to look with."""
+def test_processes_that_cannot_be_read_are_left_for_the_next_time(monkeypatch):
+    """Without a free descriptor, scores cannot be read."""
     scores = oom_scores.OomScores()
 
     def refuse(_path):

@@ -27,8 +27,11 @@ print(json.dumps([before, moved, opened, is_closed, any(flags)]))
 
 
 @pytest.mark.parametrize(("limit", "least"), [(4096, OWN_FROM), (256, 192), (64, 0)])
-def test_they_are_as_high_as_the_limit_lets_them(limit, least):
-    """Where no high number may be had, they stay; no program that is run has them."""
+def test_own_descriptors_are_as_high_as_the_limit_allows(limit, least):
+    """Where no high number is allowed, they stay.
+
+    No program that is run inherits them.
+    """
     told = subprocess.run(
         [sys.executable, "-c", MOVE, str(limit)],
         capture_output=True,

@@ -14,8 +14,8 @@ from support.site.nesting import cleared, nest
 NOBODY = 65534
 
 
-def test_depth_and_length_are_no_matter(tmp_path):
-    """A tree is removed that is deeper than recursion, and longer than a path."""
+def test_depth_and_length_do_not_stop_a_removal(tmp_path):
+    """A tree deeper than the recursion limit and longer than a path is removed."""
     with cleared(tmp_path / "tree") as tree:
         tree.mkdir()
         nest(tree, 1100, "deep")
@@ -27,7 +27,7 @@ def test_depth_and_length_are_no_matter(tmp_path):
 
 
 def test_links_are_not_followed(tmp_path):
-    """A link is removed, and never what it points to; also in the tree's own place."""
+    """A link is removed, never its target; also in place of the tree itself."""
     kept = tmp_path / "kept" / "inner"
     kept.mkdir(parents=True)
     (kept / "file").touch()
@@ -45,8 +45,8 @@ def test_links_are_not_followed(tmp_path):
     assert (kept / "file").exists()
 
 
-def test_what_is_no_directory_is_removed(tmp_path):
-    """A file or a FIFO goes too, and nothing at all is as good as removed."""
+def test_a_file_in_place_of_the_tree_is_removed(tmp_path):
+    """A file or a FIFO is removed too; a missing path counts as removed."""
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "fifo")
     assert remove_tree(tmp_path / "file")
@@ -58,7 +58,7 @@ def test_what_is_no_directory_is_removed(tmp_path):
 
 @pytest.fixture
 def own_place():
-    """Give a directory of an ordinary user's, who the test is meanwhile."""
+    """Provide a directory of an ordinary user, as whom the test runs meanwhile."""
     place = Path(tempfile.mkdtemp())
     user = os.geteuid()
     if user == 0:
@@ -71,8 +71,8 @@ def own_place():
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o400, 0o500, 0o300])
-def test_forbidden_directories_are_removed(own_place, mode):
-    """What a job has forbidden to its own user is removed all the same."""
+def test_inaccessible_directories_are_removed(own_place, mode):
+    """Directories made inaccessible to the job's own user are removed all the same."""
     tree = own_place / "tree"
     for path in ("full/inner/file", "empty", "outer/full/file"):
         (tree / path).mkdir(parents=True)
@@ -82,8 +82,8 @@ def test_forbidden_directories_are_removed(own_place, mode):
     assert list(own_place.iterdir()) == []
 
 
-def test_what_cannot_be_removed_is_told(own_place):
-    """In a directory that may not be written to it stays, and nothing is raised."""
+def test_what_cannot_be_removed_is_reported(own_place):
+    """In a read-only directory it stays, and nothing is raised."""
     (own_place / "tree" / "d").mkdir(parents=True)
     own_place.chmod(0o500)
     assert not remove_tree(own_place / "tree")
@@ -91,7 +91,7 @@ def test_what_cannot_be_removed_is_told(own_place):
     assert not remove_tree(own_place / "tree")
 
 
-def test_two_at_once_do_not_mind_each_other(tmp_path):
+def test_two_removals_at_once_do_not_fail(tmp_path):
     """Entries that vanish meanwhile are no error."""
     tree = tmp_path / "tree"
     for number in range(300):

@@ -16,14 +16,14 @@ from support.waiting import wait_until
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
-    """A directory of this process, which gets its own back afterwards."""
+    """A directory of this process, which gets its own one back afterwards."""
     monkeypatch.setenv("TMPDIR", "")
     monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
     return Scratch(str(tmp_path / "cpu-0"))
 
 
 def settle(scratch, monkeypatch, ticks=1.1):
-    """Let the directory be found empty at moments a tick apart, or less."""
+    """Let the directory be found empty at times at most a tick apart."""
     for turn in range(4):
         age(scratch)
         with monkeypatch.context() as patch:
@@ -34,7 +34,7 @@ def settle(scratch, monkeypatch, ticks=1.1):
 
 
 def age(scratch):
-    """Wait until the next change is at another tick than the last one."""
+    """Wait until the next change falls into another clock tick than the last one."""
     old_s = Path(scratch.path).lstat().st_ctime + 2 * TICK_S
     wait_until(lambda: time.time() > old_s, 5, "the file system's clock has ticked")
 
@@ -49,8 +49,8 @@ def listings(monkeypatch, scratch):
     return len(seen)
 
 
-def test_what_is_left_is_removed_at_any_time(scratch):
-    """No moment is too early or too late: a ctime is trusted only when it may be."""
+def test_leftover_files_are_removed_at_any_time(scratch):
+    """No time is too early or too late: a ctime is trusted only when it may be."""
     for _ in range(200):
         path = Path(scratch.path, "left")
         path.touch()
@@ -59,14 +59,14 @@ def test_what_is_left_is_removed_at_any_time(scratch):
         scratch.clean()
 
 
-def test_an_old_directory_is_not_listed(scratch, monkeypatch):
-    """One that nobody has touched costs one call."""
+def test_an_old_unchanged_directory_is_not_listed(scratch, monkeypatch):
+    """A directory that was not touched costs one call."""
     settle(scratch, monkeypatch)
     assert listings(monkeypatch, scratch) == 0
 
 
 def test_a_young_directory_is_listed(scratch, monkeypatch):
-    """Within a tick another file could come without another ctime."""
+    """Within one tick another file could come without another ctime."""
     settle(scratch, monkeypatch, ticks=0.3)
     assert listings(monkeypatch, scratch) == 1
 
@@ -75,7 +75,7 @@ def test_a_young_directory_is_listed(scratch, monkeypatch):
 def test_an_old_directory_is_cleaned_when_it_is_used(
     scratch, tmp_path, monkeypatch, how
 ):
-    """Neither times that are set back nor another directory deceive it."""
+    """Neither times that are set back nor a swapped directory deceive the check."""
     settle(scratch, monkeypatch)
     path = Path(scratch.path)
     before = path.stat()
@@ -100,7 +100,7 @@ def test_an_old_directory_is_cleaned_when_it_is_used(
 def test_another_directory_of_the_same_ctime_is_not_trusted(
     scratch, tmp_path, monkeypatch
 ):
-    """One that was made at the same tick can be put in its place."""
+    """A directory made in the same tick can be put in its place."""
     settle(scratch, monkeypatch)
     path = Path(scratch.path)
     trusted = path.lstat()
@@ -121,8 +121,8 @@ def test_another_directory_of_the_same_ctime_is_not_trusted(
 
 
 @pytest.mark.parametrize("after_trial_ns", [7, 10**9])
-def test_a_poor_ctime_is_never_trusted(scratch, monkeypatch, after_trial_ns):
-    """Some file systems say the same for ever, some keep whole seconds."""
+def test_a_coarse_ctime_is_never_trusted(scratch, monkeypatch, after_trial_ns):
+    """Some file systems never change it, some keep whole seconds."""
     lstat, mkdir = os.lstat, os.mkdir
     shown_ns = [after_trial_ns % 10**9]
 
@@ -143,8 +143,8 @@ def test_a_poor_ctime_is_never_trusted(scratch, monkeypatch, after_trial_ns):
     assert listings(monkeypatch, scratch) == 1
 
 
-def test_a_full_disk_is_no_reason_to_trust(scratch, monkeypatch):
-    """Where it cannot be tried, the directory stays, and is listed."""
+def test_a_full_disk_means_the_ctime_is_not_trusted(scratch, monkeypatch):
+    """If the ctime cannot be tested, the directory stays, and is listed."""
 
     def refuse(*_args):
         raise OSError(28, "No space left on device")

@@ -63,7 +63,7 @@ def child(rig):
     ],
 )
 def test_state_is_put_back(rig, child, what):
-    """Whatever a handler changes in its process, the next attempt finds as it was."""
+    """Whatever a handler changes, the next attempt finds the process as it was."""
     before = rig.result(child, "state")
     done = rig.run(child, "change", what)
     assert done.surprise == ""
@@ -79,8 +79,8 @@ def test_state_is_put_back(rig, child, what):
         ("late process", "sleep (pid "),
     ],
 )
-def test_what_cannot_be_undone_is_named(rig, child, what, named):
-    """Threads and processes left behind are a surprise that names them."""
+def test_leftover_threads_and_processes_are_named(rig, child, what, named):
+    """Threads and processes left behind are reported by name."""
     done = rig.run(child, "leave", what)
     assert done.ok
     assert named in done.surprise
@@ -95,11 +95,11 @@ def test_what_cannot_be_undone_is_named(rig, child, what, named):
         ("limit", "its limits"),
     ],
 )
-def test_what_was_changed_for_good_is_named(rig, child, what, named):
+def test_permanent_changes_are_named(rig, child, what, named):
     """A priority, leaked descriptors: the child is replaced.
 
-    A way to escape is told as well, where no filter denies it: see test_isolation. So
-    is what was changed by who cuts the first look short.
+    A way to escape is reported as well, where no filter denies it: see test_isolation.
+    So is a change made by a handler that cuts the first check short.
     """
     if what == "descriptors" and not Path("/proc/self/fd").stat().st_size:
         pytest.skip("before Linux 6.2 the descriptors are not counted")
@@ -108,14 +108,14 @@ def test_what_was_changed_for_good_is_named(rig, child, what, named):
     assert named in done.surprise
 
 
-def test_a_timer_that_an_ending_thread_has_set_hits_nobody(rig, child):
+def test_a_timer_set_by_an_ending_thread_interrupts_nothing(rig, child):
     """The thread ends in time, and its timer is stopped as well."""
     assert rig.run(child, "leave", "late timer").surprise == ""
     assert rig.result(child, "sleep", 0.3) == "slept"
 
 
 def test_nothing_more_begins_in_a_child_that_is_to_be_replaced(rig, child):
-    """A job that was sent ahead is not begun after a surprise: it can be recalled."""
+    """A job that was sent ahead does not begin after a leftover: it can be recalled."""
     first = rig.job("change_for_good", "priority")
     ahead = rig.job("echo", 1)
     child.send(first)
@@ -127,14 +127,14 @@ def test_nothing_more_begins_in_a_child_that_is_to_be_replaced(rig, child):
 
 
 def test_an_armed_fault_handler_does_not_end_the_next_attempt(rig, child):
-    """What a handler armed to end its process later is called off after it."""
+    """What a handler armed to end its process later is disarmed."""
     rig.run(child, "arm_fault_handler", 0.2)
     assert rig.result(child, "sleep", 0.5) == "slept"
 
 
 @pytest.mark.parametrize("how", ["truncate", "grow"])
-def test_a_mark_file_of_another_length_is_made_whole(rig, child, how):
-    """A handler that cuts or grows the mark file harms nobody, and no mark is lost."""
+def test_a_mark_file_of_another_length_is_restored(rig, child, how):
+    """A handler that truncates or grows the mark file loses no mark."""
     jobs = [
         rig.run(child, "harm_marks", how),
         rig.run(child, "echo", 1),
@@ -145,8 +145,8 @@ def test_a_mark_file_of_another_length_is_made_whole(rig, child, how):
     assert path.stat().st_size == MARK_BYTES
 
 
-def test_a_flush_that_fails_is_told_to_no_file_of_a_handlers(rig, child, tmp_path):
-    """The output says it; the file that has got descriptor 2 is as it was."""
+def test_a_failed_flush_is_not_written_to_a_handlers_file(rig, child, tmp_path):
+    """The output reports it; the file that now has descriptor 2 is unchanged."""
     book = tmp_path / "book"
     book.write_bytes(b"a user's data")
     done = rig.run(child, "leave_a_stream", str(book))
@@ -155,7 +155,7 @@ def test_a_flush_that_fails_is_told_to_no_file_of_a_handlers(rig, child, tmp_pat
 
 
 @pytest.mark.parametrize("part", ["jobpool output", "jobpool stacks", "clear_refs"])
-def test_what_has_taken_a_descriptors_place_is_not_cut(rig, child, tmp_path, part):
+def test_a_file_in_place_of_a_descriptor_is_not_truncated(rig, child, tmp_path, part):
     """The child is replaced: it has lost what it needs."""
     book = tmp_path / "book"
     book.write_bytes(b"a user's data")
@@ -168,8 +168,8 @@ def test_what_has_taken_a_descriptors_place_is_not_cut(rig, child, tmp_path, par
 
 
 @pytest.mark.parametrize("how", ["truncate", "grow"])
-def test_a_mark_file_is_whole_before_the_next_job_begins(rig, child, how):
-    """Also after a quick check: it may be all that shows what ran."""
+def test_a_mark_file_is_restored_before_the_next_job_begins(rig, child, how):
+    """Also after a quick check: it may be the only evidence of what ran."""
     jobs = [
         rig.job("mark_bytes" if number % 2 else "harm_marks", how)
         for number in range(40)
@@ -181,7 +181,7 @@ def test_a_mark_file_is_whole_before_the_next_job_begins(rig, child, how):
 
 
 def test_a_huge_mark_file_is_not_read(tmp_path):
-    """A terabyte that a handler left must not end the supervisor that finds it."""
+    """A terabyte left by a handler must not end the supervisor that finds it."""
     path = tmp_path / "mark.0"
     path.write_bytes((7).to_bytes(8, "little"))
     os.truncate(path, 1 << 40)
@@ -202,10 +202,10 @@ def test_a_lost_mark_file_is_named(rig, child, tmp_path, how, named):
 
 
 @pytest.mark.parametrize(("up_to", "files"), [(256, 20), (65536, 20), (65536, 1000)])
-def test_no_file_of_a_handlers_takes_our_descriptors_place(
+def test_a_handlers_file_never_replaces_our_descriptors(
     rig, child, tmp_path, up_to, files
 ):
-    """What is cut, written and moved between attempts is ours, or nothing at all."""
+    """What is truncated, written and moved between attempts is ours, or nothing."""
     names = [str(tmp_path / f"book-{number}") for number in range(files)]
     job = rig.start(child, "close_and_open", {"up_to": up_to, "names": names})
     if up_to > OWN_FROM:
@@ -219,7 +219,7 @@ def test_no_file_of_a_handlers_takes_our_descriptors_place(
 
 
 def test_a_deep_temporary_directory_is_removed(rig, child):
-    """A tree deeper than recursion goes, and than a path is long, is no obstacle."""
+    """A tree deeper than the recursion limit and than a path is long is removed."""
     with cleared(rig.result(child, "state")["env"]["TMPDIR"]) as place:
         done = rig.run(child, "nest", 1100)
         assert done.ok
@@ -227,8 +227,8 @@ def test_a_deep_temporary_directory_is_removed(rig, child):
         assert list(Path(place).iterdir()) == []
 
 
-def test_a_directory_beside_what_cannot_be_removed(rig, child):
-    """What cannot be emptied is left: the child has a new one, and keeps it."""
+def test_a_directory_that_cannot_be_emptied_is_replaced(rig, child):
+    """A directory that cannot be emptied is left: the child gets a new one."""
     first = Path(rig.result(child, "state")["env"]["TMPDIR"])
     assert rig.run(child, "hold_scratch").surprise == ""
     state = rig.result(child, "state")
@@ -240,8 +240,8 @@ def test_a_directory_beside_what_cannot_be_removed(rig, child):
     assert state["tempdir"] == str(place)
 
 
-def test_no_directory_at_all_stops_no_child(rig):
-    """A child starts also where no temporary directory can be made, and says so."""
+def test_a_child_starts_without_a_temporary_directory(rig):
+    """A child also starts where no temporary directory can be made, and says so."""
     (rig.directory / "file").touch()
     child = rig.child(tmp_root=str(rig.directory / "file"))
     done = rig.run(child, "say", "runs")
@@ -251,13 +251,13 @@ def test_no_directory_at_all_stops_no_child(rig):
 
 
 @pytest.mark.parametrize("what", ["zombie", "ending thread"])
-def test_what_ends_by_itself_is_no_surprise(rig, child, what):
+def test_a_process_that_is_ending_anyway_is_not_reported(rig, child, what):
     """A process or thread that is ending anyway is waited for, briefly."""
     assert rig.run(child, "leave", what).surprise == ""
 
 
 def test_a_child_has_its_own_descriptors_only(rig, child):
-    """A child has its five descriptors and nothing else of ours: no sibling's."""
+    """A child has its five descriptors and none of another child or the supervisor."""
     for _ in range(3):
         rig.child()
     last = rig.child()
@@ -288,7 +288,7 @@ def test_a_child_has_its_own_descriptors_only(rig, child):
 
 
 def test_a_child_is_confined(rig, child):
-    """No core dumps, no privileges to gain, first in line for the kernel's killer."""
+    """No core dumps, no new privileges, first victim of the kernel's OOM killer."""
     status = Path(f"/proc/{child.pid}/status").read_text()
     assert "NoNewPrivs:\t1" in status
     limits = Path(f"/proc/{child.pid}/limits").read_text()
@@ -300,7 +300,7 @@ def test_a_child_is_confined(rig, child):
     assert os.getsid(child.pid) == child.pid
 
 
-def test_temporary_directory_is_private_and_emptied(rig):
+def test_the_temporary_directory_is_private_and_emptied(rig):
     """Each child has a TMPDIR of its own; the slot's next child finds it empty."""
     child = rig.child()
     place = Path(rig.result(child, "state")["env"]["TMPDIR"])
@@ -314,15 +314,15 @@ def test_temporary_directory_is_private_and_emptied(rig):
     assert rig.result(heir, "state")["tempdir"] == str(place)
 
 
-def test_marker_is_in_the_environment_from_the_start(rig, child):
-    """Each process of a run shows the run's name in what it was started with."""
+def test_the_marker_is_in_the_initial_environment(rig, child):
+    """Each process of a run shows the run's name in its initial environment."""
     for pid in (child.pid, rig.zygote.pid):
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         assert f"JOBPOOL_RUN={rig.run_id}".encode() in environment
 
 
-def test_environment_can_be_scrubbed(tmp_path, monkeypatch):
-    """`env` names all that a child's environment keeps, also in the kernel's view."""
+def test_the_environment_can_be_scrubbed(tmp_path, monkeypatch):
+    """`env` names all that a child's environment keeps, also as the kernel shows it."""
     monkeypatch.setenv("SECRET", "hunter2")
     monkeypatch.setenv("KEPT", "yes")
     rig = Rig(tmp_path, env=("KEPT", "PATH"))
@@ -342,17 +342,17 @@ def test_environment_can_be_scrubbed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["quick", "full"])
-def test_reset_is_cheap(rig, child, how):
-    """The reset between attempts stays a small part of a millisecond."""
+def test_the_reset_is_cheap(rig, child, how):
+    """The reset between attempts takes a small part of a millisecond."""
     costs = [rig.result(child, "time_reset", how) for _ in range(5)]
     assert statistics.median(costs) < 500e-6  # target 50 us; the machine is noisy
 
 
 @pytest.mark.parametrize("what", ["nothing", "a file", "settings"])
-def test_a_quick_check_is_enough_after_what_no_call_shows(rig, what):
-    """Who does nothing that is noted costs the next job no look at all the rest.
+def test_a_quick_check_is_enough_when_no_recorded_call_was_made(rig, what):
+    """A handler that makes no recorded call does not cost the next job a full check.
 
-    Three times: a machine that stops a child for a moment makes it look again.
+    Three times: on a machine that stops a child briefly, it makes a full check again.
     """
     child = rig.child()
     assert any(rig.result(child, "quick_check_after", what) for _ in range(3))
@@ -385,15 +385,15 @@ def test_a_quick_check_is_enough_after_what_no_call_shows(rig, what):
     ],
 )
 def test_the_full_check_runs_after_anything_that_may_have_changed_more(rig, what):
-    """A call that is noted, other code than Python's, output, and each 10 ms."""
+    """A recorded call, native code, output, and every 10 ms."""
     assert not rig.result(rig.child(), "quick_check_after", what)
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_what_slips_past_the_notes_is_put_back_soon(rig, child, waits):
-    """Jobs that begin within 10 ms of the last look may meet it, and no others.
+def test_changes_that_avoid_the_recorded_calls_are_undone_soon(rig, child, waits):
+    """Only jobs that begin within 10 ms of the last check may be affected.
 
-    So is what a child meets that waits: it looks before, whatever it was told follows.
+    A child that waits is checked before its next job, whatever it was told follows.
     """
     before = rig.result(child, "state")
     jobs = [rig.job("slip_past_notes"), rig.job("sleep", 0.02)]
@@ -405,8 +405,8 @@ def test_what_slips_past_the_notes_is_put_back_soon(rig, child, waits):
     assert rig.result(child, "state") == before
 
 
-def test_what_is_noted_is_called_as_before(rig, child):
-    """Who looks up what a function can do, or sends it elsewhere, meets no stranger."""
+def test_recorded_functions_behave_as_before(rig, child):
+    """Introspection and replaced arguments behave as with the original functions."""
     assert rig.result(child, "ask_about_functions") == {
         "takes descriptors": True,
         "pickled": True,
@@ -416,8 +416,8 @@ def test_what_is_noted_is_called_as_before(rig, child):
     }
 
 
-def test_memory_that_was_given_back_is_nobodys(rig, child):
-    """Also of jobs that follow at once, after only a quick check."""
+def test_memory_that_was_given_back_is_not_charged(rig, child):
+    """Also for jobs that follow at once, after only a quick check."""
     jobs = [rig.job("keep_memory", 30), rig.job("keep_memory", 0)]
     jobs += [rig.job("echo", 1) for _ in range(3)]
     child.send(*jobs)

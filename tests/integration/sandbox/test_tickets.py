@@ -38,7 +38,7 @@ def test_no_job_begins_without_its_ticket(rig):
 
 
 def test_recalled_jobs_never_begin(rig):
-    """What was recalled does not run, and what comes after it does."""
+    """A recalled job does not run, and the jobs after it do."""
     child = rig.child()
     running, recalled, later = (rig.job("sleep", 0.1) for _ in range(3))
     child.send(running, recalled)
@@ -50,7 +50,7 @@ def test_recalled_jobs_never_begin(rig):
     assert [rig.message(child).seq for _ in range(2)] == [running.seq, later.seq]
 
 
-def test_tickets_left_at_a_death_never_began(rig):
+def test_tickets_left_at_a_death_mean_jobs_that_never_began(rig):
     """After a crash the unread tickets name exactly the jobs that did not begin."""
     child = rig.child()
     good, fatal = rig.job("echo", 1), rig.job("exit_now", 3)
@@ -91,8 +91,8 @@ def test_every_job_runs_once_or_is_recalled_once(rig):
     assert recalled, "nothing was ever recalled: the test proves nothing"
 
 
-def test_mark_is_set_when_an_attempt_begins_and_stays(rig):
-    """The mark file holds what has begun, also when the store may not know its end."""
+def test_a_mark_is_set_when_an_attempt_begins_and_stays(rig):
+    """The mark file keeps what has begun: the store may not know its end yet."""
     child = rig.child()
     assert marks(rig, child) == set()
     job = rig.job("sleep", 0.1)
@@ -118,7 +118,7 @@ def test_a_dead_childs_mark_outlives_its_successor(rig):
 
 
 def test_a_full_mark_file_gives_up_its_oldest_token(rig):
-    """With no word free, a new child takes the one that was settled longest ago."""
+    """With no slot free, a new child replaces the token settled longest ago."""
     path = rig.directory / f"mark.{len(rig.children)}"
     tokens = range(2, 2 + MARK_BYTES // MARK.size)
     path.write_bytes(b"".join(MARK.pack(token) for token in reversed(tokens)))
@@ -147,14 +147,14 @@ def test_jobs_larger_than_the_socket_wait_for_room(rig):
 
 
 def test_an_idle_child_retires_while_it_waits_for_a_ticket(rig):
-    """A child that holds a recalled job still hears that it is to end."""
+    """A child that holds a recalled job still receives its request to end."""
     child = rig.child()
     child.send(rig.job("echo", 1), Retire())
     assert rig.exit(child).exit_code == 0
 
 
 def test_sending_to_a_dead_child_is_no_error(rig):
-    """What is sent to a child that is gone goes nowhere, and nothing raises."""
+    """Data sent to a dead child is dropped, and nothing raises."""
     child = rig.child()
     child.kill_tree()
     rig.exit(child)

@@ -1,4 +1,4 @@
-"""The memory of real process trees, and what it takes to know it."""
+"""The memory of real process trees, and the cost of measuring it."""
 
 import subprocess
 import sys
@@ -59,7 +59,7 @@ def too_dear(_pid):
 
 
 class Tree:
-    """A process that does what it is told, and its tree."""
+    """A process that does what it is told, and its descendants."""
 
     def __init__(self):
         self.process = subprocess.Popen(
@@ -79,7 +79,7 @@ class Tree:
         assert self.process.stdout.readline() == "done\n"
 
     def grow(self, number, mebibytes):
-        """Let a child of the root have so much more memory, and wait for it."""
+        """Let a child of the root allocate so much more memory, and wait for it."""
         pid = sorted(procfs.descendants_of(self.pid))[number]
         before = procfs.resident_bytes(pid)
         self.do(
@@ -92,7 +92,7 @@ class Tree:
         )
 
     def measure(self, limit_mebibytes):
-        """Return MiB."""
+        """Return the measured memory in MiB."""
         return self.confirming.measure(limit_mebibytes * MIB, time.monotonic()) / MIB
 
 
@@ -116,7 +116,7 @@ def no_shares(monkeypatch):
 
 @pytest.fixture
 def no_walks(monkeypatch):
-    """Walks can be forbidden: they are too dear."""
+    """Full walks of the process tree are made to fail."""
 
     def forbid():
         monkeypatch.setattr(
@@ -127,7 +127,7 @@ def no_walks(monkeypatch):
 
 
 def test_new_processes_are_found_between_two_walks(tree, no_walks):
-    """And the children of the new; who is gone is forgotten."""
+    """And the children of new processes; ended ones are forgotten."""
     tree.do("fork()")
     assert len(tree.memory.walk()) == 1
     no_walks()
@@ -147,7 +147,7 @@ def test_new_processes_are_found_between_two_walks(tree, no_walks):
 
 
 def test_many_threads_do_not_make_it_expensive_to_find_children(tree, monkeypatch):
-    """Who has more of them than there are processes is not read thread by thread."""
+    """If it has more threads than there are processes, they are not read one by one."""
     monkeypatch.setattr(procfs, "_THREADS_MANY", 10)
     tree.do("fork()")
     monkeypatch.setattr(procfs, "process_numbers", lambda: {1, *expected, tree.pid})
@@ -160,8 +160,8 @@ def test_many_threads_do_not_make_it_expensive_to_find_children(tree, monkeypatc
     assert len(expected) == 1
 
 
-def test_what_is_shared_is_no_reason_to_kill(tree):
-    """Ten processes that hold the same memory hold it once."""
+def test_shared_memory_is_no_reason_to_kill(tree):
+    """Ten processes that share the same memory are charged for it once."""
     tree.do("held.append(b'x' * (60 << 20))")
     for _ in range(10):
         tree.do("fork()")
@@ -174,7 +174,7 @@ def test_what_is_shared_is_no_reason_to_kill(tree):
 
 @pytest.mark.usefixtures("no_shares")
 def test_growth_counts_without_reading_shared_memory(tree):
-    """What a process has come to have since it was first seen is nobody else's."""
+    """What a process has gained since it was first seen is not shared."""
     tree.do("held.append(b'x' * (60 << 20))")
     tree.do("fork()")
     tree.do("fork()")
@@ -185,8 +185,8 @@ def test_growth_counts_without_reading_shared_memory(tree):
     assert tree.measure(130) > 130
 
 
-def test_growth_counts_nothing_twice(tree):
-    """The lower bound stays below the truth, whoever forks from whom."""
+def test_growth_is_never_counted_twice(tree):
+    """The lower bound stays below the truth, whichever process forks from which."""
     tree.do("fork()")
     tree.memory.walk()
     tree.measure(10_000)
@@ -199,8 +199,8 @@ def test_growth_counts_nothing_twice(tree):
     assert 49 < tree.confirming._least(claims) / MIB - own < 60
 
 
-def test_numbers_of_others_count_for_nothing(tree):
-    """Who is not of the tree any more is not measured with it."""
+def test_processes_outside_the_tree_are_not_counted(tree):
+    """A process that has left the tree is not measured with it."""
     stranger = Tree()
     try:
         stranger.do("held.append(b'x' * (60 << 20))")
@@ -211,8 +211,11 @@ def test_numbers_of_others_count_for_nothing(tree):
         stranger.process.communicate()
 
 
-def test_a_round_that_takes_long_is_given_up_once(tree, monkeypatch):
-    """A child can keep us waiting; the next round, after a rest, is a whole one."""
+def test_a_slow_round_is_abandoned_once(tree, monkeypatch):
+    """One slow round must not block the supervisor.
+
+    The next round, after a pause, is complete.
+    """
     tree.do("held.append(b'x' * (60 << 20))")
     for _ in range(4):
         tree.do("fork()")
@@ -237,8 +240,8 @@ def test_a_round_that_takes_long_is_given_up_once(tree, monkeypatch):
     assert now_s - before_s == pytest.approx(0.5)
 
 
-def test_children_of_the_sandbox_are_measured_so(tmp_path):
-    """Of one process and of two; 0 when all is gone."""
+def test_children_of_the_sandbox_are_measured_as_trees(tmp_path):
+    """Of one process and of two; 0 when all are gone."""
     rig = Rig(tmp_path, "hostile")
     rig.loaded()
     try:

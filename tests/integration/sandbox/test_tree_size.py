@@ -1,4 +1,4 @@
-"""How many processes and threads a tree has, and when that is counted."""
+"""How many processes and threads a tree has, and when they are counted."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from jobpool.sandbox.metering.tree_size import TreeSize, tree_size
 
 
 class Slow:
-    """A count that is not due again soon."""
+    """A slow count, which is not due again soon."""
 
     def is_due(self, now_s, *, near):
         assert near
@@ -26,7 +26,7 @@ class Slow:
 
 @pytest.fixture
 def counts(monkeypatch):
-    """What is counted, in turn."""
+    """The counts, in order."""
     sizes = []
     monkeypatch.setattr(
         tree_size_module, "tree_size", lambda _root, _enough: sizes.pop(0)
@@ -35,7 +35,7 @@ def counts(monkeypatch):
 
 
 def breed(writer):
-    """Have two zombies, a process, and three threads more."""
+    """Create two zombies, a process, and three more threads."""
     for end in (True, True, False):
         if os.fork() == 0:
             if not end:
@@ -48,7 +48,7 @@ def breed(writer):
 
 
 def test_processes_threads_and_zombies_count():
-    """All that take numbers from the host."""
+    """Everything that uses up process ids of the host."""
     reader, writer = os.pipe()
     if (root := os.fork()) == 0:
         try:
@@ -68,8 +68,8 @@ def test_processes_threads_and_zombies_count():
     assert tree_size(root, 100) == 0
 
 
-def test_the_host_tells_of_threads_as_well():
-    """Whoever starts them."""
+def test_the_hosts_count_includes_threads():
+    """Whichever process starts them."""
     before = tree_size_module.host_tasks()
     end = threading.Event()
     for _ in range(200):
@@ -79,8 +79,8 @@ def test_the_host_tells_of_threads_as_well():
     assert after > before + 100  # others may end meanwhile
 
 
-def test_it_is_counted_once_the_host_has_a_step_more(counts):
-    """Also bit by bit, and from the lowest that the host had."""
+def test_a_tree_is_counted_once_the_host_has_grown_by_a_step(counts):
+    """Also for slow growth, measured from the host's lowest number."""
     size = TreeSize(os.getpid())
     counts += [1, 300, 310, 2]
     for host in (1000, 500, 755):
@@ -95,8 +95,8 @@ def test_it_is_counted_once_the_host_has_a_step_more(counts):
     assert size.sample(0.5, 4096, 1000) == 2  # as at each beginning
 
 
-def test_what_takes_long_to_count_is_counted_while_it_grows(counts):
-    """And rests otherwise: the host's number may rise and fall for other reasons."""
+def test_a_slow_count_is_repeated_only_while_the_host_grows(counts):
+    """And not otherwise: the host's number may change for other reasons."""
     size = TreeSize(os.getpid())
     size._count = Slow()
     counts += [1, 1000, 2000, 3000, 3000]

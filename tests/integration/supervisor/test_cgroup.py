@@ -1,4 +1,4 @@
-"""A supervisor's cgroup from start to end, and what it is good for after a death."""
+"""A supervisor's cgroup from start to end, and its use after a death."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def site(tmp_path):
 
 @pytest.fixture
 def supervisor(site):
-    """Start a supervisor, and go on only if it has a cgroup."""
+    """Start a supervisor, and continue only if it has a cgroup."""
     supervisor = site.start("cpu=1")
     ready = supervisor.wait_ready()
     if Control.KILL not in ready["cgroup"]:
@@ -48,13 +48,16 @@ def supervisor(site):
 
 
 def group_of(site):
-    """Return the cgroup that the one run here has put on record."""
+    """Return the cgroup on record for the run here."""
     (record,) = site.folder.glob("jobpool.db.run/*/cgroup")
     return Path(record.read_text())
 
 
-def test_what_is_in_force_is_said_and_nothing_is_left(site, supervisor):
-    """All three are accounted for; the directory is gone with the supervisor."""
+def test_controllers_in_force_are_reported_and_nothing_is_left(site, supervisor):
+    """All three controllers are accounted for.
+
+    The directory goes with the supervisor.
+    """
     ready = supervisor.wait_ready()
     assert set(ready["cgroup"]) | set(ready["cgroup_missing"]) == set(Control)
     assert not set(ready["cgroup"]) & set(ready["cgroup_missing"])
@@ -67,7 +70,10 @@ def test_what_is_in_force_is_said_and_nothing_is_left(site, supervisor):
 
 
 def test_a_hidden_daemon_does_not_outlive_its_run(site, supervisor):
-    """Supervisor, zygote and child killed at once: only the cgroup knows of it."""
+    """Supervisor, zygote and child are killed at once.
+
+    Only the cgroup contains the daemon.
+    """
     job_id = site.add("daemon")
     child = site.wait_begun(job_id).pid
     file = site.folder / "daemon"

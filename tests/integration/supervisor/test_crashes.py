@@ -1,4 +1,4 @@
-"""Crashes, poison and failures: who pays, who is set aside, who is not touched."""
+"""Crashes, poison and failures: what is charged, set aside, and left alone."""
 
 import json
 
@@ -171,7 +171,7 @@ def end_of(site, kind, arguments=None):
 
 
 def test_three_crashes_quarantine_with_evidence(site):
-    """A poison pill is set aside, is named at level ERROR, and its hook runs."""
+    """A poison pill is quarantined and named at level ERROR, and its hook runs."""
     job = site.finish(site.add("segv", {"note": "farewell"}))
     assert (job.state, job.attempt) == ("quarantined", 3)
     assert (job.failures, job.crashes, job.interruptions) == (3, 3, 0)
@@ -194,7 +194,7 @@ def test_three_crashes_quarantine_with_evidence(site):
     [("os._exit", None, 0), ("sigkill", 9, None), ("abort", 6, None)],
 )
 def test_a_process_that_is_gone_has_crashed(site, how, signum, exit_code):
-    """However it went, exit code 0 included: without a result it is a crash."""
+    """However it ended, exit code 0 included: without a result it is a crash."""
     job, attempt = end_of(site, "once", {"how": how})
     assert (job.state, job.crashes) == ("quarantined", 1)
     assert attempt.outcome == "crashed"
@@ -214,7 +214,7 @@ def test_a_process_that_is_gone_has_crashed(site, how, signum, exit_code):
     ],
 )
 def test_whatever_leaves_a_handler_is_a_failure(site, how, error_class, error):
-    """It is no crash: the child lives, and the error is kept."""
+    """It is not a crash: the child lives, and the error is kept."""
     job, attempt = end_of(site, "leave", {"how": how})
     assert (job.state, job.failures, job.crashes) == ("dead", 1, 0)
     assert attempt.outcome == "failed"
@@ -224,7 +224,10 @@ def test_whatever_leaves_a_handler_is_a_failure(site, how, error_class, error):
 
 
 def test_a_result_that_is_too_large_is_not_made_again(site):
-    """It would be as large: dead at once, whatever may be retried otherwise."""
+    """The next one would be as large.
+
+    The job is dead at once, whatever may be retried.
+    """
     job, attempt = end_of(site, "large")
     assert (job.state, job.attempt, job.failures) == ("dead", 1, 1)
     assert len([one for one in site.witnesses("large") if one.job == job.id]) == 1
@@ -235,7 +238,7 @@ def test_a_result_that_is_too_large_is_not_made_again(site):
 
 
 def test_give_up_is_dead_at_once_and_its_hook_runs(site):
-    """No attempt is spent on what can never succeed."""
+    """No attempts are spent on what can never succeed."""
     job, attempt = end_of(site, "give_up")
     assert (job.state, job.attempt, job.failures) == ("dead", 1, 1)
     assert "gave up" in job.reason
@@ -246,7 +249,7 @@ def test_give_up_is_dead_at_once_and_its_hook_runs(site):
 
 
 def test_retry_later_waits_as_it_says_and_spends_attempts(site):
-    """The delay is the handler's; the budget stays the job's."""
+    """The handler sets the delay; the job's budget still counts."""
     soon, late = site.add("later", {"delay": 0.01}), site.add("later", {"delay": 300})
     job = site.finish(soon)
     assert (job.state, job.attempt, job.failures) == ("dead", 3, 3)
@@ -258,7 +261,7 @@ def test_retry_later_waits_as_it_says_and_spends_attempts(site):
 
 
 def test_a_snooze_waits_as_it_says_and_costs_nothing(site):
-    """The log does not call it a failure; what was saved is there at the next call."""
+    """The log does not call it a failure; saved state is there at the next call."""
     job_id = site.add("patient")
     wait_until(lambda: site.job(job_id).snoozes >= 2, PATIENCE_S, "two snoozes")
     site.open_gate("awake")
@@ -292,14 +295,14 @@ def test_the_usual_back_off_is_half_a_minute_and_jitter(site):
     ],
 )
 def test_retry_rules_go_by_the_error_class(site, error, attempts, reason):
-    """Bases count by name; a rule has its own delays and its own budget."""
+    """Base classes count by name; a rule has its own delays and its own budget."""
     job, _attempt = end_of(site, "rules", {"error": error})
     assert (job.state, job.attempt) == ("dead", attempts)
     assert reason in job.reason
 
 
 def test_the_log_says_why(site):
-    """Both lines of a job that died have the message, the limits and the own frame."""
+    """Both log lines of a dead job have the message, the limits and its frame."""
     job = site.finish(site.add("give_up", key="order-7", tenant="acme"))
     ended, gone = (
         site.supervisors[0].wait_event(name, id=job.id)
@@ -319,7 +322,7 @@ def test_the_log_says_why(site):
 
 
 def test_the_log_says_where_a_killed_job_was(site):
-    """A crash has no traceback: the frame is of the stack that it left."""
+    """A crash has no traceback: the frame comes from the stack dump."""
     job, _attempt = end_of(site, "once", {"how": "abort"})
     said = site.supervisors[0].wait_event("job_quarantined", id=job.id)
     assert said["frame"].startswith(f"{site.folder}/jobs.py:")
@@ -327,7 +330,7 @@ def test_the_log_says_where_a_killed_job_was(site):
     assert said["reason"].startswith("killed by SIGABRT")
 
 
-def test_attempts_are_numbered_for_ever_and_budgets_by_themselves(site):
+def test_attempt_numbers_continue_after_a_retry_and_budgets_do_not(site):
     """After a retry the number goes on, the budget begins anew, and that is said."""
     job_id = site.add("counted")
     assert site.finish(job_id).state == "dead"
@@ -341,7 +344,7 @@ def test_attempts_are_numbered_for_ever_and_budgets_by_themselves(site):
     assert counted == [(1, 1, False), (2, 2, False), (3, 1, True), (4, 2, True)]
 
 
-def test_at_most_once_is_never_started_again(site):
+def test_an_at_most_once_job_is_never_started_again(site):
     """With rerun="never" a crash ends the job, with that reason."""
     job, _attempt = end_of(site, "never_again")
     assert (job.state, job.attempt) == ("dead", 1)
@@ -364,7 +367,7 @@ def test_retry_brings_a_dead_job_back_with_fresh_counters(site):
 
 
 def test_release_brings_a_quarantined_job_back(site):
-    """After the fix it runs as if it were new, and what happened is still known."""
+    """After the fix it runs as if it were new, and its history is kept."""
     job = site.finish(site.add("segv", {"note": "first"}))
     site.open_gate("fixed")
     try:
@@ -376,15 +379,15 @@ def test_release_brings_a_quarantined_job_back(site):
     assert len(site.store.attempts(job.id)) == 3
 
 
-def test_a_child_that_speaks_and_dies_is_heard(site):
-    """Its last words and its death may come at the same moment."""
+def test_the_last_message_of_a_dying_child_is_read(site):
+    """Its last message and its death may arrive together."""
     jobs = site.finish_all(site.add_many("last_words", [None] * 40))
     assert {job.state for job in jobs} == {"quarantined"}
     assert {job.checkpoint for job in jobs} == {b"299"}
     assert site.supervisors[0].process.poll() is None
 
 
-def test_nobody_pays_for_a_neighbour(site):
+def test_no_job_is_charged_for_a_neighbour(site):
     """Jobs beside the poison, in its pool and another, need one attempt each."""
     poison = [site.add("segv", {"note": "x"}) for _ in range(3)]
     poison += [site.add("once", {"how": "os._exit"}) for _ in range(5)]
@@ -397,7 +400,7 @@ def test_nobody_pays_for_a_neighbour(site):
         assert job.state == "quarantined"
 
 
-def test_groups_name_what_is_set_aside(site):
+def test_groups_show_what_is_set_aside(site):
     """`list --group-by kind,reason` shows the poison at a glance."""
     site.finish(site.add("once", {"how": "abort"}))
     groups = site.cli("list", "--group-by", "kind,reason", "--state", "quarantined")

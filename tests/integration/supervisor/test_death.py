@@ -1,4 +1,4 @@
-"""Sudden death: of a supervisor at any moment, of a zygote, of a child."""
+"""Sudden death of a supervisor, a zygote or a child, at any time."""
 
 import json
 import os
@@ -78,7 +78,10 @@ def site(tmp_path):
 
 
 def test_jobs_survive_kill_9_at_any_time(site):
-    """No job is lost or settled twice; what runs again had begun, and is accounted."""
+    """No job is lost or settled twice.
+
+    Only jobs that had begun are charged when they rerun.
+    """
     rng = random.Random(4711)
     ids = site.add_many(
         "work", [{"seconds": rng.choice([0, 0, 0.01])} for _ in range(400)]
@@ -137,8 +140,8 @@ def test_a_dead_supervisors_jobs_are_taken_back_at_once(site):
     assert attempt.supervisor not in names
 
 
-def test_what_had_not_begun_is_handed_back_free(site):
-    """Only what really ran at the kill pays with an interruption."""
+def test_jobs_that_had_not_begun_are_handed_back_free(site):
+    """Only jobs that were running at the kill are charged an interruption."""
     first = site.start("cpu=1")
     running = site.add("hold", {"gate": "open"})
     site.wait_begun(running)
@@ -152,7 +155,10 @@ def test_what_had_not_begun_is_handed_back_free(site):
 
 
 def test_survivors_of_supervisor_and_zygote_are_ended_before_a_restart(site):
-    """When both are killed nobody ends the children: the next start does it first."""
+    """When both are killed no process ends the children.
+
+    The next start does it first.
+    """
     first = site.start("cpu=1")
     job_id = site.add("family", {"gate": "never"})
     child = site.wait_begun(job_id).pid
@@ -251,7 +257,10 @@ def extend(site, text):
 
 
 def test_a_zygotes_death_is_seen_while_another_process_holds_its_socket(site):
-    """A daemon of the application keeps its socket open, and its death no secret."""
+    """A daemon of the application may keep its socket open.
+
+    Its death is still noticed.
+    """
     extend(site, DAEMON)
     supervisor = site.start("cpu=1")
     assert site.result(site.add("pid")) > 0
@@ -268,7 +277,7 @@ def test_a_zygotes_death_is_seen_while_another_process_holds_its_socket(site):
 
 
 def test_a_zygote_may_die_between_a_fork_and_its_announcement(site):
-    """The child that nobody has heard of ends, and the slot gets another one."""
+    """The child that was never announced ends, and the slot gets another one."""
     extend(site, DEADLY_FORK)
     supervisor = site.start("cpu=1")
     supervisor.wait_event("zygote_failed", LATE_S)
@@ -281,16 +290,16 @@ def test_a_zygote_may_die_between_a_fork_and_its_announcement(site):
     site.wait_nobody(LATE_S)
 
 
-def test_an_application_may_close_descriptors_in_its_own_way(site):
-    """An os.close that refuses what is no descriptor never meets one of ours."""
+def test_an_application_may_replace_os_close(site):
+    """An os.close that rejects invalid descriptors never receives one of ours."""
     extend(site, STRICT_CLOSE)
     supervisor = site.start("cpu=1")
     assert site.result(site.add("pid")) > 0
     assert supervisor.events("zygote_failed") == []
 
 
-def test_a_childs_death_is_its_jobs_crash_only(site):
-    """Killed from outside without our doing: one job pays, its neighbour does not."""
+def test_a_childs_death_is_a_crash_of_its_own_job_only(site):
+    """Killed from outside: one job is charged, its neighbour is not."""
     site.start("cpu=2")
     one, other = site.add("hold", {"gate": "open"}), site.add("hold", {"gate": "open"})
     os.kill(site.wait_begun(one).pid, signal.SIGKILL)
@@ -302,8 +311,8 @@ def test_a_childs_death_is_its_jobs_crash_only(site):
     assert (site.finish(other).attempt, site.job(other).crashes) == (1, 0)
 
 
-def test_an_idle_childs_death_is_nobodys(site):
-    """It is told and replaced; no job is charged."""
+def test_an_idle_childs_death_is_charged_to_no_job(site):
+    """It is reported and replaced; no job is charged."""
     supervisor = site.start("cpu=1")
     pid = site.result(site.add("pid"))
     os.kill(pid, signal.SIGKILL)
@@ -336,9 +345,9 @@ def test_a_stopped_supervisor_keeps_its_jobs(site):
 
 
 def test_a_job_that_kills_its_supervisor_ends_in_quarantine(site):
-    """Guarantee 4: two deaths make it a suspect, five more are its own.
+    """Guarantee 4: two deaths make it a suspect, the next five are charged to it.
 
-    Without a sandbox: in one a job cannot signal its supervisor.
+    Without a sandbox: within one a job cannot signal its supervisor.
     """
     (site.folder / "jobpool.toml").write_text(
         '[pools.cpu]\nsandbox = "off"\n[pools.io]\n'
@@ -354,8 +363,8 @@ def test_a_job_that_kills_its_supervisor_ends_in_quarantine(site):
     last.wait_event("job_quarantined", id=job_id)
 
 
-def test_at_most_once_is_dead_after_a_loss(site):
-    """With rerun="never" an attempt that nobody saw end is never repeated."""
+def test_an_at_most_once_job_is_dead_after_a_loss(site):
+    """With rerun="never" an attempt whose end is unknown is never repeated."""
     first = site.start("cpu=1")
     job_id = site.add("once", {"gate": "never"})
     site.wait_begun(job_id)
@@ -367,8 +376,8 @@ def test_at_most_once_is_dead_after_a_loss(site):
     assert len(site.witnesses()) == 1
 
 
-def test_a_kill_while_starting_leaves_nobody(site):
-    """At any moment of its start too."""
+def test_a_kill_while_starting_leaves_no_process(site):
+    """At any point of its start."""
     for delay_s in (0.2, 0.4, 0.5, 0.6, 0.7):
         supervisor = site.launch("--pools", "cpu=2,io=2", "--log-format", "json")
         time.sleep(delay_s)
@@ -379,7 +388,7 @@ def test_a_kill_while_starting_leaves_nobody(site):
 
 
 @pytest.mark.parametrize("preload", [True, False])
-def test_a_kill_during_a_hanging_import_leaves_nobody(site, preload):
+def test_a_kill_during_a_hanging_import_leaves_no_process(site, preload):
     """A zygote that imports cannot listen, and still ends with its supervisor."""
     if not preload:
         (site.folder / "jobpool.toml").write_text("[pools.cpu]\npreload = false\n")

@@ -1,8 +1,8 @@
 """TERM and QUIT end a supervisor in time, whatever state it is in.
 
-Here are real processes in a few of the states; all of them meet all signals in
-`unit/test_supervisor_shutdown.py`, and a store that several hosts share is in
-`test_supervisor_shared.py`.
+These are real processes in a few of the states. All states meet all signals in
+`unit/supervisor/machine/test_shutdown.py`; a store that several hosts share is covered
+by `test_shared_store.py`.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def site(tmp_path):
 
 
 def ends_in_time(supervisor, signum):
-    """Send a signal and return the exit code, which is not waited for too long."""
+    """Send a signal and return the exit code, with a deadline."""
     began_s = time.monotonic()
     code = supervisor.stop(signum)
     assert time.monotonic() - began_s < END_S + BUSY_MACHINE_S, supervisor.said()
@@ -55,7 +55,7 @@ def ends_in_time(supervisor, signum):
 
 
 def test_an_end_that_cannot_be_stored_is_given_up_and_run_again(site):
-    """The code is 1, the job stays leased, and the next start takes it back."""
+    """The exit code is 1, the job stays leased, and the next start takes it back."""
     supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
     job = site.add("held", {"gate": "open"})
     site.wait_begun(job)
@@ -74,8 +74,8 @@ def test_an_end_that_cannot_be_stored_is_given_up_and_run_again(site):
     assert (done.failures, done.crashes) == (0, 0)
 
 
-def test_a_reload_that_does_not_end_keeps_nobody(site):
-    """Its zygotes load for ever; they are let go with the others."""
+def test_a_reload_that_never_ends_does_not_delay_an_end(site):
+    """Its zygotes load forever; they are ended with the others."""
     supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
     (site.folder / "jobs.py").write_text(LOADS_FOR_EVER)
     supervisor.send(signal.SIGHUP)
@@ -85,8 +85,11 @@ def test_a_reload_that_does_not_end_keeps_nobody(site):
     assert site.store.open_runs() == []
 
 
-def test_a_frozen_zygote_keeps_nobody(site):
-    """It makes no child and does not end by itself: nobody waits for either."""
+def test_a_frozen_zygote_does_not_delay_an_end(site):
+    """It makes no child and does not end by itself.
+
+    The supervisor waits for neither.
+    """
     supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
     wait_until(lambda: len(site.children()) == 2, PATIENCE_S, "the children")
     for pid in site.zygotes(supervisor):
@@ -99,8 +102,11 @@ def test_a_frozen_zygote_keeps_nobody(site):
     assert site.store.open_runs() == []
 
 
-def test_no_descriptor_keeps_nobody(site):
-    """Nobody can look for what a dead child has left; its zygote does, in the end."""
+def test_a_lack_of_descriptors_does_not_delay_an_end(site):
+    """The supervisor cannot search for a dead child's leftovers.
+
+    Its zygote does in the end.
+    """
     supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
     job = site.add("held", {"gate": "never"})
     pid = site.wait_begun(job).pid
@@ -116,7 +122,7 @@ def test_no_descriptor_keeps_nobody(site):
 
 @pytest.mark.parametrize("preload", [True, False])
 def test_a_zygote_that_is_killed_while_it_loads_is_started_again(site, preload):
-    """Somebody's SIGKILL is no fault of the application's."""
+    """A SIGKILL from outside is not the application's fault."""
     app = (site.folder / "jobs.py").read_text()
     (site.folder / "jobs.py").write_text(WAITS_AT_GATE + app)
     config = f"[pools.cpu]\npreload = {str(preload).lower()}\n"

@@ -32,7 +32,7 @@ def crash(gate: str):
 
 @contextlib.contextmanager
 def no_descriptors(pid):
-    """Leave a process the descriptors that it has, and not one more."""
+    """Leave a process exactly the descriptors that it has."""
     numbers = [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     free = next(n for n in range(len(numbers) + 1) if n not in numbers)
@@ -45,7 +45,10 @@ def no_descriptors(pid):
 
 @pytest.mark.parametrize("forks", [False, True])
 def test_memory_is_limited_without_a_free_descriptor(tmp_path, forks):
-    """To see it takes some, which are kept back: also what a job's processes have."""
+    """Measuring needs some, which are kept in reserve.
+
+    Also a job's other processes count.
+    """
     with Site(tmp_path, APP) as site:
         supervisor = site.start("cpu=1")
         job_id = site.add("hog", {"gate": "grow", "forks": forks})
@@ -57,7 +60,7 @@ def test_memory_is_limited_without_a_free_descriptor(tmp_path, forks):
 
 
 def test_a_crash_is_charged_without_a_free_descriptor(tmp_path):
-    """Its mark says that it had begun: it was not robbed by the one before it."""
+    """Its mark shows that it had begun, so its ticket was not stolen."""
     with Site(tmp_path, APP) as site:
         supervisor = site.start("cpu=1")
         site.finish(site.add("fine"))

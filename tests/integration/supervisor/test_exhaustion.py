@@ -1,4 +1,4 @@
-"""A supervisor without a descriptor to spare goes on, and knows everything later."""
+"""A supervisor without a spare descriptor goes on, and catches up later."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def is_gone(pid):
 
 
 def test_a_childs_death_is_handled_without_a_spare_descriptor(site):
-    """It is told once its tree can be looked for; the other slot's job goes on."""
+    """It is reported once its tree can be searched; the other slot's job goes on."""
     supervisor = site.start("cpu=2")
     one, other = (site.add("hold", {"gate": "open"}) for _ in range(2))
     pids = [site.wait_begun(job).pid for job in (one, other)]
@@ -68,7 +68,7 @@ def test_a_childs_death_is_handled_without_a_spare_descriptor(site):
 
 
 def test_a_time_limit_holds_without_a_descriptor(site):
-    """The child is killed at once; what is below it is found when it can be."""
+    """The child is killed at once; its descendants are found when that is possible."""
     supervisor = site.start("cpu=1")
     job = site.add("family", {"gate": "never"}, max_attempts=1)
     pid = site.wait_begun(job).pid
@@ -81,8 +81,8 @@ def test_a_time_limit_holds_without_a_descriptor(site):
     site.wait_nobody()
 
 
-def test_a_supervisor_that_is_refused_a_thread_as_it_starts_tries_again(site, tmp_path):
-    """Nothing is wrong with the store, and a moment later there may be one."""
+def test_a_supervisor_without_a_free_thread_at_its_start_tries_again(site, tmp_path):
+    """The store is not at fault, and a thread may be available a little later."""
     (tmp_path / "sitecustomize.py").write_text(REFUSING)
     supervisor = site.start("cpu=1", env={"PYTHONPATH": str(tmp_path)})
     job = site.add("hold", {"gate": "open"})

@@ -1,4 +1,4 @@
-"""What a handler leaves behind does not outlive its attempt, nor reach the next."""
+"""What a handler leaves behind survives neither its attempt nor reaches the next."""
 
 import os
 import signal
@@ -190,7 +190,10 @@ def daemons_of(site, job):
     ],
 )
 def test_daemons_are_gone_before_the_job_is_settled(site, end, state, outcome):
-    """However an attempt ends: its processes end with it, and before that is told."""
+    """However an attempt ends.
+
+    Its processes end with it, before the end is reported.
+    """
     timeout_s = 2.0 if end == "timeout" else 60.0
     job = site.finish(site.add("daemons", {"end": end}, timeout_s=timeout_s))
     alive = [pid for pid in daemons_of(site, job) if is_alive(pid)]
@@ -200,7 +203,7 @@ def test_daemons_are_gone_before_the_job_is_settled(site, end, state, outcome):
 
 
 def test_the_temporary_directory_is_private_and_removed(site):
-    """Each attempt has an empty one of its own, and nothing stays of it."""
+    """Each attempt has an empty one of its own, and nothing of it remains."""
     first, second = (site.result(site.add("scratch")) for _ in range(2))
     for tmpdir, made, listed in (first, second):
         assert made.startswith(tmpdir)
@@ -209,7 +212,7 @@ def test_the_temporary_directory_is_private_and_removed(site):
 
 
 def test_stdin_is_empty(first_look):
-    """A handler that asks a question gets the end of file."""
+    """A handler that reads stdin gets the end of file."""
     assert first_look["stdin"] == ""
 
 
@@ -225,14 +228,14 @@ def test_a_child_has_only_its_own_descriptors(site, first_look):
 
 
 def test_a_child_is_confined(first_look):
-    """Its own session, no core dumps, first in line when the host is short."""
+    """Its own session, no core dumps, first victim when the host is short of memory."""
     assert first_look["session"]
     assert first_look["core"] == [0, 0]
     assert first_look["oom_score_adj"] > 0
 
 
 def test_what_a_handler_changes_does_not_reach_the_next_job(site, first_look):
-    """Same process, same state: as if nothing had been there before."""
+    """Same process, same state: as if nothing had run before."""
     changer = site.result(site.add("change"))
     second = site.result(site.add("look"))
     assert changer == second["pid"]
@@ -249,7 +252,7 @@ def test_a_leaked_thread_does_not_reach_the_next_job(site):
 
 
 def test_output_is_logged_and_its_tail_stored_on_failure(site):
-    """It always reaches the log under the job's id, from wherever it was written."""
+    """It always reaches the log under the job's id, wherever it was written from."""
     supervisor = site.supervisors[0]
     for ok in (True, False):
         job = site.finish(site.add("talk", {"ok": ok, "words": f"words {ok}"}))
@@ -260,8 +263,8 @@ def test_output_is_logged_and_its_tail_stored_on_failure(site):
     assert sorted(stored) == ["from a shell", "on stderr", "words False"]
 
 
-def test_the_tail_of_much_output_is_kept(site):
-    """The end is what explains a failure; what was cut is marked."""
+def test_only_the_tail_of_long_output_is_kept(site):
+    """The end explains a failure; what was cut is marked."""
     job = site.finish(site.add("flood"))
     (attempt,) = site.store.attempts(job.id)
     assert attempt.output.endswith("line 199998\nline 199999\n")
@@ -287,7 +290,7 @@ def test_recycling_after_one_job_means_a_fresh_child_each(site):
 
 
 def test_a_signal_at_the_process_group_does_not_end_jobs(site):
-    """A terminal's Ctrl-C or hang-up is the supervisor's business only."""
+    """A terminal's Ctrl-C or hang-up concerns only the supervisor."""
     before = site.result(site.add("look"))["pid"]
     zygotes = site.zygotes(site.supervisors[0])
     for pid in (before, *zygotes):
@@ -297,8 +300,8 @@ def test_a_signal_at_the_process_group_does_not_end_jobs(site):
     assert [pid for pid in zygotes if not is_alive(pid)] == []
 
 
-def test_an_environment_is_scrubbed_to_what_is_named(tmp_path):
-    """A secret of the shell reaches no handler unless it is on the list."""
+def test_only_named_variables_are_kept_in_an_environment(tmp_path):
+    """A secret in the shell reaches no handler unless it is on the list."""
     config = '[pools.cpu]\nenv = ["PATH", "ALLOWED"]\n[pools.io]\nsize = 1\n'
     with Site(tmp_path, APP, config=config) as scrubbed:
         supervisor = scrubbed.start("cpu=1", env={"SECRET": "x", "ALLOWED": "y"})
@@ -316,8 +319,8 @@ os.execv(sys.executable, [sys.executable, "-m", "jobpool", *sys.argv[1:]])
 """
 
 
-def test_a_parent_that_ignores_its_children_s_ends_does_no_harm(site):
-    """An ignored SIGCHLD is inherited; the supervisor sees every end all the same."""
+def test_an_inherited_ignored_sigchld_does_no_harm(site):
+    """An ignored SIGCHLD is inherited; the supervisor still sees every end."""
     job = site.add("look")
     done = subprocess.run(
         [sys.executable, "-c", IGNORING, "--pools", "cpu=1", "--burst"],

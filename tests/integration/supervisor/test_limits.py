@@ -251,12 +251,12 @@ def test_a_killed_attempt_shows_where_it_was(site, kind):
 
 
 def test_a_caught_soft_timeout_may_still_succeed(site):
-    """SoftTimeout is there to clean up; a handler that returns has succeeded."""
+    """SoftTimeout is for cleaning up; a handler that returns has succeeded."""
     assert site.result(site.add("soft", {"caught": True})) == "cleaned up"
 
 
 def test_an_uncaught_soft_timeout_is_timed_out(site):
-    """An attempt that ends by its soft limit is no plain failure, nor a kill."""
+    """An attempt ended by its soft limit is neither a plain failure nor a kill."""
     attempt = end_of(site, "soft", {"caught": False})
     assert attempt.outcome == "timed_out"
     assert attempt.reason.startswith("ended by its soft time limit")
@@ -269,21 +269,21 @@ def test_a_soft_timeout_reaches_a_coroutine(site):
 
 
 def test_the_hard_limit_follows_an_ignored_soft_one(site):
-    """Swallowing SoftTimeout buys nothing."""
+    """Swallowing SoftTimeout gains nothing."""
     attempt = end_of(site, "soft_deaf")
     assert attempt.reason.startswith("killed at its time limit of 500ms")
 
 
 @pytest.mark.parametrize("kind", ["eat", "grow"])
 def test_the_memory_limit_ends_a_single_process(site, kind):
-    """Over its limit it is killed, with what it used as evidence."""
+    """Over its limit it is killed, with its memory use as evidence."""
     attempt = end_of(site, kind, {"mib": 200} if kind == "eat" else None)
     assert attempt.outcome == "out_of_memory"
     assert "over its memory limit of 128MiB" in attempt.reason
     assert 128 * MIB < attempt.peak_rss_bytes < 300 * MIB
 
 
-def test_memory_that_is_refused_at_once_is_out_of_memory(site):
+def test_a_refused_allocation_is_out_of_memory(site):
     """It never became resident, and yet the next attempt gets more."""
     job = site.finish(site.add("at_once", {"mib": 350}))
     assert (job.state, job.result) == ("succeeded", str(350 * MIB).encode())
@@ -296,14 +296,14 @@ def test_memory_that_is_refused_at_once_is_out_of_memory(site):
     assert "over its memory limit of 256MiB" in killed.reason
 
 
-def test_a_memory_error_of_ones_own_is_a_failure(site):
-    """Nothing was refused, and the limit was far."""
+def test_a_memory_error_raised_by_the_handler_is_a_failure(site):
+    """No allocation was refused, and the limit was far away."""
     attempt = end_of(site, "own_error")
     assert (attempt.outcome, attempt.error_class) == ("failed", "MemoryError")
 
 
 def test_the_memory_limit_counts_the_whole_tree(site):
-    """Three processes below the limit each, and over it together, are too much."""
+    """Three processes below the limit each, but over it together, are too much."""
     path = site.folder / "tree"
     attempt = end_of(site, "tree", {"path": str(path)})
     assert attempt.outcome == "out_of_memory"
@@ -313,13 +313,13 @@ def test_the_memory_limit_counts_the_whole_tree(site):
 
 
 def test_the_peak_of_a_success_is_recorded(site):
-    """What a job used below its limit is known too: people tune by it."""
+    """Memory use below the limit is recorded too: operators tune by it."""
     job = site.finish(site.add("eat", {"mib": 64}))
     assert job.state == "succeeded"
     assert 64 * MIB < job.peak_rss_bytes < 128 * MIB
 
 
-def test_limits_come_from_the_first_that_names_them(site):
+def test_limits_come_from_the_first_source_that_names_them(site):
     """[kinds.K], then the job, the decorator, the pool; never over the maximum."""
     reasons = {
         "order.pool": "1.5s",
@@ -340,7 +340,7 @@ def test_limits_come_from_the_first_that_names_them(site):
 
 
 def test_a_silent_handler_is_stalled(site):
-    """Without a heartbeat for its timeout it is killed, and named so."""
+    """Without a heartbeat within its timeout it is killed, and called stalled."""
     attempt = end_of(site, "silent")
     assert attempt.outcome == "stalled"
     assert attempt.reason.startswith("killed after 300ms without a heartbeat")
@@ -355,7 +355,7 @@ def test_a_handler_with_heartbeats_is_not_stalled(site):
     assert shown["last_heartbeat_at"] is not None
 
 
-def test_progress_is_seen_while_it_changes_and_the_last_is_kept(site):
+def test_progress_is_shown_while_it_changes_and_the_last_is_kept(site):
     """Within a second, however fast it changes, and without a checkpoint as well."""
     job_id = site.add("stepping", {"seconds": 2.0})
     ages_s = []
@@ -386,7 +386,7 @@ def test_neighbours_of_killed_jobs_lose_nothing(site):
         assert (job.failures, job.crashes, job.interruptions) == (0, 0, 0)
 
 
-def test_nobody_pays_for_memory_that_others_have_left(tmp_path):
+def test_no_job_is_charged_for_memory_that_others_have_left(tmp_path):
     """A job begins in a child that has room for it."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1")
@@ -397,8 +397,8 @@ def test_nobody_pays_for_memory_that_others_have_left(tmp_path):
         assert supervisor.stop() == 0
 
 
-def test_a_child_at_rest_is_not_blamed_for_what_a_bigger_job_has_left(tmp_path):
-    """A quick small job behind a big one ends before anybody has looked at it."""
+def test_an_idle_child_is_not_blamed_for_memory_left_by_a_bigger_job(tmp_path):
+    """A quick small job after a big one ends before the child's memory is sampled."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1")
         site.finish_all(site.add_many("quick.big", [{"keeps": False}] * 80))
@@ -420,8 +420,8 @@ def test_a_child_at_rest_is_not_blamed_for_what_a_bigger_job_has_left(tmp_path):
         assert supervisor.stop() == 0
 
 
-def test_evidence_is_no_less_than_what_its_processes_have_had(tmp_path):
-    """However many threads make looks at them dear."""
+def test_the_recorded_peak_is_no_less_than_what_its_processes_used(tmp_path):
+    """However many threads make sampling expensive."""
     with Site(tmp_path / "site", APP) as site:
         supervisor = site.start("cpu=1")
         attempt = end_of(site, "dear")
@@ -432,7 +432,7 @@ def test_evidence_is_no_less_than_what_its_processes_have_had(tmp_path):
 
 
 def test_nothing_is_left_running(site):
-    """After all this the slots are idle and nobody but them is there."""
+    """Afterwards the slots are idle and no other process is there."""
     expected = len(site.children()) + len(site.zygotes(site.supervisors[0]))
     wait_until(
         lambda: len(site.processes()) <= expected + 1, PATIENCE_S, "only the pool's own"

@@ -1,4 +1,4 @@
-"""Loop and store thread go first, and so does a child that is to die; nobody else."""
+"""Loop and store thread have priority, and so has a child about to be killed."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def niceness(pid=0):
 
 
 def niceness_of_a_fork():
-    """Return the niceness that a process has which is started now."""
+    """Return the niceness of a process that is started now."""
     pid = os.fork()
     if pid == 0:
         os._exit(niceness() + 20)
@@ -42,14 +42,14 @@ def niceness_of_a_thread():
 
 @pytest.fixture
 def allowed():
-    """Skip where the kernel lets nobody go first, or we were told to wait."""
+    """Skip where the kernel allows no priority, or we run with low priority."""
     with going_first() as is_first:
         if not is_first:
             pytest.skip("not allowed here: no CAP_SYS_NICE, or started with nice")
 
 
-def test_only_this_thread_goes_first_and_only_for_a_while(allowed):
-    """What it starts begins at 0, or every handler would go before the store."""
+def test_only_this_thread_has_priority_and_only_for_a_while(allowed):
+    """What it starts begins at niceness 0, or every handler would precede the store."""
     with going_first() as is_first:
         assert is_first
         assert niceness() == FIRST_NICE
@@ -59,8 +59,8 @@ def test_only_this_thread_goes_first_and_only_for_a_while(allowed):
     assert niceness_of_a_fork() == 0
 
 
-def test_loop_and_store_thread_go_first_and_no_child_does(allowed, tmp_path):
-    """The loop would wait for whoever holds the interpreter's lock."""
+def test_loop_and_store_thread_have_priority_and_no_child_does(allowed, tmp_path):
+    """Otherwise the loop would wait for a thread that holds the interpreter's lock."""
     with Site(tmp_path, APP) as site:
         supervisor = site.start("cpu=1")
         site.finish(site.add("work"))
@@ -73,8 +73,8 @@ def test_loop_and_store_thread_go_first_and_no_child_does(allowed, tmp_path):
         supervisor.stop()
 
 
-def test_a_niceness_of_ones_own_is_kept():
-    """Who starts a supervisor with nice means all of it."""
+def test_an_inherited_niceness_is_kept():
+    """Starting a supervisor with nice applies to all of it."""
     pid = os.fork()
     if pid == 0:
         os.nice(5)
@@ -84,8 +84,8 @@ def test_a_niceness_of_ones_own_is_kept():
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_policy_of_ones_own_is_kept():
-    """Who starts a supervisor for idle hours means all of it."""
+def test_an_inherited_scheduling_policy_is_kept():
+    """Starting a supervisor with an idle policy applies to all of it."""
     pid = os.fork()
     if pid == 0:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -95,8 +95,8 @@ def test_a_policy_of_ones_own_is_kept():
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_child_that_is_to_die_goes_first(allowed, tmp_path):
-    """It needs a core to write its stacks, and to give its memory back."""
+def test_a_child_about_to_be_killed_has_priority(allowed, tmp_path):
+    """It needs a core to write its stacks and to release its memory."""
     rig = Rig(tmp_path)
     rig.loaded()
     try:
@@ -115,8 +115,8 @@ def test_a_child_that_is_to_die_goes_first(allowed, tmp_path):
         rig.close()
 
 
-def test_a_child_that_does_not_exist_yet_is_nobodys_priority(tmp_path):
-    """Pid 0 would be this very process."""
+def test_raising_the_priority_of_a_missing_child_changes_nothing(tmp_path):
+    """Pid 0 would mean this process."""
     child = ChildProcess(0, "cpu/0", str(tmp_path / "mark"))
     before = niceness()
     child.dump_stack(dying=True)

@@ -29,7 +29,7 @@ def unserved(site):
 
 
 def test_each_supervisor_may_serve_some_of_the_pools(site):
-    """It names those that it leaves; nobody's jobs are lost or taken by the other."""
+    """It names the pools that it leaves out; no job is lost or taken by the other."""
     first = site.start("cpu=1")
     assert first.wait_event("pools_left")["pools"] == {"io": 1}
     computed, fetched = site.add("compute"), site.add("fetch", pool="io")

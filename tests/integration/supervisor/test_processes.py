@@ -1,4 +1,4 @@
-"""Processes and threads without end, where no cgroup bounds them."""
+"""Unbounded numbers of processes and threads, where no cgroup bounds them."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def site(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["zombies", "bomb", "threads", "threads.below"])
 def test_a_job_that_forks_without_end_is_killed_and_charged(site, kind):
-    """Long before it could take all the numbers that the host has for processes."""
+    """Long before it could use up all process ids of the host."""
     job = site.finish(site.add(kind))
     (attempt,) = site.store.attempts(job.id)
     assert (job.state, attempt.outcome) == ("dead", "crashed")

@@ -146,13 +146,13 @@ def busy(site, request):
 
 
 def order_of(site, ids):
-    """Wait for these jobs' ends and return them in the order in which they began."""
+    """Wait for the ends of these jobs; return them in the order of their beginning."""
     site.finish_all(ids)
     return [one.job for one in site.witnesses("work") if one.job in ids]
 
 
-def test_priority_then_time_then_number(site, busy):
-    """Higher first; of equals the one that is due longer, then the older one."""
+def test_order_is_priority_then_time_then_number(site, busy):
+    """Higher priority first; of equals the one due longest, then the older one."""
     plain, low, high, second = (
         site.add("work", priority=priority) for priority in (0, -5, 5, 0)
     )
@@ -170,7 +170,7 @@ def test_a_full_pool_does_not_delay_another(site, busy):
 
 
 def test_a_job_from_another_process_starts_before_the_next_poll(site):
-    """A ring at the door, not the poll of each second, starts it."""
+    """A notification starts it, not the poll of each second."""
     waits = []
     for _ in range(9):
         time.sleep(0.3)  # the polls that follow a hint thin out meanwhile
@@ -181,8 +181,8 @@ def test_a_job_from_another_process_starts_before_the_next_poll(site):
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3, 1.3])
 @pytest.mark.parametrize("fails", [False, True])
-def test_times_are_those_at_which_things_happened(site, seconds, fails):
-    """When the handler began and ended, not when that was noted or written."""
+def test_times_are_when_things_happened(site, seconds, fails):
+    """When the handler began and ended, not when that was recorded."""
     job = site.finish(site.add("time", {"seconds": seconds, "fails": fails}))
     assert job.state == ("dead" if fails else "succeeded")
     took_ms = job.finished_at_ms - job.started_at_ms
@@ -194,8 +194,8 @@ def test_times_are_those_at_which_things_happened(site, seconds, fails):
         assert times == (job.started_at_ms, job.finished_at_ms)
 
 
-def test_a_running_job_began_when_it_began(site):
-    """It is noted a second later, as of then."""
+def test_a_running_job_shows_when_it_began(site):
+    """The start is recorded a second later, with its true time."""
     job_id = site.add("time", {"seconds": 1.6})
     seen = wait_until(lambda: site.job(job_id).started_at_ms, PATIENCE_S, "its start")
     assert site.job(job_id).state == "leased"
@@ -204,8 +204,8 @@ def test_a_running_job_began_when_it_began(site):
     site.finish(job_id)
 
 
-def test_show_has_what_a_running_job_wrote_so_far(site):
-    """Its tail, harmless on a terminal; at its end it goes to the log, as ever."""
+def test_show_has_what_a_running_job_has_written(site):
+    """Its tail, harmless on a terminal; at its end it goes to the log as always."""
     job_id = site.add("chatty", {"gate": "chat"})
 
     def shown(output):
@@ -231,7 +231,7 @@ def test_show_has_what_a_running_job_wrote_so_far(site):
 
 
 def test_a_job_of_the_future_waits(site):
-    """run_in is counted by the store's clock; until then it is pending."""
+    """run_in is counted by the store's clock; until then the job is pending."""
     job_id = site.add("work", delay_ms=700)
     assert site.job(job_id).state == "pending"
     job = site.finish(job_id)
@@ -240,7 +240,7 @@ def test_a_job_of_the_future_waits(site):
 
 
 def test_an_expired_job_is_canceled_and_never_starts(site, busy):
-    """Not begun in time means not at all."""
+    """A job that did not begin in time never begins."""
     job_id = site.add("work", expires_in_ms=100)
     in_time = site.add("work", expires_in_ms=3_600_000)
     wait_until(
@@ -254,7 +254,7 @@ def test_an_expired_job_is_canceled_and_never_starts(site, busy):
     assert order_of(site, [job_id]) == []
 
 
-def test_unique_is_one_unfinished_job(site, busy):
+def test_unique_allows_one_unfinished_job(site, busy):
     """While it waits or runs there is no second one; afterwards there may be."""
     first = site.add("work", unique="cat")
     assert site.add("work", unique="cat") == first
@@ -266,7 +266,7 @@ def test_unique_is_one_unfinished_job(site, busy):
 
 
 def test_a_running_job_is_canceled_with_its_processes(site):
-    """Canceled means killed, the whole tree, and never tried again."""
+    """The whole process tree is killed, and the job is never tried again."""
     job_id = site.add("hold", {"gate": "never"})
     child = site.wait_begun(job_id).pid
     assert site.cli("cancel", job_id)[0]["canceled"] == 1
@@ -278,7 +278,7 @@ def test_a_running_job_is_canceled_with_its_processes(site):
 
 
 def test_a_queued_job_is_canceled_and_never_starts(site, busy):
-    """At once, without a supervisor's help."""
+    """At once, without a supervisor."""
     queued, other = site.add("work"), site.add("work")
     site.cli("cancel", queued)
     assert site.job(queued).state == "canceled"
@@ -288,7 +288,7 @@ def test_a_queued_job_is_canceled_and_never_starts(site, busy):
 
 @pytest.mark.parametrize(("what", "name"), [("--pool", "cpu"), ("--kind", "work")])
 def test_a_pause_holds_jobs_back_until_resumed(site, what, name):
-    """Nothing of it is leased; everything else runs."""
+    """No job of what is paused is leased; everything else runs."""
     site.cli("pause", what, name)
     try:
         held = site.add("work")
@@ -301,7 +301,7 @@ def test_a_pause_holds_jobs_back_until_resumed(site, what, name):
 
 
 def test_unknown_kinds_wait_and_are_named(site):
-    """A deploy that is not here yet costs no attempt; status and log say so."""
+    """A kind not deployed here yet costs no attempt; status and log name it."""
     job_id = site.of_tomorrow
     named = site.supervisors[0].wait_event("unknown_kinds")
     assert named["kinds"][0]["kind"] == "of.tomorrow"
@@ -312,7 +312,7 @@ def test_unknown_kinds_wait_and_are_named(site):
 
 
 def test_a_handlers_jobs_are_durable_when_enqueue_returns(site):
-    """They go through the supervisor, and survive the crash of who asked."""
+    """They go through the supervisor and survive a crash of the enqueueing job."""
     assert site.finish(site.add("then_die")).state == "quarantined"
     made = int((site.folder / "made").read_text())
     assert site.result(made) == "of a crash"
@@ -327,7 +327,7 @@ def test_a_handler_enqueues_many(site):
 
 
 def test_a_handlers_threads_enqueue_too(site):
-    """Answers find the thread that asked."""
+    """Each thread gets its own answer."""
     made = site.result(site.add("threads"))
     assert len(set(made)) == 40
     notes = sorted(site.result(one) for one in made)
@@ -335,12 +335,12 @@ def test_a_handlers_threads_enqueue_too(site):
 
 
 def test_keys_hold_in_a_handler(site):
-    """The same errors as anywhere else come back to it."""
+    """The same errors as anywhere else reach it."""
     assert site.result(site.add("conflict")) == [True, False, True]
 
 
 def test_a_handler_reads_jobs_through_its_supervisor(site):
-    """It may look, and must not wait: that would hold its slot."""
+    """It may read jobs but must not wait for one: that would hold its slot."""
     found = site.result(site.add("peek", pool="io"))
     assert found[2] in ("runnable", "leased", "succeeded")
     assert found[:2] + found[3:6] == ["work", None, *["JobNotFound"] * 3]
@@ -348,8 +348,8 @@ def test_a_handler_reads_jobs_through_its_supervisor(site):
     assert found[7:] == ["x"]
 
 
-def test_a_handler_knows_what_it_is(site):
-    """Its job's options, and what its attempt may use."""
+def test_a_handler_knows_its_job_and_limits(site):
+    """Its job's options, and its attempt's limits."""
     options = {"tenant": "ada", "key": "evt-1", "priority": 3}
     limits = {"timeout_s": 7.0, "memory_bytes": 200 * 2**20}
     plain = site.result(site.add("says_what_it_is"))
@@ -362,7 +362,7 @@ def test_a_handler_knows_what_it_is(site):
 
 
 def script(site, code):
-    """Run a program of the user's, in a process of its own."""
+    """Run a user's program in its own process."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=site.folder,
@@ -405,29 +405,29 @@ connection.commit()
 """
 
 
-def test_a_rolled_back_transaction_never_ran_anything(site):
-    """The job vanishes with the row it belongs to."""
+def test_a_job_of_a_rolled_back_transaction_never_runs(site):
+    """The job disappears with the row it belongs to."""
     assert site.job(int(script(site, IN_TRANSACTION + ROLLED_BACK))) is None
     after = site.add("work")
     assert order_of(site, [after]) == [after]
 
 
 @pytest.mark.parametrize("how", [COMMITTED, OWN_BEGIN])
-def test_a_committed_transaction_runs(site, how):
-    """With the row it belongs to, and soon, whoever began the transaction."""
+def test_a_job_of_a_committed_transaction_runs(site, how):
+    """With the row it belongs to, and soon, whichever side began the transaction."""
     job_id = int(script(site, IN_TRANSACTION + how))
     assert site.result(job_id) == "kept"
 
 
 def test_nothing_else_happened(site):
-    """No job here was charged with a crash but the one that asked for it."""
+    """No job here was charged with a crash except the one that caused it."""
     found = site.store.find(Filter(), limit=1000)
     assert {job.kind for job in found if job.crashes} == {"then_die"}
     assert site.supervisors[0].events("stale_settlement") == []
 
 
 def test_handlers_obey_their_supervisors_payload_max(site):
-    """It may be from a file that only the supervisor was told of."""
+    """It may come from a file that only the supervisor was given."""
     refused = site.result(site.add("too_much"))
     assert "at most 2,000" in refused
     assert "raise payload_max" in refused

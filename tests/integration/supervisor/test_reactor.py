@@ -1,4 +1,4 @@
-"""The reactor: what one callback has ended is not called for any more."""
+"""The reactor: a callback that another has removed is not called any more."""
 
 import os
 import socket
@@ -23,8 +23,8 @@ def ready_pair():
     return reading, writing
 
 
-def test_a_callback_may_end_another_that_is_ready_too(reactor):
-    """A child that speaks and dies at once is ready twice, and is buried once."""
+def test_a_callback_may_remove_another_that_is_ready(reactor):
+    """A child that sends and dies at once is ready twice, and is reaped once."""
     pairs = [ready_pair() for _ in range(2)]
     called = []
 
@@ -45,8 +45,8 @@ def test_a_callback_may_end_another_that_is_ready_too(reactor):
             end.close()
 
 
-def test_a_number_that_is_taken_again_is_not_mistaken(reactor):
-    """A descriptor closed and opened again within one round is another one."""
+def test_a_reused_descriptor_number_is_not_confused(reactor):
+    """A descriptor closed and reopened within one round is a different one."""
     pairs = [ready_pair() for _ in range(2)]
     late, called = [], []
 
@@ -75,7 +75,7 @@ def test_a_number_that_is_taken_again_is_not_mistaken(reactor):
 
 
 def test_a_near_deadline_is_met_to_within_a_millisecond(reactor):
-    """A look at memory every millisecond is one every millisecond, not every other."""
+    """Sampling memory every millisecond must not become every other millisecond."""
     late_s = []
     for _ in range(40):
         moment_s = reactor.now_s() + 0.0011
@@ -86,15 +86,15 @@ def test_a_near_deadline_is_met_to_within_a_millisecond(reactor):
 
 
 def test_a_timer_that_is_due_wakes_the_loop_once(reactor):
-    """The loop sleeps on, and does not spin."""
+    """The loop sleeps on and does not spin."""
     reactor.wait(reactor.now_s() + 0.002)
     began_s = reactor.now_s()
     reactor.wait(began_s + 0.2)
     assert reactor.now_s() - began_s >= 0.15
 
 
-def test_what_gathers_is_seen_in_time(reactor):
-    """Letting things gather neither loses one nor makes a moment late."""
+def test_gathered_events_are_seen_in_time(reactor):
+    """Letting events gather loses none and delays no deadline."""
     reading, writing = ready_pair()
     seen = []
     reactor.watch(reading, seen.append)
@@ -106,8 +106,8 @@ def test_what_gathers_is_seen_in_time(reactor):
         end.close()
 
 
-def test_what_is_to_be_done_soon_is_done_once_and_not_at_once(reactor):
-    """Asked for again meanwhile, it is still one call; nobody else ends the wait."""
+def test_a_call_scheduled_soon_runs_once_and_not_at_once(reactor):
+    """Requested again meanwhile, it is still one call; it does not end another wait."""
     done = []
     began_s = reactor.now_s()
     for number in range(3):

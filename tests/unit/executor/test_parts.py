@@ -251,7 +251,7 @@ def test_arrays_travel_whole(tmp_path, cells):
     assert (back.cells, end) == (table.cells, "end")
 
 
-def test_ctrl_c_while_a_call_is_pickled_is_the_callers():
+def test_ctrl_c_while_a_call_is_pickled_reaches_the_caller():
     """Pressed in our own code it is no reason why a call cannot be sent."""
 
     class Pressed:

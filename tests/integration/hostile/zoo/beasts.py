@@ -22,7 +22,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Verdict(NamedTuple):
-    """What the store must say about the job. None: it does not matter."""
+    """What the store must record about the job. None: it does not matter."""
 
     outcome: str
     reason: str = ""
@@ -94,45 +94,45 @@ OUT_OF_MEMORY = Verdict("out_of_memory", "over its memory limit of 96MiB", signa
 
 
 def failed(error, **more):
-    """The handler raised, or gave back what cannot be kept."""
+    """The handler raised, or returned what cannot be stored."""
     return Verdict("failed", error=error, **more)
 
 
 def out_of_memory(reason, **more):
-    """It was refused what it asked for, and lives."""
+    """An allocation was refused, and the process lives."""
     return Verdict("out_of_memory", reason, **more)
 
 
 def crashed(signum, reason="killed by", **more):
-    """Its own doing: a signal."""
+    """It killed itself with a signal."""
     return Verdict("crashed", reason, signal=int(signum), **more)
 
 
 def exited(code):
-    """It went away without a word."""
+    """It exited without a report."""
     return Verdict("crashed", f"exited with {code} without a result", exit_code=code)
 
 
 def hangs(function=None, **options):
-    """Put a handler into the zoo that never comes back."""
+    """Add a handler that never returns."""
     enter = beast(TIMED_OUT, timeout=TIMEOUT, **options)
     return enter if function is None else enter(function)
 
 
 def eats(function=None, **options):
-    """Put a handler into the zoo that takes memory without end."""
+    """Add a handler that takes memory without end."""
     enter = beast(OUT_OF_MEMORY, memory=MEMORY, **options)
     return enter if function is None else enter(function)
 
 
 def succeeds(function=None, **options):
-    """Put a handler into the zoo whose mischief costs only its child, if anything."""
+    """Add a handler whose damage affects only its child, if anything."""
     enter = beast(SUCCEEDED, **options)
     return enter if function is None else enter(function)
 
 
 def execute(code):
-    """Execute machine code, where it is known for this machine."""
+    """Execute machine code, if it is known for this machine."""
     area = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     area.write(code[MACHINE])
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))

@@ -1,4 +1,4 @@
-"""Beasts that make processes and threads, and leave them behind."""
+"""Beasts that start processes and threads and leave them behind."""
 
 # Written as users write:
 # ruff: noqa: S602
@@ -33,7 +33,7 @@ KEPT = []
 
 
 def detach(work):
-    """Do it in a daemon as the books say: two forks, a session of its own."""
+    """Do it in a daemon, the classic way: two forks and a new session."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
@@ -72,7 +72,7 @@ def daemon_without_environment():
 
 @succeeds
 def daemon_holds_everything():
-    """It keeps every descriptor open, and hears no signal."""
+    """It keeps every descriptor open and ignores every signal."""
 
     def deaf():
         for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -107,7 +107,7 @@ def zombies():
 
 @succeeds
 def orphans():
-    """Processes that end after their parents, at any moment."""
+    """Processes that end after their parents, at any time."""
     for number in range(30):
         if os.fork() == 0:
             if os.fork() == 0:
@@ -117,7 +117,7 @@ def orphans():
 
 @hangs
 def fork_bomb():
-    """Bounded: what shares this machine shall live on."""
+    """Bounded: other processes on this machine must survive."""
     for _ in range(6):
         os.fork()
     sleep_on()
@@ -136,7 +136,7 @@ def fork_bomb_and_crash():
 
 @hangs
 def hopper():
-    """A process that forks on and ends, in new sessions, without end."""
+    """A process that forks and exits without end, in new sessions."""
     if os.fork() == 0:
         while True:
             if os.fork():
@@ -156,7 +156,7 @@ def hopper_left_by_a_crash():
 
 @succeeds
 def copy_returns():
-    """Come back from the handler twice."""
+    """Return from the handler twice."""
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
@@ -238,14 +238,14 @@ def wants_to_die_with_its_parent():
 
 @succeeds(at={"off": SUCCEEDED})
 def lets_its_tree_go():
-    """Its orphans would not be its own any more."""
+    """Its orphans are no longer adopted by it."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     detach(sleep_on)
 
 
 @succeeds
 def brother_of_its_own():
-    """Make a process that is not below it, but beside it."""
+    """Start a process that is not below it, but beside it."""
     answer, _ = system_call("clone", CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
     if answer == 0:
         sleep_on()
@@ -253,7 +253,7 @@ def brother_of_its_own():
 
 @succeeds
 def world_of_its_own():
-    """A process that is number 1 of other namespaces, where that is possible."""
+    """A process that is pid 1 of new namespaces, where that is possible."""
     command = ["unshare", "--user", "--pid", "--fork", "--kill-child", *SLEEP]
     subprocess.Popen(command, stderr=subprocess.DEVNULL)
     time.sleep(0.05)

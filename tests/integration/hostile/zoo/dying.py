@@ -1,4 +1,4 @@
-"""Beasts that end their own process, in every way that there is."""
+"""Beasts that end their own process, in every possible way."""
 
 # Written as users write:
 # ruff: noqa: T201

@@ -1,4 +1,4 @@
-"""Beasts that take memory, each from another larder."""
+"""Beasts that take memory, each of another sort."""
 
 import ctypes
 import mmap
@@ -129,7 +129,7 @@ def in_programs():
 
 @eats
 def without_its_limits():
-    """What bounds it is outside of it."""
+    """It lifts its own limits; others bound it from outside."""
     for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
         try:
             resource.setrlimit(limit, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -140,7 +140,7 @@ def without_its_limits():
 
 @eats
 def not_to_be_looked_at():
-    """Its memory can be read by nobody but root, and so can its copies'."""
+    """Only root can read its memory or its copies' memory."""
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     for _ in range(2):
         if os.fork() == 0:

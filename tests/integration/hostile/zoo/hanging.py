@@ -1,4 +1,4 @@
-"""Beasts that never come back."""
+"""Beasts that never return."""
 
 # Written as users write:
 # ruff: noqa: ASYNC251, BLE001, PTH118, PTH123, S110, SIM105, SIM115
@@ -92,7 +92,7 @@ def stops_its_group():
 
 @hangs
 def stopped_again_and_again():
-    """A copy of it stops it as soon as it goes on."""
+    """A copy of it stops it again whenever it continues."""
     itself = os.getpid()
     if os.fork() == 0:
         while True:
@@ -119,7 +119,7 @@ def timer_storm():
 
 @hangs
 def waits_in_the_kernel():
-    """Its copy never starts a program: it is in D state until it is killed."""
+    """Its copy waits in the kernel before exec: it is in D state until it is killed."""
     answer, _ = system_call("clone", CLONE_VFORK | signal.SIGCHLD, 0, 0, 0, 0)
     if answer == 0:
         while True:

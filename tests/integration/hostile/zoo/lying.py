@@ -1,4 +1,4 @@
-"""Beasts that misuse the way to the supervisor, or say what cannot be kept."""
+"""Beasts that misuse the channel to the supervisor, or return what cannot be stored."""
 
 # Written as users write:
 # ruff: noqa: PTH115, PTH208, T201
@@ -30,7 +30,7 @@ def channel():
 
 
 def tell(data):
-    """Say this to the supervisor, and wait for what comes of it."""
+    """Send this to the supervisor and wait for the consequences."""
     channel().sendall(data)
     time.sleep(60)
 
@@ -149,7 +149,7 @@ def replaces_every_descriptor():
 
 @succeeds
 def listens_in():
-    """Make the channel block the other way round."""
+    """Make the channel blocking."""
     way = channel()
     way.setblocking(False)
     way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)

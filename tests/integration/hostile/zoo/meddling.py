@@ -1,7 +1,7 @@
-"""Beasts that change their own process, so that the next job of it would suffer.
+"""Beasts that change their own process in ways that would affect the next job.
 
-They run in a pool with one slot, and after each comes `look`: what it sees must be
-as if nobody had been there before.
+They run in a pool with one slot, and each is followed by `look`: what it sees must be
+the same as in a fresh process.
 """
 
 # Written as users write:
@@ -43,7 +43,7 @@ KEPT = []
 
 @jobs.job("solo", kind="zoo.look", max_attempts=1)
 def look():
-    """Tell what an ordinary handler can see of the state of its process."""
+    """Report what an ordinary handler can see of the state of its process."""
     mask = os.umask(0)
     os.umask(mask)
     seen = {
@@ -86,7 +86,7 @@ def look():
 
 
 def _kind_of_ids():
-    """Say what user this is, without its number: at level strict each has its own."""
+    """Name this user, without the number: at level strict each has its own."""
     users, groups = set(os.getresuid()), set(os.getresgid())
     return [len(users), len(groups), 0 in users, 65533 in users, os.getgroups()]
 
@@ -120,7 +120,7 @@ def _deny_open(event, _arguments):
 
 
 def _die_soon():
-    """Let SIGALRM come in 20 ms, without a handler: that is nobody's own timer."""
+    """Have SIGALRM arrive in 20 ms, without a handler."""
     timer = ctypes.c_void_p()
     libc.timer_create(1, None, ctypes.byref(timer))
     libc.timer_settime(timer, 0, struct.pack("llll", 0, 0, 0, 20_000_000), None)
@@ -241,7 +241,7 @@ CHANGES = {
 
 
 def _empty_frames():
-    """Take from the innards of the child what it holds."""
+    """Take objects out of the child's internals."""
     for info in inspect.stack(0):
         for value in info.frame.f_locals.values():
             if type(value).__name__ == "Baseline":

@@ -1,4 +1,4 @@
-"""Beasts whose exceptions do something to those who look at them."""
+"""Beasts whose exceptions act on whatever inspects them."""
 
 # Written as users write:
 # ruff: noqa: PLE0307

@@ -1,6 +1,6 @@
-"""Beasts that reach for the supervisor, its zygotes, its other children and beyond.
+"""Beasts that attack the supervisor, its zygotes, its other children and beyond.
 
-At level off nothing holds them, and they are not let out.
+At level off nothing stops them, and they are not run.
 """
 
 # Written as users write:
@@ -19,7 +19,7 @@ DENIED = failed("PermissionError")
 
 
 def reaches(function):
-    """Put a handler into the zoo that must not get what it reaches for."""
+    """Add a handler that must not get what it reaches for."""
     return beast(DENIED, at=AT_LARGE)(function)
 
 
@@ -29,7 +29,7 @@ def all_children_of(pid):
 
 
 def others():
-    """Return the supervisor's processes beside this one, zygotes and all."""
+    """Return the supervisor's processes beside this one, zygotes included."""
     itself = os.getpid()
     return [pid for pid in all_children_of(os.getppid()) if pid != itself]
 
@@ -163,7 +163,7 @@ def limit_its_neighbours():
 
 @succeeds(at=AT_LARGE)
 def leaves_its_session():
-    """Its group is where the supervisor's tree is looked for; it may change that."""
+    """The supervisor searches its group for the tree; it may leave the group."""
     for act in (os.setsid, os.setpgrp):
         try:
             act()

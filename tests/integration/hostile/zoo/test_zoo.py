@@ -1,9 +1,9 @@
-"""The zoo: every hostile handler gets its verdict, and harms nobody beside it.
+"""The zoo: every hostile handler gets its verdict and harms nothing beside it.
 
-For each level of the sandbox, and as root and as an ordinary user, one supervisor
-takes all beasts at once, in several slots, beside canaries in the same pool and in
-another one. The beasts that change their own process live in a pool with one slot,
-each followed by a job that looks at what is left of the change.
+For each level of the sandbox, and as root and as an ordinary user, one supervisor runs
+all beasts at once, in several slots, beside canaries in the same pool and in another
+one. The beasts that change their own process run in a pool with one slot, each followed
+by a job that checks what is left of the change.
 """
 
 import json
@@ -95,7 +95,7 @@ def zoo(request, tmp_path_factory):
 
 
 def watched(level, user, folder, before):
-    """Let the beasts out, and look around afterwards."""
+    """Run the beasts, then check what they left behind."""
     config = CONFIG.format(level=level)
     with Site(folder, config=config, before=before) as site:
         app = ("--app", HERE / "zoo_app.py")
@@ -112,7 +112,7 @@ def watched(level, user, folder, before):
 
 
 def troubles(supervisor):
-    """Return what it was worried about, but for what liars have said."""
+    """Return its alarms, except those about lying children."""
     return [
         event
         for event in supervisor.events()
@@ -121,7 +121,7 @@ def troubles(supervisor):
 
 
 def not_shown(site, jobs):
-    """Return what was said in place of a job, whatever it holds."""
+    """Return what was shown instead of a job, whatever the job contains."""
     said = {}
     for kind, job in jobs.items():
         words = ["show", str(job.id), "--payload", "--store", site.url]
@@ -132,7 +132,7 @@ def not_shown(site, jobs):
 
 
 def at_large(level, user):
-    """Return the beasts that are let out at a level, for a user."""
+    """Return the beasts that are run at a level, for a user."""
     return [one for one in BEASTS if one.verdict_at(level, user) is not None]
 
 
@@ -168,7 +168,7 @@ def let_out(site, level, user):
 
 
 def wait_for(site, job_ids):
-    """Wait until all have finished; say by name who has not."""
+    """Wait until all have finished; name those that have not."""
     left = set(job_ids)
     deadline = time.monotonic() + ZOO_S
     while left:
@@ -180,7 +180,7 @@ def wait_for(site, job_ids):
 
 
 def mismatch(zoo, beast):
-    """Say how a beast's end differs from its verdict; nothing if it does not."""
+    """Say how a beast's end differs from its verdict, or nothing."""
     job, verdict = zoo.jobs[beast.kind], beast.verdict_at(*zoo.names)
     text = f"{job.error_class}: {job.error}"
     seen = f"{job.outcome} {job.state}: {job.reason}: {text:.500}"
@@ -201,7 +201,7 @@ def mismatch(zoo, beast):
 
 
 def unproven(attempts, verdict):
-    """Say what is missing among the evidence that is kept with the attempt."""
+    """Say what is missing in the evidence stored with the attempt."""
     (attempt,) = attempts
     for name in ("signal", "exit_code"):
         wanted = getattr(verdict, name)
@@ -214,14 +214,14 @@ def unproven(attempts, verdict):
 
 
 def test_every_beast_gets_its_verdict(zoo):
-    """Outcome, state, reason, signal or exit code, and the evidence that is kept."""
+    """Outcome, state, reason, signal or exit code, and the stored evidence."""
     found = {beast.kind: mismatch(zoo, beast) for beast in at_large(*zoo.names)}
     assert {kind: text for kind, text in found.items() if text} == {}
     assert len(found) > 200
 
 
 def test_what_a_beast_changes_does_not_reach_the_next_job(zoo):
-    """After each of them the world looks as if it had never been there."""
+    """After each of them the process is as if it had never run."""
     seen = [job.result or f"{job.reason}: {job.error}" for job in zoo.looks]
     after = ["nobody", *(b.kind for b in at_large(*zoo.names) if b.pool == "solo")]
     assert json.loads(seen[0])["stdin"] == ""
@@ -229,8 +229,8 @@ def test_what_a_beast_changes_does_not_reach_the_next_job(zoo):
     assert spoilt == {}
 
 
-def test_every_canary_sings(zoo):
-    """Once, at the first attempt, and on time."""
+def test_every_canary_succeeds(zoo):
+    """Exactly once, at the first attempt, and on time."""
     assert len(zoo.canaries) > 20
     spoilt = [c for c in zoo.canaries if (c.state, c.attempt) != ("succeeded", 1)]
     assert spoilt == []
@@ -238,8 +238,8 @@ def test_every_canary_sings(zoo):
     assert late[-1] <= 1000 * CANARY_LATE_S, late[-20:]
 
 
-def test_the_supervisor_and_the_operator_live_on(zoo):
-    """It alarms about nothing, drains when it shall, and every end can be shown."""
+def test_the_supervisor_and_the_command_line_survive_the_zoo(zoo):
+    """No alarm, a clean drain, and every end can be shown."""
     assert zoo.aftermath.alarms == []
     assert zoo.aftermath.exit_code == 0
     assert zoo.aftermath.not_shown == {}
