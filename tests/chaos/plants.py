@@ -227,9 +227,9 @@ PLANTS = (
         (
             Edit(
                 "supervisor/processes/memory_watch.py",
-                "            if confirmed > limit_bytes:\n                watched.told",
+                "            if confirmed > limit_bytes:\n                watched.reported",
                 "            if confirmed > 100 * limit_bytes:\n"
-                "                watched.told",
+                "                watched.reported",
             ),
         ),
     ),

@@ -41,7 +41,7 @@ def settings_of(plan: Plan) -> Settings:
             size_max=largest,
             limits=PoolLimits(timeout_s=plan.timeout_s, memory_bytes=512 * MIB),
             recycle_jobs=plan.recycle_jobs,
-            recycle_age_s=max(3600.0, 10 * plan.looks_s),
+            recycle_age_s=max(3600.0, 10 * plan.checks_s),
             drain_s=plan.drain_s,
             idle_shrink_s=5.0,
         )

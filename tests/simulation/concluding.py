@@ -14,7 +14,7 @@ from support.store.history import Called, FinalJob, Keeping, Record, Settled
 if TYPE_CHECKING:
     from simulation.world import World
 
-LOOKS = 3
+CHECKS = 3
 """After so many for what is to be deleted it is gone, if anybody looks."""
 
 
@@ -42,7 +42,7 @@ def _keeping(world: World) -> Keeping | None:
     return Keeping(
         kept_s={state: plan.kept_s * times for state, times in LONGER.items()},
         store_ms=world.store_clock(world.hosts[0]).utc_ms(),
-        late_s=LOOKS * plan.looks_s,
+        late_s=CHECKS * plan.checks_s,
         early_s=LATE_MAX_MS / 1000,
     )
 

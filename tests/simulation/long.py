@@ -19,7 +19,7 @@ from simulation.plan import Fate, Fault, JobPlan, Plan
 EVERY = 50
 """One seed in so many stands for days."""
 HOUR_S, DAY_S = 3600.0, 86400.0
-LOOKS = 60
+CHECKS = 60
 FAULTS = {
     "kill_supervisor": 6,
     "kill_both": 1,
@@ -91,7 +91,7 @@ def draw_long(seed: int) -> Plan:
         quiet_at_s=horizon_s + HOUR_S,
         hooks=r.random() < 0.3,
         timeout_s=6 * HOUR_S,
-        looks_s=horizon_s / LOOKS,
+        checks_s=horizon_s / CHECKS,
         kept_s=r.choice((6 * HOUR_S, DAY_S, 3 * DAY_S)),
     )
 

@@ -112,7 +112,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """From then on nothing bad happens; None does to a safety-only scenario."""
     hooks: bool = False
     timeout_s: float = 20.0
-    looks_s: float = 0.0
+    checks_s: float = 0.0
     """Nothing that is done now and then is done more often, so that days cost little;
     0: it is short."""
     kept_s: float | None = None
@@ -121,4 +121,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_long(self) -> bool:
         """Whether it takes days."""
-        return self.looks_s > 0
+        return self.checks_s > 0

@@ -121,14 +121,14 @@ def expiry_is_proof() -> list[Change]:
                     )
                 )
 
-    return [(Reclaimer, "_look_for_dead", wrong)]
+    return [(Reclaimer, "_check_dead", wrong)]
 
 
 @breaks(Promise.LATE_OVERLAP)
 def nobody_fences() -> list[Change]:
     return [
         (Fencing, "is_due", property(lambda _self: False)),
-        (SimZygotes, "look_at_fence", nothing),
+        (SimZygotes, "check_fence", nothing),
     ]
 
 

@@ -123,7 +123,7 @@ class SimChildren:
         self._made = 0
         self._processes: dict[int, Tree] = {}
         self._dead: dict[int, Tree] = {}
-        self._buried: dict[int, list[int]] = {}
+        self._never_begun: dict[int, list[int]] = {}
         self._forking: set[int] = set()
         self.watch = _Watch()
         zygotes.run = self.run
@@ -194,7 +194,7 @@ class SimChildren:
         self._kernel.step(self._reactor.process)
         tree = self._process(number)
         if tree is None:
-            self._buried[number] += [frame.seq for frame in frames]
+            self._never_begun[number] += [frame.seq for frame in frames]
             return
         for frame in frames:
             tree.frames.append(frame)
@@ -251,8 +251,8 @@ class SimChildren:
         """See `Children.next_s`."""
         return NEVER_S
 
-    def look(self, _now_s: float) -> None:
-        """See `Children.look`."""
+    def check(self, _now_s: float) -> None:
+        """See `Children.check`."""
 
     def close(self) -> None:
         """See `Children.close`."""
@@ -287,7 +287,7 @@ class SimChildren:
                 return
             if frame == "restless":
                 if number not in self.watch.seqs:
-                    self._reactor.feed(inp.Restless(number, "does not rest"))
+                    self._reactor.feed(inp.NotIdle(number, "does not rest"))
                 return
             self._reactor.feed(inp.FrameBroken(number, frame))
             return
@@ -322,7 +322,7 @@ class SimChildren:
         ):
             pool.discard(tree)
         self.watch.rest(number)
-        never_begun = self._buried[number] = list(_take_tickets(tree))
+        never_begun = self._never_begun[number] = list(_take_tickets(tree))
         if never_begun:
             self.host.world.sometimes["a job was never begun by a dead child"] += 1
         host_oom = tree.signal == 9 and self.host.oom_kills > 0

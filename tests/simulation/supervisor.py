@@ -97,7 +97,7 @@ class SimLeaseRenewal(_Green, LeaseRenewal):
 class SimHousekeeping(_Green, Housekeeping):
     """`Housekeeping` as a task."""
 
-    def look_rarely(self) -> None:
+    def check_rarely(self) -> None:
         """Look for kinds that are held as rarely as those that start from now on."""
         for turn in self._turns:
             if turn.chore == self._breakers:
@@ -142,7 +142,7 @@ class _Fence:
         left_s = until_s - run.host.clock.boottime_s()
         late_s = 0.2 * kernel.random.random()
         kernel.after(
-            max(0.0, left_s) + late_s, supervisor.look_at_fence, run.host.machine
+            max(0.0, left_s) + late_s, supervisor.check_fence, run.host.machine
         )
 
     def passed_recently(self) -> bool:
@@ -208,9 +208,9 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         self._renewal = SimLeaseRenewal(
             name,
             world.settings.lease_ttl_s,
-            opener=self._open_for_pulse,
+            opener=self._open_for_renewal,
             post=self._reactor.post,
-            rung=self._heard,
+            on_wake=self._on_store_wake,
             clock=host.clock,
         )
         for part in (self._store, self._renewal):
@@ -247,26 +247,26 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             text = f"{self.name} did not end in time, at {self.kernel.now_s:.1f} s"
             self.world.history.broken.append(text)
 
-    def look_at_fence(self) -> None:
-        """Let the zygotes look at the fence."""
+    def check_fence(self) -> None:
+        """Let the zygotes check the fence."""
         if self.zygotes is not None:
-            self.zygotes.look_at_fence()
+            self.zygotes.check_fence()
 
     def hold_longer(self, settings: Settings) -> None:
-        """Take over another TTL, as SIGHUP does, and look at things more rarely."""
+        """Take over another TTL, as SIGHUP does, and check things more rarely."""
         self._settings = settings
         self._renewal.ttl_s = settings.lease_ttl_s
         if self._housekeeping is not None:
-            self._housekeeping.look_rarely()
+            self._housekeeping.check_rarely()
 
-    def rung(self) -> None:
-        """Somebody has rung."""
+    def on_wake(self) -> None:
+        """A wake-up has arrived."""
         if self.process.alive:
             self._reactor.call(self._ring_here)
 
     def _ring_here(self) -> None:
         self._reactor.feed(inp.Notified())
-        self._housekeeping.look_for_cancels()
+        self._housekeeping.check_cancels()
 
     def _main(self) -> None:
         self._store.start()
@@ -299,7 +299,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             may_take=self._renewal.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
-            looked=lambda: (inp.Entered(),),
+            on_first_check=lambda: (inp.Entered(),),
             clock=self._clock,
         )
         for part in (self._housekeeping, self._reclaimer):
@@ -345,7 +345,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (lease_renewal, "RENEW_EVERY_S"),
     )
 }
-"""How often supervisors look at things, really."""
+"""How often supervisors really check things."""
 _COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
 """The same but for what follows, so that hours cost little."""
 BREAKERS_S = 5.0
@@ -356,23 +356,23 @@ RENEWALS = 5
 """So many fit into a lease."""
 
 
-def look_often(
-    *, often: bool, ttl_s: float, quiet_s: float = 0.0, looks_s: float = 0.0
+def check_often(
+    *, often: bool, ttl_s: float, quiet_s: float = 0.0, checks_s: float = 0.0
 ) -> None:
-    """Let supervisors that start from now on look as often as really, or rarely.
+    """Let supervisors that start from now on check as often as really, or rarely.
 
     Args:
         often: as really.
         ttl_s: of their leases.
-        quiet_s: between two looks at what only changes while things go wrong.
-        looks_s: nothing but renewals is done more often.
+        quiet_s: between two checks of what only changes while things go wrong.
+        checks_s: nothing but renewals is done more often.
     """
     cancels_s, host_s = (max(each_s, quiet_s) for each_s in _COARSE_S[2:4])
     breakers_s = max(BREAKERS_S, quiet_s)
-    looks = (*_COARSE_S[:2], cancels_s, host_s, *_COARSE_S[4:], breakers_s)
-    rare_s = (*looks, ttl_s / RENEWALS)
+    checks = (*_COARSE_S[:2], cancels_s, host_s, *_COARSE_S[4:], breakers_s)
+    rare_s = (*checks, ttl_s / RENEWALS)
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
-        least_s = looks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
+        least_s = checks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
         setattr(module, name, real if often else max(rare, least_s))
 
 
@@ -400,6 +400,6 @@ def in_virtual_time(kernel: Kernel) -> Iterator[None]:
             setattr(module, name, value)
         yield
     finally:
-        look_often(often=True, ttl_s=0.0)
+        check_often(often=True, ttl_s=0.0)
         for (module, name), value in before.items():
             setattr(module, name, value)

@@ -26,7 +26,7 @@ def live(*jobs: JobPlan, faults: tuple[Fault, ...] = (), hosts: int = 1) -> Resu
             faults=faults,
             quiet_at_s=3 * DAY_S,
             timeout_s=KEPT_S,
-            looks_s=HOUR_S,
+            checks_s=HOUR_S,
             kept_s=KEPT_S,
         )
     )

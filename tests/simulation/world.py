@@ -29,21 +29,21 @@ from simulation.kernel import EVENTS_MAX, LONG_EVENTS_MAX, Endless, Kernel, Proc
 from simulation.nemesis import Nemesis
 from simulation.plan import Fate, Fault, JobPlan, Plan
 from simulation.store import Link, SimDatabase, SimStore
-from simulation.supervisor import SimSupervisor, in_virtual_time, look_often
+from simulation.supervisor import SimSupervisor, check_often, in_virtual_time
 from support.store.history import Called, Disturbed, History, Record
 
 SETTLE_S = 300.0
 """After the last job reclaimers end what they still have in hand: every fourth of their
-looks is for runs of their own host."""
+checks is for runs of their own host."""
 PATIENCE_S = 8 * 3600.0
 """So long everything may take to end once it is quiet; back-off takes an hour."""
 LONG_PATIENCE_S = 60 * 86400.0
-LOOKS = 3
+CHECKS = 3
 """So many are enough for everything that is done now and then."""
 END_S = 300.0
 QUIET_TTL_S = 300.0
 QUIET_PAUSE_S = 60.0
-QUIET_LOOKS_S = 600.0
+QUIET_CHECKS_S = 600.0
 """Nearly all that supervisors did in the quiet was to ask for kinds that are held."""
 AGAIN_S = 1.0
 SNOOZE_S = 0.01
@@ -104,10 +104,10 @@ class World:
         """Let everything happen."""
         random.seed(self.plan.seed * 7 + 3)
         with in_virtual_time(self.kernel):
-            look_often(
+            check_often(
                 often=not self.plan.coarse,
                 ttl_s=self.plan.ttl_s,
-                looks_s=self.plan.looks_s,
+                checks_s=self.plan.checks_s,
             )
             try:
                 self._run()
@@ -131,8 +131,8 @@ class World:
         self.nemesis.be_quiet()
         self.reclaim_pause_s = QUIET_PAUSE_S
         ttl_s = max(QUIET_TTL_S, plan.ttl_s)
-        look_often(
-            often=False, ttl_s=ttl_s, quiet_s=QUIET_LOOKS_S, looks_s=plan.looks_s
+        check_often(
+            often=False, ttl_s=ttl_s, quiet_s=QUIET_CHECKS_S, checks_s=plan.checks_s
         )
         self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=ttl_s)
         for supervisor in self.supervisors:
@@ -142,7 +142,7 @@ class World:
         kernel.run(plan.quiet_at_s + 20.0)
         patience_s = LONG_PATIENCE_S if plan.is_long else PATIENCE_S
         kernel.run(plan.quiet_at_s + patience_s, self._is_done)
-        kernel.run(kernel.now_s + max(SETTLE_S, LOOKS * plan.looks_s))
+        kernel.run(kernel.now_s + max(SETTLE_S, CHECKS * plan.checks_s))
         self._ending = True
         for supervisor in self.supervisors:
             supervisor.feed(inp.Drain("the end"))
@@ -303,7 +303,7 @@ class World:
         """Wake the supervisors, most of the time."""
         for supervisor in self.supervisors:
             if not (self._restless and self.random.random() < 0.1):
-                self.kernel.after(self.kernel.soon_s(), supervisor.rung)
+                self.kernel.after(self.kernel.soon_s(), supervisor.on_wake)
 
     # -- who is where ------------------------------------------------------------------
 

@@ -112,14 +112,14 @@ class SimZygotes:
         """See `Zygotes.next_s`."""
         return NEVER_S
 
-    def look(self, _now_s: float) -> None:
-        """See `Zygotes.look`."""
+    def check(self, _now_s: float) -> None:
+        """See `Zygotes.check`."""
 
     def close(self, _patience_s: float = 0.0) -> None:
         """See `Zygotes.close`."""
         self._end_children("supervisor")
 
-    def look_at_fence(self) -> None:
+    def check_fence(self) -> None:
         """Look at the fence: end the children if their leases have run out."""
         run = self.run
         if run is None or run.host.clock.boottime_s() < run.fence_s:

@@ -120,8 +120,8 @@ class Loop:
         now_s = self._reactor.now_s()
         if now_s >= self._alive_s:
             self._alive_s = self._alive(now_s)
-        children.look(now_s)
-        zygotes.look(now_s)
+        children.check(now_s)
+        zygotes.check(now_s)
         if now_s >= due_s:
             self._reactor.feed(inp.Tick())
         self._handle()

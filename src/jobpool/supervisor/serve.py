@@ -65,7 +65,7 @@ CLOSE_LATE_S = 0.3
 """After the machine has given up something, the time left for an orderly end."""
 STORE_PATIENCE_S = 20.0
 """Longest wait for one answer of a store's server."""
-PULSE_TRIES = 5
+RENEWAL_TRIES = 5
 """Unanswered renewals that fit into a lease."""
 EXIT_FAILED = 1
 
@@ -169,9 +169,9 @@ class _Supervisor:
         self._renewal = LeaseRenewal(
             self._own.id,
             settings.lease_ttl_s,
-            opener=self._open_for_pulse,
+            opener=self._open_for_renewal,
             post=self._reactor.post,
-            rung=self._heard,
+            on_wake=self._on_store_wake,
             clock=clock,
         )
 
@@ -224,7 +224,7 @@ class _Supervisor:
             may_take=self._renewal.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
-            looked=lambda: (self._ready(), inp.Entered()),
+            on_first_check=lambda: (self._ready(), inp.Entered()),
             clock=self._clock,
         )
 
@@ -256,7 +256,7 @@ class _Supervisor:
         )
         if not self._store.shared:
             wake_fd = directory.open_wake()
-            reactor.watch(wake_fd, lambda _mask: self._rung(wake_fd))
+            reactor.watch(wake_fd, lambda _mask: self._on_wake(wake_fd))
         try:
             with going_first():
                 finish = loop.run()
@@ -304,9 +304,9 @@ class _Supervisor:
             raise
         return store
 
-    def _open_for_pulse(self) -> Store:
-        """Open it so that an unanswered renewal leaves time for more."""
-        return self._open(max(1.0, self._settings.lease_ttl_s / PULSE_TRIES))
+    def _open_for_renewal(self) -> Store:
+        """Open it so that an unanswered renewal leaves time for others."""
+        return self._open(max(1.0, self._settings.lease_ttl_s / RENEWAL_TRIES))
 
     def _enter(self, registry: Registry) -> None:
         """Every zygote is up: enter the run in the store, then take jobs."""
@@ -362,15 +362,15 @@ class _Supervisor:
 
     # -- hints and signals ---------------------------------------------------------
 
-    def _rung(self, wake_fd: int) -> None:
+    def _on_wake(self, wake_fd: int) -> None:
         os.read(wake_fd, 65536)
         self._reactor.feed(inp.Notified())
-        self._reactor.soon(self._housekeeping.look_for_cancels)
+        self._reactor.soon(self._housekeeping.check_cancels)
 
-    def _heard(self) -> None:
+    def _on_store_wake(self) -> None:
         """A wake-up of a store that several hosts share; called by lease renewal."""
         self._reactor.post(inp.Notified())
-        self._housekeeping.look_for_cancels()
+        self._housekeeping.check_cancels()
 
     def _reload(self, reread: Callable[[], Settings]) -> None:
         """Read the settings again and reload the application, if possible."""

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from jobpool.core.jobs.job import NewJob
-from jobpool.supervisor.processes.memory_watch import REST_LOOK_S
+from jobpool.supervisor.processes.memory_watch import IDLE_SAMPLE_S
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 
@@ -414,7 +414,7 @@ def test_an_idle_child_is_not_blamed_for_memory_left_by_a_bigger_job(tmp_path):
                 break
         else:
             pytest.skip("this machine is too busy for jobs that are sent ahead")
-        until_s = time.monotonic() + 3 * REST_LOOK_S
+        until_s = time.monotonic() + 3 * IDLE_SAMPLE_S
         wait_until(lambda: time.monotonic() > until_s, 60, "looks at rest")
         assert supervisor.events("alarm") == []
         assert supervisor.stop() == 0

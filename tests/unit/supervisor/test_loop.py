@@ -92,7 +92,7 @@ def test_ends_gather_only_while_sockets_hold_all_that_is_sent(
         is_congested=lambda: is_congested,
         begin_watch=None,
         next_s=lambda: 9.0,
-        look=lambda _now_s: None,
+        check=lambda _now_s: None,
     )
     machine: Any = SimpleNamespace(pools={}, next_deadline_s=lambda: 9.0, step=None)
     reactor: Any = Idle(waits)

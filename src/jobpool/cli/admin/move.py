@@ -55,8 +55,8 @@ def move(
             "from now on.",
             abort=True,
         )
-    with _progress(is_shown=not as_json) as tell:
-        moved = moving.move(source, target, tell)
+    with _progress(is_shown=not as_json) as report:
+        moved = moving.move(source, target, report)
     if as_json:
         print_json(moved)
     elif moved.checksum is None:

@@ -71,14 +71,14 @@ def status(
 ) -> None:
     """Show supervisors, pools and waiting jobs."""
     with opened(own_sources(store, config)) as found:
-        seen = _look(found, figures=figures)
+        seen = _read_status(found, figures=figures)
     if as_json:
         print_json(encodable(_object(seen, figures=figures)))
     else:
         _print(seen, figures=figures)
 
 
-def _look(store: Store, *, figures: bool) -> _Status:
+def _read_status(store: Store, *, figures: bool) -> _Status:
     runs, root, now = store.open_runs(), store.run_root, now_ms()
     return _Status(
         url=store.url,

@@ -114,9 +114,9 @@ class ServiceManager:
                 self._ending = True
                 self._enter("STOPPING=1", event.how)
             case StoreTrouble():
-                self._tell(f"the store cannot be used: {event.error}")
+                self._send_status(f"the store cannot be used: {event.error}")
             case StoreBack():
-                self._tell(self._status)
+                self._send_status(self._status)
             case PoolReloaded() if self._reloading:
                 self._reloading.discard(event.pool)
                 if not self._reloading:
@@ -171,7 +171,7 @@ class ServiceManager:
         self._unsent.append(f"{state}\n{_status(status)}")
         self._flush()
 
-    def _tell(self, status: str) -> None:
+    def _send_status(self, status: str) -> None:
         """Send a status; nothing is lost if it does not go, the log has it too."""
         if not self._ending:
             self._put(_status(status))

@@ -60,7 +60,7 @@ class _Names(NamedTuple):
         return True
 
 
-class _Seen(NamedTuple):
+class _FunctionState(NamedTuple):
     """The parts of a function besides its globals."""
 
     function: Any  # mypy takes a function for a method
@@ -92,14 +92,14 @@ class Snapshot:
     """
 
     def __init__(self, function: FunctionType) -> None:
-        self._seen: list[_Seen] = []
+        self._functions: list[_FunctionState] = []
         self._names: list[_Names] = []
         self._ids: set[int] = set()
         self._add_function(function)
 
     def holds(self, function: FunctionType) -> bool:
         """Say whether this function, with the same code, would give the same pickle."""
-        first, *others = self._seen
+        first, *others = self._functions
         return (
             first.is_same(function)
             and function.__globals__ is first.function.__globals__
@@ -111,8 +111,8 @@ class Snapshot:
         self._ids.add(id(function))
         if function.__dict__:
             raise _Changeable
-        seen = _Seen(function, _facts(function), _parts(function))
-        self._seen.append(seen)
+        seen = _FunctionState(function, _facts(function), _parts(function))
+        self._functions.append(seen)
         for value in seen.parts:
             self._add(value)
         names, known = global_names(function.__code__), function.__globals__

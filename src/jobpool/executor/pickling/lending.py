@@ -41,7 +41,7 @@ from jobpool.executor.pickling.borrowing import (
 
 FAMILIES = ("multiprocessing", "multiprocess")
 """The standard library's module and that of dill's author, independent twins."""
-_LOOK_S = 0.2
+_CHECK_S = 0.2
 """How often to check whether a child that waits for a semaphore is still alive."""
 _NAME = "lent"
 _RECURSIVE = 0
@@ -129,7 +129,7 @@ class Lender:
                 except OSError:
                     if self._is_closed:
                         return
-                    time.sleep(_LOOK_S)  # out of descriptors at the moment
+                    time.sleep(_CHECK_S)  # out of descriptors at the moment
                     continue
                 threading.Thread(
                     target=self._serve,
@@ -201,7 +201,7 @@ class _Holder:
             return bool(self._lock.acquire(False))
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            left_s = _LOOK_S
+            left_s = _CHECK_S
             if until_s is not None:
                 left_s = max(0.0, min(left_s, until_s - time.monotonic()))
             if self._lock.acquire(True, left_s):

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-_Seen = TypeVar("_Seen")
+_T = TypeVar("_T")
 _KEPT = 2
 """One to read with; another thread may take the first one."""
 _kept: list[int] = []
@@ -39,7 +39,7 @@ def lent() -> Iterator[bool]:
             keep()
 
 
-def with_reserve(how: Callable[[str], _Seen], path: str) -> _Seen:
+def with_reserve(how: Callable[[str], _T], path: str) -> _T:
     """Read something, with a reserved descriptor if need be.
 
     Args:

@@ -183,8 +183,8 @@ def _read_pid(read_end: int, words: int) -> int:
     pid = 0
     for _ in range(words):
         word = os.read(read_end, _WORD.size)
-        told = _WORD.unpack(word)[0] if len(word) == _WORD.size else -errno.EAGAIN
-        if told < 0:
-            return int(told)
-        pid = max(pid, told)
+        value = _WORD.unpack(word)[0] if len(word) == _WORD.size else -errno.EAGAIN
+        if value < 0:
+            return int(value)
+        pid = max(pid, value)
     return pid

@@ -332,10 +332,10 @@ class Zygote:
                     os.close(self._children.pop(pid))
 
     def _forget_dead(self) -> None:
-        look = poll()
+        poller = poll()
         for pidfd in self._children.values():
-            look.register(pidfd, POLLIN)
-        dead = {fd for fd, _events in look.poll(0)}
+            poller.register(pidfd, POLLIN)
+        dead = {fd for fd, _events in poller.poll(0)}
         for pid, pidfd in list(self._children.items()):
             if pidfd in dead:
                 os.close(self._children.pop(pid))

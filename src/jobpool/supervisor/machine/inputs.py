@@ -121,7 +121,7 @@ class OverProcesses(msgspec.Struct, frozen=True):
     most: int
 
 
-class Seen(msgspec.Struct, frozen=True):
+class AttemptSampled(msgspec.Struct, frozen=True):
     """A busy child's memory or output has changed; for `show` and the like."""
 
     slot: int
@@ -132,11 +132,11 @@ class Seen(msgspec.Struct, frozen=True):
     """The tail of its output; None: unchanged since the last sample."""
 
 
-class Restless(msgspec.Struct, frozen=True):
+class NotIdle(msgspec.Struct, frozen=True):
     """A child without a job is active."""
 
     slot: int
-    said: str
+    activity: str
 
 
 class Overfull(msgspec.Struct, frozen=True):
@@ -270,8 +270,8 @@ SupervisorEvent = (
     | ChildExited
     | OverMemory
     | OverProcesses
-    | Seen
-    | Restless
+    | AttemptSampled
+    | NotIdle
     | Overfull
     | Recalled
     | Granted

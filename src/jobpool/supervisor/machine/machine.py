@@ -154,8 +154,8 @@ class Machine:
             inp.OverProcesses: lambda e: self._slot(
                 e.slot, SlotEvent.OVER_PROCESSES, e
             ),
-            inp.Seen: lambda e: self._slot(e.slot, SlotEvent.SEEN, e),
-            inp.Restless: lambda e: self._slot(e.slot, SlotEvent.RESTLESS, e.said),
+            inp.AttemptSampled: lambda e: self._slot(e.slot, SlotEvent.SAMPLED, e),
+            inp.NotIdle: lambda e: self._slot(e.slot, SlotEvent.NOT_IDLE, e.activity),
             inp.Overfull: lambda e: self._slot(e.slot, SlotEvent.OVERFULL),
             inp.Recalled: self._recalled,
             inp.Granted: self._granted,

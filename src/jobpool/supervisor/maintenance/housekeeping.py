@@ -26,7 +26,7 @@ from jobpool.supervisor.storage.thread import StoreThread
 RENEW_SHARE = 3
 """Renewals of a lease within its TTL, in a store without lease renewal of its own."""
 CANCELS_EVERY_S = 0.5
-AFTER_RING_S = 0.01
+AFTER_WAKE_S = 0.01
 """A wake-up is nearly always for a new job, which is leased meanwhile."""
 HOST_EVERY_S = 1.0
 PRUNE_EVERY_S = 30.0
@@ -107,11 +107,11 @@ class Housekeeping(threading.Thread):
             wait_s = min(turn.next_s for turn in self._turns) - now_s
             if self._woken.wait(max(wait_s, 0.0)):
                 self._woken.clear()
-                if self._closing.wait(AFTER_RING_S):
+                if self._closing.wait(AFTER_WAKE_S):
                     return
                 self._canceling.next_s = 0.0
 
-    def look_for_cancels(self) -> None:
+    def check_cancels(self) -> None:
         """Check soon: a wake-up may be for a cancellation. For any thread."""
         self._woken.set()
 

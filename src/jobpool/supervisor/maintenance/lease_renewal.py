@@ -50,7 +50,7 @@ class LeaseRenewal(threading.Thread):
         ttl_s: their nominal TTL; may be changed while the thread runs.
         opener: opens the store, in this thread.
         post: takes events for the loop; callable from any thread.
-        rung: called at each wake-up; callable from any thread.
+        on_wake: called at each wake-up; callable from any thread.
         clock: all three clocks.
     """
 
@@ -61,7 +61,7 @@ class LeaseRenewal(threading.Thread):
         *,
         opener: Callable[[], Store],
         post: Callable[[inp.SupervisorEvent | ev.Event], None],
-        rung: Callable[[], None],
+        on_wake: Callable[[], None],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-renewal", daemon=True)
@@ -69,7 +69,7 @@ class LeaseRenewal(threading.Thread):
         self._run_id = run_id
         self._opener = opener
         self._post = post
-        self._rung = rung
+        self._on_wake = on_wake
         self._clock = clock
         self.move_fence: Callable[[float], None] = _nowhere
         """Called with the time since boot until which zygotes may let children run."""
@@ -147,7 +147,7 @@ class LeaseRenewal(threading.Thread):
     def _renew_until_closed(self, store: SharedStore) -> None:
         next_s = self._clock.monotonic_s()
         while not self._closing.is_set():
-            self._look_for_sleep()
+            self._subtract_sleep()
             try:
                 now_s = self._clock.monotonic_s()
                 if now_s >= next_s:
@@ -156,7 +156,7 @@ class LeaseRenewal(threading.Thread):
                         return
                     now_s = self._clock.monotonic_s()
                 if store.wait_for_wake(min(max(0.0, next_s - now_s), RENEW_EVERY_S)):
-                    self._rung()
+                    self._on_wake()
             except StoreRefused as exc:
                 self._end(str(exc), "the store refuses")
                 return
@@ -205,7 +205,7 @@ class LeaseRenewal(threading.Thread):
         self._failing_s = None
         self._alarmed = False
 
-    def _look_for_sleep(self) -> None:
+    def _subtract_sleep(self) -> None:
         """Subtract the time that the machine has slept from that of the leases."""
         skew_s = self._skew()
         slept_s = skew_s - self._skew_s

@@ -66,7 +66,7 @@ class Reclaimer(threading.Thread):
             store thread.
         registry: the kinds' policies.
         post: takes events.
-        looked: called once, when the first check is over; in the store thread.
+        on_first_check: called once, when the first check is over; in the store thread.
         clock: for the times of events.
     """
 
@@ -78,7 +78,7 @@ class Reclaimer(threading.Thread):
         may_take: Callable[[], bool],
         registry: Callable[[], Registry | None],
         post: Callable[[inp.SupervisorEvent | ev.Event], None],
-        looked: Callable[[], Sequence[inp.SupervisorEvent | ev.Event]],
+        on_first_check: Callable[[], Sequence[inp.SupervisorEvent | ev.Event]],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-reclaim", daemon=True)
@@ -88,7 +88,7 @@ class Reclaimer(threading.Thread):
         self._may_take = may_take
         self._registry = registry
         self._post = post
-        self._looked = looked
+        self._on_first_check = on_first_check
         self._clock = clock
         self._closing = threading.Event()
         self._alarmed_s: dict[str, float] = {}
@@ -100,21 +100,21 @@ class Reclaimer(threading.Thread):
         shared = self._store.shared
         every_s = EXPIRED_EVERY_S if shared else EVERY_S
         full_every = round(EVERY_S / every_s)
-        looks = 0
+        checks = 0
         while not self._closing.is_set():
             try:
-                if looks % full_every == 0:
-                    self._look_for_dead(tidy=looks % (full_every * TIDY_EVERY) == 0)
+                if checks % full_every == 0:
+                    self._check_dead(tidy=checks % (full_every * TIDY_EVERY) == 0)
                 if shared:
-                    self._look_for_expired()
+                    self._check_expired()
             except (OSError, ValueError) as exc:
                 text = f"looking for dead runs failed: {exc!r}; trying again"
                 self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
             finally:
-                if looks == 0:
+                if checks == 0:
                     # After what was found: chores run in order.
-                    self._store.chore(lambda _store: self._looked())
-            looks += 1
+                    self._store.chore(lambda _store: self._on_first_check())
+            checks += 1
             self._closing.wait(every_s)
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Reclaimer(threading.Thread):
 
     # -- runs of this host ---------------------------------------------------------
 
-    def _look_for_dead(self, *, tidy: bool) -> None:
+    def _check_dead(self, *, tidy: bool) -> None:
         runs = self._ask(lambda store: store.open_runs())
         if runs is None:
             return
@@ -216,7 +216,7 @@ class Reclaimer(threading.Thread):
 
     # -- runs of other hosts -------------------------------------------------------
 
-    def _look_for_expired(self) -> None:
+    def _check_expired(self) -> None:
         for run in self._ask(lambda store: store.expired_runs()) or ():
             if run.id != self._own.id and not self._is_provable(run):
                 self._store.chore(partial(self._take_expired, run=run))

@@ -77,7 +77,7 @@ class Children:
         self._forking: dict[int, ChildProcess] = {}
         self._dead: dict[int, tuple[ChildProcess, Exit]] = {}
         """Children that are reaped, but whose orphans are not all gone yet."""
-        self._buried: dict[int, list[int]] = {}
+        self._never_begun: dict[int, list[int]] = {}
         """The jobs that a slot's reaped child never began, by slot."""
         self._without_ticket: dict[int, list[int]] = {}
         """Jobs whose ticket could not be written: the child cannot begin them."""
@@ -170,7 +170,7 @@ class Children:
         """Send jobs and their tickets."""
         process, seqs = self._process(number), [frame.seq for frame in frames]
         if process is None:
-            self._buried[number] += seqs
+            self._never_begun[number] += seqs
             return
         self.send(number, *frames)
         try:
@@ -226,12 +226,12 @@ class Children:
     # -- the loop's side -----------------------------------------------------------
 
     def next_s(self) -> float:
-        """Return when `look` has something to do."""
+        """Return when `check` has something to do."""
         return min(self.watch.next_s(), self._sweep_s, self._patrol_s)
 
-    def look(self, now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """Sample memory, and sweep if that is due."""
-        self.watch.look(now_s)
+        self.watch.sample(now_s)
         if now_s >= self._sweep_s or now_s >= self._patrol_s:
             # Also without a death: a handler can make processes that are ours at
             # once (clone with CLONE_PARENT), beside a child that lives on.
@@ -359,8 +359,8 @@ class Children:
             peak = self.watch.peak_bytes(number)
             self.watch.drop(number)
             self._run.write_slot(number, 0, 0)
-            self._zygotes.buried(process.pid)
-            never_begun = self._buried[number] = [
+            self._zygotes.reaped(process.pid)
+            never_begun = self._never_begun[number] = [
                 *process.recall(),
                 *self._without_ticket.pop(number, ()),
             ]

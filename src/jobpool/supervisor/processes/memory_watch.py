@@ -40,7 +40,7 @@ from jobpool.supervisor.machine.attempts.deadlines import SOFT_AGAIN_S
 BLIND_S = 0.1
 """The pause after a sample that failed because the host had no memory or descriptor."""
 
-REST_LOOK_S = 2.0
+IDLE_SAMPLE_S = 2.0
 """Between two samples of an idle child; all idle children in one turn of the loop."""
 OUTPUT_KEEP_BYTES = 64 * 1024
 GROWTH_BYTES = 16 * 2**20
@@ -65,7 +65,7 @@ class Watched:
     output_max_bytes: int
     processes_max: int
     """Processes and threads."""
-    stillness: Idleness
+    idleness: Idleness
     tree: TreeMemory
     confirming: Confirmation
     size: TreeSize
@@ -79,7 +79,8 @@ class Watched:
     """At the last sample."""
     rested_bytes: int = 0
     """The child's own memory when it became idle."""
-    look_s: float = 0.0
+    due_s: float = 0.0
+    """When it is sampled next, by the monotonic clock."""
     seq: int = 0
     """The attempt that is being watched."""
     show_s: float = 0.0
@@ -91,7 +92,7 @@ class Watched:
     """It is being sampled."""
     resting: bool = False
     """It reports that it has no job."""
-    told: bool = False
+    reported: bool = False
     """It was reported over a limit."""
 
 
@@ -109,8 +110,8 @@ class Watch:
             [
                 inp.OverMemory
                 | inp.OverProcesses
-                | inp.Seen
-                | inp.Restless
+                | inp.AttemptSampled
+                | inp.NotIdle
                 | inp.Overfull
             ],
             None,
@@ -118,21 +119,21 @@ class Watch:
     ) -> None:
         self._report = report
         self._watched: dict[int, Watched] = {}
-        self._looks: list[tuple[float, int]] = []
+        self._due: list[tuple[float, int]] = []
 
     def next_s(self) -> float:
         """Return the monotonic time of the next sample."""
-        return self._looks[0][0] if self._looks else float("inf")
+        return self._due[0][0] if self._due else float("inf")
 
     def adopt(self, number: int, process: ChildProcess, pool: PoolSettings) -> None:
         """A slot has a new child."""
         reserve_fds.keep()
-        stillness, tree = Idleness(process.job_pid), TreeMemory(process.job_pid)
+        idleness, tree = Idleness(process.job_pid), TreeMemory(process.job_pid)
         self._watched[number] = Watched(
             process,
             pool.output_max_bytes,
             pool.max_processes or PROCESSES_COUNTED_MAX,
-            stillness,
+            idleness,
             tree,
             Confirmation(tree),
             TreeSize(process.job_pid),
@@ -146,7 +147,7 @@ class Watch:
         """An attempt begins: hold it to its limits."""
         number = order.slot
         watched = self._watched[number]
-        watched.stillness.learn()
+        watched.idleness.learn()
         watched.seq = order.seq
         watched.limit_bytes = order.memory_bytes
         watched.soft_bytes = order.memory_soft_bytes
@@ -155,15 +156,15 @@ class Watch:
         watched.confirming.forget_costs()
         watched.size.begin()
         nearest = watched.soft_bytes or watched.limit_bytes
-        look_s = now_s + next_sample_s(watched.peak_bytes, nearest)
+        due_s = now_s + next_sample_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
         watched.show_s = now_s + SHOW_EVERY_S
         watched.shown_rss_bytes = watched.shown_output_bytes = 0
-        watched.resting = watched.told = False
-        if not watched.active or look_s < watched.look_s:
+        watched.resting = watched.reported = False
+        if not watched.active or due_s < watched.due_s:
             watched.active = True
-            watched.look_s = look_s
-            heapq.heappush(self._looks, (look_s, number))
+            watched.due_s = due_s
+            heapq.heappush(self._due, (due_s, number))
 
     def rest(self, number: int, allowed_bytes: int) -> None:
         """No attempt runs in the slot any more: its next sample is an idle child's."""
@@ -172,47 +173,47 @@ class Watch:
             watched.resting = True
             watched.limit_bytes = max(watched.limit_bytes, allowed_bytes)
             watched.rested_bytes = watched.process.rss_bytes()
-            watched.stillness.begin()
+            watched.idleness.begin()
 
     def peak_bytes(self, number: int) -> int:
         """Return the highest memory seen in the slot's present attempt."""
         watched = self._watched.get(number)
         return watched.peak_bytes if watched else 0
 
-    def look(self, now_s: float) -> None:
+    def sample(self, now_s: float) -> None:
         """Sample every child that is due."""
         on_host = 0
-        while self._looks and self._looks[0][0] <= now_s:
-            look_s, number = heapq.heappop(self._looks)
+        while self._due and self._due[0][0] <= now_s:
+            due_s, number = heapq.heappop(self._due)
             watched = self._watched.get(number)
-            if watched is None or not watched.active or watched.look_s != look_s:
+            if watched is None or not watched.active or watched.due_s != due_s:
                 continue
             try:
                 on_host = on_host or host_tasks()
-                self._look_at(number, watched, now_s, on_host)
+                self._sample(number, watched, now_s, on_host)
             except OSError as exc:
                 if exc.errno not in EXHAUSTED:
                     raise
-                watched.look_s = now_s + BLIND_S
-                heapq.heappush(self._looks, (watched.look_s, number))
+                watched.due_s = now_s + BLIND_S
+                heapq.heappush(self._due, (watched.due_s, number))
 
-    def _look_at(
+    def _sample(
         self, number: int, watched: Watched, now_s: float, on_host: int
     ) -> None:
         if watched.resting:
-            self._look_at_rest(number, watched, now_s, on_host)
+            self._sample_idle(number, watched, now_s, on_host)
             return
         process, limit_bytes = watched.process, watched.limit_bytes
         size = watched.size.sample(now_s, watched.processes_max, on_host)
-        if size > watched.processes_max and not watched.told:
-            watched.told = True
+        if size > watched.processes_max and not watched.reported:
+            watched.reported = True
             self._report(
                 inp.OverProcesses(number, watched.seq, size, watched.processes_max)
             )
         if watched.size.grows and size > CROWD:
             # Measuring their memory takes longer than they need to become too many.
-            watched.look_s = now_s + COUNT_AGAIN_S
-            heapq.heappush(self._looks, (watched.look_s, number))
+            watched.due_s = now_s + COUNT_AGAIN_S
+            heapq.heappush(self._due, (watched.due_s, number))
             return
         near = watched.seen_bytes > NEAR_SHARE * limit_bytes
         rss = process.rss_bytes() + watched.tree.sample(now_s, near=near)
@@ -223,22 +224,22 @@ class Watch:
         trim_marks(process.mark_path)
         if watched.show_s <= now_s:
             self._show(number, watched, rss, now_s)
-        if rss > limit_bytes and not watched.told:
+        if rss > limit_bytes and not watched.reported:
             confirmed = watched.confirming.measure(limit_bytes, now_s)
             if confirmed > limit_bytes:
-                watched.told = True
+                watched.reported = True
                 self._report(inp.OverMemory(number, watched.seq, confirmed))
         rss = min(rss, limit_bytes)
         nearest = limit_bytes
         if watched.soft_bytes is not None and rss <= watched.soft_bytes:
             nearest = watched.soft_bytes
-        elif watched.soft_bytes is not None and not watched.told:
-            self._look_at_soft(number, watched, watched.soft_bytes, now_s)
+        elif watched.soft_bytes is not None and not watched.reported:
+            self._check_soft(number, watched, watched.soft_bytes, now_s)
         wait_s = next_sample_s(rss, nearest, grows=grows)
         if watched.size.grows:
             wait_s = min(wait_s, COUNT_AGAIN_S)
-        watched.look_s = now_s + wait_s
-        heapq.heappush(self._looks, (watched.look_s, number))
+        watched.due_s = now_s + wait_s
+        heapq.heappush(self._due, (watched.due_s, number))
 
     def _show(self, number: int, watched: Watched, rss: int, now_s: float) -> None:
         """Report an attempt's memory and output, if they have changed."""
@@ -250,9 +251,9 @@ class Watch:
         if output is None and abs(rss - watched.shown_rss_bytes) < step_bytes:
             return
         watched.shown_rss_bytes, watched.shown_output_bytes = rss, written_bytes
-        self._report(inp.Seen(number, watched.seq, rss, output))
+        self._report(inp.AttemptSampled(number, watched.seq, rss, output))
 
-    def _look_at_rest(
+    def _sample_idle(
         self, number: int, watched: Watched, now_s: float, on_host: int
     ) -> None:
         """Check that a child that reports no job is idle."""
@@ -260,27 +261,29 @@ class Watch:
         rss = process.rss_bytes() + watched.tree.sample(now_s)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
-        said = watched.stillness.sample(now_s, watched.tree.below)
+        activity = watched.idleness.sample(now_s, watched.tree.below)
         size = watched.size.sample(now_s, watched.processes_max, on_host)
         if size > watched.processes_max:
-            said = f"has {size} processes and threads"
+            activity = f"has {size} processes and threads"
         if rss > limit_bytes:
             confirmed = watched.confirming.measure(limit_bytes, now_s)
             if confirmed > limit_bytes and rss > watched.rested_bytes + GROWTH_BYTES:
-                said = f"has {show_size(confirmed)}, {show_size(limit_bytes)} allowed"
+                activity = (
+                    f"has {show_size(confirmed)}, {show_size(limit_bytes)} allowed"
+                )
             elif confirmed > limit_bytes:
                 self._report(inp.Overfull(number))
-        if said:
+        if activity:
             watched.active = False
-            self._report(inp.Restless(number, said))
+            self._report(inp.NotIdle(number, activity))
             return
         if grows:
-            watched.look_s = now_s + next_sample_s(min(rss, limit_bytes), limit_bytes)
+            watched.due_s = now_s + next_sample_s(min(rss, limit_bytes), limit_bytes)
         else:
-            watched.look_s = (now_s // REST_LOOK_S + 1.0) * REST_LOOK_S
-        heapq.heappush(self._looks, (watched.look_s, number))
+            watched.due_s = (now_s // IDLE_SAMPLE_S + 1.0) * IDLE_SAMPLE_S
+        heapq.heappush(self._due, (watched.due_s, number))
 
-    def _look_at_soft(
+    def _check_soft(
         self, number: int, watched: Watched, soft_bytes: int, now_s: float
     ) -> None:
         """Report a soft limit that is exceeded; not often, since confirming costs."""

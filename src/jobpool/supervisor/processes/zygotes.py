@@ -24,7 +24,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.reactor import Reactor
 
 NEVER_S = float("inf")
-LOOK_EVERY_S = 0.05
+CHECK_EVERY_S = 0.05
 CLOSE_STEP_S = 0.002
 CLOSE_S = 3.0
 KILLED_S = 1.0
@@ -49,7 +49,7 @@ class _Kept:
     children: set[int] = field(default_factory=set)
     """Pids of the children that it guards."""
 
-    def doom(self, why: str) -> None:
+    def kill(self, why: str) -> None:
         """Kill it; its loss is seen on its socket, and reported with the reason."""
         self.why = (why, "")
         self.zygote.kill()
@@ -78,7 +78,7 @@ class Zygotes:
         self._coming: dict[str, _Kept] = {}
         self._former: list[_Kept] = []
         self._unreaped: list[Zygote] = []
-        self._look_s = NEVER_S
+        self._check_s = NEVER_S
         self.oldest_start_time = 0
         """Start time of the first zygote; older processes are not ours."""
         self.on_forked: Callable[[int, int], None] = _nobody
@@ -120,7 +120,7 @@ class Zygotes:
         )
         self.drop(pool)
         (self._coming if pool in self._serving else self._serving)[pool] = kept
-        self._look_s = now_s + LOOK_EVERY_S
+        self._check_s = now_s + CHECK_EVERY_S
         self._reactor.watch(zygote, lambda _mask: self._ready(kept))
 
     def fork(
@@ -141,7 +141,7 @@ class Zygotes:
         """Kill the zygote that was asked for a slot's child; its loss is reported."""
         for kept in self._all():
             if slot in kept.forking:
-                kept.doom(message)
+                kept.kill(message)
 
     def take_over(self, pool: str) -> None:
         """Let the zygote that has reloaded fork for its pool from now on."""
@@ -149,7 +149,7 @@ class Zygotes:
         if kept is not None:
             self._former.append(self._serving[pool])
             self._serving[pool] = kept
-            self.buried(0)
+            self.reaped(0)
 
     def drop(self, pool: str) -> None:
         """End the zygote that has reloaded."""
@@ -157,7 +157,7 @@ class Zygotes:
         if kept is not None:
             self._let_go(kept)
 
-    def buried(self, pid: int) -> None:
+    def reaped(self, pid: int) -> None:
         """A child has been reaped; a former zygote without children may end."""
         for kept in (*self._serving.values(), *self._former):
             kept.children.discard(pid)
@@ -209,28 +209,28 @@ class Zygotes:
 
     def next_s(self) -> float:
         """Return when loading zygotes are to be checked."""
-        return self._look_s
+        return self._check_s
 
-    def look(self, now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """Kill zygotes that load for too long or grow too large."""
-        if now_s < self._look_s:
+        if now_s < self._check_s:
             return
         loading = [kept for kept in self._all() if kept.load_until_s < NEVER_S]
         for kept in loading:
             app, rss = self.settings.app, kept.zygote.rss_bytes()
             if now_s >= kept.load_until_s:
-                kept.doom(
+                kept.kill(
                     f"application {app} did not load within "
                     f"{self.settings.app_timeout_s:g} s; it must not wait for anything "
                     "while it is imported (or raise app_timeout)"
                 )
             elif rss > kept.memory_bytes:
-                kept.doom(
+                kept.kill(
                     f"application {app} took {show_size(rss)} while it was imported, "
                     f"more than the {show_size(kept.memory_bytes)} that pool "
                     f"{kept.pool} allows a child; load less, or raise the limit"
                 )
-        self._look_s = now_s + LOOK_EVERY_S if loading else NEVER_S
+        self._check_s = now_s + CHECK_EVERY_S if loading else NEVER_S
 
     # -- events ----------------------------------------------------------------------
 

@@ -128,11 +128,11 @@ class StoreThread(threading.Thread):
             store = self._opener()
         except BaseException as exc:  # noqa: BLE001 - handed to the waiting starter
             self.error = exc
-            self._tell_opened()
+            self._report_opened()
             return
         self.shared = is_shared(store)
         self.run_root = store.run_root
-        self._tell_opened()
+        self._report_opened()
         try:
             with going_first():
                 while (batch := self._next()) is not None:
@@ -144,7 +144,7 @@ class StoreThread(threading.Thread):
         finally:
             store.close()
 
-    def _tell_opened(self) -> None:
+    def _report_opened(self) -> None:
         self.opened.set()
         self._post(inp.Tick())  # wakes the loop, which waits for it
 

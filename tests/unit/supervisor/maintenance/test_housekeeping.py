@@ -17,15 +17,15 @@ PATIENCE_S = 10.0
 
 
 @pytest.fixture
-def looked() -> list[str]:
+def chores() -> list[str]:
     """The chores that were left with the store thread, by name."""
     return []
 
 
 @pytest.fixture
-def keeper(looked: list[str]) -> Iterator[Housekeeping]:
+def keeper(chores: list[str]) -> Iterator[Housekeeping]:
     store: Any = SimpleNamespace(
-        shared=True, chore=lambda chore: looked.append(chore.__name__)
+        shared=True, chore=lambda chore: chores.append(chore.__name__)
     )
     settings = Settings(store="x", app="x", app_directory="/", pools=())
     keeper = Housekeeping(settings, "run", store=store, clock=SystemClock())
@@ -36,17 +36,17 @@ def keeper(looked: list[str]) -> Iterator[Housekeeping]:
 
 
 def test_many_notifications_cause_few_checks_for_cancellations(
-    keeper: Housekeeping, looked: list[str]
+    keeper: Housekeeping, chores: list[str]
 ) -> None:
     """Soon, and once for a swarm of them: not each costs a query."""
     keeper.start()
-    wait_until(lambda: "_cancels" in looked, PATIENCE_S, "the first look")
+    wait_until(lambda: "_cancels" in chores, PATIENCE_S, "the first look")
     keeper._canceling.every_s = 3600.0
-    before = looked.count("_cancels")
+    before = chores.count("_cancels")
     for _ in range(1000):
-        keeper.look_for_cancels()
-    wait_until(lambda: looked.count("_cancels") > before, PATIENCE_S, "a look")
-    assert looked.count("_cancels") <= before + 50
+        keeper.check_cancels()
+    wait_until(lambda: chores.count("_cancels") > before, PATIENCE_S, "a look")
+    assert chores.count("_cancels") <= before + 50
 
 
 def test_it_ends_at_once_though_nothing_is_due(keeper: Housekeeping) -> None:

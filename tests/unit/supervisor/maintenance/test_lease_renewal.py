@@ -88,14 +88,14 @@ class Rig:
         self.store = FakeStore()
         self.clocks = Clocks()
         self.posted: list[object] = []
-        self.rung = 0
+        self.wakes = 0
         self.opens: list[Exception] = []
         self.pulse = LeaseRenewal(
             "run",
             TTL_S,
             opener=self._open,
             post=self.posted.append,
-            rung=self._ring,
+            on_wake=self._woken,
             clock=self.clocks,
         )
 
@@ -104,8 +104,8 @@ class Rig:
             raise self.opens.pop(0)
         return self.store
 
-    def _ring(self) -> None:
-        self.rung += 1
+    def _woken(self) -> None:
+        self.wakes += 1
 
     def begin(self) -> Rig:
         """Start, and wait for the first renewal."""
@@ -169,7 +169,7 @@ def test_notifications_are_passed_on_between_renewals(rig: Rig) -> None:
     rig.begin()
     for _ in range(3):
         rig.store.rings.release()
-    wait_until(lambda: rig.rung == 3, PATIENCE_S, "three rings")
+    wait_until(lambda: rig.wakes == 3, PATIENCE_S, "three wake-ups")
     rig.wait_renewed()
 
 
@@ -192,14 +192,14 @@ def test_an_outage_is_tried_again_soon_and_said_when_it_lasts(rig: Rig) -> None:
 def test_a_lapse_is_told_before_the_renewal(rig: Rig) -> None:
     """What runs must be ended before anything new is begun, or even granted."""
     rig.begin()
-    told: list[bool] = []
-    rig.store.on_anew = lambda: told.append(bool(rig.of(inp.Lapsed)))
+    reported: list[bool] = []
+    rig.store.on_anew = lambda: reported.append(bool(rig.of(inp.Lapsed)))
     rig.store.answers = [Renewal.LAPSED, Renewal.LAPSED]
     rig.wait_posted(inp.Lapsed)
     rig.wait_renewed()
     place = next(i for i, one in enumerate(rig.posted) if isinstance(one, inp.Lapsed))
     assert isinstance(rig.posted[place + 1], inp.Renewed)
-    assert told == [True]
+    assert reported == [True]
     assert len(rig.of(inp.Lapsed)) == 1
 
 
@@ -280,9 +280,9 @@ def test_a_lower_ttl_counts_before_it_is_published(rig: Rig) -> None:
     before = len(rig.of(inp.Renewed))
     rig.pulse.ttl_s = 2.0
     wait_until(lambda: len(rig.of(inp.Renewed)) > before, PATIENCE_S, "told of it")
-    told = rig.of(inp.Renewed)[-1]
-    assert told.until_s <= rig.clocks.monotonic_s() + 2.0 + LEASE_EXTRA_S
-    assert told.ttl_s == 2.0 + LEASE_EXTRA_S
+    reported = rig.of(inp.Renewed)[-1]
+    assert reported.until_s <= rig.clocks.monotonic_s() + 2.0 + LEASE_EXTRA_S
+    assert reported.ttl_s == 2.0 + LEASE_EXTRA_S
 
 
 def test_a_supervisor_whose_lease_lapsed_takes_over_no_run_for_a_while(
@@ -313,7 +313,7 @@ def test_the_clocks_of_this_machine_agree() -> None:
         TTL_S,
         opener=FakeStore,
         post=lambda _e: None,
-        rung=lambda: None,
+        on_wake=lambda: None,
         clock=SystemClock(),
     )
     assert not pulse.may_take()

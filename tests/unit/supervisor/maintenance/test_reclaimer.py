@@ -107,7 +107,7 @@ class Rig:
             may_take=lambda: self.steady,
             registry=lambda: None,
             post=lambda _event: None,
-            looked=lambda: (),
+            on_first_check=lambda: (),
             clock=SystemClock(),
         )
         self.thread = thread
@@ -175,7 +175,7 @@ def test_the_store_is_told_which_runs_are_alive(
     runs = [run_of(name, boot_id="this") for name in ("own", "theirs", "third")]
     monkeypatch.setattr(rig.reclaimer, "_ask", lambda _question: runs)
     monkeypatch.setattr(rig.thread, "chore", lambda chore: chore(rig.store))
-    rig.reclaimer._look_for_dead(tidy=False)
+    rig.reclaimer._check_dead(tidy=False)
     assert rig.store.living == [{"own", "third"}]
 
 
@@ -186,22 +186,24 @@ def test_leasing_begins_after_the_first_search_for_dead_runs(
     """So that suspects of the last life are known; it is told once, whatever it saw."""
     happened: list[str] = []
 
-    def look(*, tidy: bool) -> None:
-        happened.append(f"look {tidy}")
+    def check(*, tidy: bool) -> None:
+        happened.append(f"check {tidy}")
         if len(happened) > 1:
             rig.reclaimer.close()
         if fails:
             raise OSError("no directory")
 
-    monkeypatch.setattr(rig.reclaimer, "_look_for_dead", look)
-    monkeypatch.setattr(rig.reclaimer, "_look_for_expired", lambda: None)
+    monkeypatch.setattr(rig.reclaimer, "_check_dead", check)
+    monkeypatch.setattr(rig.reclaimer, "_check_expired", lambda: None)
     monkeypatch.setattr(rig.thread, "chore", lambda chore: chore(rig.store))
-    monkeypatch.setattr(rig.reclaimer, "_looked", lambda: happened.append("looked"))
+    monkeypatch.setattr(
+        rig.reclaimer, "_on_first_check", lambda: happened.append("checked")
+    )
     monkeypatch.setattr(rc, "EVERY_S", 1e-6)
     rig.thread.shared = False
     rig.reclaimer.run()
-    assert happened[:2] == ["look True", "looked"]
-    assert happened.count("looked") == 1
+    assert happened[:2] == ["check True", "checked"]
+    assert happened.count("checked") == 1
 
 
 def test_after_our_own_outage_nobody_is_presumed_dead(rig: Rig) -> None:

@@ -87,7 +87,7 @@ class Loop:
     def observe(self, _event):
         pass
 
-    def buried(self):
+    def reaped(self):
         """Return the slots whose death was told."""
         return [event.slot for event in self.fed if type(event) is inp.ChildExited]
 
@@ -109,7 +109,7 @@ def children(loop, monkeypatch):
         fork=lambda *_args: None,
         pids=set,
         spared=list,
-        buried=lambda _pid: None,
+        reaped=lambda _pid: None,
         fenced=lambda: False,
     )
     run = SimpleNamespace(
@@ -128,7 +128,7 @@ def children(loop, monkeypatch):
     )
     made.fork(0)
     made.forked(0, 50)
-    made.look(loop.now_s())
+    made.check(loop.now_s())
     return made
 
 
@@ -140,7 +140,7 @@ def die(loop):
 def test_a_death_is_told_at_once(children, loop):
     """Where nothing else is being made, nothing is waited for."""
     die(loop)
-    assert loop.buried() == [0]
+    assert loop.reaped() == [0]
 
 
 def test_a_death_is_not_told_while_a_child_is_made(children, loop):
@@ -149,8 +149,8 @@ def test_a_death_is_not_told_while_a_child_is_made(children, loop):
     die(loop)
     loop.time_s = children.next_s()
     assert loop.time_s == pytest.approx(100.0 + SWEEP_AGAIN_S)
-    children.look(loop.time_s)
-    assert loop.buried() == []
+    children.check(loop.time_s)
+    assert loop.reaped() == []
 
 
 @pytest.mark.parametrize("answer", ["forked", "fork_failed"])
@@ -160,8 +160,8 @@ def test_the_forks_answer_ends_the_wait(children, loop, answer):
     die(loop)
     getattr(children, answer)(1, {"forked": 51, "fork_failed": "no pids"}[answer])
     assert children.next_s() <= loop.now_s()
-    children.look(loop.now_s())
-    assert loop.buried() == [0]
+    children.check(loop.now_s())
+    assert loop.reaped() == [0]
 
 
 def test_a_fork_that_cannot_be_recorded_ends_the_wait_as_well(
@@ -177,8 +177,8 @@ def test_a_fork_that_cannot_be_recorded_ends_the_wait_as_well(
     die(loop)
     children.forked(1, 51)
     assert children.next_s() <= loop.now_s()
-    children.look(loop.now_s())
-    assert loop.buried() == [0]
+    children.check(loop.now_s())
+    assert loop.reaped() == [0]
 
 
 def test_a_fork_calls_for_no_sweep_where_nobody_is_dead(children, loop):

@@ -9,8 +9,8 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes import memory_watch as watching
 from jobpool.supervisor.processes.memory_watch import (
     GROWTH_BYTES,
+    IDLE_SAMPLE_S,
     OUTPUT_SHOWN_BYTES,
-    REST_LOOK_S,
     Watch,
 )
 from support.machine.sandbox_rig import pool_of
@@ -31,16 +31,16 @@ class Process:
         self.below = []
         self.nears = []
         self.size = self.begun = 0
-        self.said = b""
+        self.report = b""
 
     def rss_bytes(self):
         return self.own
 
     def output_bytes(self):
-        return len(self.said)
+        return len(self.report)
 
     def output_tail(self, max_bytes):
-        return self.said[-max_bytes:]
+        return self.report[-max_bytes:]
 
     def trim_output(self, _keep, _over):
         return False
@@ -83,13 +83,13 @@ def process(monkeypatch):
 
 
 @pytest.fixture
-def told():
+def reports():
     return []
 
 
 @pytest.fixture
-def watch(process, told):
-    made = Watch(told.append)
+def watch(process, reports):
+    made = Watch(reports.append)
     made.adopt(0, process, pool_of())
     made.begin(cmd.Watch(0, 7, LIMIT, None), 0.0)
     return made
@@ -100,32 +100,32 @@ def test_known_descendants_are_sampled_with_their_child(watch, process):
     process.own = LIMIT - 40 * MIB
     for step in range(1, 20):
         process.known = step * MIB
-        watch.look(watch.next_s())
+        watch.sample(watch.next_s())
         assert watch.peak_bytes(0) == process.own + process.known
     assert process.nears == [False, *[True] * 18]
 
 
-def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, told):
+def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, reports):
     """Who is called over its limit grows until it is gone; it is told of once."""
     process.own = process.confirmed = LIMIT + 1
-    watch.look(watch.next_s())
-    assert told == [inp.OverMemory(0, 7, LIMIT + 1)]
+    watch.sample(watch.next_s())
+    assert reports == [inp.OverMemory(0, 7, LIMIT + 1)]
     process.known = LIMIT
     for _ in range(5):
-        watch.look(watch.next_s())
+        watch.sample(watch.next_s())
     assert watch.peak_bytes(0) == 2 * LIMIT + 1
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
 def test_a_child_over_its_limit_is_reported_again_in_its_next_attempt(
-    watch, process, told
+    watch, process, reports
 ):
     """The word may have come when its attempt had ended."""
     process.own = process.confirmed = LIMIT + 1
-    watch.look(watch.next_s())
+    watch.sample(watch.next_s())
     watch.begin(cmd.Watch(0, 8, LIMIT, None), 10.0)
-    watch.look(watch.next_s())
-    assert [over.seq for over in told] == [7, 8]
+    watch.sample(watch.next_s())
+    assert [over.seq for over in reports] == [7, 8]
 
 
 def rest_with(watch, process, own):
@@ -133,50 +133,50 @@ def rest_with(watch, process, own):
     process.own = process.confirmed = own
     watch.begin(cmd.Watch(0, 8, SMALL, None), 0.5)
     watch.rest(0, LIMIT)
-    watch.look(watch.next_s())
+    watch.sample(watch.next_s())
 
 
 def test_what_a_big_job_has_left_is_no_fault_of_a_small_one_after_it(
-    watch, process, told
+    watch, process, reports
 ):
     """At rest the highest limit among its attempts is the child's."""
     rest_with(watch, process, 2 * SMALL)
-    watch.look(watch.next_s() + REST_LOOK_S)
-    assert told == []
+    watch.sample(watch.next_s() + IDLE_SAMPLE_S)
+    assert reports == []
 
 
 def test_a_child_that_becomes_idle_with_too_much_memory_is_replaced_without_an_alarm(
-    watch, process, told
+    watch, process, reports
 ):
     """Quick jobs end before they are looked at: nobody has done anything since."""
     rest_with(watch, process, LIMIT + MIB)
-    assert told == [inp.Overfull(0)]
+    assert reports == [inp.Overfull(0)]
 
 
 def test_an_idle_child_that_grows_beyond_all_limits_is_reported_as_not_idle(
-    watch, process, told
+    watch, process, reports
 ):
     """No job runs that might grow: somebody has declared its own end."""
     rest_with(watch, process, LIMIT - MIB)
-    assert told == []
+    assert reports == []
     process.own = process.confirmed = LIMIT + GROWTH_BYTES
-    watch.look(watch.next_s())
-    (said,) = told
-    assert isinstance(said, inp.Restless)
-    assert "528MiB, 512MiB allowed" in said.said
+    watch.sample(watch.next_s())
+    (report,) = reports
+    assert isinstance(report, inp.NotIdle)
+    assert "528MiB, 512MiB allowed" in report.activity
 
 
-def test_a_growing_process_tree_is_sampled_every_50_ms(watch, process, told):
+def test_a_growing_process_tree_is_sampled_every_50_ms(watch, process, reports):
     """However far its memory is from its limit; over its number it is told of once."""
     process.size = 300
-    watch.look(began_s := watch.next_s())
+    watch.sample(began_s := watch.next_s())
     assert watch.next_s() - began_s <= 0.05
-    assert told == []
+    assert reports == []
     process.size = PROCESSES_COUNTED_MAX + 1
-    watch.look(watch.next_s())
-    watch.look(watch.next_s())
+    watch.sample(watch.next_s())
+    watch.sample(watch.next_s())
     most = PROCESSES_COUNTED_MAX
-    assert told == [inp.OverProcesses(0, 7, most + 1, most)]
+    assert reports == [inp.OverProcesses(0, 7, most + 1, most)]
 
 
 def test_each_attempt_answers_for_what_it_makes_itself(watch, process):
@@ -188,71 +188,73 @@ def test_each_attempt_answers_for_what_it_makes_itself(watch, process):
 def test_of_a_crowd_that_grows_the_number_comes_first(watch, process):
     """To measure the memory of thousands takes longer than they need to be more."""
     process.size = 501
-    watch.look(began_s := watch.next_s())
+    watch.sample(began_s := watch.next_s())
     assert process.nears == []
     assert watch.next_s() == began_s + 0.05
     process.size = 500
-    watch.look(watch.next_s())
+    watch.sample(watch.next_s())
     assert process.nears == [False]
 
 
-def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, told):
+def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, reports):
     """Who has reported its end and breeds goes on with it."""
     rest_with(watch, process, SMALL)
     process.size = PROCESSES_COUNTED_MAX + 1
-    watch.look(watch.next_s())
-    assert told == [inp.Restless(0, "has 4097 processes and threads")]
+    watch.sample(watch.next_s())
+    assert reports == [inp.NotIdle(0, "has 4097 processes and threads")]
 
 
-def seen(watch, told, until_s):
+def seen(watch, reports, until_s):
     """Look until then; return what was shown since the last time, and when."""
     found, now_s = [], watch.next_s()
     while now_s <= until_s:
-        watch.look(now_s)
-        found += [(now_s, one) for one in told if isinstance(one, inp.Seen)]
-        told.clear()
+        watch.sample(now_s)
+        found += [
+            (now_s, one) for one in reports if isinstance(one, inp.AttemptSampled)
+        ]
+        reports.clear()
         now_s = watch.next_s()
     return found
 
 
 def test_what_an_attempt_shows_is_told_once_a_second_while_it_changes(
-    watch, process, told
+    watch, process, reports
 ):
     """Its output and its memory; nothing of what ends sooner."""
     process.own = SMALL
     watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
-    assert seen(watch, told, 0.9) == []
-    ((_at_s, first),) = seen(watch, told, 3.0)
-    assert first == inp.Seen(0, 7, SMALL, None)
-    process.said = b"x" * (OUTPUT_SHOWN_BYTES + 1)
-    ((_at_s, wrote),) = seen(watch, told, 6.0)
-    assert wrote == inp.Seen(0, 7, SMALL, b"x" * OUTPUT_SHOWN_BYTES)
+    assert seen(watch, reports, 0.9) == []
+    ((_at_s, first),) = seen(watch, reports, 3.0)
+    assert first == inp.AttemptSampled(0, 7, SMALL, None)
+    process.report = b"x" * (OUTPUT_SHOWN_BYTES + 1)
+    ((_at_s, wrote),) = seen(watch, reports, 6.0)
+    assert wrote == inp.AttemptSampled(0, 7, SMALL, b"x" * OUTPUT_SHOWN_BYTES)
     process.own += SMALL // 50
-    assert seen(watch, told, 9.0) == []
+    assert seen(watch, reports, 9.0) == []
     process.own += SMALL // 2
-    ((_at_s, grown),) = seen(watch, told, 12.0)
+    ((_at_s, grown),) = seen(watch, reports, 12.0)
     assert (grown.rss_bytes, grown.output) == (process.own, None)
 
 
-def test_a_flood_is_shown_no_more_often(watch, process, told):
+def test_a_flood_is_shown_no_more_often(watch, process, reports):
     """Once a second, and the tail of it."""
     process.own = SMALL
     watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
     times_s = []
     for step in range(100):
-        process.said += b"%09d\n" % step * 1000
-        times_s += [at_s for at_s, _one in seen(watch, told, step / 20)]
+        process.report += b"%09d\n" % step * 1000
+        times_s += [at_s for at_s, _one in seen(watch, reports, step / 20)]
     assert 3 <= len(times_s) <= 5
 
 
-def test_the_next_attempt_has_written_nothing_yet(watch, process, told):
+def test_the_next_attempt_has_written_nothing_yet(watch, process, reports):
     """Its child's capture is empty again, and what it writes is its own."""
-    process.own, process.said = SMALL, b"one"
+    process.own, process.report = SMALL, b"one"
     watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
-    assert [one.output for _at_s, one in seen(watch, told, 2.0)] == [b"one"]
-    process.said = b""
+    assert [one.output for _at_s, one in seen(watch, reports, 2.0)] == [b"one"]
+    process.report = b""
     watch.begin(cmd.Watch(0, 8, LIMIT), 2.0)
-    process.said = b"two"
-    ((at_s, shown),) = seen(watch, told, 4.0)
+    process.report = b"two"
+    ((at_s, shown),) = seen(watch, reports, 4.0)
     assert (shown.seq, shown.output) == (8, b"two")
     assert at_s >= 3.0

@@ -57,10 +57,10 @@ class IdleChildren:
         else:
             self._step.wake_slot_at(slot, self.old_at(slot))
 
-    def restless(self, slot: Slot, what: object) -> None:
+    def not_idle(self, slot: Slot, what: object) -> None:
         """It is active without a job: kill it; another child replaces it."""
         step = self._step
-        step.report(notices.child_restless(step.now_ms, slot.name, str(what)))
+        step.report(notices.child_not_idle(step.now_ms, slot.name, str(what)))
         self.kill_now(slot)
 
     def retire(self, slot: Slot, _detail: object = None) -> None:

@@ -42,10 +42,12 @@ class ProgressReports:
             job.checkpoint = frame.checkpoint
         self._set_moments(slot, job)
 
-    def seen(self, slot: Slot, detail: object) -> None:
+    def sampled(self, slot: Slot, detail: object) -> None:
         """The memory watch has sampled something new."""
-        if not isinstance(detail, inp.Seen):
-            raise JobpoolBug(f"expected Seen, got {detail!r}; please report this")
+        if not isinstance(detail, inp.AttemptSampled):
+            raise JobpoolBug(
+                f"expected AttemptSampled, got {detail!r}; please report this"
+            )
         job = slot.queue[0]
         if detail.seq != job.seq:
             return  # sampled before the present attempt began

@@ -100,7 +100,7 @@ class Running:
             # reported its own end goes on in it.
             slot.idled_s += self._step.now_s - (sent_s or self._step.now_s)
             if slot.idled_s >= IDLED_MAX_S:
-                self._idle.restless(slot, "has not begun what it was sent")
+                self._idle.not_idle(slot, "has not begun what it was sent")
             else:
                 self._rest(slot)
         return back

@@ -216,7 +216,7 @@ def protocol_broken(at_ms: int, slot_name: str, message: str) -> ev.Event:
     return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its child sent {message}")
 
 
-def child_restless(at_ms: int, slot_name: str, what: str) -> ev.Event:
+def child_not_idle(at_ms: int, slot_name: str, what: str) -> ev.Event:
     """A child without a job is active; no job is charged for that."""
     return ev.Alarm(
         at_ms=at_ms,

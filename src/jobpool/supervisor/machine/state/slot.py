@@ -61,13 +61,13 @@ class SlotEvent(StrEnum):
     """The child broke the protocol."""
     EXITED = "exited"
     OVER_MEMORY = "over_memory"
-    SEEN = "seen"
+    SAMPLED = "sampled"
     """Its memory or output has changed."""
     OVER_PROCESSES = "over_processes"
     """It has more processes and threads than it may have."""
     SOFT_MEMORY = "soft_memory"
     """Over its soft limit only."""
-    RESTLESS = "restless"
+    NOT_IDLE = "not_idle"
     """It has no job, and is active all the same."""
     OVERFULL = "overfull"
     """It became idle with more memory than any of its attempts was allowed."""
@@ -98,9 +98,9 @@ _UNEXPECTED = {
     _E.EXITED: "impossible",
     _E.OVER_MEMORY: IGNORE,
     _E.OVER_PROCESSES: IGNORE,
-    _E.SEEN: IGNORE,
+    _E.SAMPLED: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
-    _E.RESTLESS: IGNORE,
+    _E.NOT_IDLE: IGNORE,
     _E.OVERFULL: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
@@ -118,9 +118,9 @@ _WITHOUT_CHILD = {
     **dict.fromkeys(_E, "impossible"),
     _E.OVER_MEMORY: IGNORE,
     _E.OVER_PROCESSES: IGNORE,
-    _E.SEEN: IGNORE,
+    _E.SAMPLED: IGNORE,
     _E.SOFT_MEMORY: IGNORE,
-    _E.RESTLESS: IGNORE,
+    _E.NOT_IDLE: IGNORE,
     _E.OVERFULL: IGNORE,
     _E.CANCEL: IGNORE,
     _E.DEADLINE: IGNORE,
@@ -146,7 +146,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
     _S.IDLE: {
         **_UNEXPECTED,
         _E.EXITED: "died_idle",
-        _E.RESTLESS: "restless",
+        _E.NOT_IDLE: "not_idle",
         _E.OVERFULL: "retire",
         _E.DEADLINE: "aged",
         _E.STOP: "retire",
@@ -159,7 +159,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
         _E.EXITED: "died",
         _E.OVER_MEMORY: "over_memory",
         _E.OVER_PROCESSES: "over_processes",
-        _E.SEEN: "seen",
+        _E.SAMPLED: "sampled",
         _E.SOFT_MEMORY: "soft_memory",
         _E.CANCEL: "cancel",
         _E.DEADLINE: "due",
@@ -170,7 +170,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
     _S.RETIRING: {
         **_UNEXPECTED,
         _E.EXITED: "retired",
-        _E.RESTLESS: "restless",
+        _E.NOT_IDLE: "not_idle",
         _E.DEADLINE: "retire_late",
         _E.STOP: "kill_now",
     },

@@ -239,7 +239,7 @@ def test_a_child_that_works_while_idle_is_replaced_and_no_job_is_charged() -> No
     """What goes on after its end is killed; its job stays settled as it was."""
     world = one_done()
     settled = len(world.settled)
-    world.step(inp.Restless(0, "uses 100% of a processor"))
+    world.step(inp.NotIdle(0, "uses 100% of a processor"))
     assert world.machine.slots[0].state is SlotState.KILLED
     assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
@@ -253,7 +253,7 @@ def test_a_late_word_of_the_watch_does_not_end_a_running_job() -> None:
     world = one_done()
     world.job()
     world.ring()
-    world.step(inp.Restless(0, f"has {600 * MIB}"))
+    world.step(inp.NotIdle(0, f"has {600 * MIB}"))
     assert world.machine.slots[0].state is SlotState.BUSY
     assert not world.took(cmd.Kill)
 

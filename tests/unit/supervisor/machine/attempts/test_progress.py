@@ -88,7 +88,7 @@ def test_the_last_progress_is_written_before_a_good_end(world, output):
 
 def see(world, slot, rss_bytes, output=None):
     seq = world.machine.slots[slot].queue[0].seq
-    world.step(inp.Seen(slot, seq, rss_bytes, output))
+    world.step(inp.AttemptSampled(slot, seq, rss_bytes, output))
 
 
 def test_what_is_seen_of_running_attempts_is_written_together(world):
@@ -114,7 +114,7 @@ def test_what_is_seen_of_running_attempts_is_written_together(world):
 def test_what_was_seen_ends_with_its_attempt(world):
     """Its attempt's row has the output; and the next one has not written it."""
     see(world, 0, 1, b"one")
-    seen = inp.Seen(0, world.machine.slots[0].queue[0].seq, 2, b"two")
+    seen = inp.AttemptSampled(0, world.machine.slots[0].queue[0].seq, 2, b"two")
     world.done(0, output=b"two")
     world.step(seen)
     world.job()

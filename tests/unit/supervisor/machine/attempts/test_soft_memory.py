@@ -122,53 +122,53 @@ def process(monkeypatch):
 
 
 @pytest.fixture
-def told():
+def reports():
     return []
 
 
 @pytest.fixture
-def watch(process, told):
-    made = Watch(told.append)
+def watch(process, reports):
+    made = Watch(reports.append)
     made.adopt(0, process, pool_of())
     made.begin(cmd.Watch(0, 7, HARD, SOFT), 0.0)
     return made
 
 
-def test_the_next_sample_is_timed_by_the_nearest_limit(watch, process, told):
+def test_the_next_sample_is_timed_by_the_nearest_limit(watch, process, reports):
     """A soft limit that is noticed late is of no use."""
     process.rss = SOFT - 8 * MIB
-    watch.look(watch.next_s())
+    watch.sample(watch.next_s())
     began = watch.next_s()
     process.rss = SOFT + MIB
-    watch.look(began)
-    assert told == [inp.OverMemory(0, 7, SOFT + MIB, soft=True)]
+    watch.sample(began)
+    assert reports == [inp.OverMemory(0, 7, SOFT + MIB, soft=True)]
     assert watch.next_s() - began == pytest.approx((HARD - SOFT - MIB) / (8 << 30))
 
 
-def test_it_is_told_again_but_seldom(watch, process, told):
+def test_it_is_told_again_but_seldom(watch, process, reports):
     """A signal can be lost; and confirming is not free."""
     process.rss = SOFT + MIB
     now = watch.next_s()
     for _ in range(50):
-        watch.look(now)
+        watch.sample(now)
         now = watch.next_s()
-    assert 2 <= len(told) <= 50 * 0.0139 / 0.05 + 2
-    assert len(process.asked) == len(told)
+    assert 2 <= len(reports) <= 50 * 0.0139 / 0.05 + 2
+    assert len(process.asked) == len(reports)
 
 
-def test_what_is_only_shared_or_mapped_does_not_count(watch, process, told):
+def test_what_is_only_shared_or_mapped_does_not_count(watch, process, reports):
     """As for the hard limit, the figure is confirmed."""
     process.rss, process.confirmed = SOFT + MIB, SOFT
-    watch.look(watch.next_s())
-    assert told == []
+    watch.sample(watch.next_s())
+    assert reports == []
     assert process.asked == [SOFT]
 
 
-def test_the_hard_limit_comes_first(watch, process, told):
+def test_the_hard_limit_comes_first(watch, process, reports):
     """Over both, only the one is told that ends it."""
     process.rss = HARD + 1
-    watch.look(watch.next_s())
-    assert told == [inp.OverMemory(0, 7, HARD + 1)]
+    watch.sample(watch.next_s())
+    assert reports == [inp.OverMemory(0, 7, HARD + 1)]
 
 
 def running(declared):
