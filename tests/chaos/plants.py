@@ -227,7 +227,8 @@ PLANTS = (
         (
             Edit(
                 "supervisor/processes/memory_watch.py",
-                "            if confirmed > limit_bytes:\n                watched.reported",
+                "            if confirmed > limit_bytes:\n"
+                "                watched.reported",
                 "            if confirmed > 100 * limit_bytes:\n"
                 "                watched.reported",
             ),

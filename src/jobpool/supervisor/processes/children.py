@@ -27,7 +27,7 @@ from jobpool.sandbox.protocol.validation import screened
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.sandbox.runs.marks import try_read_marks
 from jobpool.sandbox.runs.run_directory import RunDirectory
-from jobpool.sandbox.system.oom_scores import OomScores
+from jobpool.sandbox.system.oom import OomKills, OomScores
 from jobpool.sandbox.system.process_tree import sweep_orphans
 from jobpool.supervisor.isolation import enclose
 from jobpool.supervisor.machine import commands as cmd
@@ -35,7 +35,6 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.slot import NEVER_S, Slot
 from jobpool.supervisor.processes.memory_watch import Watch
-from jobpool.supervisor.processes.oom_counter import HostOom
 from jobpool.supervisor.processes.zygotes import Zygotes
 from jobpool.supervisor.reactor import Reactor
 
@@ -87,7 +86,7 @@ class Children:
         self._left: dict[int, frozenset[tuple[int, int]]] = {}
         """Orphans that may be of a dead child's tree, by slot."""
         self._sweep_s = NEVER_S
-        self._oom = HostOom()
+        self._oom_kills = OomKills()
         self._scores = OomScores()
         self.watch = Watch(reactor.feed)
         zygotes.on_forked = self.forked
@@ -352,7 +351,7 @@ class Children:
         ]
         if len(clean) < len(self._dead):
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
-        host_oom = self._oom.rose() if clean else False
+        host_oom = self._oom_kills.rose() if clean else False
         for number in clean:
             process, ended = self._dead.pop(number)
             del self._left[number]

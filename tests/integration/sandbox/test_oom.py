@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox.system import oom_scores
-from jobpool.sandbox.system.oom_scores import OomScores
+from jobpool.sandbox.system import oom
+from jobpool.sandbox.system.oom import OomScores
 from support.site.supervising import Site
 from support.waiting import wait_until
 
@@ -61,10 +61,10 @@ def test_a_handler_cannot_make_the_supervisor_the_kernels_first_victim(tmp_path)
 
 def test_processes_that_cannot_be_read_are_left_for_the_next_time(monkeypatch):
     """Without a free descriptor, scores cannot be read."""
-    scores = oom_scores.OomScores()
+    scores = OomScores()
 
     def refuse(_path):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(oom_scores, "read", refuse)
+    monkeypatch.setattr(oom, "read", refuse)
     assert scores.restore([os.getpid()]) == []
