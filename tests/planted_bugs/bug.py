@@ -1,4 +1,4 @@
-"""What a planted bug is: which promise it breaks, and who must see that."""
+"""What a planted bug is: which promise it breaks, and which layer must see it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Promise(StrEnum):
 
 
 class Layer(StrEnum):
-    """Who looks."""
+    """A layer of the tests."""
 
     SIMULATION = "simulation"
     CHAOS = "chaos"
@@ -32,7 +32,7 @@ class Layer(StrEnum):
 
 
 class Edit(NamedTuple):
-    """One text in one file of the source, and another in its place."""
+    """One text in one source file, and its replacement."""
 
     file: str
     old: str
@@ -40,7 +40,7 @@ class Edit(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """A planted bug, whatever plants it."""
+    """A planted bug, however it is planted."""
 
     name: str
     promise: Promise

@@ -21,7 +21,10 @@ KILLS = 20
 
 
 class CrashBug(NamedTuple):
-    """A bug, and how many trials it takes to see it; None: they do not."""
+    """A bug, and the number of trials it takes to see it.
+
+    None: crash points do not see it.
+    """
 
     name: str
     promise: Promise
@@ -64,7 +67,7 @@ def _without_syncs() -> int | None:
 
 
 def _too_soon() -> int | None:
-    """A child that is killed between its word and the commit has promised too much."""
+    """A child killed between its promise and the commit has promised too much."""
     plain, operation = crash_filter.tell, OPERATIONS[OPERATION]
 
     def boast(store: Any, given: Any) -> Any:
@@ -81,7 +84,7 @@ def _too_soon() -> int | None:
 
 
 def _left_in_the_log() -> int | None:
-    """What a disk refused to commit comes to light when the file is opened next."""
+    """What a disk refused to commit becomes visible when the file is opened next."""
     points = crash_point.points_of(OPERATION)
     syncs = [p for p in points if p.error and p.call in {"fsync", "fdatasync"}]
     with _changed(commit, "_overwrite", lambda *_args: None):

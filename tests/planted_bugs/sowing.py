@@ -16,11 +16,11 @@ SOURCE = Path(jobpool.__file__).parent
 
 
 class Faded(Exception):
-    """What a plant replaces is not in the source exactly once."""
+    """The text that a plant replaces is not in the source exactly once."""
 
 
 def check(edits: Sequence[Edit], source: Path = SOURCE) -> None:
-    """Make sure that a plant can be sown.
+    """Make sure that a plant can be applied.
 
     Raises:
         Faded: it is older than the source; it was changed only in part.

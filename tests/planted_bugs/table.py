@@ -1,9 +1,9 @@
 """Every planted bug of every layer, and what it took to see it the last time.
 
-Theory of operation. Each layer has a list of its own, beside what it changes: the
-simulation patches the code that it runs, chaos and the test files run a changed copy,
-the crash points change an operation. Here they are one table. `scripts/planted` plants
-them in turn and writes what it took into table.md, which people read.
+Theory of operation. Each layer has its own list, beside what it changes: the simulation
+patches the code that it runs, chaos and the test files run a changed copy, the crash
+points change an operation. Here they form one table. `scripts/planted` plants them in
+turn and writes the results to table.md.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def all_bugs() -> list[Bug]:
 
 
 def hunt(bug: Bug, *, seeds: int) -> Found | None:
-    """Plant a bug, and let its layer look for it; None: it sees nothing.
+    """Plant a bug and let its layer search for it. Return None if it sees nothing.
 
     Args:
         bug: the bug.

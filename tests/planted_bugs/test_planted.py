@@ -1,4 +1,4 @@
-"""Bugs that are planted on purpose are noticed, and the table of them is true."""
+"""Bugs that are planted on purpose are found, and their table is true."""
 
 from itertools import chain
 
@@ -26,10 +26,10 @@ SOWN = (*PLANTS, *SUITE_BUGS)
 
 @pytest.mark.parametrize("name", SOON_SEEN)
 def test_a_planted_bug_is_seen_in_the_simulation(name):
-    """And breaks the rule it broke before: an error of its own is no sight of it.
+    """It breaks the same rule as before: an error of its own does not count.
 
-    The seed that showed it the last time is the first; then a few more than it took
-    then, for the code moves on. `scripts/planted` begins with 0.
+    The seed that showed it the last time is run first, then a few more than it took
+    then, because the code changes. `scripts/planted` begins with 0.
     """
     rule, last = FOUND[name].rule, SOON_SEEN[name] - 1
     seeds = chain([last], range(3 * SOON_SEEN[name] + SOON))
@@ -53,13 +53,13 @@ def test_a_planted_bug_is_seen_at_a_crash_point(bug):
 
 
 @pytest.mark.parametrize("bug", SOWN, ids=lambda bug: bug.name)
-def test_planted_bugs_have_not_faded(bug):
-    """What each replaces stands in the source exactly once."""
+def test_planted_bugs_still_match_the_source(bug):
+    """The text that each replaces is in the source exactly once."""
     check(bug.edits)
 
 
-def test_the_table_names_what_there_is():
-    """`scripts/planted` writes it; here is nothing that it does not know."""
+def test_the_table_names_exactly_the_planted_bugs():
+    """`scripts/planted` writes it; it names every planted bug and no other."""
     assert table.all_bugs() == BUGS
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= BUGS_MIN
 
@@ -71,7 +71,7 @@ def test_every_planted_bug_was_seen():
 
 
 def test_every_promise_is_broken_by_a_bug():
-    """In the manual's words, and by every layer."""
+    """In the manual's words, and for every layer."""
     promised = [line.split("|")[1].strip() for line in _guarantees()]
     assert {bug.promise for bug in BUGS} == set(Promise)
     assert list(Promise) == promised

@@ -21,7 +21,7 @@ def name_of(value):
 
 @pytest.fixture(scope="module")
 def walks(request, tmp_path_factory):
-    """Each document that is asked for: who walks it, what comes of it by line."""
+    """Each requested document: its walk, and the outcome by line."""
     cases = [item.callspec.params for item in request.session.items if is_walked(item)]
     asked = dict.fromkeys(case["document"] for case in cases)
     readers = {
@@ -36,7 +36,7 @@ def walks(request, tmp_path_factory):
 
 
 def is_walked(item):
-    """Whether a test that is to run needs its document walked."""
+    """Whether a test to be run needs its document walked."""
     return item.path == Path(__file__) and "walks" in item.fixturenames
 
 
@@ -55,27 +55,27 @@ def test_what_a_document_shows_is_what_happens(document, block, walks):
 
 
 @pytest.mark.parametrize(("document", "block"), ONLY_SHOWN, ids=name_of)
-def test_what_is_only_shown_says_why(document, block):
-    """A block that nobody runs may be wrong: it has its reason above it."""
+def test_a_block_that_is_not_run_says_why(document, block):
+    """A block that is not run may be wrong: the reason is given above it."""
     assert block.reason, f"{document.name}:{block.line} ({block.language or 'no tag'})"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
-def test_little_is_only_shown(document):
+def test_few_blocks_are_not_run(document):
     """A page convinces by what runs."""
     shown = [block for case, block in ONLY_SHOWN if case == document]
     assert len(shown) <= ONLY_SHOWN_MAX
 
 
 def test_there_are_blocks_to_run():
-    """The walks do not pass by finding nothing."""
+    """The walks do not pass because they find nothing."""
     assert {block.language for _, block in BLOCKS} >= RUN
     sessions = [steps_of(b.text) for _, b in BLOCKS if b.language == "console"]
     assert any(step.after for steps in sessions for step in steps)
 
 
 def test_every_fence_is_a_block():
-    """None escapes the walk by an indent, or by a word after its language."""
+    """No block is missed because of an indent or a word after its language."""
     for document in DOCUMENTS:
         lines = document.read_text().splitlines()
         fences = [line for line in lines if line.lstrip().startswith(("```", "~~~"))]

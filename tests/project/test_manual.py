@@ -1,4 +1,4 @@
-"""The manual's pages: short, found, linked; each opens with its answer."""
+"""The manual's pages: short, listed, linked; each begins with its answer."""
 
 import ast
 import re
@@ -37,7 +37,7 @@ def name_of(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_link_leads_somewhere(document):
-    """To a file that is there, and to a section that it has."""
+    """To an existing file, and to an existing section."""
     for target in _LINK.findall(prose(document)):
         if target.startswith("https://"):
             continue
@@ -48,8 +48,8 @@ def test_every_link_leads_somewhere(document):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_page_links_to_nothing_that_the_package_lacks(page):
-    """A page is read on a machine that has the package, and no repository."""
+def test_a_page_links_only_to_what_the_package_contains(page):
+    """A page is read on a machine with the package and without the repository."""
     for target in _LINK.findall(prose(page)):
         assert re.match(r"https://|#|[\w-]+\.md(#|$)", target), target
 
@@ -65,27 +65,27 @@ def test_a_page_opens_with_its_answer(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_is_read_in_one_sitting(page):
-    """At most 1,200 words, its code included; rules of tables are none."""
+    """At most 1,200 words, including code; the rules of tables do not count."""
     words = re.findall(r"\S*\w\S*", page.read_text())
     assert page.stem in LONG or len(words) <= WORDS_MAX
 
 
 def test_the_list_has_every_page_once():
-    """In one line each, and nothing that is not there."""
+    """One line each, and no missing page."""
     topics = [entry.topic for entry in pages.entries()]
     assert len(topics) == len(set(topics))
     assert set(topics) == {page.stem for page in PAGES} - {pages.INDEX}
 
 
 def test_the_list_is_a_page():
-    """What reads it takes each of its lines."""
+    """The code that reads the list parses each of its lines."""
     lines = pages.text_of(pages.INDEX).splitlines()
     assert sum(line.startswith("- ") for line in lines) == len(pages.entries())
     assert all(entry.group and entry.summary for entry in pages.entries())
 
 
-def test_every_page_that_a_message_names_is_there():
-    """Errors, `show` and help lead to pages by the command that shows them."""
+def test_every_page_that_a_message_names_exists():
+    """Errors, `show` and help name pages by the command that shows them."""
     texts = [document.read_text() for document in DOCUMENTS]
     for path in (ROOT / "src").rglob("*.py"):
         # Parsed, because a message may be split between two lines of code.

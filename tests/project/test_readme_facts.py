@@ -1,6 +1,6 @@
 """README.md and the manual agree with the code: tables, commands, options, names.
 
-What must be said has to stand in one of them; what any of them says has to be true.
+What must be documented is in one of them, and whatever they say is true.
 """
 
 import ast
@@ -103,7 +103,7 @@ def options_of(command):
     }
 
 
-def test_the_table_of_measures_is_the_codes():
+def test_the_table_of_measures_matches_the_code():
     """The manual promises exactly what children do to themselves."""
     rows = "\n".join(
         f"| {one.name} | `{one.asked_by}` | {one.stops} | {one.may_break} |"
@@ -112,7 +112,7 @@ def test_the_table_of_measures_is_the_codes():
     assert f"\n|---|---|---|---|\n{rows}\n\n" in TEXT, rows
 
 
-def test_the_outcome_table_is_the_codes():
+def test_the_outcome_table_matches_the_code():
     """What each outcome costs is what CHARGES says, in its order."""
     head = f"| outcome | meaning | {' | '.join(Charge._fields)} |".replace("_", " ")
     rows = "\n".join(outcome_table())
@@ -120,13 +120,13 @@ def test_the_outcome_table_is_the_codes():
     assert f"{table}\n" in TEXT, table
 
 
-def test_the_diagram_is_the_codes():
+def test_the_diagram_matches_the_code():
     """The diagram has every transition of TRANSITIONS and no other."""
     expected = "\n".join(diagram())
     assert f"```mermaid\n{expected}\n```" in TEXT, expected
 
 
-def test_the_exit_codes_are_the_codes():
+def test_the_exit_codes_match_the_code():
     """The table of exit codes is what --help shows."""
     rows = "\n".join(f"| {code:d} | {meaning} |" for code, meaning in MEANING.items())
     assert f"| code | meaning |\n|---|---|\n{rows}\n\n" in TEXT, rows
@@ -134,7 +134,7 @@ def test_the_exit_codes_are_the_codes():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_in_the_manual(name):
-    """A stranger finds each command."""
+    """Every command is documented there."""
     assert re.search(rf"\bjobpool {name}\b|scripts/{name}\b", TEXT)
 
 
@@ -150,7 +150,7 @@ def test_every_option_is_explained(name):
             assert parameter.help or f"{parameter.opts[0]} " in TEXT, parameter.opts
 
 
-def test_no_option_is_named_that_is_not_there():
+def test_every_named_option_exists():
     """Options in README and manual exist."""
     known = set().union(*map(options_of, (cli, run, *COMMANDS.values())))
     known |= {"--help", *FOREIGN_OPTIONS}
@@ -159,7 +159,7 @@ def test_no_option_is_named_that_is_not_there():
     assert named <= known
 
 
-def test_no_option_is_named_that_a_script_does_not_have():
+def test_every_named_option_of_a_script_exists():
     """Options of the scripts exist: in the script itself, or in what it runs."""
     scripts = README.parent / "scripts"
     sources = [*(path for path in scripts.iterdir() if path.is_file())]
@@ -179,14 +179,14 @@ def test_no_option_is_named_that_a_script_does_not_have():
     assert named <= known
 
 
-def test_no_variable_is_named_that_is_not_there():
+def test_every_named_variable_exists():
     """Environment variables in README and manual exist."""
     named = set(re.findall(r"JOBPOOL_[A-Z_]*[A-Z]", TEXT))
     assert ALLOW_NETWORK in named
     assert named <= {*ENVIRONMENT, *OTHER_VARIABLES}
 
 
-def test_no_table_is_named_that_is_not_there(tmp_path):
+def test_every_named_table_exists(tmp_path):
     """Tables and views in README and manual exist in a fresh store."""
     open_store(f"sqlite:///{tmp_path / 'jobs.db'}").close()
     connection = sqlite3.connect(tmp_path / "jobs.db")
@@ -198,7 +198,7 @@ def test_no_table_is_named_that_is_not_there(tmp_path):
     assert roles <= named <= there | roles
 
 
-def test_no_view_is_named_that_postgresql_has_not():
+def test_every_named_postgresql_view_exists():
     """Views and tables of the PostgreSQL store in the manual exist there."""
     url = server().fresh_url()
     try:
@@ -216,7 +216,7 @@ def test_no_view_is_named_that_postgresql_has_not():
 
 
 def test_every_file_beside_the_database_is_named(tmp_path):
-    """Whoever backs up or deletes a store knows what belongs to it."""
+    """Users who back up or delete a store need to know all of its files."""
     (tmp_path / "jobs.py").write_text("import jobpool\njobs = jobpool.JobPool()\n")
     store = open_store(f"sqlite:///{tmp_path / 'jobpool.db'}")
     try:
@@ -241,7 +241,7 @@ def test_every_exported_name_is_documented(name):
     assert re.search(rf"\b{name}\b", TEXT)
 
 
-def test_what_to_alert_on_is_what_needs_a_person():
+def test_the_manual_lists_the_events_to_alert_on():
     """The events of level error are those that the manual names."""
     lines = [li for li in TEXT.splitlines() if li.startswith("Alert on `")]
     assert lines
@@ -256,7 +256,7 @@ def test_what_to_alert_on_is_what_needs_a_person():
         assert set(re.findall(r"`(\w+)`", line)) == urgent
 
 
-def test_budgets_are_the_codes():
+def test_budgets_match_the_code():
     """The numbers of the rules are those in force."""
     usual = policy.Policy()
     hours = usual.crash_window_s / 3600

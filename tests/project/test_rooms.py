@@ -1,4 +1,4 @@
-"""The rooms of the house: narrow, without circles, each with its name on the door."""
+"""Packages: few entries, no cycles, and a docstring that says what each is for."""
 
 import ast
 import re
@@ -46,7 +46,7 @@ IMPORTS = {module: set(imports_of(module)) - {module} for module in MODULES}
 
 
 def entries_of(folder):
-    """Return what a reader sees in a folder, `__init__` aside."""
+    """Return a folder's entries, except `__init__`."""
     return [
         path
         for path in folder.iterdir()
@@ -56,15 +56,15 @@ def entries_of(folder):
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
-def test_a_folder_can_be_read_at_one_go(folder):
-    """About a dozen entries: more of them want another room."""
+def test_a_folder_has_few_entries(folder):
+    """About a dozen entries: more call for another package."""
     most = ROOT_ENTRIES_MAX if folder == PACKAGE else ENTRIES_MAX
     assert len(entries_of(folder)) <= most
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
-def test_the_entries_of_a_folder_import_one_another_in_no_circle(folder):
-    """Neither files nor rooms: everything can be read from the bottom up."""
+def test_the_entries_of_a_folder_import_one_another_without_cycles(folder):
+    """Neither files nor packages: everything can be read from the bottom up."""
     package = name_of(folder)
     graph = {name_of(path): set() for path in entries_of(folder)}
 
@@ -84,8 +84,8 @@ def test_the_entries_of_a_folder_import_one_another_in_no_circle(folder):
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
-def test_a_package_has_its_responsibility_on_the_door_and_no_code(folder):
-    """Whatever it imported, every child that needs one file of it would load."""
+def test_an_init_file_has_a_docstring_and_no_code(folder):
+    """Whatever it imported would be loaded by every child that needs one file of it."""
     tree = ast.parse((folder / "__init__.py").read_text())
     assert ast.get_docstring(tree)
     if folder not in WITH_CODE:
@@ -93,7 +93,7 @@ def test_a_package_has_its_responsibility_on_the_door_and_no_code(folder):
 
 
 def below(package, module):
-    """Return the room that a module lies in, as seen from a package: the nearest."""
+    """Return the package that a module is in, as seen from a package: the nearest."""
     ours, theirs = package.split("."), module.split(".")
     depth = 1
     while theirs[depth : depth + 1] == ours[depth : depth + 1]:
@@ -105,7 +105,7 @@ def below(package, module):
     "folder", [folder for folder in FOLDERS if folder != PACKAGE], ids=name_of
 )
 def test_a_package_says_what_it_imports(folder):
-    """The line on its door is what its files really import: no less, and no more."""
+    """The "May import" line names exactly what its files import."""
     package = name_of(folder)
     inside = {name for name in MODULES if f"{name}.".startswith(f"{package}.")}
     imported = set().union(*(IMPORTS[name] for name in inside)) - inside - {"jobpool"}
@@ -116,7 +116,7 @@ def test_a_package_says_what_it_imports(folder):
 
 
 def paths_named(guide):
-    """Return what a guide names in backticks that looks like one of our paths."""
+    """Return the paths in backticks that a guide names."""
     words = re.findall(r"`([^`\s]+)`", guide.read_text())
     links = re.findall(r"\]\(([^)#]+)", guide.read_text())
     return {word for word in words if "/" in word or word.endswith(".py")}, links
@@ -124,7 +124,7 @@ def paths_named(guide):
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.parent.name)
 def test_every_path_in_the_guides_exists(guide):
-    """A guide that leads nowhere is worse than none."""
+    """A guide with dead paths is worse than none."""
     words, links = paths_named(guide)
     assert len(words) > 20
     places = (PACKAGE, ROOT, guide.parent)

@@ -13,7 +13,7 @@ PROOFS = {
         "integration/hostile/test_hostile_child.py::test_a_kind_that_is_no_name_is_refused",
         "integration/hostile/test_hostile_child.py::test_a_kind_leads_to_nothing_but_a_handler",
         "property/test_client_arguments.py",
-        "property/test_hostile_input.py::test_a_line_of_anything_ends_with_a_documented_code",
+        "property/test_hostile_input.py::test_an_arbitrary_command_line_ends_with_a_documented_code",
         "store/sqlite/test_errors.py::test_a_full_queue_is_not_counted_at_every_refusal",
         "unit/cli/jobs/test_arguments.py::test_what_does_not_fit_is_refused_without_showing_values",
     ),
@@ -52,7 +52,7 @@ PROOFS = {
     ),
     "who may write to the database": (
         "integration/hostile/test_hostile_child.py::test_a_kind_leads_to_nothing_but_a_handler",
-        "property/test_hostile_input.py::test_a_published_schema_of_anything_accepts_or_rejects",
+        "property/test_hostile_input.py::test_an_arbitrary_published_schema_accepts_or_rejects",
         "store/sqlite/test_garbage.py::test_a_row_that_cannot_be_read_stops_nobody",
         "store/sqlite/test_extremes.py::test_a_runnable_row_out_of_range_stops_nobody",
     ),
@@ -68,20 +68,20 @@ PROOFS = {
 
 
 def rows():
-    """Return who stands in the table."""
+    """Return the parties named in the table."""
     _, _, section = PAGE.read_text("utf-8").partition("\n## Who can do what\n")
     table = section.partition("\n## ")[0]
     return re.findall(r"^\| (?!who \| |---)([^|]+?) \|", table, re.MULTILINE)
 
 
 def test_each_line_of_the_table_is_proved():
-    """Nobody stands there without a test, and no test is for nobody."""
+    """Every line has a test, and every test a line."""
     assert rows() == list(PROOFS)
 
 
 @pytest.mark.parametrize("proof", sorted({p for one in PROOFS.values() for p in one}))
-def test_the_proof_is_there(proof):
-    """A test of that name, in that file."""
+def test_the_proof_exists(proof):
+    """A test of that name exists in that file."""
     path, _, name = proof.partition("::")
     tree = ast.parse((TESTS / path).read_text("utf-8"))
     names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

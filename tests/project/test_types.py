@@ -1,4 +1,4 @@
-"""Type checkers see the public API as it is meant."""
+"""Type checkers see the public API as intended."""
 
 import subprocess
 import sys
@@ -20,9 +20,9 @@ WRONG_MIN = 20
     ids=["mypy", "pyright"],
 )
 def test_the_public_api_is_typed(checker, looked_at):
-    """It agrees with every assert_type, and with every marked mistake.
+    """It agrees with every assert_type and every marked mistake.
 
-    Both are told to report marks on lines where they see no mistake.
+    Both checkers are told to report marks on lines where they see no mistake.
     """
     run = subprocess.run(
         [sys.executable, "-m", *checker],
@@ -36,7 +36,7 @@ def test_the_public_api_is_typed(checker, looked_at):
 
 
 def test_mistakes_are_marked_for_both_type_checkers():
-    """What one of them lets pass has to be known here."""
+    """Mistakes that one of them does not report are known here."""
     lines = (ROOT / PROGRAM).read_text().splitlines()
     for_mypy = [line for line in lines if "# type: ignore[" in line]
     for_pyright = [line for line in lines if "# pyright: ignore[" in line]

@@ -1,4 +1,4 @@
-"""Whatever is accepted arrives as it was sent; whatever is refused says so."""
+"""Whatever is accepted arrives as it was sent; everything else gets a clear error."""
 
 import contextlib
 import datetime as dt
@@ -75,13 +75,13 @@ NAME = st.text(st.characters(categories=["Ll"]), min_size=1).filter(
 
 @given(st.lists(PLAIN, min_size=1), st.dictionaries(NAME, PLAIN))
 def test_plain_values_arrive_equal(args, kwargs):
-    """JSON is lossless for what it can say."""
+    """JSON is lossless for the values that it can represent."""
     assert sent(untyped, tuple(args), kwargs) == (tuple(args), kwargs)
 
 
 @given(st.lists(BOX, min_size=1), st.dictionaries(NAME, BOX))
 def test_annotated_values_arrive_equal_and_typed(args, kwargs):
-    """The annotation restores them, wherever they stand."""
+    """The annotation restores them wherever they appear."""
     assert sent(typed, tuple(args), kwargs) == (tuple(args), kwargs)
 
 
@@ -96,7 +96,7 @@ def as_lists(value):
 
 @given(ANYTHING)
 def test_an_untyped_value_arrives_equal_or_is_refused(value):
-    """Nothing is bent on the way but a tuple, which arrives as a list."""
+    """Only a tuple is changed on the way: it arrives as a list."""
     try:
         (arrived,), _ = sent(untyped, (value,), {})
     except ArgumentsRejected:
@@ -105,7 +105,7 @@ def test_an_untyped_value_arrives_equal_or_is_refused(value):
 
 
 @given(st.binary())
-def test_garbage_never_does_more_than_give_up(payload):
+def test_garbage_arguments_only_raise_give_up(payload):
     """A row written by hand cannot break the child."""
     with contextlib.suppress(GiveUp):
         Arguments(typed, "k").decode(payload)

@@ -41,7 +41,7 @@ MESSAGES = st.lists(
 
 
 def encodable(messages):
-    """Drop what the strategy made but msgpack has no room for."""
+    """Drop what the strategy made but msgpack cannot encode."""
     kept = []
     for message in messages:
         try:
@@ -52,8 +52,8 @@ def encodable(messages):
 
 
 @given(MESSAGES, st.lists(st.integers(1, 50), min_size=1))
-def test_any_cutting_gives_the_same_messages(messages, cuts):
-    """However a stream is cut into pieces, the same messages come out in order."""
+def test_any_splitting_gives_the_same_messages(messages, cuts):
+    """However a stream is split, the same messages come out in order."""
     pairs = encodable(messages)
     stream = b"".join(frame for _message, frame in pairs)
     decoder = Decoder(FromChild)
@@ -67,8 +67,8 @@ def test_any_cutting_gives_the_same_messages(messages, cuts):
 
 
 @given(st.integers(0, FRAME_MAX_BYTES), st.integers(0, 3 * READ_MAX_BYTES))
-def test_a_read_is_small_but_for_what_a_large_message_misses(length, there):
-    """A flood of tiny messages comes in small reads; a large one in few."""
+def test_reads_are_small_except_for_a_large_message(length, there):
+    """Many tiny messages come in small reads; a large one in few reads."""
     decoder = Decoder(FromChild)
     stream = length.to_bytes(4, "little") + bytes(min(there, max(0, length - 1)))
     assert list(decoder.feed(stream[:3])) == []

@@ -1,4 +1,4 @@
-"""Whatever a producer, an operator, a file or a child writes: our error, or none.
+"""Whatever a producer, an operator, a file or a child writes: our own error or none.
 
 More examples: ``JOBPOOL_FUZZ_EXAMPLES=20000 scripts/test tests/property``.
 """
@@ -78,7 +78,7 @@ JSON = st.recursive(
 @FUZZ
 @given(st.data())
 def test_a_damaged_stream_only_ever_raises_frame_error(data):
-    """Bits flipped, pieces cut out, doubled or put elsewhere, on every channel."""
+    """Bits flipped, pieces removed, doubled or moved, on every channel."""
     messages = [Beat(7, b"1", b"2"), Done(1, 7, True, b"1", 0.1, 0.1, 1, 1)]
     stream = bytearray(b"".join(map(encode, messages)))
     for _ in range(data.draw(st.integers(1, 6))):
@@ -99,7 +99,7 @@ VALUES = NASTY | st.integers() | st.floats() | st.booleans() | JSON
 
 @FUZZ
 @given(st.dictionaries(st.sampled_from(OPTIONS) | NASTY, VALUES, max_size=4))
-def test_a_file_of_anything_is_a_configuration_or_config_error(table):
+def test_an_arbitrary_file_is_a_configuration_or_config_error(table):
     """A value of any type under a known or unknown name."""
     with contextlib.suppress(ConfigError):
         build(files=toml(as_toml(table)))
@@ -107,8 +107,8 @@ def test_a_file_of_anything_is_a_configuration_or_config_error(table):
 
 @FUZZ
 @given(st.text(max_size=200) | st.from_regex(r"\[(pools|kinds)[^\n]{0,30}\n.{0,80}"))
-def test_a_file_that_is_no_toml_is_config_error(text):
-    """Or a configuration by accident."""
+def test_a_file_that_is_not_toml_is_config_error(text):
+    """Unless it happens to be a valid configuration."""
     with contextlib.suppress(ConfigError):
         build(files=toml(text))
 
@@ -122,8 +122,8 @@ def test_a_file_that_is_no_toml_is_config_error(text):
         max_size=3,
     ),
 )
-def test_flags_and_variables_of_anything_are_settings_or_config_error(flags, env):
-    """Nothing else gets out."""
+def test_arbitrary_flags_and_variables_are_settings_or_config_error(flags, env):
+    """No other exception is raised."""
     with contextlib.suppress(ConfigError):
         build(flags, env=env)
 
@@ -140,7 +140,7 @@ def test_a_quantity_is_a_number_or_config_error(value):
 @FUZZ
 @given(NASTY, st.sampled_from(["", "sqlite:///", "postgresql://", "sqlite:", "x://"]))
 def test_a_url_names_a_store_or_is_config_error(text, scheme):
-    """And an error does not repeat a password."""
+    """An error does not repeat a password."""
     try:
         opening.run_root(f"{scheme}user:hunter2@{text}")
         said = ""
@@ -211,8 +211,10 @@ def elsewhere(tmp_path, monkeypatch):
 @example("list", ["--state", "\x1b]"])
 @example("list", ["--\x1b]"])
 @example("enqueue", ["../../etc/passwd", "--store", "sqlite:///\0"])
-def test_a_line_of_anything_ends_with_a_documented_code(elsewhere, command, words):
-    """Never as a bug, and without an escape of its own on the terminal."""
+def test_an_arbitrary_command_line_ends_with_a_documented_code(
+    elsewhere, command, words
+):
+    """Never as a bug, and without a raw escape sequence on the terminal."""
     words = [word.encode("utf-8", "replace").decode() for word in (command, *words)]
     if "\0" in "".join(words):
         words = [word.replace("\0", "") for word in words]  # No shell can pass one.
@@ -234,7 +236,7 @@ def test_a_line_of_anything_ends_with_a_documented_code(elsewhere, command, word
 @example({"type": "no such type"}, {})
 @example({"properties": []}, [1])
 @example([], {})
-def test_a_published_schema_of_anything_accepts_or_rejects(schema, arguments):
+def test_an_arbitrary_published_schema_accepts_or_rejects(schema, arguments):
     """It comes from the database: it fetches nothing and breaks nothing."""
     text = json.dumps(schema).encode("utf-8", "replace")
     with contextlib.suppress(ArgumentsRejected):
@@ -256,10 +258,10 @@ def test_an_event_is_one_harmless_line(text, host):
 @example("x" * 4000, "cpu/0", 0, 0.5)
 @example("x" * 4001, "cpu/0", 0, 0.5)
 @given(NASTY, NASTY, st.integers(-(2**63), 2**63 - 1), st.none() | st.floats())
-def test_an_event_with_nothing_to_shorten_has_the_line_it_would_have_anyway(
+def test_an_event_with_nothing_to_shorten_has_its_ordinary_line(
     kind, slot, number, duration_s
 ):
-    """The quick way to a JSON line writes what the thorough one does."""
+    """The fast way to a JSON line writes the same as the thorough one."""
     event = ev.JobSucceeded(
         at_ms=number, id=number, kind=kind, slot=slot, attempt=1, duration_s=duration_s
     )
@@ -269,8 +271,8 @@ def test_an_event_with_nothing_to_shorten_has_the_line_it_would_have_anyway(
         assert quick == json_line(event)
 
 
-def test_an_event_that_has_a_time_alone_is_a_json_object():
-    """There is no comma without something after it."""
+def test_an_event_with_only_a_time_is_a_json_object():
+    """There is no trailing comma."""
     assert json.loads(json_line(ev.Event(at_ms=0))) == {
         "time": "1970-01-01T00:00:00.000Z",
         "level": "info",

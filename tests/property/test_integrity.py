@@ -1,4 +1,4 @@
-"""Rows of jobs: whatever stands there, what is made of it can stand."""
+"""Rows of jobs: whatever a row holds, the repaired row is valid."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ ANYTHING = st.one_of(
 
 
 def is_sound(fields: dict[str, Any]) -> bool:
-    """Say whether a row can stand."""
+    """Say whether a row is valid."""
     return not CHECKER.damaged([tuple(fields[name] for name in JOB)])
 
 
-def test_an_honest_row_is_left_alone() -> None:
-    """No field of it is touched."""
+def test_a_valid_row_is_left_alone() -> None:
+    """No field of it is changed."""
     assert is_sound(HONEST)
     mended = repair_job(HONEST, NOW_MS)
     assert (mended.wrong, mended.fields) == ([], HONEST)
 
 
 @given(st.dictionaries(st.sampled_from([*JOB]), ANYTHING), st.booleans())
-def test_what_was_put_right_can_stand(spoilt: dict[str, Any], held: bool) -> None:
-    """However many of its fields could not; and what was right stays as it is."""
+def test_a_repaired_row_is_valid(spoilt: dict[str, Any], held: bool) -> None:
+    """However many fields were invalid; valid ones stay as they are."""
     found = HONEST | spoilt | {"id": 7}
     mended = repair_job(found, NOW_MS, held=held)
     assert is_sound(mended.fields)
@@ -73,8 +73,10 @@ def test_what_was_put_right_can_stand(spoilt: dict[str, Any], held: bool) -> Non
 
 
 @given(st.sampled_from([*JOB]), ANYTHING)
-def test_a_job_that_has_ended_stays_as_it_ended(name: str, value: object) -> None:
-    """Its success is not forgotten for a figure; only without a state it is dead."""
+def test_a_finished_job_keeps_its_end_when_it_is_repaired(
+    name: str, value: object
+) -> None:
+    """Its success is not lost over a wrong figure; only without a state is it dead."""
     ended = HONEST | {"state": "succeeded", "outcome": "succeeded", "attempt": 1}
     ended |= {"finished_at_ms": NOW_MS}
     mended = repair_job(ended | {name: value, "id": 7}, NOW_MS)
@@ -84,8 +86,8 @@ def test_a_job_that_has_ended_stays_as_it_ended(name: str, value: object) -> Non
         assert mended.fields["state"] in FINISHED
 
 
-def test_a_lease_asks_for_nothing_that_a_sound_row_has_not() -> None:
-    """Else a row would be refused at each lease, and never found spoilt."""
+def test_a_lease_needs_nothing_that_a_valid_row_lacks() -> None:
+    """Otherwise a row would be refused at each lease and never found damaged."""
     fields = {**LeaseRow.__annotations__}
     del fields["payload"]
     assert fields.keys() <= JOB.keys()
@@ -104,6 +106,8 @@ def test_a_lease_asks_for_nothing_that_a_sound_row_has_not() -> None:
     ],
     ids=["object", "empty", "array", "deep", "text"],
 )
-def test_a_kind_is_published_with_a_schema(schema: str, is_readable: bool) -> None:
-    """What is none would stop whoever checks arguments by it."""
+def test_a_kind_is_published_with_a_valid_schema(
+    schema: str, is_readable: bool
+) -> None:
+    """An invalid schema would stop every check of arguments."""
     assert is_valid({"schema": schema}, KIND) is is_readable

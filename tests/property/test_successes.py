@@ -1,4 +1,4 @@
-"""Ends that are accounted for together are as they were one after another."""
+"""Ends that are accounted for together have the same effect as one after another."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ SEEN = [
 
 
 def frame_of(job: Assigned, how: str) -> Done | Beat:
-    """Return what the child says of a job."""
+    """Return a child's message about a job."""
     if how == "beat":
         return Beat(job.lease.token, b"1", None)
     return done_of(job, **ENDS[how])
 
 
 def after(ends: list[str], *, together: bool, suspect: int) -> tuple[Any, ...]:
-    """Return what a world has come to when these ends were read.
+    """Return the state of a world after these ends were read.
 
     Together, or one after another by the table of the slots alone.
     """
@@ -78,7 +78,7 @@ def after(ends: list[str], *, together: bool, suspect: int) -> tuple[Any, ...]:
 
 
 def figures(slot: Slot) -> dict[str, object]:
-    """Return what a slot is known by."""
+    """Return the figures that describe a slot."""
     return {name: getattr(slot, name) for name in SEEN}
 
 
@@ -86,10 +86,10 @@ def figures(slot: Slot) -> dict[str, object]:
     st.lists(st.one_of(USUAL, USUAL, USUAL, ANY), min_size=1, max_size=20),
     st.integers(-40, 20),
 )
-def test_the_ends_of_one_read_come_to_what_the_table_makes_of_each(
+def test_ends_of_one_read_equal_the_slot_tables_result_for_each(
     ends: list[str], suspect: int
 ) -> None:
-    """Whatever stands between them: nothing is lost, settled twice, or told twice."""
+    """Whatever comes between them: nothing is lost, settled twice or reported twice."""
     together = after(ends, together=True, suspect=suspect)
     assert together == after(ends, together=False, suspect=suspect)
     settled: list[Settlement] = together[0]
@@ -99,10 +99,10 @@ def test_the_ends_of_one_read_come_to_what_the_table_makes_of_each(
 @given(
     st.lists(st.lists(st.sampled_from((0.0001, 0.0019, 0.002, 0.05, 0.2)), min_size=1))
 )
-def test_a_tempo_is_the_same_however_its_attempts_are_told(
+def test_durations_count_the_same_together_and_one_by_one(
     batches: list[list[float]],
 ) -> None:
-    """Many durations at once say what they say one by one."""
+    """Many durations at once have the same effect as one by one."""
     at_once, one_by_one = Durations(), Durations()
     for batch in batches:
         at_once.took(batch)

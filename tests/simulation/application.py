@@ -1,4 +1,4 @@
-"""What the simulated supervisors are told, and what their application declares."""
+"""Settings for the simulated supervisors, and what their application declares."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Handlers that complete their jobs themselves, in transactions of their own.
 
-Theory of operation. A handler writes `complete` on a connection of its own: the store
-looks at its token, and from then on the transaction holds the job. Later it commits,
-or does not. Both are modelled here, each in one moment; what supervisors make of it is
-theirs. What was committed is remembered, as a database does by `completed_token`:
-whoever settles such an attempt is told that its completion stands.
+Theory of operation. A handler writes `complete` on its own connection: the store checks
+its token, and from then on the transaction holds the job. Later it commits, or does
+not. Both are modelled here as instantaneous events; the supervisors' reactions are
+real. A commit is remembered, as a database does by `completed_token`: a supervisor that
+settles such an attempt is told that its completion stands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Closes the book of a world: every job as it stands, and what was left behind."""
+"""Completes a world's history: every job's final state, and what was left behind."""
 
 from __future__ import annotations
 

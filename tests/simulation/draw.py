@@ -167,7 +167,7 @@ def _jobs(
 
 
 def _snoozing(r: Random, jobs: list[JobPlan]) -> list[JobPlan]:
-    """Let the attempts of a few say "not yet" first."""
+    """Make a few attempts snooze first."""
     return [
         replace(job, snoozes=r.choice((1, 2, 4)))
         if r.random() < SNOOZING_SHARE
@@ -177,7 +177,7 @@ def _snoozing(r: Random, jobs: list[JobPlan]) -> list[JobPlan]:
 
 
 def _completing(job: JobPlan) -> JobPlan:
-    """Let its first attempts complete it, slowly."""
+    """Make its first attempts complete it, slowly."""
     slow, slower = (Fate("complete", seconds) for seconds in COMPLETE_S)
     return replace(job, fates=(slow, slower, *job.fates))
 
@@ -209,7 +209,7 @@ def _fate(r: Random) -> Fate:
 
 
 def _quick(r: Random) -> Fate:
-    """Return what a job does that is sent ahead, or behind which others are."""
+    """Return the behaviour of a job sent ahead, or one that others queue behind."""
     if r.random() < 0.85:
         return Fate("ok", QUICK_S)
     return Fate(_fate(r).name, QUICK_S)
@@ -238,7 +238,7 @@ def one_fault(r: Random, what: str, at_s: float, lasting_s: float) -> Fault:
 
 
 def _swizzle(r: Random, horizon_s: float) -> list[Fault]:
-    """Clog the links one by one, and let them go in another order."""
+    """Cut the links one by one, and restore them in another order."""
     at_s = r.random() * horizon_s
     order = list(range(3))
     r.shuffle(order)

@@ -1,7 +1,7 @@
-"""What children do: set themselves up, take tickets, and meet their attempts' fates.
+"""What children do: set up, take tickets, and act out their attempts' fates.
 
-A child takes the ticket of a job before it begins it, in order, and reports its end
-before it takes the next. What a fate plans is void once the attempt is over.
+A child takes a job's ticket before it begins the job, in order, and reports its end
+before it takes the next one. What a fate plans is void once the attempt is over.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OPEN_S = 1.0
 
 
 def later(tree: Tree, seconds: float, act: Callable[[], None]) -> None:
-    """Do something in a child later, if the attempt of now still runs then."""
+    """Do something in a child later, if the present attempt still runs then."""
     age = tree.age
 
     def due() -> None:
@@ -54,7 +54,7 @@ def later(tree: Tree, seconds: float, act: Callable[[], None]) -> None:
 
 
 def set_up(tree: Tree, send: Send) -> None:
-    """Begin the life of a child that was told to go."""
+    """Begin the life of a child that has received `Go`."""
     tree.send = send
     world = tree.world
 
@@ -76,7 +76,7 @@ def set_up(tree: Tree, send: Send) -> None:
 
 
 def offer(tree: Tree) -> None:
-    """Let an idle child look for a ticket."""
+    """Let an idle child check for a ticket."""
     if tree.is_idle and tree.tickets:
         later(tree, tree.world.kernel.soon_s(), lambda: _take(tree))
 
@@ -97,7 +97,7 @@ def _take(tree: Tree) -> None:
 
 
 def retire(tree: Tree) -> None:
-    """End when there is nothing to do, unless it does not listen."""
+    """End when there is nothing to do, unless the child ignores requests."""
     if tree.is_deaf or tree.world.chance("retire hangs"):
         tree.world.sometimes["a child did not retire"] += 1
         return
@@ -106,7 +106,7 @@ def retire(tree: Tree) -> None:
 
 
 def soft_timeout(tree: Tree) -> None:
-    """Raise in the handler, if it lets that happen."""
+    """Raise in the handler, if it permits that."""
     frame = tree.running
     if frame is None or tree.world.fate_of(frame).name != "soft":
         return
@@ -203,7 +203,7 @@ def _exit(tree: Tree, _frame: RunJob) -> None:
 
 
 def _hang(_tree: Tree, _frame: RunJob) -> None:
-    """Do nothing, for ever."""
+    """Do nothing, forever."""
 
 
 def _leak(tree: Tree, frame: RunJob) -> None:
@@ -233,7 +233,7 @@ def _twice(tree: Tree, frame: RunJob) -> None:
 
 
 def _forge(tree: Tree, frame: RunJob) -> None:
-    """The handler reports its own end, and goes on: it begins nothing more."""
+    """The handler reports its own end and goes on; no further job begins."""
     _done(tree, frame, go_on=False)
     tree.is_deaf = True
 
@@ -290,7 +290,7 @@ def _done_crash(tree: Tree, frame: RunJob) -> None:
 
 
 def _complete(tree: Tree, frame: RunJob) -> None:
-    """Complete the job in a transaction of one's own, open for a while."""
+    """Complete the job in a transaction that stays open for a while."""
     host = tree.run.host
     tree.world.completions.come(host)
     if host.asleep_s is None:
@@ -311,7 +311,7 @@ def _write_completion(tree: Tree, frame: RunJob) -> None:
 
 
 def _end_completed(tree: Tree, frame: RunJob) -> None:
-    """Commit, or do not, and come to whatever end."""
+    """Commit or not, then end in any way."""
     world, how = tree.world, tree.world.fate_of(frame).name
     if how in {"complete_fail", "complete_crash"}:
         commits = world.random.random() < 0.5

@@ -1,14 +1,14 @@
-"""Virtual time: one thread, one heap of moments, and tasks that wait in it.
+"""Virtual time: one thread, one heap of events, and tasks that wait for them.
 
-Theory of operation. Everything that happens is a call at a moment; moments of equal
-time keep the order in which they were asked for, so that a run is a function of its
-seed alone. Code that blocks (the supervisor's real threads) runs in greenlets: where
-it would wait, it gives way to the heap, and is resumed at its moment or when it is
-woken. Nothing else switches, so that between two waits a task is alone.
+Theory of operation. Everything that happens is a call at a time; calls at equal times
+keep the order in which they were scheduled, so that a run is a function of its seed
+alone. Code that blocks (the supervisor's real threads) runs in greenlets: where it
+would wait, it yields to the heap, and is resumed at its time or when it is woken.
+Nothing else switches, so between two waits a task is alone.
 
 A task belongs to a process. What falls due for a stopped process is kept until it is
-continued; a killed one is unwound at once, wherever its tasks stand, and nothing that
-they still do while they unwind can wait or be seen.
+continued. A killed one is unwound at once, wherever its tasks stand, and nothing that
+they still do while unwinding can wait or be seen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Act = Callable[[], object]
 
 
 class Endless(Exception):
-    """The run takes more events than any honest one: something spins."""
+    """The run takes more events than any correct one: something spins."""
 
 
 class Process:
@@ -78,7 +78,7 @@ class Task:
             self.ended = True
 
     def resume(self, turn: int, *, woken: bool = False) -> None:
-        """Let it go on, unless that wait is over."""
+        """Continue it, unless that wait is over."""
         if turn != self.turn or self.ended:
             return
         self.turn += 1
@@ -121,12 +121,12 @@ class Kernel:
     # -- moments ---------------------------------------------------------------------
 
     def at(self, when_s: float, act: Act, process: Process | None = None) -> None:
-        """Call *act* at a moment; as a part of *process*, if one is given."""
+        """Call *act* at a time, as a part of *process* if one is given."""
         self._asked += 1
         heappush(self._heap, (when_s, self._asked, act, process))
 
     def after(self, delay_s: float, act: Act, process: Process | None = None) -> None:
-        """Call *act* after a while."""
+        """Call *act* after a delay."""
         self.at(self.now_s + delay_s, act, process)
 
     def soon_s(self) -> float:
@@ -134,7 +134,7 @@ class Kernel:
         return self.random.random() * 1e-4
 
     def run(self, until_s: float, over: Callable[[], bool] | None = None) -> None:
-        """Let time pass up to a moment, or until it is over.
+        """Let time pass up to a given time, or until the run is over.
 
         Raises:
             Endless: it does not come to an end.
@@ -173,7 +173,7 @@ class Kernel:
         process.stops += 1
 
     def go_on(self, process: Process) -> None:
-        """SIGCONT: what has fallen due meanwhile comes now, in its order."""
+        """SIGCONT: what has fallen due meanwhile happens now, in its order."""
         if not process.stopped:
             return
         process.stopped = False
@@ -202,7 +202,7 @@ class Kernel:
     # -- waiting, from within a task ---------------------------------------------------
 
     def wait(self, seconds: float | None) -> bool:
-        """Give way until woken, or for so long; say whether it was woken."""
+        """Yield until woken, or for so long; say whether it was woken."""
         task = self.current
         if task is None:
             raise RuntimeError("only a task can wait")
@@ -215,7 +215,7 @@ class Kernel:
         return bool(self.hub.switch())
 
     def sleep(self, seconds: float) -> None:
-        """Give way for so long."""
+        """Yield for so long."""
         self.wait(seconds)
 
 
@@ -275,7 +275,7 @@ class SimEvent(Waiters):
 
 
 class SimCondition(Waiters):
-    """`threading.Condition` in virtual time; nobody else runs while it is held."""
+    """`threading.Condition` in virtual time; no other task runs while it is held."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,8 @@
 """Scenarios in which a job kills its host, or its supervisor, late.
 
-It does so whenever it runs, always after the same time, which is longer than the
-first probation; innocents run beside it, some of them for longer than that. Nothing
-else goes wrong, so that nobody else can be the cause of a death.
+It does so whenever it runs, always after the same time, which is longer than the first
+probation. Innocent jobs run beside it, some of them for longer than that. Nothing else
+goes wrong, so nothing else can be the cause of a death.
 """
 
 from __future__ import annotations

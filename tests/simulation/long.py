@@ -1,12 +1,12 @@
 """Draws a scenario of days from a seed: what only time shows.
 
-Theory of operation. Virtual time jumps, so days cost what happens in them: few jobs,
-and whatever is done now and then is done some hundred times in all. What short lives
-never come to: crashes that are so far apart that they do not count together; jobs that
-are put off for days; attempts of hours, which deploys interrupt; jobs that take their
-supervisor along once a day, after hours; the deletion of what is over, with keys that
-are free again then; runs that are gone for so long that they are forgotten, and come
-back; hosts that are away while jobs fall due, expire and are asked for every day.
+Theory of operation. Virtual time jumps, so days cost only what happens in them: few
+jobs, and some hundred of each rare event. These are the situations that short lives
+never reach: crashes so far apart that they do not count together; jobs that are delayed
+for days; attempts of hours, which deploys interrupt; jobs that kill their supervisor
+once a day, after hours; the deletion of finished jobs, whose keys are then free again;
+runs that are gone for so long that they are forgotten, and come back; hosts that are
+away while jobs fall due, expire and are requested every day.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _fate(r: Random) -> Fate:
 
 
 def _crasher(r: Random, pool: str, horizon_s: float) -> JobPlan:
-    """Return a job that crashes now and then: its window decides what becomes of it."""
+    """Return a job that crashes now and then: its window decides how it ends."""
     fates: list[Fate] = []
     for _ in range(4):
         fates.append(Fate("crash", 2.0))
@@ -138,7 +138,7 @@ def _crasher(r: Random, pool: str, horizon_s: float) -> JobPlan:
 
 
 def _daily(r: Random, pool: str, days: int) -> list[JobPlan]:
-    """Return what is asked for every day, if that of the day before is over."""
+    """Return a job requested every day, if the previous day's has finished."""
     hour_s = r.random() * DAY_S
     return [
         JobPlan(

@@ -1,4 +1,4 @@
-"""Many scenarios on several processors, and the sums of what came of them."""
+"""Many scenarios on several processors, and the sums of their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GC_AFTER = 50_000
 
 
 class Sums(NamedTuple):
-    """What came of some seeds."""
+    """The results of some seeds."""
 
     seeds: int
     simulated_s: float

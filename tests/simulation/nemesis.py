@@ -30,7 +30,7 @@ WITHOUT_NETWORK_S = 5.0
 
 
 class Nemesis:
-    """Does harm, and mends it when the quiet begins."""
+    """Does harm, and repairs it when the quiet begins."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -43,7 +43,7 @@ class Nemesis:
         getattr(self, fault.what)(fault)
 
     def be_quiet(self) -> None:
-        """Mend everything that can be mended."""
+        """Repair everything that can be repaired."""
         for host in self._world.hosts:
             self._wake(host)
         for process in self._stopped:
@@ -69,13 +69,13 @@ class Nemesis:
             self._kernel.kill(one.process)
 
     def kill_both(self, fault: Fault) -> None:
-        """SIGKILL of the zygotes, and then of the supervisor: nobody ends the rest."""
+        """SIGKILL of the zygotes, then of the supervisor: no process ends the rest."""
         if one := self._one(fault):
             self._world.kill_zygotes_of(one.directory.record)
             self._kernel.kill(one.process)
 
     def kill_at_step(self, fault: Fault) -> None:
-        """SIGKILL between two things that it does."""
+        """SIGKILL between two of its steps."""
         if one := self._one(fault):
             one.process.dies_at_step = one.process.steps + 1 + int(fault.seconds)
 
@@ -86,26 +86,29 @@ class Nemesis:
             self._note(one.name, fault.seconds)
 
     def away(self, fault: Fault) -> None:
-        """SIGKILL of all; nobody starts one for a while."""
+        """SIGKILL of all; none is restarted for a while."""
         world = self._world
         world.away_until_s = self._kernel.now_s + fault.seconds
         for supervisor in world.supervisors:
             self._kernel.kill(supervisor.process)
 
     def stop_at_grant(self, fault: Fault) -> None:
-        """SIGSTOP with leases on their way; it goes on before its network does."""
+        """SIGSTOP while leases are on their way.
+
+        It continues before its network does.
+        """
         if one := self._one(fault):
             self._stop_at(one, "granted", fault.seconds, WITHOUT_NETWORK_S)
 
     def stop_at_end(self, fault: Fault) -> None:
-        """SIGSTOP with ends in its hand."""
+        """SIGSTOP while it holds ends that are not settled."""
         if one := self._one(fault):
             self._stop_at(one, "settling", fault.seconds, 0.0)
 
     def _stop_at(
         self, one: SimSupervisor, point: str, seconds: float, deaf_s: float
     ) -> None:
-        """Stop it there for so long; where leases end by time, beyond its own."""
+        """Stop it there for so long; where leases expire, for longer than its own."""
         plan = self._world.plan
         if plan.shared:
             seconds += plan.ttl_s
@@ -119,7 +122,7 @@ class Nemesis:
         one.link.at[point] = act
 
     def drain(self, fault: Fault) -> None:
-        """SIGTERM; who keeps supervisors running starts another one."""
+        """SIGTERM; the service manager starts another one."""
         if one := self._one(fault):
             one.feed(inp.Drain("SIGTERM"))
 
@@ -151,18 +154,18 @@ class Nemesis:
     # -- children and zygotes ----------------------------------------------------------
 
     def kill_child(self, fault: Fault) -> None:
-        """SIGKILL from nobody of ours."""
+        """SIGKILL from outside."""
         if tree := self._world.some_tree(fault.where):
             tree.die("nemesis", signal=9)
 
     def oom_kill(self, fault: Fault) -> None:
-        """The kernel is out of memory and chooses a child."""
+        """The kernel runs out of memory and chooses a child."""
         if tree := self._world.some_tree(fault.where):
             tree.run.host.oom_kills += 1
             tree.die("nemesis", signal=9)
 
     def stop_child(self, fault: Fault) -> None:
-        """SIGSTOP a child, for ever."""
+        """SIGSTOP a child, forever."""
         if tree := self._world.some_tree(fault.where):
             tree.frozen = True
 
@@ -184,29 +187,29 @@ class Nemesis:
     # -- the store ---------------------------------------------------------------------
 
     def cut(self, fault: Fault) -> None:
-        """Nothing comes through to the store."""
+        """Nothing reaches the store."""
         if one := self._one(fault):
             one.link.cut_until_s = self._kernel.now_s + fault.seconds
 
     def outage(self, fault: Fault) -> None:
-        """The store is away for everybody."""
+        """The store is away for every supervisor."""
         for link in self._world.links():
             link.cut_until_s = self._kernel.now_s + fault.seconds
 
     def lose(self, fault: Fault) -> None:
-        """Some requests fail before they did anything."""
+        """Some requests fail before they take effect."""
         for link in self._some_links(fault):
             link.faulty_until_s = self._kernel.now_s + fault.seconds
             link.lost_share = fault.share
 
     def mute(self, fault: Fault) -> None:
-        """Some commits happen, and nobody is told."""
+        """Some commits take effect, and the answer is lost."""
         for link in self._some_links(fault):
             link.faulty_until_s = self._kernel.now_s + fault.seconds
             link.mute_share = fault.share
 
     def slow(self, fault: Fault) -> None:
-        """Requests take up to some seconds."""
+        """Requests take up to several seconds."""
         for link in self._some_links(fault):
             link.faulty_until_s = self._kernel.now_s + fault.seconds
             link.slow_s = fault.share * 5.0
@@ -216,7 +219,7 @@ class Nemesis:
         return links if fault.where % 3 == 0 else [links[fault.where % len(links)]]
 
     def lock_job(self, fault: Fault) -> None:
-        """Somebody's open transaction holds a job."""
+        """Another open transaction holds a job."""
         if self._world.plan.shared and self._world.newest_job:
             job = 1 + fault.where % self._world.newest_job
             self._world.locked[job] = self._kernel.now_s + fault.seconds
@@ -232,7 +235,7 @@ class Nemesis:
         self.switch_off(self._host(fault))
 
     def switch_off(self, host: Host) -> None:
-        """Let everything on a host end at once; its life after that is another one."""
+        """End everything on a host at once; it then boots anew."""
         for supervisor in self._world.supervisors:
             if supervisor.host is host:
                 self._kernel.kill(supervisor.process)
@@ -250,7 +253,7 @@ class Nemesis:
         self._sleep(self._host(fault), fault.seconds)
 
     def sleep_at_completion(self, fault: Fault) -> None:
-        """It is, with a handler about to complete its job, for longer than leases."""
+        """The host sleeps for longer than a lease, with a handler about to complete."""
         plan = self._world.plan
         seconds = fault.seconds + (plan.ttl_s if plan.shared else 0.0)
         self._world.completions.on_next = lambda host: self._sleep(host, seconds)
@@ -267,7 +270,7 @@ class Nemesis:
         self._kernel.after(seconds, lambda: self._wake(host))
 
     def _wake(self, host: Host) -> None:
-        """Resume a host: what was stopped on it goes on, whoever had stopped it."""
+        """Resume a host: what was stopped on it continues, whatever had stopped it."""
         if host.asleep_s is None:
             return
         host.clock.slept_s += self._kernel.now_s - host.asleep_s
@@ -317,7 +320,7 @@ class Nemesis:
             self._world.allow(name, fault)
 
     def load_fails(self, fault: Fault) -> None:
-        """The application does not load any more."""
+        """The application fails to load from now on."""
         self._world.allow("load fails", fault)
         self.kill_zygote(fault)
 

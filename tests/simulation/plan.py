@@ -1,9 +1,9 @@
-"""A scenario as plain data: what a seed stands for, and what shrinking takes from.
+"""A scenario as plain data: what a seed stands for, and what shrinking removes from.
 
-Every part that is to happen by itself (a job, a fault, an operator's act) is one
-entry of a list, so that a failing scenario can be made smaller by leaving some away.
-What is drawn while it runs comes from generators that are seeded by the scenario's
-seed and their own name.
+Every part that happens by itself (a job, a fault, an operator's act) is one entry of a
+list, so that a failing scenario can be made smaller by leaving entries out. What is
+drawn while it runs comes from generators that are seeded by the scenario's seed and
+their own name.
 """
 
 from __future__ import annotations

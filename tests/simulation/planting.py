@@ -1,7 +1,7 @@
-"""Plants bugs in what the simulation runs, to see whether anybody notices.
+"""Plants bugs in what the simulation runs, to see whether a check notices.
 
-Each is a change of the real code, made while it runs and taken back afterwards, of
-the kind that people make: a check forgotten, a counter off by one, an error dropped.
+Each is a change of the real code, made while it runs and taken back afterwards, of the
+kind that people make: a check forgotten, a counter off by one, an error dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUGS: dict[str, SimBug] = {}
 
 
 def breaks(promise: Promise) -> Callable[[Changes], Changes]:
-    """Name a function's changes a bug that breaks a promise."""
+    """Declare that a function's changes are a bug that breaks a promise."""
 
     def enter(changes: Changes) -> Changes:
         BUGS[changes.__name__.replace("_", " ")] = SimBug(promise, changes)

@@ -1,4 +1,4 @@
-"""Rare things that a run over many seeds must have met: else it proves less."""
+"""Rare events that a run over many seeds must have met, or it proves less."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ RARE = (
 
 
 def notable(history: History) -> Counter[str]:
-    """Count the rare things that a history tells of."""
+    """Count the rare events in a history."""
     causes = {end.token: end.cause for end in history.of(Ended)}
     kinds = {final.job: final.kind for final in history.jobs}
     found: Counter[str] = Counter()

@@ -1,8 +1,8 @@
 """The supervisor's surroundings in virtual time: reactor and children.
 
-They stand where `supervisor.reactor` and `children` stand and keep their
-promises to the loop: who is told what, in which order, and that a death is told only
-when nothing of the tree is left.
+They replace `supervisor.reactor` and `children` and keep their promises to the loop:
+what is reported, in which order, and that a death is reported only when nothing of the
+tree is left.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class SimReactor:
         return self.clock.monotonic_s()
 
     def watch(self, *_args: object) -> None:
-        """Descriptors are nobody's here."""
+        """Descriptors have no meaning here."""
 
     def on_signals(self, _actions: object) -> None:
-        """Signals come by `feed`."""
+        """Signals arrive through `feed`."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -70,7 +70,7 @@ class SimReactor:
             self.call(lambda: self._fed.append(event))
 
     def call(self, act: Callable[[], None]) -> None:
-        """Let the loop call *act* when it looks at its descriptors next."""
+        """Let the loop call *act* when it next checks its descriptors."""
         if self.process.alive:
             self._ready.append(act)
             self._waiters.wake()
@@ -92,7 +92,7 @@ class SimReactor:
 
 
 class _Watch:
-    """`Watch`: whom to look at, and for what."""
+    """`Watch`: which child to sample, and for what."""
 
     def __init__(self) -> None:
         self.seqs: dict[int, int] = {}
@@ -258,7 +258,7 @@ class SimChildren:
         """See `Children.close`."""
 
     def living(self) -> list[Tree]:
-        """Return the children that live, for whoever wants to harm them."""
+        """Return the living children, as targets for harm."""
         return [tree for tree in self._processes.values() if tree.alive]
 
     def _process(self, number: int) -> Tree | None:
@@ -267,7 +267,7 @@ class SimChildren:
     # -- events ------------------------------------------------------------------------
 
     def _send_up(self, number: int, tree: Tree, frame: FromChild | str) -> None:
-        """A child sends a frame, or (a text) what is none."""
+        """A child sends a frame, or (a text) something that is not a frame."""
         self._arrive(tree, lambda: self._received(number, tree, frame))
 
     def _arrive(self, tree: Tree, act: Callable[[], None]) -> None:
@@ -304,7 +304,7 @@ class SimChildren:
             self._report_dead(number, tree)
 
     def _report_dead(self, number: int, tree: Tree) -> None:
-        """Tell of a death once nothing of its tree is left."""
+        """Report a death once nothing of its tree is left."""
         left = [o for o in self.run.orphans if o.alive]
         if left:
             self.host.world.sometimes["an orphan was swept"] += 1

@@ -1,4 +1,4 @@
-"""Makes a failing scenario smaller, and tells it so that a person can follow it."""
+"""Makes a failing scenario smaller, and describes it so that a person can follow it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_MAX = 60
 
 
 def shrink(result: Result) -> Result:
-    """Leave away faults and jobs as long as the same promise is broken.
+    """Remove faults and jobs as long as the same promise is broken.
 
     Args:
         result: of a scenario in which something was found.
@@ -46,7 +46,7 @@ def shrink(result: Result) -> Result:
 
 
 def _smaller(whole: Sequence[T], fails: Callable[[tuple[T, ...]], bool]) -> None:
-    """Leave away halves, then quarters, and so on, of what still fails."""
+    """Remove halves, then quarters, and so on, while it still fails."""
     kept = tuple(whole)
     size = max(1, len(kept) // 2)
     while kept:
@@ -63,7 +63,7 @@ def _smaller(whole: Sequence[T], fails: Callable[[tuple[T, ...]], bool]) -> None
 
 
 def story(result: Result) -> str:
-    """Tell what was found: the promise, the scenario, the whole history of the job."""
+    """Describe a finding: the promise, the scenario, the whole history of the job."""
     return "\n".join(_lines(result))
 
 

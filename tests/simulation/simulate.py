@@ -1,4 +1,4 @@
-"""Runs scenarios: one, many, smaller ones; and says what came of them."""
+"""Runs scenarios: one, many, smaller ones; and reports the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.store.invariants import Violation, violations
 
 
 class Result(NamedTuple):
-    """What came of one scenario."""
+    """The result of one scenario."""
 
     plan: Plan
     history: History

@@ -1,10 +1,10 @@
-"""The real store in memory, behind a link that fails, with a book of its commits.
+"""The real store in memory, behind a link that fails, with a record of its commits.
 
-Theory of operation. Every request takes its time on the way there and back. What it
-changes happens at one moment in between, all of it or nothing, as a database
-promises. A link may lose a request (nothing happened), the answer to one (it has
-happened, and nobody knows), or be slow, or let nothing through for a while. What was
-committed goes to the history; what was undone does not.
+Theory of operation. Every request takes its time on the way there and back. Its changes
+happen at one time in between, all of them or none, as a database promises. A link may
+lose a request (nothing happened), the answer to one (it has happened, and the caller
+does not know), be slow, or let nothing through for a while. What was committed goes to
+the history; what was undone does not.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Link:
             raise OutcomeUnknown("the answer was lost")
 
     def pass_point(self, name: str) -> bool:
-        """Come to a point; what waits there happens, and may stop the process.
+        """Reach a named point; what waits there happens, and may stop the process.
 
         Returns:
             Whether something did. An answer that was on its way has arrived meanwhile.
@@ -120,7 +120,7 @@ class Link:
 
 
 class SimDatabase(MemoryDatabase):
-    """The database. Nobody forks here: it need not ask the kernel at every turn."""
+    """The database. It never forks here, so it need not check the pid at every turn."""
 
     def check_process(self) -> None:
         """See `MemoryDatabase.check_process`."""
@@ -195,7 +195,7 @@ class SimStore(MemoryStore):
             self._link.back()
 
     def pass_point(self, name: str) -> bool:
-        """Come to a point; say whether something waited there."""
+        """Reach a named point; say whether something waited there."""
         return self._link.pass_point(name)
 
     def _note(self, record: Record) -> None:
@@ -232,7 +232,7 @@ class SimStore(MemoryStore):
         return batch
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
-        """See `Store.settle`; somebody's open transaction may hold a job."""
+        """See `Store.settle`; another open transaction may hold a job."""
         if not settlements:
             return []
         with self.transaction():
@@ -279,7 +279,7 @@ class SimStore(MemoryStore):
             self._world.sometimes["a hook's job was stored"] += 1
 
     def _is_presumed(self, holder: str) -> bool:
-        """Say whether the marks of a run were of no use to whoever took its jobs."""
+        """Say whether a run's marks were useless to whichever run took its jobs."""
         if holder == self._run:
             return False
         here, there = self._world.run_of(self._run), self._world.run_of(holder)
@@ -291,7 +291,7 @@ class SimStore(MemoryStore):
         self._note(Expired(at_s=self._now_s(), job=row.id, store_ms=now_ms))
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
-        """See `Store.prune`; what is deleted stays in the book as it was."""
+        """See `Store.prune`; what is deleted stays in the record as it was."""
         with self.transaction():
             jobs = self._database.jobs
             before = list(jobs.newest_first())
@@ -316,7 +316,7 @@ class SimStore(MemoryStore):
         return False
 
     def scrub(self, after_id: int | None) -> int | None:
-        """See `Store.scrub`: nobody else writes here."""
+        """See `Store.scrub`: nothing else writes here."""
         del after_id
         return None
 
@@ -399,7 +399,7 @@ for _name in (
 
 
 def _costs(one: Settlement) -> str:
-    """Say who pays for an end."""
+    """Say which budget an end is charged to."""
     if one.charge.recovery:
         return "a recovery"
     is_free = one.outcome is Outcome.LOST and not one.charge.interruption

@@ -47,7 +47,7 @@ class _Green:
     """A thread of the supervisor's that runs as a task."""
 
     def adopt(self, kernel: Kernel, process: Process) -> None:
-        """Say where it lives; before it is started."""
+        """Set the process it belongs to, before it is started."""
         self._kernel = kernel
         self._process = process
         self._task: Task | None = None
@@ -57,7 +57,7 @@ class _Green:
 
     @property
     def ident(self) -> int | None:
-        """Something once it has been started, as a thread's."""
+        """A value once it has been started, as for a thread."""
         return None if self._task is None else 1
 
     def start(self) -> None:
@@ -108,12 +108,12 @@ class SimReclaimer(_Green, Reclaimer):
     """`Reclaimer` as a task."""
 
     def pace(self, world: World) -> None:
-        """Look rarely once it is quiet."""
+        """Check rarely once it is quiet."""
         self._closing = _Pauses(world)
 
 
 class _Pauses(SimEvent):
-    """An end that is waited for longer when nothing goes on."""
+    """A wait for the end that gets longer while nothing happens."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.kernel)
@@ -125,7 +125,7 @@ class _Pauses(SimEvent):
 
 
 class _Fence:
-    """`Fence`: kept in the run directory; zygotes look when it may have passed."""
+    """`Fence`: kept in the run directory; zygotes check it when it may have passed."""
 
     def __init__(self, path: Any, *, make: bool) -> None:
         del make
@@ -169,7 +169,7 @@ class _Directory:
         return self._supervisor
 
     def open_wake(self) -> int:
-        """There is no FIFO; the world rings."""
+        """There is no FIFO; the world notifies."""
         return -1
 
     def keep(self) -> None:
@@ -242,7 +242,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             self.kernel.after(end_s, lambda: self._must_have_ended(stops))
 
     def _must_have_ended(self, stops: int) -> None:
-        """Whatever was missing, it is gone by now, unless it was stopped meanwhile."""
+        """Whatever was missing, it must be gone by now, unless it was stopped."""
         if self.process.alive and self.process.stops == stops:
             text = f"{self.name} did not end in time, at {self.kernel.now_s:.1f} s"
             self.world.history.broken.append(text)
@@ -378,7 +378,7 @@ def check_often(
 
 @contextlib.contextmanager
 def in_virtual_time(kernel: Kernel) -> Iterator[None]:
-    """Let the supervisor's modules meet the shell where they meet the machine."""
+    """Replace the machine by the shell in the supervisor's modules."""
     now: dict[tuple[Any, str], Any] = {
         (serve, "Zygotes"): _zygotes,
         (serve, "Children"): SimChildren,

@@ -1,4 +1,4 @@
-"""Lives of days: what short ones cannot show, and that it would be noticed."""
+"""Lives of days: what short ones cannot show, and that a bug would be noticed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT_S = 6 * HOUR_S
 
 
 def live(*jobs: JobPlan, faults: tuple[Fault, ...] = (), hosts: int = 1) -> Result:
-    """Return what came of some days on one host, or on several."""
+    """Return the result of some days on one host, or on several."""
     return run(
         Plan(
             seed=1,
@@ -49,8 +49,11 @@ OK, CRASH, NO = Fate("ok", 2.0), Fate("crash", 2.0), Fate("give_up", 2.0)
 TWO_DAYS = Fate("later", 2.0, 2 * DAY_S)
 
 
-def test_crashes_of_another_week_do_not_count() -> None:
-    """Three within 72 hours are quarantine; as many over eight days are not."""
+def test_crashes_of_another_week_are_not_counted() -> None:
+    """Three within 72 hours lead to quarantine.
+
+    The same number over eight days does not.
+    """
     apart = job(CRASH, TWO_DAYS, TWO_DAYS, CRASH, TWO_DAYS, TWO_DAYS, CRASH, OK)
     far, near = live(apart), live(job(CRASH, CRASH, CRASH, OK))
     assert far.found == near.found == []
@@ -59,8 +62,8 @@ def test_crashes_of_another_week_do_not_count() -> None:
     assert far.sometimes["crashes were too far apart to count together"] == 1
 
 
-def test_what_is_over_is_deleted_and_its_key_is_free() -> None:
-    """Asked for again it is the same job, and another one once that is deleted."""
+def test_a_finished_job_is_deleted_in_time_and_its_key_is_free() -> None:
+    """Requested again it is the same job, and a new one once that is deleted."""
     again_s = (2 * HOUR_S, 2 * DAY_S)
     result = live(job(OK, again_s=again_s))
     assert result.found == []
@@ -70,7 +73,7 @@ def test_what_is_over_is_deleted_and_its_key_is_free() -> None:
 
 
 def test_a_supervisor_that_was_gone_for_days_has_lost_its_run() -> None:
-    """Others end it; it ends by itself when it wakes up, and another one begins."""
+    """Others end it; the supervisor ends when it wakes up, and another one begins."""
     gone = Fault(at_s=HOUR_S, what="sleep_host", where=0, seconds=2 * DAY_S)
     result = live(job(OK), faults=(gone,), hosts=2)
     assert result.found == []
@@ -78,8 +81,8 @@ def test_a_supervisor_that_was_gone_for_days_has_lost_its_run() -> None:
     assert result.sometimes["a supervisor was started again"] > 0
 
 
-def test_what_fell_due_while_nobody_ran_is_done_afterwards() -> None:
-    """And what was running is not lost."""
+def test_jobs_that_fell_due_while_no_supervisor_ran_are_done_afterwards() -> None:
+    """And no running job is lost."""
     away = Fault(at_s=1.5 * HOUR_S, what="away", seconds=2 * DAY_S)
     result = live(job(Fate("ok", 4 * HOUR_S)), faults=(away,))
     assert result.found == []
@@ -105,14 +108,14 @@ def test_what_fell_due_while_nobody_ran_is_done_afterwards() -> None:
     ],
 )
 def test_a_bug_that_only_time_shows_is_seen(bug: str, rule: str, life: JobPlan) -> None:
-    """The same life without it breaks nothing."""
+    """The same life without the bug breaks nothing."""
     assert live(life).found == []
     with planted(bug):
         assert rule in {found.rule for found in live(life).found}
 
 
 def test_one_seed_in_fifty_stands_for_days() -> None:
-    """It is one life as well, and costs no more than some dozen short ones."""
+    """It is reproducible as well, and costs no more than some dozen short ones."""
     seeds = [seed for seed in range(1000) if is_long(seed)]
     assert len(seeds) == 20
     assert all(draw_long(seed).quiet_at_s > 3 * DAY_S for seed in seeds)

@@ -1,4 +1,4 @@
-"""Thousands of simulated lives: every promise holds in each of them, and again."""
+"""Thousands of simulated lives: every promise holds in each, reproducibly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHRINKABLE = "run again what must not"
 # Another test of this process may have ended the tracker, as a stranger's.
 @pytest.mark.filterwarnings("ignore:resource_tracker:UserWarning")
 def test_every_promise_holds_in_thousands_of_lives() -> None:
-    """No seed breaks an invariant, and together they meet every rare state."""
+    """No seed breaks an invariant, and together they meet every rare event."""
     sums = run_many(0, SEEDS, processes=min(2, os.cpu_count() or 1), enough=ENOUGH)
     if sums.failed:
         pytest.fail(story(shrink(run_seed(min(sums.failed)))))
@@ -36,13 +36,13 @@ def test_every_promise_holds_in_thousands_of_lives() -> None:
     assert [name for name in RARE if not sums.sometimes[name]] == []
 
 
-def test_a_seed_is_one_life() -> None:
-    """The same seed gives the same history, byte for byte; another one another."""
+def test_a_seed_is_reproducible() -> None:
+    """The same seed gives the same history, byte for byte; another seed another one."""
     digests = [run_seed(seed).digest for seed in (7, 8, 7)]
     assert digests[0] == digests[2] != digests[1]
 
 
-def test_a_seed_is_one_life_in_every_process() -> None:
+def test_a_seed_is_reproducible_in_every_process() -> None:
     """Neither another process nor another order of sets changes it."""
     code = (
         "from simulation.simulate import run_seed; "
@@ -62,8 +62,8 @@ def test_a_seed_is_one_life_in_every_process() -> None:
     assert said == {f"{[run_seed(seed).digest for seed in (3, 4)]}\n"}
 
 
-def test_a_failure_is_told_small_and_whole() -> None:
-    """It names its seed, leaves away what does not matter, and tells the job's life."""
+def test_a_failure_is_shrunk_and_reported_whole() -> None:
+    """It names its seed, drops what does not matter, and gives the job's history."""
     with planted(SHRINKABLE):
         seed = min(run_some(0, 40, enough=1).failed)
         result = run_seed(seed)
@@ -94,16 +94,16 @@ def scenario(*, jobs: tuple[JobPlan, ...] = (), faults: tuple[Fault, ...]) -> Pl
     )
 
 
-def test_a_store_that_is_away_just_when_the_run_is_entered() -> None:
-    """The supervisor waits for it; it does not take it for another one."""
+def test_a_supervisor_waits_for_a_store_that_is_away_when_it_enters_its_run() -> None:
+    """The supervisor waits for it and does not mistake it for another database."""
     away = Fault(at_s=0.1, what="lose", where=0, seconds=2.0, share=1.0)
     result = run(scenario(faults=(away,)))
     assert result.found == []
     assert result.sometimes["a request was lost"] > 0
 
 
-def test_what_a_handler_left_behind_speaks_while_the_next_one_runs() -> None:
-    """It costs the next one no crash."""
+def test_a_late_report_of_the_last_handler_does_not_end_the_next_attempt() -> None:
+    """The next one is not charged a crash."""
     quick = Fate("ok", 0.0004)
     jobs = [
         JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=(quick,))
@@ -118,8 +118,8 @@ def test_what_a_handler_left_behind_speaks_while_the_next_one_runs() -> None:
     assert result.sometimes["fate twice"] == 2
 
 
-def test_a_stopped_child_that_jobs_are_sent_ahead_to() -> None:
-    """It is replaced; the jobs are not sent and recalled for ever."""
+def test_a_stopped_child_with_jobs_sent_ahead_is_replaced() -> None:
+    """It is replaced; the jobs are not sent and recalled forever."""
     quick = (Fate("ok", 0.0004),)
     jobs = [
         JobPlan(at_s=at_s, kind="cpu.work", pool="cpu", fates=quick)
@@ -132,7 +132,7 @@ def test_a_stopped_child_that_jobs_are_sent_ahead_to() -> None:
 
 
 def test_a_late_report_from_a_supervisor_that_was_cut_off_is_refused() -> None:
-    """Its job runs elsewhere by then; were it accepted, that would be noticed."""
+    """Its job runs elsewhere by then. If it were accepted, this would be noticed."""
     slow = JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=(Fate("ok", 17.0),))
     plan = msgspec.structs.replace(
         scenario(
@@ -153,7 +153,7 @@ def test_a_late_report_from_a_supervisor_that_was_cut_off_is_refused() -> None:
 
 
 def test_a_supervisor_that_wakes_up_late_completes_nothing() -> None:
-    """Its job runs elsewhere by then; were it completed, that would be noticed."""
+    """Its job runs elsewhere by then. If it were completed, this would be noticed."""
     fates = (Fate("complete", 2.0), Fate("ok", 17.0))
     job = JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=fates)
     plan = msgspec.structs.replace(
@@ -175,8 +175,8 @@ def test_a_supervisor_that_wakes_up_late_completes_nothing() -> None:
     assert "I5" in {found.rule for life in lives for found in life.found}
 
 
-def test_a_completion_stands_whatever_becomes_of_its_attempt() -> None:
-    """Nobody is charged for its end; what was not committed is no success."""
+def test_a_completion_stands_however_its_attempt_ends() -> None:
+    """Its end is charged to no job; what was not committed is no success."""
     names = ("complete", "complete_crash", "complete_hang", "complete_fail")
     jobs = [
         JobPlan(at_s=1.0 + n, kind="cpu.work", pool="cpu", fates=(Fate(name, 0.1),))
@@ -191,7 +191,7 @@ def test_a_completion_stands_whatever_becomes_of_its_attempt() -> None:
         assert "I7" in {found.rule for found in run(result.plan).found}
 
 
-def test_draws_differ() -> None:
+def test_seeds_give_different_scenarios() -> None:
     """Seeds stand for different scenarios, on both kinds of store."""
     plans = [draw(seed) for seed in range(50)]
     assert {plan.shared for plan in plans} == {True, False}

@@ -1,9 +1,9 @@
 """The world of one scenario: everything in it, from the first start to the last end.
 
-Theory of operation. A scenario has two parts. While it is restless, jobs come in and
-faults happen, and supervisors that end are started again, as a service manager would.
-Then it is quiet: the faults are mended, and everything must come to its end. At last
-the supervisors are drained, and nothing may be left. What happened is a `History`;
+Theory of operation. A scenario has two parts. In the first, jobs come in and faults
+happen, and supervisors that end are started again, as a service manager would. Then it
+is quiet: the faults are repaired, and everything must come to its end. At last the
+supervisors are drained, and nothing may be left. What happened is a `History`;
 `invariants` says what is wrong with it.
 """
 
@@ -220,7 +220,7 @@ class World:
             self.kernel.sleep(AGAIN_S)
 
     def asked(self, call: str) -> None:
-        """A handler asks for a job; nobody needs an answer."""
+        """A handler enqueues a job; the answer is not needed."""
         self.note(Called(at_s=self.kernel.now_s, call=call, answer="unknown"))
 
     def payload(self, call: str) -> bytes:
@@ -284,7 +284,7 @@ class World:
     # -- what happens by chance --------------------------------------------------------
 
     def allow(self, name: str, fault: Fault) -> None:
-        """Let something go wrong now and then, for a while."""
+        """Make something go wrong now and then, for a while."""
         self.chances[name] = (fault.share, self.kernel.now_s + fault.seconds)
 
     def chance(self, name: str) -> bool:
@@ -295,7 +295,7 @@ class World:
         return self.random.random() < found[0]
 
     def is_locked(self, job: int) -> bool:
-        """Say whether somebody's open transaction holds a job."""
+        """Say whether another open transaction holds a job."""
         locked = self.locked.get(job, 0.0) > self.kernel.now_s
         return locked or self.completions.holds(job)
 
@@ -308,7 +308,7 @@ class World:
     # -- who is where ------------------------------------------------------------------
 
     def store_clock(self, host: Host) -> HostClock:
-        """Return the clock by which the store goes for somebody on a host."""
+        """Return the clock that the store uses for a process on a host."""
         return self.server_clock if self.plan.shared else host.clock
 
     def new_run(self, name: str, host: Host) -> Run:
@@ -327,7 +327,7 @@ class World:
         return self.runs[name]
 
     def links(self) -> list[Link]:
-        """Return everybody's way to the store."""
+        """Return every supervisor's link to the store."""
         return [*(s.link for s in self.supervisors), self._producer_link]
 
     def some_tree(self, where: int) -> Tree | None:
@@ -350,11 +350,11 @@ class World:
     # -- the book ----------------------------------------------------------------------
 
     def note(self, record: Record) -> None:
-        """Write something into the history."""
+        """Add something to the history."""
         self.history.records.append(record)
 
     def observe(self, event: ev.Event) -> None:
-        """Take note of what a supervisor says."""
+        """Record what a supervisor reports."""
         self.sometimes[f"said {event.name}"] += 1
         if isinstance(event, ev.LeaseFenced) and event.lapsed:
             self.sometimes["leases had lapsed"] += 1
@@ -364,7 +364,7 @@ class World:
             self._judge_end(event.reason)
 
     def hears(self, kind: type[ev.Event]) -> bool:
-        """Say yes: all of it is counted."""
+        """Say yes: everything is counted."""
         del kind
         return True
 
@@ -374,7 +374,7 @@ class World:
             self.history.broken.append(f"a supervisor stops: {reason}")
 
     def forgets(self) -> bool:
-        """Say whether somebody was gone for so long that others end its run."""
+        """Say whether a supervisor was gone for so long that others end its run."""
         gone = self.history.of(Disturbed)
         forgets = any(one.until_s - one.at_s >= FORGOTTEN_S for one in gone)
         self.sometimes["a run that was gone for a day was ended"] += forgets

@@ -1,7 +1,7 @@
-"""The zygotes in virtual time: who forks, who guards, and what their loss means.
+"""The zygotes in virtual time: which forks, which guards, and the effect of their loss.
 
-One serves each pool; a second one is there while the application is loaded anew. A
-zygote that dies leaves its children alive and unguarded, until another one has loaded.
+One serves each pool; a second one exists while the application is reloaded. A zygote
+that dies leaves its children alive and unguarded until another one has loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One store of each sort for every test: the conformance suite's subject."""
+"""One store of each sort for every test: the subject of the conformance suite."""
 
 import inspect
 import itertools
@@ -24,7 +24,7 @@ def clock():
 
 
 def pytest_generate_tests(metafunc):
-    """Every store keeps the protocol; a folder named for an engine tests that one."""
+    """Parametrize by store; a folder named for a database tests that one."""
     if "new_store_url" in metafunc.fixturenames:
         folder = metafunc.definition.path.parent.name
         meant = getattr(metafunc.module, "ENGINES", ENGINES)
@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def new_store_url(request, tmp_path):
-    """Make URLs of stores that nobody has used, all of the same sort."""
+    """Make URLs of unused stores, all of the same sort."""
     numbers = itertools.count(1)
     if request.param == "memory":
         yield lambda: f"memory:{next(numbers)}"
@@ -107,7 +107,7 @@ def database_path(tmp_path):
 
 @pytest.fixture
 def by_hand(database_path):
-    """A connection such as a curious person's: not the store's."""
+    """A direct connection to the database, not the store's."""
     connection = sqlite3.connect(database_path, isolation_level=None)
     yield connection
     connection.close()

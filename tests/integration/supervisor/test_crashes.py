@@ -331,7 +331,7 @@ def test_the_log_says_where_a_killed_job_was(site):
 
 
 def test_attempt_numbers_continue_after_a_retry_and_budgets_do_not(site):
-    """After a retry the number goes on, the budget begins anew, and that is said."""
+    """After a retry the numbers go on, the budget begins anew; `show` says so."""
     job_id = site.add("counted")
     assert site.finish(job_id).state == "dead"
     assert site.cli("retry", job_id)[0]["retried"] == 1

@@ -389,7 +389,7 @@ def test_a_kill_while_starting_leaves_no_process(site):
 
 @pytest.mark.parametrize("preload", [True, False])
 def test_a_kill_during_a_hanging_import_leaves_no_process(site, preload):
-    """A zygote that imports cannot listen, and still ends with its supervisor."""
+    """An importing zygote receives no messages, but ends with its supervisor."""
     if not preload:
         (site.folder / "jobpool.toml").write_text("[pools.cpu]\npreload = false\n")
     (site.folder / "jobs.py").write_text(

@@ -1,4 +1,4 @@
-"""Starts that are refused: nothing runs, and the message names the remedy."""
+"""Refused starts: nothing runs, and the message names the remedy."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def site(tmp_path):
 
 
 def refused(site, *flags, code, app=None, env=None):
-    """Expect that a start ends with this exit code; return what it said."""
+    """Expect that a start ends with this exit code; return its output."""
     if app is not None:
         (site.folder / "jobs.py").write_text(app)
     supervisor = site.launch(*flags, "--log-format", "json", env=env)
@@ -52,7 +52,7 @@ def refused(site, *flags, code, app=None, env=None):
     ],
 )
 def test_bad_pools(site, pools, message):
-    """Said with what was expected, before anything is made."""
+    """The error names what was expected, before anything is made."""
     said = refused(site, "--pools", pools, code=2)
     assert message in said
     assert not (site.folder / "jobpool.db").exists()
@@ -81,14 +81,14 @@ def test_an_application_that_does_not_import(site, preload):
         ("x = 1\n", "JobPool"),
     ],
 )
-def test_an_application_that_is_none(site, app, message):
-    """Whatever is wrong with it: exit code 3, and what it is."""
+def test_a_module_without_an_application_is_refused(site, app, message):
+    """Whatever is wrong with it: exit code 3, and what it is instead."""
     assert message in refused(site, "--pools", "cpu=1", code=3, app=app)
 
 
 @pytest.mark.parametrize("preload", [True, False])
 def test_an_application_that_hangs_while_importing(site, preload):
-    """It is given app_timeout, then it is ended, and the setting is named."""
+    """It is given app_timeout and then ended; the setting is named."""
     (site.folder / "jobpool.toml").write_text(
         f'app_timeout = "1s"\n[pools.cpu]\npreload = {str(preload).lower()}\n'
     )
@@ -99,7 +99,7 @@ def test_an_application_that_hangs_while_importing(site, preload):
 
 
 def test_an_application_that_allocates_while_importing(site):
-    """More than a child may have is refused before the host is short of it."""
+    """Using more memory than a child may is refused before the host runs short."""
     app = "import time\nkept = b'x' * (300 << 20)\ntime.sleep(600)\n"
     said = refused(site, "--pools", "cpu=1", "--memory", "128MiB", code=3, app=app)
     assert "while it was imported" in said
@@ -107,7 +107,10 @@ def test_an_application_that_allocates_while_importing(site):
 
 
 def test_an_application_that_leaves_a_thread(site):
-    """A process with threads cannot be forked safely: it is named, with a way out."""
+    """A process with threads cannot be forked safely.
+
+    The thread is named, with a way out.
+    """
     app = (
         "import threading, time\nfrom jobpool import JobPool\njobs = JobPool()\n"
         "threading.Thread(target=time.sleep, args=(600,), name='poller').start()\n"
@@ -119,7 +122,7 @@ def test_an_application_that_leaves_a_thread(site):
 
 
 def test_without_preload_such_an_application_runs(site):
-    """The way out works: each child imports it for itself."""
+    """The way out works: each child imports the application itself."""
     (site.folder / "jobpool.toml").write_text("[pools.cpu]\npreload = false\n")
     (site.folder / "jobs.py").write_text(
         "import os, threading, time\nfrom jobpool import JobPool\njobs = JobPool()\n"
@@ -132,7 +135,7 @@ def test_without_preload_such_an_application_runs(site):
 
 
 def test_pools_in_which_nothing_could_run(site):
-    """All jobs would wait for ever: the start says how to run them."""
+    """All its jobs would wait forever: the error says how to run them."""
     app = (
         "from jobpool import JobPool\njobs = JobPool()\n"
         "@jobs.job('gpu')\ndef train(): ...\n"
@@ -142,7 +145,7 @@ def test_pools_in_which_nothing_could_run(site):
 
 
 def test_an_application_with_another_store(site, tmp_path):
-    """Its jobs would go where nobody looks."""
+    """Its jobs would go to a store that no supervisor reads."""
     app = (
         f"from jobpool import JobPool\njobs = JobPool('sqlite:///{tmp_path}/other.db')\n"
         "@jobs.job('cpu')\ndef work(): ...\n"
@@ -154,13 +157,13 @@ def test_an_application_with_another_store(site, tmp_path):
 
 @pytest.mark.parametrize("flags", [("--memory", "cpu=4MiB"), ("--memory", "1MiB")])
 def test_a_memory_limit_below_a_bare_child(site, flags):
-    """It is refused with the figure of what a child needs."""
+    """It is refused, with the memory that a child needs."""
     said = refused(site, "--pools", "cpu=1", *flags, code=2)
     assert re.search(r"below the [\d.]+MiB that a bare child .* needs", said)
 
 
 def test_no_application_at_all(tmp_path):
-    """Nothing named and no jobs.py: the message names the three ways."""
+    """No application named and no jobs.py: the message names the three ways."""
     with Site(tmp_path) as site:
         said = refused(site, "--pools", "cpu=1", code=2)
         assert "no application is named" in said
@@ -168,7 +171,7 @@ def test_no_application_at_all(tmp_path):
 
 
 def test_an_application_that_is_not_there(site):
-    """A misspelt module is no crash of ours."""
+    """A misspelt module is not reported as jobpool's bug."""
     said = refused(site, "--pools", "cpu=1", "--app", "nowhere.jobs", code=3)
     assert "nowhere" in said
 
@@ -185,7 +188,7 @@ def test_a_file_that_is_no_database(site, content):
 
 
 def test_a_broken_hook_of_a_childs_start_blames_no_job(site):
-    """It is told again and again, ever more rarely; jobs wait unharmed."""
+    """It is reported again and again, ever more rarely; jobs wait unharmed."""
     (site.folder / "jobs.py").write_text(
         (site.folder / "jobs.py").read_text() + "\n@jobs.on_child_start\n"
         "def connect():\n    if not (HERE / 'fixed').exists():\n"
@@ -208,8 +211,8 @@ def test_a_broken_hook_of_a_childs_start_blames_no_job(site):
     assert supervisor.stop() == 0
 
 
-def test_a_bad_row_stops_nobody(tmp_path):
-    """A row that somebody wrote by hand is dealt with; the others run."""
+def test_a_damaged_row_stops_no_other_job(tmp_path):
+    """A row written by hand is set aside; the others run."""
     with Site(tmp_path, FINE, config='unknown_for = "1s"\n') as site:
         site.start("cpu=1")
         bad = site.add("work", {"unexpected": os.getpid()})
@@ -226,8 +229,8 @@ def thumbnail(): ...
 """
 
 
-def test_a_slip_in_a_kinds_name_stops_the_start(tmp_path):
-    """Its limits would not be in force, and nobody would know."""
+def test_a_misspelt_kind_in_the_configuration_stops_the_start(tmp_path):
+    """Its limits would silently not apply."""
     config = '[kinds."shop.thumbnial"]\ntimeout = "1s"\n'
     with Site(tmp_path, NAMED, config=config) as site:
         said = refused(site, "--pools", "cpu=1", code=2)
@@ -236,9 +239,9 @@ def test_a_slip_in_a_kinds_name_stops_the_start(tmp_path):
 
 
 def test_kinds_of_others_and_former_names_may_be_configured(tmp_path):
-    """Another application's supervisor has published one; of an alias it is in force.
+    """Another application's supervisor has published one; an alias stands for its kind.
 
-    And a reload is refused where a start would be, with all going on as it was.
+    A reload is refused where a start would be, and everything continues unchanged.
     """
     config = '[kinds."thumb"]\ntimeout = "1s"\n[kinds."bill.pay"]\ntimeout = "1s"\n'
     bill = NAMED.replace("shop.thumbnail", "bill.pay").replace("thumb", "note")

@@ -25,7 +25,7 @@ NEWER = {"name": "Ada", "title": "Countess"}
 
 
 def test_a_job_with_a_new_argument_waits_for_the_new_version(tmp_path):
-    """Uncharged; whoever asks is told what it waits for, and the log says it once."""
+    """It is not charged. `show` says what it waits for, and the log says it once."""
     with Site(tmp_path, OLD) as site:
         old = site.start("cpu=1")
         job_id = site.add("greet", NEWER)
@@ -51,8 +51,8 @@ def test_a_job_with_a_new_argument_waits_for_the_new_version(tmp_path):
         assert old.events("job_dead") == []
 
 
-def test_a_job_that_fits_no_version_is_dead_in_time(tmp_path):
-    """With the reason, the hook, and a line that names it; not before."""
+def test_a_job_that_fits_no_version_is_dead_after_unknown_for(tmp_path):
+    """With the reason, the hook, and a log line that names it; not before."""
     with Site(tmp_path, OLD, config='unknown_for = "1s"\n') as site:
         old = site.start("cpu=1")
         job_id = site.add("greet", {"name": 5})

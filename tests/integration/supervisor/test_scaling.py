@@ -35,7 +35,7 @@ def size_now(supervisor):
 
 
 def test_a_pool_grows_while_jobs_wait_and_shrinks_when_idle(site):
-    """It grows up to its range, one job a child, and gives children back later."""
+    """It grows up to its range, one job per child, and ends idle children later."""
     if psutil.cpu_percent(interval=1.0) > 80.0:
         pytest.skip("its processors are busy with other things: no pool may grow here")
     supervisor = site.start("cpu=1..4")
@@ -58,7 +58,7 @@ def test_a_pool_grows_while_jobs_wait_and_shrinks_when_idle(site):
 
 
 def test_a_fixed_size_stays(site):
-    """Without a range nothing is resized, however many wait."""
+    """Without a range nothing is resized, however many jobs wait."""
     supervisor = site.start("cpu=2")
     ids = [site.add("hold", {"gate": "open"}) for _ in range(6)]
     wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "two at once")

@@ -77,7 +77,7 @@ def server_port():
 
 
 def test_two_hosts_share_one_queue(site):
-    """Whoever has room takes a job, nobody takes it twice, and both end in order."""
+    """A host with a free slot takes a job, no job is taken twice, both end cleanly."""
     both = [site.start_on("a"), site.start_on("b")]
     jobs = [site.add("held", {"gate": "open"}) for _ in range(2)]
     for job in jobs:
@@ -90,7 +90,10 @@ def test_two_hosts_share_one_queue(site):
 
 
 def test_a_killed_host_s_jobs_run_elsewhere_within_the_ttl_and_two_seconds(site):
-    """Nobody can prove it dead from afar: its lease runs out, and its job is lost."""
+    """It cannot be proven dead from another host.
+
+    Its lease expires, and its job is lost.
+    """
     dying = site.start_on("a")
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -108,7 +111,7 @@ def test_a_killed_host_s_jobs_run_elsewhere_within_the_ttl_and_two_seconds(site)
 
 
 def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
-    """Where the run directory is seen no lease has to run out."""
+    """If its run directory is visible, no lease has to expire."""
     dying = site.start_on("a")
     job = site.add("held", {"gate": "open"})
     site.wait_begun(job)
@@ -121,7 +124,7 @@ def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
 
 
 def test_on_the_same_host_a_silent_run_is_left_alone(site):
-    """Here it can be proven dead, and is not: nobody else begins its jobs."""
+    """It could be proven dead and is not: no other supervisor begins its jobs."""
     stopped = site.start_on("a")
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -140,7 +143,7 @@ def test_on_the_same_host_a_silent_run_is_left_alone(site):
 def test_a_stopped_supervisor_runs_nothing_beside_another(site):
     """It cannot end its jobs itself: its zygote does, before another host begins them.
 
-    When it goes on, nobody is to blame for that: the job was lost once, no more.
+    Nothing else is charged when it continues: the job was lost exactly once.
     """
     stopped = site.start_on("a")
     job = site.add("held", {"gate": "open"})
@@ -183,9 +186,9 @@ def test_a_supervisor_that_cannot_renew_ends_its_jobs_before_another_host_begins
 
 
 def test_a_fenced_supervisor_ends_on_term(site, proxied):
-    """Nobody can say that what it gives back is stored: the next start takes it back.
+    """It cannot know that what it gives back is stored: the next start takes it back.
 
-    Until then no child is made in vain, over and over.
+    Until then it does not keep making children in vain.
     """
     cut_off = site.start_on("a", url=proxied.url(site.url))
     job = site.add("held", {"gate": "open"})
@@ -208,8 +211,8 @@ def test_a_fenced_supervisor_ends_on_term(site, proxied):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT])
-def test_a_start_that_waits_for_its_store_ends_in_good_order(site, proxied, signum):
-    """It hears signals before there is a store, or an answer from one."""
+def test_a_start_that_waits_for_its_store_can_be_ended(site, proxied, signum):
+    """It handles signals before there is a store, or an answer from one."""
     if signum == signal.SIGTERM:
         proxied.black_hole()
     else:
@@ -229,7 +232,7 @@ def test_a_start_that_waits_for_its_store_ends_in_good_order(site, proxied, sign
 
 
 def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):
-    """What ran goes on; what ended meanwhile is written when the store is back."""
+    """Running jobs go on; ends during the outage are written when the store is back."""
     supervisor = site.start_on("a", url=proxied.url(site.url))
     job = site.add("held", {"gate": "open"})
     site.wait_begun(job)
@@ -256,7 +259,10 @@ def test_a_notification_reaches_a_supervisor_through_the_database(site):
 
 
 def test_a_database_that_comes_up_later_is_waited_for(site, proxied):
-    """Said once; no start is lost because a host was up before its database."""
+    """The wait is logged once.
+
+    A start does not fail because the database comes up later.
+    """
     proxied.accept_no_more()
     supervisor = site.launch(
         *("--pools", "cpu=1,io=1", "--log-format", "json"),
@@ -271,8 +277,8 @@ def test_a_database_that_comes_up_later_is_waited_for(site, proxied):
     assert len(supervisor.events("store_back")) == 1
 
 
-def test_a_reload_goes_on_with_the_leases_that_it_has(site):
-    """It enters its run anew, once for each reload, and renews as before."""
+def test_a_reload_keeps_its_leases(site):
+    """It enters its run again, once for each reload, and renews as before."""
     supervisor = site.start_on("one", pools="cpu=2,io=1")
     held = site.add("held", {"gate": "open"})
     site.wait_begun(held)

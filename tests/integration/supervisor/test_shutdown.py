@@ -1,4 +1,4 @@
-"""Ends in good order: a drain lets jobs finish, a stop hands them back."""
+"""Orderly ends: a drain lets jobs finish, a stop hands them back."""
 
 import signal
 import time
@@ -59,7 +59,7 @@ def site(tmp_path):
 
 
 def ends_clean(site, supervisor, *, how, handed_back=0):
-    """Expect what every end in good order has in common."""
+    """Expect what every orderly end has in common."""
     assert supervisor.wait_exit() == 0, supervisor.said()
     stopped = supervisor.wait_event("supervisor_stopped")
     assert (stopped["how"], stopped["leases_held"]) == (how, 0)
@@ -71,7 +71,7 @@ def ends_clean(site, supervisor, *, how, handed_back=0):
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_drains(site, signum):
-    """What runs may finish, and learns of it; nothing new is started."""
+    """Running jobs may finish and can see it; nothing new is started."""
     supervisor = site.start("cpu=1,io=1")
     running = site.add("stopping")
     site.wait_begun(running)
@@ -87,7 +87,7 @@ def test_the_first_signal_drains(site, signum):
 
 
 def test_a_drain_waits_for_a_handler_that_ignores_it(site):
-    """The window is the job's: it ends it as it likes."""
+    """It may use the whole drain window."""
     supervisor = site.start("cpu=1,io=1")
     running = site.add("hold", {"gate": "open"})
     site.wait_begun(running)
@@ -109,7 +109,7 @@ def test_a_drain_waits_for_a_handler_that_ignores_it(site):
     ],
 )
 def test_the_second_signal_or_quit_stops_at_once(site, signals):
-    """What runs is killed, its whole tree, and goes back without penalty."""
+    """Running jobs are killed with their process trees and go back without penalty."""
     supervisor = site.start("cpu=2,io=1")
     ids = [site.add("family"), site.add("hold", {"gate": "never"})]
     pids = [site.wait_begun(one).pid for one in ids]
@@ -142,7 +142,7 @@ def test_interrupted_jobs_run_at_the_next_start(site):
 
 
 def test_each_pool_has_its_own_drain_window(site):
-    """At its end what is left in that pool is killed and handed back."""
+    """At its end the pool's remaining jobs are killed and handed back."""
     supervisor = site.start("cpu=1,io=1", "--drain", "cpu=60s,io=300ms")
     long, short = (
         site.add("hold", {"gate": "open"}),
@@ -195,8 +195,8 @@ def test_a_signal_while_starting_ends_the_start(site):
     ends_clean(site, supervisor, how="drained")
 
 
-def test_burst_works_off_what_is_due_and_ends(site):
-    """Jobs of the future, and those that wait for another try, are left alone."""
+def test_burst_runs_what_is_due_and_ends(site):
+    """Jobs due later, and those that wait for another attempt, are left alone."""
     ids = site.add_many("quick", [None] * 50)
     future = site.add("quick", delay_ms=3_600_000)
     supervisor = site.start("cpu=2,io=1", "--burst")

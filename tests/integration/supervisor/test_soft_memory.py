@@ -104,11 +104,11 @@ def site(tmp_path_factory):
 
 
 def said_of(site, job_id):
-    """Return what the log says of a job's soft limit."""
+    """Return what the log says about a job's soft limit."""
     return site.supervisors[0].events("memory_soft_passed", id=job_id)
 
 
-def test_a_handler_can_let_go_and_go_on(site):
+def test_a_handler_can_release_memory_and_go_on(site):
     """Raised near the limit, and only once; the log has the figures."""
     job_id = site.add("caught")
     count, again = site.result(job_id)
@@ -119,8 +119,8 @@ def test_a_handler_can_let_go_and_go_on(site):
     assert event["soft_bytes"] == 100 << 20 < event["rss_bytes"]
 
 
-def test_uncaught_it_is_a_failure_and_no_crash(site):
-    """Nothing was killed, so that it is no step towards quarantine."""
+def test_uncaught_soft_memory_is_a_failure_and_no_crash(site):
+    """Nothing was killed, so it does not count towards quarantine."""
     job = site.finish(site.add("uncaught"))
     assert (job.state, job.failures, job.crashes) == ("dead", 1, 0)
     (attempt,) = site.store.attempts(job.id)
@@ -129,8 +129,8 @@ def test_uncaught_it_is_a_failure_and_no_crash(site):
     assert "over the soft memory limit of 90MiB" in attempt.error
 
 
-def test_the_hard_limit_stands(site):
-    """Swallowing it buys nothing."""
+def test_the_hard_memory_limit_applies_after_the_soft_one(site):
+    """Swallowing SoftMemory gains nothing."""
     job = site.finish(site.add("deaf"))
     (attempt,) = site.store.attempts(job.id)
     assert attempt.outcome == "out_of_memory"
@@ -138,31 +138,31 @@ def test_the_hard_limit_stands(site):
     assert len(said_of(site, job.id)) == 1
 
 
-def test_it_reaches_a_coroutine(site):
+def test_soft_memory_reaches_a_coroutine(site):
     """An async handler is canceled where it waits."""
     assert site.result(site.add("async")) == "canceled at 100"
 
 
-def test_memory_of_programs_counts(site):
-    """It is a limit of the whole tree, as the hard one is."""
+def test_memory_of_other_processes_counts_for_the_soft_limit(site):
+    """It limits the whole process tree, as the hard one does."""
     assert "are in use" in site.result(site.add("below"))
 
 
-def test_what_another_job_has_left_is_not_told_of(site):
-    """It could not let go of that: it gets a child with room."""
+def test_memory_left_by_another_job_raises_no_soft_memory(site):
+    """The handler could not release that memory: it gets a child with room."""
     assert site.finish(site.add("leaves")).state == "succeeded"
     job = site.finish(site.add("below"))
     assert (job.state, job.attempt) == ("succeeded", 1), job.reason
 
 
-def test_a_handler_that_did_not_ask_for_it_is_left_alone(site):
-    """An operator's limit is a line in the log."""
+def test_a_handler_that_did_not_ask_for_soft_memory_is_not_interrupted(site):
+    """An operator's limit is only logged."""
     job_id = site.add("unaware")
     assert site.result(job_id) == 150
     (event,) = said_of(site, job_id)
     assert not event["raised"]
 
 
-def test_a_stray_signal_strikes_nobody(site):
-    """One that was meant for the attempt before finds this one below its limit."""
+def test_a_stray_soft_memory_signal_interrupts_nothing(site):
+    """A signal meant for the previous attempt finds this one below its limit."""
     assert site.result(site.add("stray")) == "went on"

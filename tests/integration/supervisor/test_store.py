@@ -1,4 +1,4 @@
-"""A store in trouble, a store that is shared: kills stay on time, nothing is lost."""
+"""A store in trouble, and a shared store: kills stay on time, nothing is lost."""
 
 import contextlib
 import json
@@ -69,7 +69,7 @@ def site(tmp_path):
 
 @contextlib.contextmanager
 def locked(site):
-    """Hold a stranger's write transaction on the database."""
+    """Hold another program's write transaction on the database."""
     stranger = sqlite3.connect(site.folder / "jobpool.db", isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
     try:
@@ -95,7 +95,7 @@ def test_two_supervisors_share_one_file(site):
 
 @dataclass
 class Ordeal:
-    """What was seen while a stranger kept the database locked for seconds."""
+    """What was seen while another program kept the database locked for seconds."""
 
     site: Site
     hog: int
@@ -126,7 +126,7 @@ def ordeal(tmp_path_factory):
 
 
 def test_kills_are_on_time_while_the_database_is_locked(ordeal):
-    """The loop never waits for the disk; what it did is written later."""
+    """The loop never waits for the disk; its changes are written later."""
     assert ordeal.killed_s < 4.0, "SQLite waits for 5 s, and the loop with it"
     (attempt,) = ordeal.site.attempts(ordeal.hog)
     assert attempt.outcome == "timed_out"
@@ -134,8 +134,8 @@ def test_kills_are_on_time_while_the_database_is_locked(ordeal):
     assert ordeal.site.finish(ordeal.hog).attempt == 1
 
 
-def test_what_ends_during_a_lock_is_stored_once(ordeal):
-    """A result waits for the store; the handler is not run again for it."""
+def test_an_end_during_a_lock_is_stored_once(ordeal):
+    """A result waits for the store; the handler does not run again for it."""
     job = ordeal.site.finish(ordeal.held)
     assert (job.state, job.attempt) == ("succeeded", 1)
     runs = [one for one in ordeal.site.witnesses() if one.job == ordeal.held]
@@ -143,7 +143,7 @@ def test_what_ends_during_a_lock_is_stored_once(ordeal):
 
 
 def test_an_enqueue_during_a_lock_is_stored_or_refused(ordeal):
-    """A handler gets the job's number or StoreUnavailable, and either is true."""
+    """A handler gets the job's id or StoreUnavailable, and either is true."""
     job = ordeal.site.finish(ordeal.asking)
     ids = {one.id for one in ordeal.site.store.find(Filter())}
     made = ids - {ordeal.hog, ordeal.held, ordeal.asking}
@@ -171,7 +171,7 @@ def small_disk(tmp_path):
 
 
 def fill(path):
-    """Leave no room on a disk."""
+    """Use up all space on a disk."""
     with (path / "ballast").open("wb", buffering=0) as file:
         for size in (65536, 4096, 1):
             with contextlib.suppress(OSError):
@@ -212,7 +212,7 @@ def test_a_result_waits_for_room_on_a_full_disk(small_disk, log_is_elsewhere):
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_disk_that_is_full_at_the_start_is_waited_for(small_disk, is_new):
-    """With a store that is there, and with one that is still to be made."""
+    """With an existing store, and with one that is still to be created."""
     with Site(small_disk, APP, config=CONFIG, logs=small_disk.parent) as site:
         if not is_new:
             site.add("work")
@@ -226,7 +226,7 @@ def test_a_disk_that_is_full_at_the_start_is_waited_for(small_disk, is_new):
         assert supervisor.stop() == 0
 
 
-def test_a_deleted_store_is_an_alarm_and_no_loop(site):
+def test_a_deleted_store_is_an_alarm_and_no_restart_loop(site):
     """Its jobs are gone with it; nothing is started again and again."""
     supervisor = site.start("cpu=1")
     held = site.add("hold", {"gate": "open"})

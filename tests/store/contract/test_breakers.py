@@ -9,7 +9,7 @@ def saved(kind="shop.thumbnail", **facts):
 
 
 def test_breakers_are_kept_and_forgotten(store, clock):
-    """Their waits go on by the store's clock; without crashes they are gone."""
+    """Their pauses go by the store's clock; a kind without crashes is forgotten."""
     store.save_breakers([saved(), saved("a", state=BreakerState.CLOSED, crashes=1)])
     clock.advance(20)
     found = store.breakers()

@@ -25,8 +25,8 @@ def site(new_store_url, clock):
 
 @pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("result", [b"null", b'{"sold":1}'])
-def test_it_leaves_a_job_as_a_success_does(site, begun, result):
-    """Nothing of a failure before it, nothing of its lease, and the same result."""
+def test_a_completion_leaves_a_job_as_a_success_does(site, begun, result):
+    """Nothing of an earlier failure or of its lease, and the same result."""
     mine, other = site.attempted(begun=begun), site.attempted(begun=begun)
     site.store.cancel([mine.id, other.id])
     site.complete(mine, result)
@@ -43,8 +43,11 @@ def test_it_leaves_a_job_as_a_success_does(site, begun, result):
     assert site.store.cancel_requests("run-1") == []
 
 
-def test_its_end_adds_the_figures_and_charges_nothing(site):
-    """Whatever its supervisor says of that end, once and again; others' are stale."""
+def test_settling_a_completed_job_adds_figures_and_charges_nothing(site):
+    """Whatever its supervisor reports for that end, and however often.
+
+    Other tokens are stale.
+    """
     granted, neighbour = site.attempted(), site.attempted()
     site.complete(granted)
     before = site.store.get(granted.id)
@@ -64,8 +67,8 @@ def test_its_end_adds_the_figures_and_charges_nothing(site):
     assert left.id == neighbour.id
 
 
-def test_its_end_says_when_it_began(site, clock):
-    """Which its own transaction cannot: it is known as of the lease until then."""
+def test_settling_a_completed_job_records_when_it_began(site, clock):
+    """Its own transaction cannot know; until then the lease's time stands."""
     clock.now_ms = time.time_ns() // 10**6 - 10_000  # a handler's clock is the real one
     site.store.enqueue([new_job()])
     granted = lease_one(site.store)
@@ -84,7 +87,7 @@ def test_its_end_says_when_it_began(site, clock):
 
 
 def test_only_the_attempt_that_holds_the_lease_completes(site):
-    """Not one whose lease was taken back, nor one that has completed, nor others."""
+    """Not one whose lease was taken back, one that has completed, or another job's."""
     granted, other = site.attempted(), site.attempted()
     for wrong in (
         _replace(granted, token=granted.token + 1),
@@ -108,7 +111,7 @@ def test_only_the_attempt_that_holds_the_lease_completes(site):
 
 
 def test_a_success_keeps_no_token_of_a_completion_before_it(site):
-    """A job that was settled otherwise is not taken for completed."""
+    """A job that was settled otherwise does not count as completed."""
     granted = site.attempted()
     site.store.settle([succeeded(granted)])
     assert site.store.settle([_replace(ended(granted), completed=True)]) == [

@@ -1,4 +1,4 @@
-"""How a store counts the deaths of supervisors, and what was running beside them."""
+"""How a store counts deaths of supervisors, and what was running at the same time."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from jobpool.core.rules.suspects import (
 from support.store.storing import KINDS, begin_run, ended, lease, new_job
 
 
-def test_deaths_are_counted_by_what_they_took_along(store, clock):
-    """Of others, within ten minutes before; looked at twice it is one death."""
+def test_deaths_are_counted_with_the_jobs_that_were_running(store, clock):
+    """Deaths of others within the last ten minutes; checked twice it is one death."""
     for number in range(2, 6):
         begin_run(store, f"run-{number}")
     assert store.note_death("run-1", 3) == Deaths(leaving=False, with_jobs=0, idle=0)
@@ -24,7 +24,7 @@ def test_deaths_are_counted_by_what_they_took_along(store, clock):
 
 
 def test_the_end_of_a_host_is_one_death(store, clock):
-    """All supervisors of one boot died at once: none of them another death to each."""
+    """All supervisors of one boot died at once: none counts as another's death."""
     for number in (2, 3):
         begin_run(store, f"run-{number}")
     begin_run(store, "run-4", boot_id="later")
@@ -39,10 +39,8 @@ def test_the_end_of_a_host_is_one_death(store, clock):
 
 
 @pytest.mark.parametrize("order", [("run-1", "run-2"), ("run-2", "run-1")])
-def test_an_idle_supervisor_that_dies_with_its_host_speaks_for_nobody(
-    store, clock, order
-):
-    """Else it would acquit the job that has killed both, for ten minutes."""
+def test_an_idle_supervisor_that_dies_with_its_host_clears_no_job(store, clock, order):
+    """Otherwise it would clear the job that killed both, for ten minutes."""
     begin_run(store, "run-2")
     begin_run(store, "run-3", boot_id="later")
     store.enqueue([new_job()])
@@ -59,7 +57,7 @@ def test_an_idle_supervisor_that_dies_with_its_host_speaks_for_nobody(
 
 
 def test_runs_lost_together_are_known_in_any_order(store, clock):
-    """Of one boot and one time: leases that are not taken yet, and what was lost."""
+    """Of one boot and one time: leases that are not taken yet, and lost ones."""
     begin_run(store, "run-2")
     begin_run(store, "else", boot_id="elsewhere")
     store.enqueue([new_job()] * 3)
@@ -95,8 +93,8 @@ def test_runs_that_are_alive_or_died_earlier_were_not_lost_together(store, clock
     assert store.note_death("run-1", 1, with_host=True).beside == 0
 
 
-def test_a_death_that_was_wanted_is_none(store):
-    """It is told as such, and counts for nobody else."""
+def test_a_requested_end_counts_as_no_death(store):
+    """It is recorded as requested, and does not count for others."""
     begin_run(store, "run-2")
     store.note_leaving("run-1")
     store.note_leaving("run-1")
@@ -106,7 +104,7 @@ def test_a_death_that_was_wanted_is_none(store):
 
 
 def test_a_run_that_has_ended_is_no_longer_leaving(store):
-    """What it says afterwards is nobody's."""
+    """Reports after its end have no effect."""
     store.end_run("run-1")
     store.note_leaving("run-1")
     assert not store.note_death("run-1", 0).leaving

@@ -1,4 +1,4 @@
-"""Producers: what is accepted, in what order, and what is refused whole."""
+"""Producers: what is accepted, in what order, and what is refused as a whole."""
 
 import msgspec
 import pytest
@@ -22,8 +22,8 @@ def test_ids_grow_in_the_order_asked(store):
     ]
 
 
-def test_jobs_that_are_alike_are_stored_as_any_others(store):
-    """But for its payload each is what it would be beside a job of another sort."""
+def test_jobs_that_are_alike_are_stored_like_any_others(store):
+    """Except for its payload, each is as it would be beside a different job."""
     options = {
         "priority": 7,
         "delay_ms": 5000,
@@ -41,7 +41,7 @@ def test_jobs_that_are_alike_are_stored_as_any_others(store):
     assert {answer.state for answer in answers} == {JobState.PENDING}
 
 
-def test_nothing_asked_nothing_stored(store):
+def test_an_empty_batch_stores_nothing(store):
     """An empty batch is an empty answer."""
     assert store.enqueue([]) == []
 
@@ -85,7 +85,7 @@ def test_a_job_reads_back_as_it_was_given(store, clock):
     ],
 )
 def test_state_follows_the_time_to_run(store, options, state):
-    """What is due is runnable; a moment given outranks a delay."""
+    """A due job is runnable; a given time takes precedence over a delay."""
     (answer,) = store.enqueue([new_job(**options)])
     assert answer.state is state
     assert store.get(answer.id).state is state
@@ -95,7 +95,7 @@ def test_state_follows_the_time_to_run(store, options, state):
     "payload", [b"", b"\0\xff\xfe", '{"é":"\U0001f600"}'.encode(), b"x" * 2**20]
 )
 def test_payloads_are_opaque_bytes(store, payload):
-    """Whatever the bytes are, they come back the same, by lease as well."""
+    """Whatever the bytes are, they come back the same, in a lease as well."""
     (answer,) = store.enqueue([new_job(payload=payload)])
     assert store.payload(answer.id) == payload
     assert lease_one(store).payload == payload
@@ -150,7 +150,7 @@ def test_one_bad_job_refuses_the_batch(store, spoilt):
 
 
 def test_the_same_key_returns_the_same_job(store):
-    """A key is idempotent until the job is pruned, whatever becomes of it."""
+    """A key is idempotent until the job is pruned, however the job ends."""
     (first,) = store.enqueue([new_job(key="order-1")])
     store.settle([succeeded(lease_one(store))])
     (again,) = store.enqueue([new_job(key="order-1")])
@@ -195,8 +195,8 @@ def test_at_most_one_unfinished_job_has_a_unique_text(store):
     assert fresh.id > first.id
 
 
-def test_duplicates_in_one_batch_are_as_if_one_after_another(store):
-    """Keys and unique texts count among the jobs of the same call as well."""
+def test_duplicates_in_one_batch_count_as_if_enqueued_in_turn(store):
+    """Keys and unique texts also apply between jobs of the same call."""
     answers = store.enqueue(
         [
             new_job(key="k"),
@@ -235,7 +235,7 @@ def test_a_full_queue_refuses_exactly_beyond_its_limit(store_factory):
 
 
 def test_an_existing_job_needs_no_room(store_factory):
-    """A key that is held is answered though the queue is full."""
+    """A key in use is answered although the queue is full."""
     store = store_factory(queue_depth_max=1)
     (first,) = store.enqueue([new_job(key="k")])
     (again,) = store.enqueue([new_job(key="k")])
@@ -243,7 +243,7 @@ def test_an_existing_job_needs_no_room(store_factory):
 
 
 def test_clients_with_their_own_limits_share_the_count(store_factory):
-    """Each limit is held against the jobs of all."""
+    """Each limit applies to the jobs of all clients."""
     small, large = store_factory(queue_depth_max=2), store_factory(queue_depth_max=10)
     large.enqueue([new_job()] * 4)
     with pytest.raises(QueueFull):
@@ -254,7 +254,7 @@ def test_clients_with_their_own_limits_share_the_count(store_factory):
 
 
 def test_revived_jobs_take_their_room_again(store_factory):
-    """However the depth is kept: who comes after them meets the limit exactly."""
+    """However the depth is counted: later jobs meet the limit exactly."""
     store = store_factory(queue_depth_max=2)
     old = [one.id for one in store.enqueue([new_job()] * 2)]
     store.cancel(old)

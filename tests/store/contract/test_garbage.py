@@ -1,4 +1,4 @@
-"""Values that only a hand can have written, in every database: one job ends by them."""
+"""Values that can only be written by hand, in every database: one job ends by them."""
 
 from contextlib import closing
 
@@ -52,8 +52,8 @@ def write(site, job_id, column, value):
 
 
 @pytest.mark.parametrize(("column", "value"), BAD)
-def test_a_job_that_cannot_be_read_is_dead_and_stops_nobody(site, column, value):
-    """Whoever asks for leases gets the others, and is told that there may be more."""
+def test_a_job_that_cannot_be_read_is_dead_and_stops_no_other(site, column, value):
+    """A lease request gets the others, and learns that there may be more."""
     spoilt, whole = site.store.enqueue([new_job(priority=1), new_job()])
     write(site, spoilt.id, column, value)
     batch = site.store.lease("run-1", {"cpu": 1}, {"cpu": ["shop.thumbnail"]})
@@ -65,8 +65,8 @@ def test_a_job_that_cannot_be_read_is_dead_and_stops_nobody(site, column, value)
 
 
 @pytest.mark.parametrize(("column", "value"), BAD)
-def test_a_lease_that_cannot_be_read_is_nobodys(site, column, value):
-    """Also one that was asked to stop; what a dead run held besides is found."""
+def test_a_lease_that_cannot_be_read_belongs_to_no_run(site, column, value):
+    """Also one whose cancel was requested; the dead run's other leases are found."""
     made = site.store.enqueue([new_job()] * 2)
     spoilt, whole = (one.id for one in made)
     lease(site.store)
@@ -80,7 +80,7 @@ def test_a_lease_that_cannot_be_read_is_nobodys(site, column, value):
 
 
 @pytest.mark.parametrize(("column", "value"), GOOD)
-def test_what_can_be_read_is_run(site, column, value):
+def test_a_row_that_can_be_read_is_run(site, column, value):
     """However odd it is."""
     (made,) = site.store.enqueue([new_job()])
     write(site, made.id, column, value)

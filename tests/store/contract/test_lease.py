@@ -1,4 +1,4 @@
-"""Leases: who gets what, in which order, under which token."""
+"""Leases: which run gets what, in which order, under which token."""
 
 import msgspec
 import pytest
@@ -58,14 +58,14 @@ def test_a_lease_carries_what_a_child_needs(store, clock):
 
 
 def test_a_job_is_leased_once(store):
-    """What is leased is not granted again."""
+    """A leased job is not granted again."""
     store.enqueue([new_job()])
     assert len(lease(store)) == 1
     assert lease(store) == ()
 
 
 def test_order_is_priority_then_time_then_id(store, clock):
-    """Across the kinds of a pool, and never more than wanted."""
+    """Across the kinds of a pool, and never more than requested."""
     early, late = clock.utc_ms() - 2000, clock.utc_ms() - 1000
     ids = [
         answer.id
@@ -85,8 +85,8 @@ def test_order_is_priority_then_time_then_id(store, clock):
     assert [granted.id for granted in lease(store, limit=4)] == order[4:]
 
 
-def test_pools_are_granted_apart(store):
-    """Each pool gets what it wants of its own kinds; none takes another's."""
+def test_pools_are_granted_separately(store):
+    """Each pool gets what it requests of its own kinds and none of another's."""
     store.enqueue([new_job()] * 3 + [new_job("shop.fetch", "io")] * 3)
     batch = store.lease("run-1", {"cpu": 2, "io": 1, "gpu": 5}, KINDS)
     assert sorted(granted.pool for granted in batch.leases) == ["cpu", "cpu", "io"]
@@ -109,7 +109,7 @@ def test_a_kind_named_twice_counts_once(store):
 
 
 @pytest.mark.parametrize("wanted", [{}, {"cpu": 0}, {"cpu": -1}])
-def test_nothing_wanted_nothing_granted(store, wanted):
+def test_a_request_for_no_job_grants_none(store, wanted):
     """A supervisor without a free slot gets nothing."""
     store.enqueue([new_job()])
     assert store.lease("run-1", wanted, KINDS).leases == ()
@@ -117,7 +117,7 @@ def test_nothing_wanted_nothing_granted(store, wanted):
 
 
 def test_tokens_only_grow(store):
-    """Whatever happens to the leases between."""
+    """Whatever happens to the leases in between."""
     store.enqueue([new_job()] * 20)
     tokens = []
     for limit in (1, 7, 3, 9):
@@ -128,8 +128,8 @@ def test_tokens_only_grow(store):
     assert all(0 < token < 2**63 for token in tokens)
 
 
-def test_tokens_of_a_restored_backup_are_others(new_store_url):
-    """The counter starts again where the backup was; the random bits do not."""
+def test_tokens_of_a_restored_backup_differ(new_store_url):
+    """The counter restarts where the backup was; the random bits do not."""
     tokens = set()
     for _ in range(20):
         store = open_store(new_store_url())
@@ -142,7 +142,7 @@ def test_tokens_of_a_restored_backup_are_others(new_store_url):
 
 
 def test_a_run_that_is_not_open_gets_nothing(store):
-    """Neither an unknown one nor one that has ended."""
+    """Neither an unknown run nor one that has ended."""
     store.enqueue([new_job()])
     with pytest.raises(StoreRefused, match=r"does not know run run-9.*restart jobpool"):
         lease(store, "run-9")
@@ -152,7 +152,7 @@ def test_a_run_that_is_not_open_gets_nothing(store):
 
 
 def test_pending_jobs_are_promoted_when_due(store, clock):
-    """Not a millisecond earlier; the answer says when to come again."""
+    """Not a millisecond earlier; the answer says when to ask again."""
     store.enqueue([new_job(delay_ms=5000), new_job(delay_ms=2000)])
     batch = store.lease("run-1", {"cpu": 5}, KINDS)
     assert (batch.leases, batch.next_due_in_s) == ((), 2.0)
@@ -168,7 +168,7 @@ def test_pending_jobs_are_promoted_when_due(store, clock):
 
 
 def test_promotion_is_bounded(store, clock):
-    """A thousand at a time; the rest is said to be due now."""
+    """A thousand at a time; the rest counts as due now."""
     store.enqueue([new_job(delay_ms=1000)] * 1500)
     clock.advance(1)
     batch = store.lease("run-1", {"cpu": 1200}, KINDS)
@@ -177,7 +177,7 @@ def test_promotion_is_bounded(store, clock):
 
 
 def test_a_clock_that_jumps_back_leases_nothing_early(store, clock):
-    """What was promoted stays runnable; what is pending waits again."""
+    """Promoted jobs stay runnable; pending ones wait again."""
     store.enqueue([new_job(), new_job(delay_ms=1000)])
     clock.advance(-3600)
     batch = store.lease("run-1", {"cpu": 5}, KINDS)
@@ -186,7 +186,7 @@ def test_a_clock_that_jumps_back_leases_nothing_early(store, clock):
 
 
 def test_a_job_not_begun_in_time_is_canceled(store, clock):
-    """Pending or runnable; one that an attempt has begun does not expire."""
+    """Pending or runnable. A job that an attempt has begun does not expire."""
     first, second, third = store.enqueue(
         [
             new_job(expires_in_ms=1000),
@@ -208,7 +208,7 @@ def test_a_job_not_begun_in_time_is_canceled(store, clock):
 
 
 def test_a_job_expires_exactly_when_its_time_is_up(store, clock):
-    """Not one lease later: who asked for a second waited a second."""
+    """Not one lease later: a job that may wait for a second waits for a second."""
     (answer,) = store.enqueue([new_job(expires_in_ms=1000)])
     clock.advance(1)
     assert lease(store) == ()
@@ -307,8 +307,8 @@ def test_due_counts_up_to_a_limit(store, clock):
     assert store.due(KINDS, 100) == {"cpu": 0, "io": 0}
 
 
-def test_paused_pools_and_kinds_are_passed_over(store):
-    """Until they are resumed; what is leased goes on."""
+def test_paused_pools_and_kinds_are_skipped(store):
+    """Until they are resumed; leased jobs go on."""
     store.enqueue([new_job(), new_job("shop.resize"), new_job("shop.fetch", "io")])
     assert store.pause(kind="shop.thumbnail")
     assert [granted.kind for granted in lease(store)] == ["shop.resize"]
@@ -320,8 +320,8 @@ def test_paused_pools_and_kinds_are_passed_over(store):
     assert len(lease(store, pool="io")) == 1
 
 
-def test_pauses_of_others_change_nothing(store, clock):
-    """A kind may be called as a pool is, and the other way about."""
+def test_a_pause_of_the_same_name_in_the_other_table_changes_nothing(store, clock):
+    """A kind may have a pool's name, and a pool a kind's."""
     store.enqueue([new_job(), new_job(delay_ms=1)])
     clock.advance(1)
     store.pause(kind="cpu")
@@ -334,8 +334,8 @@ def test_pauses_of_others_change_nothing(store, clock):
     assert len(store.lease("run-1", {"cpu": 5}, KINDS).leases) == 2
 
 
-def test_what_is_due_longest_is_promoted_first(store, clock):
-    """Of more than can be promoted at once, the latest waits."""
+def test_the_jobs_due_longest_are_promoted_first(store, clock):
+    """If more are due than one promotion takes, the latest wait."""
     late = store.enqueue([new_job(delay_ms=9000)])[0].id
     store.enqueue([new_job(delay_ms=5000)] * 999)
     early = store.enqueue([new_job(delay_ms=1000)])[0].id
@@ -346,8 +346,8 @@ def test_what_is_due_longest_is_promoted_first(store, clock):
     assert store.count(Filter(states=(JobState.PENDING,))) == 1
 
 
-def test_what_expired_longest_ago_is_canceled_first(store, clock):
-    """Of more than can be canceled at once, the latest is left for the next call."""
+def test_the_jobs_that_expired_first_are_canceled_first(store, clock):
+    """If more have expired than one call cancels, the latest are left for the next."""
     options = {"delay_ms": 60_000}
     late = store.enqueue([new_job(expires_in_ms=9000, **options)])[0].id
     store.enqueue([new_job(expires_in_ms=5000, **options)] * 1000)
@@ -368,7 +368,7 @@ def test_what_expired_longest_ago_is_canceled_first(store, clock):
 )
 @pytest.mark.parametrize("limit", [1, 2])
 def test_the_best_of_all_kinds_is_granted(store, worse, better, limit):
-    """However many others there are, of whichever kind."""
+    """However many others there are, of any kind."""
     for kinds in (("shop.thumbnail", "shop.resize"), ("shop.resize", "shop.thumbnail")):
         store.enqueue([new_job(kinds[0], **worse)] * 20)
         wanted = store.enqueue([new_job(kinds[1], **better)] * limit)

@@ -1,4 +1,4 @@
-"""An older database of every version is brought up to date, with all that is in it."""
+"""An older database of every version is migrated with everything in it."""
 
 import contextlib
 import sqlite3
@@ -77,8 +77,11 @@ def old_url(request, tmp_path, monkeypatch):
         server().drop(url)
 
 
-def test_what_an_older_database_holds_is_still_there(old_url):
-    """Its jobs are shown, run and end as ever; what is new to them is not set."""
+def test_an_older_databases_content_survives_the_migration(old_url):
+    """Its jobs can be shown, run and settled.
+
+    Columns that are new to them are not set.
+    """
     store = open_store(old_url)
     dead, waiting = store.find(Filter())
     assert (dead.state, dead.reason) == (JobState.DEAD, "failure 5 of 5")
@@ -98,8 +101,8 @@ def test_what_an_older_database_holds_is_still_there(old_url):
     store.close()
 
 
-def test_an_older_database_has_all_that_a_new_one_has(old_url, new_url):
-    """Column by column, whatever it began as."""
+def test_a_migrated_database_has_everything_a_new_one_has(old_url, new_url):
+    """Column by column, whatever version it began as."""
     for url in (old_url, new_url):
         open_store(url).close()
     assert layout(old_url) == layout(new_url)

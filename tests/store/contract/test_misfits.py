@@ -1,4 +1,4 @@
-"""Jobs whose arguments do not fit: left to whoever knows their kind otherwise."""
+"""Jobs whose arguments do not fit: left to a supervisor with another version."""
 
 import msgspec
 import pytest
@@ -33,7 +33,7 @@ def knows(store, run_id, schema=OLD):
 
 
 def try_it(store, run_id):
-    """Lease the one job, find that it does not fit, and say what becomes of that."""
+    """Lease the one job, find that it does not fit, and return the result."""
     granted = lease_one(store, run_id)
     (receipt,) = store.settle([misfit(granted)])
     return receipt
@@ -41,14 +41,14 @@ def try_it(store, run_id):
 
 @pytest.fixture
 def job_id(store):
-    """A job, and a run that knows its kind by another schema than it was made for."""
+    """A job, and a run whose schema of its kind differs from the job's."""
     knows(store, "run-1")
     (one,) = store.enqueue([new_job()])
     return one.id
 
 
-def test_a_job_that_fits_nobody_waits(store, job_id, clock):
-    """Uncharged; it says what for, since when, and until when."""
+def test_a_job_that_fits_no_version_waits(store, job_id, clock):
+    """It is not charged; it says what it waits for, since when, and until when."""
     assert try_it(store, "run-1") is Receipt.HANDED_ON
     job = store.get(job_id)
     assert (job.state, job.attempt, job.outcome) == (JobState.PENDING, 0, None)
@@ -66,8 +66,8 @@ def test_a_job_that_fits_nobody_waits(store, job_id, clock):
     assert lease(store) == ()
 
 
-def test_a_job_that_has_fitted_nobody_for_long_is_dead(store, job_id, clock):
-    """Tried once more, it is charged and buried with the reason that it has."""
+def test_a_job_that_fits_no_version_for_long_is_dead(store, job_id, clock):
+    """Tried once more, it is charged and dead with its reason."""
     try_it(store, "run-1")
     clock.advance(UNKNOWN_FOR_S)
     assert try_it(store, "run-1") is Receipt.ACCEPTED
@@ -81,7 +81,7 @@ def test_a_job_that_has_fitted_nobody_for_long_is_dead(store, job_id, clock):
 def test_a_job_is_left_to_a_supervisor_with_another_version_of_its_kind(
     store, job_id, clock
 ):
-    """At once; who has tried does not take it again meanwhile."""
+    """At once; a run that has tried it does not take it again meanwhile."""
     knows(store, "run-2", NEW)
     assert try_it(store, "run-1") is Receipt.HANDED_ON
     assert store.get(job_id).state is JobState.RUNNABLE
@@ -94,7 +94,7 @@ def test_a_job_is_left_to_a_supervisor_with_another_version_of_its_kind(
 
 
 def test_another_run_with_the_same_schema_does_not_try(store, job_id):
-    """It would find the same."""
+    """The result would be the same."""
     knows(store, "run-2")
     try_it(store, "run-1")
     assert store.get(job_id).state is JobState.PENDING
@@ -104,8 +104,8 @@ def test_another_run_with_the_same_schema_does_not_try(store, job_id):
     assert lease_one(store, "run-3").id == job_id
 
 
-def test_a_run_that_begins_and_knows_it_otherwise_gets_it_at_once(store, job_id, clock):
-    """Whatever it waited for; one that knows the same changes nothing."""
+def test_a_new_run_with_another_schema_gets_the_job_at_once(store, job_id, clock):
+    """Whatever it waited for. A run with the same schema changes nothing."""
     try_it(store, "run-1")
     clock.advance(60)
     knows(store, "run-2")
@@ -116,7 +116,7 @@ def test_a_run_that_begins_and_knows_it_otherwise_gets_it_at_once(store, job_id,
 
 
 def test_a_job_that_every_living_run_has_tried_waits(store, job_id, clock):
-    """Since the first of them has, and then it is dead."""
+    """It counts from the first try, and then the job is dead."""
     knows(store, "run-2", NEW)
     try_it(store, "run-1")
     clock.advance(100)
@@ -128,8 +128,8 @@ def test_a_job_that_every_living_run_has_tried_waits(store, job_id, clock):
     assert store.get(job_id).state is JobState.DEAD
 
 
-def test_a_run_that_has_ended_knows_nothing(store, job_id):
-    """Only the living are waited for."""
+def test_an_ended_run_is_not_waited_for(store, job_id):
+    """A job waits only for living runs."""
     knows(store, "run-2", NEW)
     store.end_run("run-2")
     try_it(store, "run-1")
@@ -137,7 +137,7 @@ def test_a_run_that_has_ended_knows_nothing(store, job_id):
 
 
 def test_a_job_waits_for_a_busy_supervisor_that_may_accept_it(store, job_id, clock):
-    """Again and again, one try of the others each time."""
+    """Again and again, one try by the others each time."""
     knows(store, "run-2", NEW)
     for _ in range(3):
         assert try_it(store, "run-1") is Receipt.HANDED_ON
@@ -147,8 +147,10 @@ def test_a_job_waits_for_a_busy_supervisor_that_may_accept_it(store, job_id, clo
 
 
 @pytest.mark.parametrize("end", [snoozed, lambda g: ended(g, retry_in_s=0.0)])
-def test_what_has_fitted_somebody_begins_anew(store, job_id, clock, end):
-    """It is not dead at once because it did not fit somebody else long ago."""
+def test_a_job_that_fitted_once_gets_the_full_waiting_time_again(
+    store, job_id, clock, end
+):
+    """It is not dead at once because it once did not fit another version."""
     knows(store, "run-2", NEW)
     try_it(store, "run-1")
     store.settle([end(lease_one(store, "run-2"))])
@@ -158,24 +160,24 @@ def test_what_has_fitted_somebody_begins_anew(store, job_id, clock, end):
     assert try_it(store, "run-1") is Receipt.HANDED_ON
 
 
-def test_a_retry_tries_everybody_again(store, job_id):
-    """An operator has seen to it."""
+def test_a_retry_lets_every_run_try_again(store, job_id):
+    """An operator has dealt with it."""
     try_it(store, "run-1")
     assert store.revive([job_id], (JobState.PENDING,)) == 1
     assert store.get(job_id).unfit_since_ms is None
     assert lease_one(store).id == job_id
 
 
-def test_a_run_that_has_published_nothing_buries_at_once(store):
-    """Nobody can say whether others know better."""
+def test_a_run_that_has_published_nothing_ends_the_job_at_once(store):
+    """No run is known to have another schema."""
     begin_run(store, "run-9")
     (one,) = store.enqueue([new_job()])
     assert try_it(store, "run-9") is Receipt.ACCEPTED
     assert store.get(one.id).state is JobState.DEAD
 
 
-def test_a_hook_is_enqueued_only_for_a_burial(store, job_id, clock):
-    """A job that waits has no end yet."""
+def test_a_hook_is_enqueued_only_when_the_job_is_dead(store, job_id, clock):
+    """A job that waits has not ended yet."""
     hook = new_job("shop.resize")
     for jobs in (1, 2):
         burial = msgspec.structs.replace(misfit(lease_one(store)), followup=hook)
@@ -184,8 +186,8 @@ def test_a_hook_is_enqueued_only_for_a_burial(store, job_id, clock):
         clock.advance(UNKNOWN_FOR_S)
 
 
-def test_misfits_and_others_are_settled_together(store, clock):
-    """Each as by itself, and twice in one call as well."""
+def test_jobs_that_do_not_fit_and_others_are_settled_together(store, clock):
+    """Each as if alone, also twice in one call."""
     knows(store, "run-1")
     store.enqueue([new_job()] * 3)
     first, second, third = lease(store)
@@ -210,8 +212,8 @@ def test_a_suspect_that_does_not_fit_is_left_to_others(store, job_id):
     assert lease(store, "run-2")[0].id == job_id
 
 
-def test_pruning_forgets_what_has_ended(store, job_id):
-    """A job that waits stays known."""
+def test_pruning_forgets_tries_of_ended_runs_and_jobs(store, job_id):
+    """A job that waits keeps its records."""
     try_it(store, "run-1")
     store.prune(Retention())
     assert store.get(job_id).unfit_since_ms is not None

@@ -44,13 +44,15 @@ def job_in(store, state):
 
 @pytest.mark.parametrize("state", list(JobState))
 def test_jobs_can_be_brought_into_every_state(store, state):
-    """The tests below do meet the states that they name."""
+    """The tests below do use the states that they name."""
     assert store.get(job_in(store, state)).state is state
 
 
 @pytest.mark.parametrize("state", list(JobState))
-def test_cancel(store, clock, state):
-    """Waiting and quarantined jobs end at once, running ones when told."""
+def test_cancel_ends_waiting_jobs_at_once_and_running_ones_when_told(
+    store, clock, state
+):
+    """Waiting and quarantined jobs end at once, running ones when they are killed."""
     job_id = job_in(store, state)
     before = store.get(job_id)
     clock.advance(1)
@@ -73,7 +75,7 @@ def test_cancel_counts_each_job_once(store):
 
 
 @pytest.mark.parametrize("state", list(JobState))
-def test_revive(store, clock, state):
+def test_revive_brings_back_unsuccessful_jobs(store, clock, state):
     """Only pending, dead, quarantined and canceled jobs come back, due now."""
     job_id = job_in(store, state)
     before = store.get(job_id)
@@ -98,7 +100,7 @@ def test_revive_takes_only_the_states_named(store):
 
 
 def test_revived_jobs_do_not_expire_again(store, clock):
-    """Somebody wants them now."""
+    """They were requested again."""
     (answer,) = store.enqueue([new_job(expires_in_ms=1000)])
     clock.advance(2)
     assert lease(store) == ()
@@ -107,7 +109,7 @@ def test_revived_jobs_do_not_expire_again(store, clock):
 
 
 def test_revive_skips_a_job_whose_unique_text_is_taken(store):
-    """The others of the call do come back."""
+    """The call's other jobs do come back."""
     (first,) = store.enqueue([new_job(unique="cat")])
     store.cancel([first.id])
     (second,) = store.enqueue([new_job(unique="cat")])
@@ -121,7 +123,7 @@ def test_revive_skips_a_job_whose_unique_text_is_taken(store):
 
 
 def test_pause_and_resume_say_whether_they_changed_anything(store):
-    """And `paused` lists what is."""
+    """And `paused` lists what is paused."""
     assert store.pause(pool="cpu")
     assert not store.pause(pool="cpu")
     assert store.pause(kind="cpu")
@@ -132,8 +134,8 @@ def test_pause_and_resume_say_whether_they_changed_anything(store):
 
 
 @pytest.mark.parametrize("what", [{}, {"pool": "a", "kind": "b"}, {"pool": ""}])
-def test_pause_takes_one_thing(store, what):
-    """Neither nothing nor both."""
+def test_pause_takes_either_a_pool_or_a_kind(store, what):
+    """Neither none nor both."""
     with pytest.raises(UsageError, match="either a pool or a kind"):
         store.pause(**what)
     with pytest.raises(UsageError, match="either a pool or a kind"):
@@ -157,8 +159,8 @@ def test_prune_deletes_finished_jobs_older_than_their_retention(store, clock, st
         assert store.attempts(job_id) == []
 
 
-def test_prune_counts_from_the_end_by_state(store, clock):
-    """The usual retention: a week, half a year, for ever."""
+def test_retention_counts_from_the_end_and_depends_on_the_state(store, clock):
+    """The usual retention: a week, half a year, forever."""
     jobs = {state: job_in(store, state) for state in FINISHED}
     clock.advance(7 * DAY_S + 1)
     assert store.prune(Retention()) == 2
@@ -190,7 +192,7 @@ def test_ids_and_keys_after_a_prune(store, clock):
 
 
 def test_runs_are_pruned_a_day_after_their_end(store, clock):
-    """A supervisor that starts every minute leaves no heap of rows behind."""
+    """A supervisor that restarts every minute leaves no pile of rows behind."""
     begin_run(store, "run-2")
     store.end_run("run-2")
     clock.advance(DAY_S)
@@ -204,7 +206,7 @@ def test_runs_are_pruned_a_day_after_their_end(store, clock):
 
 
 def test_a_prune_of_at_most_none_deletes_none(store, clock):
-    """The limit is the caller's, whatever is old enough."""
+    """The limit is the caller's, however old the jobs are."""
     store.enqueue([new_job()] * 2)
     store.settle([succeeded(granted) for granted in lease(store)])
     clock.advance(8 * DAY_S)
@@ -213,8 +215,8 @@ def test_a_prune_of_at_most_none_deletes_none(store, clock):
     assert store.count(Filter()) == 1
 
 
-def test_a_prune_takes_a_thousand_by_default(store, clock):
-    """Jobs that end together do not hold up everybody else."""
+def test_a_prune_deletes_a_thousand_by_default(store, clock):
+    """Many jobs that end together do not block other writers."""
     made = store.enqueue([new_job()] * 1001)
     store.cancel([one.id for one in made])
     clock.advance(8 * DAY_S)
@@ -224,7 +226,7 @@ def test_a_prune_takes_a_thousand_by_default(store, clock):
 
 @pytest.mark.parametrize("state", FINISHED)
 def test_a_job_is_kept_to_the_last_millisecond(store, clock, state):
-    """Its own state's time counts, whatever the others' are; None: for ever."""
+    """Its own state's retention counts, whatever the others are. None: forever."""
     job_id = job_in(store, state)
     others = {f"{other}_s": 0.0 for other in FINISHED if other is not state}
     kept = Retention(**others, **{f"{state}_s": 3600.5})
@@ -238,7 +240,7 @@ def test_a_job_is_kept_to_the_last_millisecond(store, clock, state):
 
 
 def test_a_prune_is_bounded_over_all_states(store, clock):
-    """Not so many of each."""
+    """The limit is not applied per state."""
     for state in (*FINISHED, *FINISHED):
         job_in(store, state)
     clock.advance(DAY_S)
@@ -248,7 +250,7 @@ def test_a_prune_is_bounded_over_all_states(store, clock):
 
 
 @pytest.mark.parametrize("state", FINISHED)
-def test_a_prune_is_bounded_in_each_state(store, clock, state):
+def test_a_bounded_prune_deletes_the_oldest_of_each_state_first(store, clock, state):
     """The oldest first."""
     ids = []
     for _ in range(3):
@@ -260,8 +262,8 @@ def test_a_prune_is_bounded_in_each_state(store, clock, state):
         assert store.get(job_id) is None
 
 
-def test_what_a_run_published_stays_while_it_lives(store, clock):
-    """However old a later publication is, and whoever else has ended."""
+def test_a_runs_published_kinds_stay_while_it_lives(store, clock):
+    """However old a later publication is, and whichever other run has ended."""
     begin_run(store, "run-1", [kind_record(timeout_s=1.0)])
     begin_run(store, "run-3")
     store.end_run("run-3")

@@ -1,4 +1,4 @@
-"""Questions: what people and programs see of the store."""
+"""Queries: what people and programs see of the store."""
 
 import msgspec
 import pytest
@@ -19,8 +19,8 @@ from support.store.storing import (
 
 
 @pytest.mark.parametrize("job_id", [0, -1, 999, 2**63, 10**30])
-def test_no_job_no_answer(store, job_id):
-    """None, whatever number it is; a listing is empty."""
+def test_an_unknown_job_is_none_and_an_empty_listing_is_empty(store, job_id):
+    """None, whatever the id is; a listing is empty."""
     store.enqueue([new_job()])
     assert store.get(job_id) is None
     assert store.payload(job_id) is None
@@ -75,7 +75,7 @@ def shop(store, clock):
     ],
     ids=str,
 )
-def test_a_filter_takes_every_part(store, shop, which, places):
+def test_a_filter_combines_all_of_its_parts(store, shop, which, places):
     """Newest first; counting agrees with finding."""
     wanted = [shop[place] for place in places]
     assert [job.id for job in store.find(Filter(**which))] == wanted
@@ -83,14 +83,14 @@ def test_a_filter_takes_every_part(store, shop, which, places):
     assert sum(row.jobs for row in store.groups(Filter(**which))) == len(wanted)
 
 
-def test_a_filter_by_ids(store, shop):
+def test_a_filter_selects_by_ids(store, shop):
     """In any order, unknown ones left out."""
     which = Filter(ids=(shop[3], 10**30, shop[1], 999))
     assert [job.id for job in store.find(which)] == [shop[3], shop[1]]
 
 
 def test_since_means_finished_or_created(store, shop, clock):
-    """A finished job by its end, an unfinished one by its beginning."""
+    """A finished job by its end, an unfinished one by its creation."""
     settled_ms = clock.utc_ms()
     assert [job.id for job in store.find(Filter(since_ms=settled_ms))] == [shop[1]]
     created_ms = store.get(shop[3]).created_at_ms
@@ -98,8 +98,8 @@ def test_since_means_finished_or_created(store, shop, clock):
     assert found == {shop[0], shop[1], shop[3], shop[4]}
 
 
-def test_pages_go_on_where_the_last_one_ended(store):
-    """By the id before which to go on."""
+def test_pages_continue_where_the_last_one_ended(store):
+    """Each page begins before the id that the last one ended with."""
     ids = [answer.id for answer in store.enqueue([new_job()] * 7)]
     pages, before_id = [], None
     while page := store.find(Filter(), 3, before_id):
@@ -109,7 +109,7 @@ def test_pages_go_on_where_the_last_one_ended(store):
     assert [job_id for page in pages for job_id in page] == ids[::-1]
 
 
-def test_groups_put_the_most_first(store):
+def test_the_largest_groups_come_first(store):
     """By kind, state and reason."""
     store.enqueue([new_job()] * 5)
     for _ in range(4):
@@ -120,8 +120,8 @@ def test_groups_put_the_most_first(store):
     assert rows[0].reason == "the handler gave up"
 
 
-def test_groups_tell_how_the_last_attempt_ended(store):
-    """Outcome and class of the error, where there is one."""
+def test_groups_show_how_the_last_attempt_ended(store):
+    """Outcome and error class, if there is one."""
     store.enqueue([new_job()] * 4)
     for outcome, name in (
         (Outcome.FAILED, "shop.Down"),
@@ -140,8 +140,8 @@ def test_groups_tell_how_the_last_attempt_ended(store):
     ]
 
 
-def test_groups_of_one_size_are_in_one_order(store):
-    """By kind, state and reason; without a reason first, whatever the database."""
+def test_groups_of_equal_size_have_a_fixed_order(store):
+    """By kind, state and reason; without a reason first, in any database."""
     ids = [made.id for made in store.enqueue([new_job()] * 2)]
     granted = lease_one(store)
     store.cancel(ids)
@@ -167,7 +167,7 @@ def test_stats_count_and_average(store, clock):
     assert (waiting_row.mean_wait_s, waiting_row.mean_run_s) == (None, None)
 
 
-def test_figures_beside_limits(store):
+def test_figures_are_shown_beside_limits(store):
     """p50, p99 and the maximum by nearest rank, over successes and failures."""
     begin_run(store, kinds=[kind_record(timeout_s=30, memory_bytes=500)])
     store.enqueue([new_job()] * 100 + [new_job("shop.unknown")])
@@ -191,8 +191,11 @@ def test_figures_beside_limits(store):
     assert (row.duration_max_s, row.memory_bytes, row.timeout_s) == (10.0, 500, 30.0)
 
 
-def test_figures_are_of_the_newest_thousand(store, clock):
-    """What a kind used to need is not what it needs: the oldest attempts drop out."""
+def test_figures_are_from_the_newest_thousand_attempts(store, clock):
+    """What a kind used to need is not what it needs now.
+
+    The oldest attempts drop out.
+    """
     store.enqueue([new_job()] * 1100)
     leases = lease(store, limit=2000)
     store.settle([succeeded(one, peak_rss_bytes=10**9) for one in leases[-100:]])
@@ -202,8 +205,8 @@ def test_figures_are_of_the_newest_thousand(store, clock):
     assert (row.attempts, row.rss_max_bytes) == (1000, 5)
 
 
-def test_figures_without_figures(store):
-    """An attempt that nobody measured, of a kind that nobody published."""
+def test_figures_may_be_missing(store):
+    """An attempt that was not measured, of a kind that was not published."""
     store.enqueue([new_job()])
     store.settle([succeeded(lease_one(store))])
     (row,) = store.figures()
@@ -211,8 +214,8 @@ def test_figures_without_figures(store):
     assert (row.memory_bytes, row.timeout_s) == (None, None)
 
 
-def test_waiting_kinds_with_the_age_of_the_oldest(store, clock):
-    """And whether anybody knows them, or they are paused."""
+def test_waiting_kinds_show_the_age_of_their_oldest_job(store, clock):
+    """And whether any run knows them, or they are paused."""
     begin_run(store, kinds=[kind_record()])
     store.enqueue([new_job()])
     clock.advance(5)
@@ -228,7 +231,7 @@ def test_waiting_kinds_with_the_age_of_the_oldest(store, clock):
     )
 
 
-def test_waiting_kinds_are_in_order(store):
+def test_waiting_kinds_have_a_fixed_order(store):
     """By pool, then by kind, whichever came first."""
     for kind, pool in (("b", "io"), ("b", "cpu"), ("a", "io")):
         store.enqueue([new_job(kind, pool)])
@@ -236,8 +239,8 @@ def test_waiting_kinds_are_in_order(store):
     assert told == [("cpu", "b"), ("io", "a"), ("io", "b")]
 
 
-def test_changed_is_about_others(store_factory):
-    """True at first, then only after somebody else's commit."""
+def test_changed_reports_only_changes_by_others(store_factory):
+    """True at first, then only after another connection's commit."""
     mine, other = store_factory(), store_factory()
     assert mine.changed()
     assert not mine.changed()

@@ -1,9 +1,9 @@
-"""Every column of every table, with what it must not hold: one row's cost alone.
+"""A forbidden value in any column of any table costs only its own row.
 
-Each case spoils one column in a row of each role that a job can have, beside an honest
-twin, works the queue off by every method of the store, and is undone: the next one
-finds the same queue. A twin ends as it should. A spoilt row ends as its twin, where the
-value does no harm, or set aside with its reason.
+Each case damages one column in a row of each role that a job can have, beside an intact
+twin, runs the queue empty through every method of the store, and is undone: the next
+case finds the same queue. A twin ends as it should. A damaged row ends like its twin if
+the value does no harm, or is set aside with its reason.
 """
 
 import os
@@ -81,11 +81,11 @@ ROLES = (
 
 
 class Undo(Exception):
-    """The case is over."""
+    """Raised to undo the case."""
 
 
 class Queue:
-    """A queue with two jobs of every role; the first one of each is to be spoilt."""
+    """A queue with two jobs of every role; the first one of each is to be damaged."""
 
     def __init__(self, url, clock):
         self.engine = url.partition(":")[0].removesuffix("ql")
@@ -179,7 +179,7 @@ class Queue:
 
     @contextmanager
     def _writing(self):
-        """Yield the store's own connection, within its transaction, without rules."""
+        """Yield the store's own connection, in its transaction, without constraints."""
         with self.store._database.writing() as session:
             if self.engine == "sqlite":
                 session.connection.execute("PRAGMA ignore_check_constraints = ON")
@@ -221,7 +221,7 @@ class Queue:
             return [name for (name,) in rows.fetchall()]
 
     def spoil(self, table, column, value):
-        """Write a value into a row of every role; return whether any was taken."""
+        """Write a value into a row of every role; return whether any was accepted."""
         key = {"jobs": "id", "runs": "id"}.get(table, "job_id")
         of_jobs = "job_id" in self.columns(table) or table == "jobs"
         which = self.spoilt if of_jobs else ["run-0"] if table == "runs" else [None]
@@ -239,7 +239,7 @@ class Queue:
     # -- the work ------------------------------------------------------------------
 
     def work_off(self):
-        """Do everything that is done with a queue; nothing of it may fail."""
+        """Do everything that is done with a queue; none of it may fail."""
         store, ids = self.store, self.ids
         self.look()
         held = [one for one in self.leases.values() if one.id not in ids["lost"]]
@@ -289,7 +289,7 @@ class Queue:
         pytest.fail("leases never end")
 
     def look(self):
-        """Ask everything that commands ask."""
+        """Run every query that commands run."""
         store = self.store
         for job in store.find(Filter(), limit=1000):
             job.shown_state  # noqa: B018 - it must have one
@@ -305,7 +305,7 @@ class Queue:
             after = self.store.scrub(after)
 
     def end(self):
-        """End the runs: nothing may be left that keeps them."""
+        """End the runs: nothing may remain that prevents it."""
         self.scrub()
         for run_id in ("run-0", "run-1"):
             left = self.store.leases_of(run_id)
@@ -317,14 +317,14 @@ class Queue:
         return {job.id: job for job in self.store.find(Filter(), limit=1000)}
 
     def damaged(self):
-        """Return the rows that cannot stand."""
+        """Return the invalid rows."""
         with self.store._database.reading() as session:
             ids = msgspec.json.encode(list(self.states())).decode()
             rows = session.rows("raw_jobs", ids=ids)
         return [rows[place] for place in RowChecker(tuple(JOB)).damaged(rows)]
 
     def spoilt_states(self, *, sound):
-        """Return the states of the jobs to be spoilt, or of those that are."""
+        """Return the states of the jobs to be damaged, or of those that are."""
         bad = {row[0] for row in self.damaged()}
         found = self.states()
         return {one: found[one].state for one in self.spoilt if sound or one in bad}
@@ -332,7 +332,7 @@ class Queue:
 
 @contextmanager
 def undone(store):
-    """Do something within a transaction that is rolled back."""
+    """Do something in a transaction that is rolled back."""
     with suppress(Undo), store.transaction():
         yield
         raise Undo
@@ -346,7 +346,7 @@ def queue(new_store_url, clock):
 
 
 def cases(queue):
-    """Yield each table, column and value; of all the share that is this run's."""
+    """Yield each table, column and value that belong to this run's share."""
     for table in TABLES[queue.engine]:
         for column in queue.columns(table):
             for value in [None, *WRONG[queue.engine]]:
@@ -356,7 +356,7 @@ def cases(queue):
 
 
 def expected(queue):
-    """Return how each job ends in a queue that nobody has spoilt."""
+    """Return how each job ends in an undamaged queue."""
     with undone(queue.store):
         queue.work_off()
         queue.end()
@@ -364,7 +364,7 @@ def expected(queue):
 
 
 def complaint(queue, whole, before, column):
-    """Return what is wrong about how the jobs have ended; None: nothing.
+    """Return what is wrong with how the jobs have ended. None: nothing.
 
     Args:
         queue: worked off.
@@ -389,7 +389,7 @@ def complaint(queue, whole, before, column):
 
 
 def test_one_damaged_value_costs_only_its_own_row(queue, new_store_url):
-    """Whatever it is, wherever it stands, whatever is done with the queue."""
+    """Whatever the value is, wherever it is, whatever is done with the queue."""
     del new_store_url
     whole = expected(queue)
     tried, wrong = 0, []
@@ -427,7 +427,7 @@ RULES = {
 
 
 def test_every_column_has_a_rule(queue, new_store_url):
-    """A column that nobody has said anything about would be looked at by nobody."""
+    """A column without a rule would never be checked."""
     del new_store_url
     columns = {table: {*queue.columns(table)} for table in RULES}
     if queue.engine == "sqlite":
@@ -436,8 +436,11 @@ def test_every_column_has_a_rule(queue, new_store_url):
 
 
 @pytest.mark.parametrize("column", ["key", "tenant", "unique_text"])
-def test_a_text_beyond_a_producers_bounds_is_set_aside(queue, new_store_url, column):
-    """It goes to the child with the job: what is too long to send stops its sender."""
+def test_a_text_beyond_a_producers_limits_is_set_aside(queue, new_store_url, column):
+    """It is sent to the child with the job.
+
+    A text too long to send stops its sender.
+    """
     del new_store_url
     job_id = queue.ids["runnable"][0]
     with queue._writing() as (execute, mark):
@@ -451,7 +454,7 @@ def test_a_text_beyond_a_producers_bounds_is_set_aside(queue, new_store_url, col
 
 
 def test_a_run_whose_end_cannot_be_read_keeps_its_jobs(queue, new_store_url):
-    """It is put right before anybody asks whose leases are nobody's."""
+    """It is repaired before leases without an owner are searched for."""
     del new_store_url
     with queue._writing() as (execute, mark):
         execute(
@@ -465,7 +468,7 @@ def test_a_run_whose_end_cannot_be_read_keeps_its_jobs(queue, new_store_url):
 
 
 def test_a_damaged_job_that_runs_is_left_to_its_lease_holder(queue, new_store_url):
-    """The walk would make its end a stale one, and what it did would be forgotten."""
+    """Repairing it would make its end stale, and its work would be lost."""
     del new_store_url
     job_id = queue.ids["success"][1]
     with queue._writing() as (execute, mark):
@@ -480,7 +483,7 @@ def test_a_damaged_job_that_runs_is_left_to_its_lease_holder(queue, new_store_ur
 
 
 def test_kinds_that_cannot_be_read_share_no_key(queue, new_store_url):
-    """They are all put right to one, under which each key may be there once."""
+    """All are repaired to one kind, in which each key may exist once."""
     del new_store_url
     ids = queue.ids["later"]
     with queue._writing() as (execute, mark):

@@ -1,4 +1,4 @@
-"""Two supervisors meet one spoilt row: whoever comes second is not ended by it."""
+"""Two supervisors find one damaged row: the second one is not ended by it."""
 
 import sqlite3
 from contextlib import closing
@@ -28,7 +28,7 @@ WHERE conrelid = '{}.jobs'::regclass AND contype = 'c'
 
 
 def spoil(url, job_id, changes):
-    """Write what the table's rules forbid, and leave them in force."""
+    """Write what the table's constraints forbid, and leave them in force."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as hand, hand:
             hand.execute("PRAGMA ignore_check_constraints = ON")
@@ -48,7 +48,7 @@ def spoil(url, job_id, changes):
 
 @pytest.fixture
 def pair(store_factory):
-    """Two supervisors, each with a run of its own."""
+    """Two supervisors, each with its own run."""
     stores = store_factory(), store_factory()
     for store, run_id in zip(stores, ("a", "b"), strict=True):
         begin_run(store, run_id)
@@ -56,7 +56,7 @@ def pair(store_factory):
 
 
 def when_refused(monkeypatch, store, name, *, act):
-    """Let somebody else act when a store's method is refused for the first time."""
+    """Let another supervisor act when a store's method is first refused."""
     real, calls = getattr(store, name), []
 
     def with_company(*args, **options):
@@ -72,10 +72,10 @@ def when_refused(monkeypatch, store, name, *, act):
     return calls
 
 
-def test_a_row_that_another_has_put_right_refuses_no_lease(
+def test_a_row_already_repaired_by_another_refuses_no_lease(
     pair, store_url, monkeypatch
 ):
-    """Nothing spoilt is left to be found: it is only tried again."""
+    """No damaged row is left to find: it is only tried again."""
     first, second = pair
     spoilt, _, sound = first.enqueue([new_job(priority=1), new_job(), new_job()])
     spoil(store_url, spoilt.id, "finished_at_ms = 5")
@@ -88,7 +88,7 @@ def test_a_row_that_another_has_put_right_refuses_no_lease(
 
 
 def refuse_once(monkeypatch, store):
-    """Let the first settlement be refused, as if a row stood in its way."""
+    """Refuse the first settlement, as if a row stood in its way."""
     settle, calls = store._settle, []
 
     def refused_once(settlements):
@@ -112,7 +112,7 @@ def refuse_once(monkeypatch, store):
 def test_a_damaged_job_that_succeeds_has_succeeded(
     pair, store_url, monkeypatch, end, state
 ):
-    """Only one that would be tried again is set aside: nobody can say what it is."""
+    """Only a job that would be tried again is set aside: its fields are unknown."""
     first, _ = pair
     first.enqueue([new_job()])
     held = lease_one(first, "a")
@@ -126,7 +126,7 @@ def test_a_damaged_job_that_succeeds_has_succeeded(
     )
 
 
-def test_a_row_that_another_has_put_right_refuses_no_end(pair, monkeypatch):
+def test_a_row_already_repaired_by_another_refuses_no_end(pair, monkeypatch):
     """The end that was refused is written."""
     first, _ = pair
     first.enqueue([new_job()])
@@ -140,7 +140,7 @@ def test_a_row_that_another_has_put_right_refuses_no_end(pair, monkeypatch):
 def test_a_refusal_without_a_damaged_row_is_not_retried_forever(
     pair, monkeypatch, method
 ):
-    """If no row is ever found, it is said, after a few tries."""
+    """If no row is ever found, an error says so after a few tries."""
     first, _ = pair
     first.enqueue([new_job()])
     end = ended(lease_one(first, "a"))

@@ -1,4 +1,4 @@
-"""Runs of supervisors: their leases live and end with them."""
+"""Runs of supervisors: their leases begin and end with them."""
 
 import pytest
 
@@ -18,7 +18,7 @@ DAY_S = 86400
 
 
 def test_a_run_is_open_from_its_beginning_to_its_end(store_factory, clock):
-    """Oldest first, with what it said of itself."""
+    """Oldest first, with what it recorded about itself."""
     store = store_factory()
     begin_run(store, "b", pools={"cpu": "2..8"})
     clock.advance(1)
@@ -33,7 +33,7 @@ def test_a_run_is_open_from_its_beginning_to_its_end(store_factory, clock):
 
 
 def test_one_heartbeat_renews_every_lease(store, clock):
-    """The lease is the supervisor's: its jobs show it."""
+    """The lease is the supervisor's; its jobs show it."""
     store.enqueue([new_job()])
     granted = lease_one(store)
     clock.advance(20)
@@ -43,7 +43,7 @@ def test_one_heartbeat_renews_every_lease(store, clock):
 
 
 def test_only_an_open_run_is_renewed(store):
-    """An ended one learns that it has lost, an unknown one that the store is new."""
+    """An ended run learns that it has lost, an unknown one that the store is new."""
     with pytest.raises(StoreRefused, match=r"does not know run run-9.*restart jobpool"):
         store.renew("run-9", 60)
     store.end_run("run-1")
@@ -61,7 +61,7 @@ def test_a_lease_does_not_expire_by_time(store, clock):
 
 
 def test_a_run_that_holds_leases_cannot_end(store):
-    """Its jobs would be leased by nobody for ever."""
+    """Otherwise its jobs would be leased by no run forever."""
     store.enqueue([new_job()])
     granted = lease_one(store)
     with pytest.raises(JobpoolBug, match="holds 1 leases"):
@@ -78,8 +78,8 @@ def test_an_ended_run_cannot_begin_again(store):
         begin_run(store)
 
 
-def test_a_reload_does_not_hide_that_the_lease_had_run_out(store, clock):
-    """The next renewal tells: others may have taken jobs meanwhile."""
+def test_a_reload_does_not_hide_an_expired_lease(store, clock):
+    """The next renewal reports it: others may have taken jobs meanwhile."""
     clock.advance(59)
     begin_run(store)
     clock.advance(59)
@@ -89,7 +89,7 @@ def test_a_reload_does_not_hide_that_the_lease_had_run_out(store, clock):
     assert store.renew("run-1", 60) is Renewal.LAPSED
 
 
-def test_what_has_run_out_is_extended_only_when_asked_for_anew(store, clock):
+def test_an_expired_lease_is_extended_only_on_explicit_request(store, clock):
     """Its holder has to distrust what it holds before it can lease anything again."""
     begin_run(store)
     clock.advance(61)
@@ -99,8 +99,8 @@ def test_what_has_run_out_is_extended_only_when_asked_for_anew(store, clock):
     assert store.renew("run-1", 60) is Renewal.HELD
 
 
-def test_where_leases_end_by_time_a_lapsed_run_gets_none(store, clock):
-    """Somebody else may have taken what it still runs: it must notice first."""
+def test_a_run_whose_lease_lapsed_gets_no_leases_where_leases_expire(store, clock):
+    """Another run may have taken what it still runs: it must notice first."""
     begin_run(store)
     store.enqueue([new_job()] * 2)
     clock.advance(61)
@@ -114,8 +114,11 @@ def test_where_leases_end_by_time_a_lapsed_run_gets_none(store, clock):
     assert (batch.lapsed, len(batch.leases)) == (False, 1)
 
 
-def test_expired_are_runs_that_hold_leases_past_their_time(store_factory, clock):
-    """Not one that holds nothing, has ended or still has time; from the very moment."""
+def test_expired_runs_are_those_that_hold_leases_past_their_time(store_factory, clock):
+    """Not a run that holds nothing, has ended or still has time.
+
+    Exactly from its expiry.
+    """
     store = store_factory()
     begin_run(store, "idle", ttl_s=5)
     begin_run(store, "late", ttl_s=10)
@@ -145,7 +148,7 @@ def test_published_kinds_read_back(store_factory, clock):
 
 
 def test_a_run_replaces_what_it_published(store, clock):
-    """A reload: what its application no longer knows is withdrawn."""
+    """On a reload: what its application no longer knows is withdrawn."""
     begin_run(store, kinds=[kind_record("a"), kind_record("b")])
     begin_run(store, kinds=[kind_record("b", timeout_s=7), kind_record("c")])
     assert [(kind.kind, kind.timeout_s) for kind in store.kinds()] == [
@@ -166,7 +169,7 @@ def test_the_newest_publication_counts(store, clock):
 
 
 def test_kinds_outlive_their_run_until_published_anew(store, clock):
-    """Clients check arguments though no supervisor runs at the moment."""
+    """Clients check arguments although no supervisor runs just then."""
     begin_run(store, kinds=[kind_record("a"), kind_record("b")])
     store.end_run("run-1")
     clock.advance(2 * DAY_S)
@@ -180,7 +183,7 @@ def test_kinds_outlive_their_run_until_published_anew(store, clock):
     ]
 
 
-def test_cancellations_are_told_by_token(store):
+def test_cancellations_are_reported_by_token(store):
     """To the run that holds the lease, and only while it does."""
     store.enqueue([new_job()] * 3)
     leases = store.lease("run-1", {"cpu": 2}, {"cpu": ["shop.thumbnail"]}).leases
@@ -193,8 +196,8 @@ def test_cancellations_are_told_by_token(store):
     assert store.cancel_requests("run-1") == []
 
 
-def test_cancellations_are_told_in_the_order_of_the_leases(store):
-    """Whatever the order in which they were asked for."""
+def test_cancellations_are_reported_in_the_order_of_the_leases(store):
+    """Whatever the order in which they were requested."""
     store.enqueue([new_job(priority=n) for n in range(4)])
     leases = [lease_one(store) for _ in range(4)]
     for one in (leases[2], leases[0], leases[3]):
@@ -204,7 +207,7 @@ def test_cancellations_are_told_in_the_order_of_the_leases(store):
 
 
 def test_each_runs_own_lease_counts(store, clock):
-    """Whoever else has begun before or after it, or has ended."""
+    """Whichever other runs have begun before or after it, or have ended."""
     for number, ttl_s in ((2, 10.0), (3, 60.0), (4, 10.0)):
         begin_run(store, f"run-{number}", ttl_s=ttl_s)
     begin_run(store, "run-5")

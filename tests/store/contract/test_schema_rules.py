@@ -1,7 +1,7 @@
-"""The tables refuse by themselves what no transition leads to, in every database.
+"""The tables reject states that no transition leads to, in every database.
 
-Each state's row is written as it must be, and then with one or two columns that say
-something else: the table takes it exactly if the state machine's invariants hold.
+Each state's row is written as it must be, and then with one or two columns changed: the
+table accepts it exactly if the state machine's invariants hold.
 """
 
 import itertools
@@ -51,7 +51,7 @@ USUAL = {
 
 
 def is_right(state, row):
-    """Say what the lifecycle says of a row."""
+    """Return what the lifecycle says about a row."""
     is_leased = state is S.LEASED
     lease = (row["token"], row["supervisor"], row["leased_at_ms"])
     return (
@@ -65,7 +65,7 @@ def is_right(state, row):
 
 
 class Hand:
-    """A curious person's connection, that writes rows as it likes."""
+    """A direct connection that writes any rows."""
 
     def __init__(self, url):
         open_store(url).close()
@@ -78,7 +78,7 @@ class Hand:
             self.schema = query_of(url)["schema"]
 
     def insert(self, table, row):
-        """Write a row; return whether the table took it."""
+        """Write a row; return whether the table accepted it."""
         columns = ", ".join(row)
         if self.is_file:
             name, values = f"jobpool_{table}", ", ".join("?" * len(row))
@@ -97,7 +97,7 @@ class Hand:
         return [(name, kind) for _, name, kind, *_ in told]
 
     def job(self, state=S.RUNNABLE, **columns):
-        """Write a job; return whether it was taken."""
+        """Write a job; return whether it was accepted."""
         row = {"kind": "k", "pool": "cpu", "state": state, "created_at_ms": 0}
         if not self.is_file:
             row["payload"] = b"{}"
@@ -116,8 +116,8 @@ def hand(new_store_url):
 
 
 @pytest.mark.parametrize("state", S)
-def test_a_row_is_taken_exactly_if_the_lifecycle_knows_it(hand, state):
-    """Whatever two of its columns say instead."""
+def test_a_row_is_accepted_exactly_if_the_lifecycle_allows_it(hand, state):
+    """With any values in any two of its columns."""
     usual = {**PLAIN, **USUAL[state]}
     assert is_right(state, usual)
     for names in itertools.combinations(OTHERWISE, 2):
@@ -126,8 +126,8 @@ def test_a_row_is_taken_exactly_if_the_lifecycle_knows_it(hand, state):
             assert hand.job(state, **row) == is_right(state, row), row
 
 
-def test_states_and_outcomes_are_those_of_the_code(hand):
-    """All of them, and no other; a success is no attempt that failed."""
+def test_states_and_outcomes_match_the_code(hand):
+    """All of them and no other; a success is not a failed attempt."""
     usual = {**PLAIN, **USUAL[S.DEAD]}
     for outcome in Outcome:
         assert hand.job(S.DEAD, **{**usual, "outcome": outcome})
@@ -157,7 +157,7 @@ NO_TYPES = {"id", "job_id"}
 
 
 def test_sqlite_columns_take_one_type_only(tmp_path):
-    """As those of PostgreSQL: SQLite alone would store a text among numbers."""
+    """As in PostgreSQL: by default SQLite would store text among numbers."""
     hand = Hand(f"sqlite:///{tmp_path}/jobs.db")
     for name, kind in hand.columns("jobs"):
         if name in CHOICES | NO_TYPES:
@@ -202,7 +202,7 @@ COUNTERS = ["attempt", "reset_attempt", "failures", "crashes", "snoozes"]
     ],
 )
 def test_columns_are_bounded(hand, column, good, bad):
-    """Counters from 0 on, priorities in 16 bits, moments in the calendar."""
+    """Counters from 0, priorities in 16 bits, times within the calendar."""
     assert all(hand.job(**{column: value}) for value in good)
     assert not any(hand.job(**{column: value}) for value in bad)
 
@@ -218,8 +218,8 @@ TEXTS = [
 BLOBS = ["progress", "checkpoint"]
 
 
-def test_columns_hold_their_type(hand):
-    """A word is no number, and bytes are no text; NULL is none of them."""
+def test_columns_accept_only_their_type(hand):
+    """A word is not a number and bytes are not text; NULL is none of them."""
     good = {"INTEGERS": 7, "REALS": 0.5, "TEXTS": "x", "BLOBS": b"x"}
     for names, value in zip(
         (INTEGERS, REALS, TEXTS, BLOBS), good.values(), strict=True
@@ -251,8 +251,8 @@ def test_columns_hold_their_type(hand):
     assert not hand.insert("meta", {"name": "a", "value": "x"})
 
 
-def test_a_key_is_its_kinds_and_a_unique_text_its_unfinished_jobs(hand):
-    """Two that end together may have had the same text."""
+def test_a_key_is_unique_in_its_kind_and_a_unique_text_among_unfinished_jobs(hand):
+    """Two jobs that have ended may have had the same unique text."""
     assert hand.job(key="k")
     assert not hand.job(key="k")
     assert not hand.job(S.CANCELED, key="k", finished_at_ms=7)
@@ -266,7 +266,7 @@ def test_a_key_is_its_kinds_and_a_unique_text_its_unfinished_jobs(hand):
         assert hand.job()
 
 
-def test_a_pause_is_a_pools_or_a_kinds(hand):
+def test_a_pause_names_a_pool_or_a_kind(hand):
     """Once each."""
     assert hand.insert("pauses", {"what": "pool", "name": "a"})
     assert hand.insert("pauses", {"what": "kind", "name": "a"})
@@ -274,8 +274,8 @@ def test_a_pause_is_a_pools_or_a_kinds(hand):
     assert not hand.insert("pauses", {"what": "tenant", "name": "a"})
 
 
-def test_a_breaker_has_a_state_in_which_it_rests(hand):
-    """And has seen a crash; nobody's attempt is tried in a store."""
+def test_a_stored_breaker_is_in_a_resting_state(hand):
+    """And has counted a crash; a running trial is never stored."""
     row = {"kind": "a", "last_job": 1, "next_at_ms": 0, "changed_at_ms": 0}
     for state in ("closed", "slowed", "open"):
         assert hand.insert("breakers", {**row, "state": state, "crashes": 1})

@@ -1,4 +1,4 @@
-"""Settlements: once, under the token, with what it costs and what is known."""
+"""Settlements: once, under the token, with their cost and evidence."""
 
 import msgspec
 import pytest
@@ -62,7 +62,10 @@ def test_a_success_keeps_its_result(store, granted, clock, result, stored):
 
 
 def test_a_large_result_is_whole_however_it_is_written(store, granted):
-    """In parts ahead of its end, where a store has them; nobody sees those before."""
+    """In parts ahead of its end, in stores that have parts.
+
+    They are invisible before.
+    """
     end = succeeded(granted, b'"' + b"xy" * 2**18 + b'"')
     while store.store_part(end):
         assert store.get(granted.id).result is None
@@ -77,7 +80,7 @@ def test_an_unfinished_job_has_no_result(store, granted):
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.SUCCEEDED])
 def test_every_other_outcome_leaves_an_attempt(store, granted, clock, outcome):
-    """With all its evidence, and with what it costs on the job."""
+    """With all its evidence, and its cost on the job."""
     store.begin_attempts([started(granted, "cpu/1")])
     started_ms = clock.utc_ms()
     clock.advance(4)
@@ -110,7 +113,7 @@ def test_every_other_outcome_leaves_an_attempt(store, granted, clock, outcome):
 
 
 def test_a_retry_waits_from_the_settlement_on(store, granted, clock):
-    """By the store's clock, not from when the attempt began."""
+    """By the store's clock, not from the attempt's beginning."""
     clock.advance(100)
     settlement = ended(granted)
     store.settle([settlement])
@@ -125,7 +128,7 @@ def test_a_retry_waits_from_the_settlement_on(store, granted, clock):
 
 
 def test_the_rule_of_an_attempt_is_in_its_history(store, granted, clock):
-    """So that a budget of its own can be counted."""
+    """So that its own budget can be counted."""
     policy = Policy(retry={"shop.Bad": RetryRule(delays_s=(0.0,))})
     store.settle([ended(granted, policy=policy, error_classes=("shop.Bad",))])
     assert [past.rule for past in lease_one(store).history] == ["shop.Bad"]
@@ -142,7 +145,7 @@ def test_a_lease_handed_back_leaves_no_trace(store, granted):
     assert lease_one(store).attempt == 1
 
 
-def test_handing_back_keeps_what_is_known_of_the_last_attempt(store, granted, clock):
+def test_a_hand_back_keeps_what_is_known_of_the_last_attempt(store, granted, clock):
     """The figures are still those of the attempt that did run."""
     store.settle([ended(granted, evidence=EVIDENCE)])
     clock.advance(3600)
@@ -157,7 +160,7 @@ def test_handing_back_keeps_what_is_known_of_the_last_attempt(store, granted, cl
 
 
 def test_a_superseded_token_changes_nothing(store, granted, clock):
-    """Neither a late success nor a late failure; each is counted as stale."""
+    """Neither a late success nor a late failure; each counts as stale."""
     store.settle([handed_back(granted)])
     newer = lease_one(store)
     before = store.get(granted.id)
@@ -170,15 +173,15 @@ def test_a_superseded_token_changes_nothing(store, granted, clock):
 
 
 def test_a_lease_is_settled_once(store, granted):
-    """The second time it is stale, in the same call as well."""
+    """The second time it is stale, also within one call."""
     good, late = succeeded(granted, b"1"), succeeded(granted, b"2")
     assert store.settle([good, late]) == [True, False]
     assert store.settle([good]) == [False]
     assert store.get(granted.id).result == b"1"
 
 
-def test_old_and_new_token_in_one_call(store, granted):
-    """Whichever comes first, only the newer one counts."""
+def test_of_an_old_and_a_new_token_in_one_call_only_the_new_one_counts(store, granted):
+    """Whichever comes first."""
     store.settle([handed_back(granted)])
     newer = lease_one(store)
     answers = store.settle([succeeded(granted, b"1"), succeeded(newer, b"2")])
@@ -192,7 +195,7 @@ def test_an_unknown_job_is_stale(store):
     assert store.settle([ghost]) == [False]
 
 
-def test_a_mixed_batch_settles_each_by_itself(store):
+def test_each_settlement_of_a_mixed_batch_is_handled_alone(store):
     """Successes, failures, hand-backs and stale ones side by side."""
     store.enqueue([new_job(payload=b"%d" % i) for i in range(400)])
     leases = lease(store, limit=400)
@@ -215,7 +218,7 @@ def test_a_mixed_batch_settles_each_by_itself(store):
     assert store.get(leases[8].id).result == b"8"
 
 
-def test_a_cancellation_asked_for_ends_a_job_that_would_wait(store, granted):
+def test_a_requested_cancel_ends_a_job_that_would_wait(store, granted):
     """A retry and a hand-back become canceled; a success stays a success."""
     store.enqueue([new_job(), new_job()])
     second, third = lease(store)
@@ -258,7 +261,7 @@ def test_a_hook_is_stored_though_the_queue_is_full(store_factory):
     "text", ["a\0b", "lone \ud800 surrogate", "\x1b[31m", "'; DROP TABLE jobs; --"]
 )
 def test_hostile_texts_do_not_stop_a_settlement(store, granted, text):
-    """What no database can hold is replaced; the rest is kept as it is."""
+    """What no database can store is replaced; the rest is kept as it is."""
     evidence = Evidence(**dict.fromkeys(("reason", "error", "output", "slot"), text))
     neighbour = new_job()
     store.enqueue([neighbour])
@@ -278,7 +281,7 @@ def test_figures_that_json_cannot_hold_are_dropped(store, granted):
 
 
 def test_progress_and_checkpoint_are_kept_apart(store, granted, clock):
-    """None leaves what is stored; of one batch the newest counts."""
+    """None keeps what is stored; of one batch the newest counts."""
     store.record([Progress(granted.id, granted.token, b'"page 1"', b"\xff\0")])
     clock.advance(5)
     store.record(
@@ -301,8 +304,8 @@ def test_the_next_attempt_receives_the_checkpoint(store, granted, clock):
     assert again.checkpoint == b'{"page":3}'
 
 
-def test_stale_beats_and_starts_vanish(store, granted):
-    """As a superseded settlement does, but without an answer."""
+def test_stale_beats_and_starts_are_dropped(store, granted):
+    """Like a superseded settlement, but without an answer."""
     store.settle([handed_back(granted)])
     lease_one(store)
     before = store.get(granted.id)
@@ -312,7 +315,7 @@ def test_stale_beats_and_starts_vanish(store, granted):
 
 
 def test_the_start_of_an_attempt_is_shown(store, granted, clock):
-    """When, and in which slot."""
+    """The time and the slot."""
     assert store.get(granted.id).started_at_ms is None
     clock.advance(2)
     store.begin_attempts([started(granted, "cpu/3")])
@@ -320,8 +323,8 @@ def test_the_start_of_an_attempt_is_shown(store, granted, clock):
     assert (job.started_at_ms, job.slot) == (clock.utc_ms(), "cpu/3")
 
 
-def test_a_start_is_shown_as_of_when_it_was(store, granted, clock):
-    """It is noted only once the attempt has run for a while."""
+def test_a_start_is_shown_with_its_true_time(store, granted, clock):
+    """It is recorded only once the attempt has run for a while."""
     clock.advance(1)
     began_s, began_ms = clock.boottime_s(), clock.utc_ms()
     clock.advance(1.25)
@@ -329,7 +332,7 @@ def test_a_start_is_shown_as_of_when_it_was(store, granted, clock):
     assert store.get(granted.id).started_at_ms == began_ms
 
 
-def test_no_attempt_begins_before_its_lease(store, granted, clock):
+def test_no_attempt_shows_a_start_before_its_lease(store, granted, clock):
     """Clocks are read one after another, and rounded."""
     leased_ms = clock.utc_ms()
     clock.advance(1)
@@ -351,8 +354,8 @@ def test_no_attempt_begins_before_its_lease(store, granted, clock):
     ],
     ids=["success", "success of a suspect", "failure", "last failure"],
 )
-def test_an_end_is_shown_as_of_when_it_was(store, granted, clock, noted, end):
-    """However long it waited for its commit; and its length is its duration."""
+def test_an_end_is_shown_with_its_true_time(store, granted, clock, noted, end):
+    """However long its commit took; and its length is its duration."""
     clock.advance(3)
     began_s, began_ms = clock.boottime_s(), clock.utc_ms()
     clock.advance(2.5)
@@ -372,8 +375,8 @@ def test_an_end_is_shown_as_of_when_it_was(store, granted, clock, noted, end):
         assert job.run_at_ms == clock.utc_ms() + settlement.delay_ms
 
 
-def test_an_end_that_nobody_could_see_for_long_is_no_old_one(store, granted, clock):
-    """It is kept for as long as others are from about when it can be seen."""
+def test_an_end_that_was_invisible_for_long_is_kept_in_full(store, granted, clock):
+    """Its retention counts from about when it could first be seen."""
     began_s, began_ms = clock.boottime_s(), clock.utc_ms()
     clock.advance(2)
     times = {"began_s": began_s, "ended_s": clock.boottime_s()}
@@ -385,7 +388,7 @@ def test_an_end_that_nobody_could_see_for_long_is_no_old_one(store, granted, clo
 
 
 def test_a_success_leaves_nothing_of_the_failure_before_it(store, clock):
-    """The history keeps it; the job itself has succeeded."""
+    """The history keeps the failure; the job itself has succeeded."""
     store.enqueue([new_job()])
     told = Evidence(reason="why", error_class="a.B", error="no")
     first = lease_one(store)
@@ -402,7 +405,7 @@ def test_a_success_leaves_nothing_of_the_failure_before_it(store, clock):
 
 
 def test_the_next_attempt_begins_with_nothing_of_the_last_one(store, granted):
-    """When it was started, its slot, beat and progress are the attempt's own."""
+    """Its start, slot, heartbeat and progress are its own."""
     store.begin_attempts([started(granted, "cpu/3")])
     store.record([Progress(granted.id, granted.token, b"1", b"2")])
     store.settle([handed_back(granted)])
@@ -412,8 +415,8 @@ def test_the_next_attempt_begins_with_nothing_of_the_last_one(store, granted):
     assert (job.last_heartbeat_at_ms, job.progress) == (None, None)
 
 
-def test_what_runs_shows_its_memory_and_its_output(store, granted):
-    """As they were seen last, while it runs; they are no signs of its life."""
+def test_a_running_job_shows_its_memory_and_output(store, granted):
+    """The latest known values, while it runs; they do not count as heartbeats."""
     assert (store.get(granted.id).rss_bytes, store.output(granted.id)) == (None, None)
     lease_of = granted.id, granted.token, None, None
     store.record([Progress(*lease_of, 2**20, b"one\n")])
@@ -443,14 +446,14 @@ def test_the_next_attempt_shows_nothing_of_the_last_one(store, granted):
 
 
 def test_empty_batches_do_nothing(store):
-    """No transaction for nothing."""
+    """No transaction is made."""
     assert store.settle([]) == []
     store.record([])
     store.begin_attempts([])
 
 
-def test_a_token_is_its_own_jobs(store):
-    """With another job's number it is stale, whatever it is used for."""
+def test_a_token_is_valid_only_for_its_own_job(store):
+    """With another job's id it is stale, whatever it is used for."""
     store.enqueue([new_job()] * 2)
     first, second = lease(store)
     before = [store.get(one.id) for one in (first, second)]
@@ -464,7 +467,7 @@ def test_a_token_is_its_own_jobs(store):
 
 
 def test_a_hook_that_no_store_could_hold_refuses_the_batch(store):
-    """Nothing of it is settled: it can be settled again without the hook."""
+    """Nothing of the batch is settled: it can be settled again without the hook."""
     store.enqueue([new_job()] * 2)
     first, second = lease(store)
     hook = new_job("no name")

@@ -1,4 +1,4 @@
-"""Snoozes: an attempt that says "not yet" leaves a count and why, and nothing else."""
+"""Snoozes: an attempt that says "not yet" leaves a count and a reason, nothing else."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def snooze(store, clock, after_s=60.0):
 
 
 def test_a_snooze_leaves_no_attempt(store, granted, clock):
-    """No failure, no row, no outcome: a count, since when, and why."""
+    """No failure, no row, no outcome: a count, a start time, and a reason."""
     store.begin_attempts([started(granted, "cpu/0")])
     clock.advance(3)
     assert store.settle([snoozed(granted)]) == [Receipt.ACCEPTED]
@@ -51,7 +51,7 @@ def test_a_snooze_leaves_no_attempt(store, granted, clock):
 
 
 def test_the_next_attempt_has_the_same_number_and_a_fresh_token(store, granted, clock):
-    """And knows of the snoozes before it, and what they saved."""
+    """And it knows of the snoozes before it, and what they saved."""
     beat = Progress(granted.id, granted.token, progress=None, checkpoint=b"7")
     store.record([beat])
     first_ms = clock.utc_ms()
@@ -68,8 +68,8 @@ def test_the_next_attempt_has_the_same_number_and_a_fresh_token(store, granted, 
     assert (job.snoozes, job.snoozed_since_ms) == (2, first_ms)
 
 
-def test_a_snooze_after_failures_leaves_them_as_they_are(store, clock):
-    """What they cost, how the last one ended, and their history."""
+def test_a_snooze_keeps_earlier_failures(store, clock):
+    """Their cost, how the last one ended, and their history."""
     store.enqueue([new_job()])
     store.settle([ended(lease_one(store), retry_in_s=0.0, error_classes=("E",))])
     clock.advance(1)
@@ -89,8 +89,8 @@ def test_a_snooze_after_failures_leaves_them_as_they_are(store, clock):
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.SUCCEEDED])
-def test_an_attempt_that_is_followed_by_another_ends_the_row(store, clock, outcome):
-    """However it ended; the count of a job that has ended stays, as evidence."""
+def test_any_other_end_resets_the_count_of_snoozes(store, clock, outcome):
+    """However it ended. A finished job keeps its count as evidence."""
     store.enqueue([new_job()])
     snooze(store, clock)
     clock.advance(60)
@@ -101,8 +101,8 @@ def test_an_attempt_that_is_followed_by_another_ends_the_row(store, clock, outco
     assert (job.snoozes, job.snoozed_since_ms is None) == (int(is_over), not is_over)
 
 
-def test_a_job_that_succeeds_tells_how_often_it_snoozed(store, clock):
-    """Its reason is none: it waits for nothing any more."""
+def test_a_job_that_succeeds_keeps_its_count_of_snoozes(store, clock):
+    """Its reason is none: it no longer waits for anything."""
     store.enqueue([new_job()])
     granted = snooze(store, clock)
     clock.advance(60)
@@ -111,7 +111,7 @@ def test_a_job_that_succeeds_tells_how_often_it_snoozed(store, clock):
     assert (job.state, job.snoozes, job.reason) == (JobState.SUCCEEDED, 1, None)
 
 
-def test_a_hand_back_is_no_snooze_and_ends_none(store, clock):
+def test_a_hand_back_is_no_snooze_and_resets_none(store, clock):
     """It leaves the count and the reason as they are."""
     store.enqueue([new_job()])
     snooze(store, clock)
@@ -123,8 +123,8 @@ def test_a_hand_back_is_no_snooze_and_ends_none(store, clock):
 
 
 @pytest.mark.parametrize("seconds", [1.0, WEEK_S])
-def test_a_job_that_snoozes_for_ever_is_dead(store, clock, seconds, monkeypatch):
-    """After so many times or 7 days, with one attempt in its history, and why."""
+def test_a_job_that_snoozes_forever_is_dead(store, clock, seconds, monkeypatch):
+    """After so many times or 7 days, with one attempt in its history and the reason."""
     monkeypatch.setattr(lifecycle, "SNOOZES_MAX", 20)
     (one,) = store.enqueue([new_job()])
     times = 0
@@ -140,8 +140,8 @@ def test_a_job_that_snoozes_for_ever_is_dead(store, clock, seconds, monkeypatch)
     assert [one.attempt for one in store.attempts(one.id)] == [1]
 
 
-def test_a_retry_begins_the_count_anew(store, clock):
-    """An operator has seen to it."""
+def test_a_retry_resets_the_count_of_snoozes(store, clock):
+    """An operator has dealt with it."""
     (one,) = store.enqueue([new_job()])
     snooze(store, clock)
     assert store.revive([one.id], (JobState.PENDING,)) == 1
@@ -167,7 +167,7 @@ def test_a_snooze_of_a_job_that_is_to_be_canceled_ends_it(store, granted):
 
 
 def test_many_snoozes_and_others_are_settled_together(store, clock):
-    """Each as by itself."""
+    """Each as if alone."""
     ids = [one.id for one in store.enqueue([new_job()] * 4)]
     first, second, third, fourth = lease(store)
     ends = [snoozed(first, 5.0), succeeded(second), ended(third), snoozed(fourth, 9.0)]

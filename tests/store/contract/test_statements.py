@@ -1,4 +1,4 @@
-"""How few statements the usual way takes: what is plain is done at once."""
+"""How few statements the usual path takes: plain ends are settled at once."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def asked(monkeypatch):
 
 
 def test_plain_successes_are_settled_at_once(store, new_store_url, asked):
-    """With whatever figures and results: nobody looks at their rows first."""
+    """With any figures and results: their rows are not read first."""
     del new_store_url
     store.enqueue([new_job()] * 3)
     granted = lease(store)
@@ -58,7 +58,7 @@ def test_plain_successes_are_settled_at_once(store, new_store_url, asked):
 def test_a_success_with_a_reason_or_error_keeps_it(
     store, new_store_url, asked, evidence
 ):
-    """It keeps them: at once there is room for figures only."""
+    """The short path has room for figures only, so it is not taken."""
     del new_store_url
     store.enqueue([new_job()] * 2)
     first, second = lease(store)
@@ -71,8 +71,8 @@ def test_a_success_with_a_reason_or_error_keeps_it(
     assert {name: getattr(job, name) for name in told} == told
 
 
-def test_what_did_not_succeed_is_not_tried_as_a_success(store, new_store_url, asked):
-    """One statement less."""
+def test_an_unsuccessful_end_is_not_tried_as_a_success(store, new_store_url, asked):
+    """That saves a statement."""
     del new_store_url
     store.enqueue([new_job()])
     (granted,) = lease(store)

@@ -40,7 +40,7 @@ def grant(store, run_id="run-1", cpu=10, **options):
 
 
 def test_one_suspect_at_a_time_is_granted_before_any_others(store):
-    """With those that fit in beside it; the second one when the first one is back."""
+    """With those that fit beside it; the second suspect when the first is back."""
     second, first = accuse(store, 2)
     plain = [one.id for one in store.enqueue([new_job(priority=9)] * 3)]
     batch = grant(store, cpu=2)
@@ -57,8 +57,8 @@ def test_one_suspect_at_a_time_is_granted_before_any_others(store):
     assert not again.suspects_wait
 
 
-def test_no_other_supervisor_gets_one_meanwhile(store_factory):
-    """One at a time is meant for the whole store."""
+def test_no_other_supervisor_gets_a_suspect_meanwhile(store_factory):
+    """One suspect at a time is allowed in the whole store."""
     one, other = store_factory(), store_factory()
     begin_run(one, "run-1")
     begin_run(other, "run-2")
@@ -72,7 +72,7 @@ def test_no_other_supervisor_gets_one_meanwhile(store_factory):
 
 
 def test_a_supervisor_that_just_started_gets_no_suspect(store):
-    """Nor anything else, so that it is empty when its time has come."""
+    """Nor anything else, so that it is empty when it may take one."""
     (job_id,) = accuse(store)
     (plain,) = store.enqueue([new_job()])
     batch = grant(store, suspects=False)
@@ -81,7 +81,7 @@ def test_a_supervisor_that_just_started_gets_no_suspect(store):
 
 
 @pytest.mark.parametrize("what", [{"pool": "cpu"}, {"kind": "shop.thumbnail"}])
-def test_what_is_paused_or_unknown_or_not_due_waits_unseen(store, what, clock):
+def test_suspects_that_are_paused_unknown_or_not_due_wait(store, what, clock):
     """Suspects are jobs like others."""
     accuse(store)
     store.pause(**what)
@@ -112,7 +112,7 @@ def test_a_suspect_that_is_not_runnable_is_not_granted(store, clock, state):
 
 
 def test_a_runnable_suspect_is_granted_before_one_that_is_not(store, clock):
-    """Whatever the other one's priority: it is not its turn."""
+    """Whatever the other one's priority."""
     (later,) = accuse(store, priority=9)
     held = grant(store).leases[0]
     store.settle([_replace(ended(held, retry_in_s=60.0), suspect=True)])
@@ -123,8 +123,8 @@ def test_a_runnable_suspect_is_granted_before_one_that_is_not(store, clock):
     assert [one.id for one in grant(store).leases] == [now]
 
 
-def test_a_lone_suspects_lease_says_so(store):
-    """Also when it is all that its run holds."""
+def test_the_lease_of_a_suspect_granted_alone_says_so(store):
+    """Also when it is the only lease of its run."""
     (job_id,) = accuse(store)
     grant(store)
     assert [(one.id, one.suspect) for one in store.leases_of("run-1")] == [
@@ -132,8 +132,8 @@ def test_a_lone_suspects_lease_says_so(store):
     ]
 
 
-def test_pauses_of_others_hold_no_suspect(store):
-    """A kind may be called as a pool is, and the other way about."""
+def test_a_pause_of_the_same_name_in_the_other_table_holds_no_suspect(store):
+    """A kind may have a pool's name, and a pool a kind's."""
     (job_id,) = accuse(store)
     store.pause(kind="cpu")
     store.pause(kind="shop.fetch")
@@ -144,7 +144,7 @@ def test_pauses_of_others_hold_no_suspect(store):
 
 
 def test_a_suspect_needs_one_slot_in_its_own_pool(store):
-    """It is granted where one is wanted, and where none is it waits."""
+    """It is granted if its pool requests a job, and waits otherwise."""
     (job_id,) = accuse(store)
     assert store.lease("run-1", {"cpu": 0, "io": 1}, KINDS).leases == ()
     assert store.lease("run-1", {"io": 1}, KINDS).leases == ()
@@ -153,7 +153,7 @@ def test_a_suspect_needs_one_slot_in_its_own_pool(store):
 
 
 def test_the_suspect_that_began_last_before_it_was_lost_comes_first(store):
-    """A killer that began beside others finds nobody beside it the next time."""
+    """A killer that began beside others has none beside it the next time."""
     ids = accuse(store, 3)
     held = grant(store).leases[0]
     assert held.id == ids[2]
@@ -170,7 +170,7 @@ def test_the_suspect_that_began_last_before_it_was_lost_comes_first(store):
     assert order == [ids[1], ids[2], ids[0]]
 
 
-def test_a_suspect_that_comes_with_others_is_the_last_of_them(store):
+def test_a_suspect_granted_with_others_is_the_last_of_them(store):
     """It begins when they have run for a while: it is its turn again after a loss."""
     (first,) = accuse(store)
     others = [one.id for one in store.enqueue([new_job(priority=9)] * 2)]
@@ -195,7 +195,10 @@ def test_a_run_without_leases_gets_a_suspect_alone(store):
 def test_nothing_is_granted_beside_a_suspect_on_probation_of_the_same_host(
     store_factory, clock
 ):
-    """Until it is cleared or ends, or has had the longest probation; others go on."""
+    """Until it is cleared, ends, or has had the longest probation.
+
+    Other hosts go on.
+    """
     one, other, far = store_factory(), store_factory(), store_factory()
     begin_run(one, "run-1")
     begin_run(other, "run-2")
@@ -221,8 +224,8 @@ def test_nothing_is_granted_beside_a_suspect_on_probation_of_the_same_host(
     assert len(grant(other, "run-2", cpu=1).leases) == 1
 
 
-def test_a_suspect_that_does_not_begin_holds_up_nobody_else(store_factory, clock):
-    """It may wait for memory, for hours; its own supervisor knows about that."""
+def test_a_suspect_that_does_not_begin_delays_no_other(store_factory, clock):
+    """It may wait hours for memory; its own supervisor handles that."""
     one, other = store_factory(), store_factory()
     begin_run(one, "run-1")
     begin_run(other, "run-2")
@@ -235,7 +238,7 @@ def test_a_suspect_that_does_not_begin_holds_up_nobody_else(store_factory, clock
 
 
 def test_leases_of_a_run_say_which_jobs_are_on_probation(store):
-    """Until it is cleared, under its token only."""
+    """Until each is cleared, under its token only."""
     (job_id,) = accuse(store)
     store.enqueue([new_job()])
     held = grant(store).leases[-1]
@@ -250,8 +253,8 @@ def test_leases_of_a_run_say_which_jobs_are_on_probation(store):
     assert [one.suspect for one in grant(store).leases] == [False]
 
 
-def test_a_suspect_that_is_handed_back_stays_one(store):
-    """Nothing was shown by it; a stale word changes nothing either."""
+def test_a_suspect_that_is_handed_back_stays_a_suspect(store):
+    """It has proved nothing; a stale report changes nothing either."""
     (job_id,) = accuse(store)
     held = grant(store).leases[0]
     store.settle([hand_back(held)])
@@ -261,7 +264,7 @@ def test_a_suspect_that_is_handed_back_stays_one(store):
 
 
 def test_suspects_are_listed_while_they_are_unfinished(store, clock):
-    """With where they stand; one that was canceled is forgotten by a prune."""
+    """With their states; a canceled one is forgotten by a prune."""
     other, one = accuse(store, 2)
     held = grant(store).leases[0]
     rows = {row.id: row for row in store.suspects()}
@@ -280,15 +283,15 @@ def test_suspects_are_listed_while_they_are_unfinished(store, clock):
     assert store.suspects() == []
 
 
-def test_waiting_suspects_are_nobodys_due_work(store):
-    """A pool with a range does not grow for what runs one at a time."""
+def test_waiting_suspects_are_not_counted_as_due(store):
+    """A pool with a range does not grow for jobs that run one at a time."""
     accuse(store, 3)
     assert grant(store, suspects=False).suspects_wait
     store.enqueue([new_job()])
     assert store.due({"cpu": KINDS["cpu"]}, 10) == {"cpu": 1}
 
 
-def test_a_rollback_takes_suspicion_back(store):
+def test_a_rollback_undoes_suspicion(store):
     """All of a settlement, or nothing."""
     store.enqueue([new_job()])
     (held,) = lease(store)

@@ -30,7 +30,7 @@ def test_methods_in_a_transaction_commit_together(store_factory):
     assert other.count(EVERYTHING) == 2
 
 
-def test_an_exception_undoes_all_of_it(store):
+def test_an_exception_undoes_the_whole_transaction(store):
     """Whatever was raised."""
     fail_in_transaction(store)
     assert store.count(EVERYTHING) == 0
@@ -38,8 +38,8 @@ def test_an_exception_undoes_all_of_it(store):
     assert store.count(EVERYTHING) == 1
 
 
-def test_a_method_that_raises_has_changed_nothing_but_the_others_have(store):
-    """Its error may be caught within the transaction."""
+def test_a_method_that_raises_undoes_only_itself(store):
+    """Its error may be caught in the transaction."""
     with store.transaction():
         store.enqueue([new_job(key="k")])
         with pytest.raises(KeyConflict):
@@ -58,7 +58,7 @@ def test_transactions_nest(store):
 
 
 def test_threads_take_turns(store):
-    """One store object may be shared: nobody's job is lost or in another's batch."""
+    """Threads may share one store object: no job is lost or in another's batch."""
     errors = []
 
     def produce():
@@ -81,7 +81,7 @@ def test_threads_take_turns(store):
 
 
 def test_a_closed_store_says_so(store_factory):
-    """Closing twice is fine; using it is not."""
+    """Closing twice is allowed; using it is not."""
     store = store_factory()
     store.close()
     store.close()

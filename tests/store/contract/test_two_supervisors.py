@@ -1,4 +1,4 @@
-"""Two supervisors on one database: nobody gets what the other one has."""
+"""Two supervisors on one database: neither gets what the other has."""
 
 import threading
 
@@ -15,7 +15,7 @@ from support.store.storing import (
 )
 
 
-def test_they_share_the_work_without_overlap(store_factory):
+def test_two_supervisors_share_the_work_without_overlap(store_factory):
     """Leasing at the same time from two threads, every job is granted once."""
     first, second = store_factory(), store_factory()
     begin_run(first, "a")
@@ -70,8 +70,8 @@ def test_a_reclaimed_lease_fences_its_former_holder(store_factory):
     assert first.get(mine.id).result == b"2"
 
 
-def test_a_pause_by_one_holds_for_the_other(store_factory):
-    """It is the database that is paused."""
+def test_a_pause_by_one_supervisor_applies_to_the_other(store_factory):
+    """The database stores the pause."""
     first, second = store_factory(), store_factory()
     begin_run(second, "b")
     first.enqueue([new_job()])

@@ -1,4 +1,4 @@
-"""Every database beside the store in memory: the same walk, and the same answers."""
+"""Every database beside the store in memory: the same walk and the same answers."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ STEPS = 80
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_database_answers_as_a_store_in_memory_does(new_store_url, clock, seed):
-    """Whatever was done before: every column, of every statement that writes it."""
+    """Whatever was done before: every column of every statement that writes it."""
     left = MemoryStore(
         MemoryDatabase("walk"),
         clock=clock,

@@ -1,4 +1,4 @@
-"""The host's book: what becomes of a bundle's calls, however its job ends."""
+"""The host's ledger: what happens to a bundle's calls, however its job ends."""
 
 import time
 from contextlib import nullcontext
@@ -43,7 +43,7 @@ class Rig:
         return [Stored(first + i) for i in range(len(jobs))]
 
     def wake(self):
-        """Nobody listens."""
+        """No one listens."""
 
     def transaction(self):
         return nullcontext()
@@ -61,7 +61,7 @@ class Rig:
     # -- the test's
 
     def bundle(self, numbers=range(10, 20), **limits):
-        """Let calls be sent; return their only job's number and its payload."""
+        """Send calls; return their only job's number and its payload."""
         self.ledger._calls = 100  # so many others keep the workers busy
         before = set(self.jobs)
         self.ledger.take([task(number, **limits) for number in numbers])
@@ -106,7 +106,7 @@ def task(number, *, timeout_s=None):
 
 
 def run(bundle, calls, *, begin_another=False):
-    """Do as a child does."""
+    """Act as a child does."""
     with child_tray(bundle.tray) as tray:
         for _ in range(calls):
             place = tray.take()
@@ -120,7 +120,7 @@ def rig(tmp_path):
     return Rig(tmp_path)
 
 
-def test_a_bundle_that_is_done_gives_each_call_its_result(rig):
+def test_a_finished_bundle_gives_each_call_its_result(rig):
     """Under the caller's numbers; nothing is left of its files."""
     job_id, bundle = rig.bundle()
     run(bundle, 10)
@@ -130,8 +130,8 @@ def test_a_bundle_that_is_done_gives_each_call_its_result(rig):
     assert not list(rig.folder.iterdir())
 
 
-def test_a_death_is_that_of_the_call_that_was_running(rig):
-    """What had ended stands, what had not begun becomes jobs of its own, first."""
+def test_a_death_is_charged_to_the_running_call(rig):
+    """Ended calls stand; calls that had not begun become jobs of their own, first."""
     job_id, bundle = rig.bundle()
     run(bundle, 4, begin_another=True)
     ends = rig.ended(job_id, Outcome.CRASHED)
@@ -143,8 +143,8 @@ def test_a_death_is_that_of_the_call_that_was_running(rig):
     assert {job.priority for job in rig.jobs.values() if job.kind == KIND} == {1}
 
 
-def test_a_death_between_two_calls_is_nobodys(rig):
-    """The rest is made by itself, so that no bundle can die again and again."""
+def test_a_death_between_two_calls_is_charged_to_none(rig):
+    """The rest is made one by one, so that no bundle can die again and again."""
     job_id, bundle = rig.bundle()
     run(bundle, 4)
     ends = rig.ended(job_id, Outcome.CRASHED)
@@ -152,7 +152,7 @@ def test_a_death_between_two_calls_is_nobodys(rig):
     assert rig.singles() == [b"i%d" % n for n in range(14, 20)]
 
 
-def test_a_call_that_an_interruption_cut_off_is_made_again(rig):
+def test_an_interrupted_call_is_made_again(rig):
     """The next attempt at the bundle did not get its ticket."""
     job_id, bundle = rig.bundle()
     run(bundle, 2, begin_another=True)
@@ -163,7 +163,7 @@ def test_a_call_that_an_interruption_cut_off_is_made_again(rig):
     assert rig.singles() == [b"i12"]
 
 
-def test_half_an_end_hides_no_other(rig):
+def test_an_incomplete_end_hides_no_other(rig):
     """The next attempt at an interrupted bundle begins no call: all of it goes back."""
     job_id, bundle = rig.bundle()
     run(bundle, 2, begin_another=True)
@@ -179,7 +179,7 @@ def test_half_an_end_hides_no_other(rig):
     assert calls == [b"i%d" % n for n in range(12, 20)]
 
 
-def test_an_end_that_found_no_room_comes_as_the_jobs_result(rig):
+def test_an_end_that_did_not_fit_the_tray_comes_as_the_jobs_result(rig):
     """The rest goes back."""
     job_id, bundle = rig.bundle()
     run(bundle, 3, begin_another=True)
@@ -192,8 +192,11 @@ def test_an_end_that_found_no_room_comes_as_the_jobs_result(rig):
 @pytest.mark.parametrize(
     "junk", [b"\xff" * 64, b"\x05\0\0\0junk!", b"\1"], ids=["long", "odd", "half"]
 )
-def test_junk_in_a_tray_harms_nobody_else(rig, junk):
-    """Ends before it count; what it hides is made again or failed, never twice."""
+def test_garbage_in_a_tray_harms_no_other_bundle(rig, junk):
+    """Ends before it count.
+
+    Calls hidden by it are made again or failed, never twice.
+    """
     job_id, bundle = rig.bundle()
     run(bundle, 2)
     with Path(bundle.tray + ".ends").open("ab") as file:
@@ -205,8 +208,11 @@ def test_junk_in_a_tray_harms_nobody_else(rig, junk):
     assert rig.singles() == [b"i%d" % n for n in range(13, 20)]
 
 
-def test_a_killed_call_is_told_the_callers_limit(rig):
-    """The job's is a bit longer; only a whole second and more is stretched so."""
+def test_a_killed_calls_error_names_the_callers_limit(rig):
+    """The job's limit is slightly longer.
+
+    Only limits of a second or more are extended.
+    """
     job_id, bundle = rig.bundle(timeout_s=2.0)
     assert rig.jobs[job_id].timeout_s == pytest.approx(2.02)
     assert bundle.budget_s == pytest.approx(0.02)
@@ -219,8 +225,8 @@ def test_a_killed_call_is_told_the_callers_limit(rig):
     assert len(rig.singles()) == 9 + 5
 
 
-def test_what_waits_behind_a_slow_call_is_taken_back(rig):
-    """At the second check; what is done is told at the first one."""
+def test_calls_behind_a_slow_one_are_taken_back(rig):
+    """At the second check; finished calls are reported at the first one."""
     job_id, bundle = rig.bundle()
     assert (rig.check().results, rig.singles()) == ([], [])  # no child has it yet
     run(bundle, 3, begin_another=True)
@@ -235,8 +241,10 @@ def test_what_waits_behind_a_slow_call_is_taken_back(rig):
 
 
 @pytest.mark.parametrize("waited_s", [0.0, 5.0])
-def test_what_a_call_waited_for_a_core_is_not_its_own_time(rig, monkeypatch, waited_s):
-    """Else a busy machine would make all calls of a function travel by themselves."""
+def test_waiting_for_a_core_does_not_count_as_a_calls_duration(
+    rig, monkeypatch, waited_s
+):
+    """Otherwise a busy machine would make all calls of a function travel alone."""
     _job_id, told = rig.bundle(range(10, 12))
     waits = iter((1.0, 1.0 + waited_s, 1.0 + 2 * waited_s))
     monkeypatch.setattr(bundle, "_waited_s", lambda: next(waits))
@@ -254,13 +262,13 @@ def test_what_a_call_waited_for_a_core_is_not_its_own_time(rig, monkeypatch, wai
 
 
 def test_all_workers_have_something_to_do(rig):
-    """Few calls are not put into one bundle while others idle."""
+    """Few calls are not put into one bundle while other workers idle."""
     rig.ledger.take([task(1), task(2)])
     assert rig.singles() == [b"i1", b"i2"]
 
 
 def test_a_recall_takes_back_what_was_never_leased(rig):
-    """Bundles, too; their files go."""
+    """Bundles too; their files are removed."""
     job_id, _bundle = rig.bundle()
     rig.ledger.take([task(1, timeout_s=0.5)])
     rig.waiting = {job_id, job_id + 1}
@@ -296,7 +304,7 @@ def test_one_worker_gets_no_bundle_behind_other_calls(one):
     assert [job.kind for job in one.jobs.values()] == [KIND, BUNDLE_KIND]
 
 
-def test_what_waits_in_line_for_one_worker_is_recalled(one):
+def test_calls_waiting_in_line_for_one_worker_are_recalled(one):
     """It has never begun."""
     one.bundle()
     one.ledger.take([task(n) for n in range(20, 23)])
@@ -304,7 +312,7 @@ def test_what_waits_in_line_for_one_worker_is_recalled(one):
 
 
 def test_only_the_function_that_died_in_a_mixed_bundle_is_to_blame(rig):
-    """Calls of the other one still travel together."""
+    """Calls of the other function still travel together."""
     other = FUNCTION + 1
     for _ in range(SAMPLES_MIN):
         rig.ledger._durations.took(other, QUICK_S)

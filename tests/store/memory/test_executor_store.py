@@ -1,4 +1,4 @@
-"""The executor's store tells of every job that has ended for good, and forgets it."""
+"""The executor's store reports every job that has finally ended, and forgets it."""
 
 import threading
 
@@ -46,7 +46,7 @@ def settled(lease, state, outcome):
     return Settlement(id=lease.id, token=lease.token, state=state, outcome=outcome)
 
 
-def test_an_end_is_told_once_and_forgotten(store, told):
+def test_an_end_is_reported_once_and_forgotten(store, told):
     """A job that is to be tried again has not ended."""
     lease = leased(store)
     store.settle([settled(lease, JobState.PENDING, Outcome.CRASHED)])
@@ -58,8 +58,8 @@ def test_an_end_is_told_once_and_forgotten(store, told):
     assert store.get(lease.id) is None
 
 
-def test_an_end_that_becomes_a_cancel_is_told(store, told):
-    """The settlement says again, the store says canceled: nobody will run it."""
+def test_an_end_that_becomes_a_cancel_is_reported(store, told):
+    """The settlement says retry, the store says canceled: it will not run again."""
     lease = leased(store)
     store.cancel([lease.id])
     end = settled(lease, JobState.PENDING, Outcome.CRASHED)
@@ -67,8 +67,8 @@ def test_an_end_that_becomes_a_cancel_is_told(store, told):
     assert told == [(end, 1)]
 
 
-def test_a_transaction_tells_when_it_is_over_and_only_if_it_holds(store, told):
-    """What was undone did not end."""
+def test_ends_are_reported_when_their_transaction_has_committed(store, told):
+    """An end that was undone did not happen."""
     lease = leased(store)
     end = settled(lease, JobState.SUCCEEDED, Outcome.SUCCEEDED)
     with pytest.raises(RuntimeError):
@@ -81,7 +81,7 @@ def test_a_transaction_tells_when_it_is_over_and_only_if_it_holds(store, told):
 
 
 def test_one_threads_transaction_does_not_hide_anothers_end(store, told):
-    """Each thread has an object of its own, as the host does."""
+    """Each thread has its own store object, as in the host."""
     lease = leased(store)
     other = HostStore(store._database, store.run_root, told.extend)
     end = settled(lease, JobState.SUCCEEDED, Outcome.SUCCEEDED)

@@ -90,7 +90,7 @@ class Shared(MemoryStore):
     one_host = False
 
 
-def test_where_leases_end_by_time_a_lapsed_run_gets_none(clock, tmp_path):
+def test_a_run_whose_lease_lapsed_gets_no_leases_where_leases_expire(clock, tmp_path):
     """Until it is renewed anew; nothing is changed meanwhile."""
     store = Shared(
         MemoryDatabase("1"), clock=clock, queue_depth_max=9, run_root=tmp_path
