@@ -169,7 +169,7 @@ class _Directory:
         return self._supervisor
 
     def open_wake(self) -> int:
-        """There is no FIFO; the world notifies."""
+        """There is no FIFO; the world wakes it."""
         return -1
 
     def keep(self) -> None:

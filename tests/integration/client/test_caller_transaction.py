@@ -310,7 +310,7 @@ def test_django(plain, jobs, add, count):
 
 
 def test_the_supervisors_are_woken_after_the_commit(plain, url, jobs, add):
-    """transaction() notifies supervisors once it has committed."""
+    """transaction() wakes supervisors once it has committed."""
     jobs.close()  # a store that has just rung would not ring again so soon
     store = open_store(url)
     store.wait_for_wake(0.0)

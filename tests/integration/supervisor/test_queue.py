@@ -170,7 +170,7 @@ def test_a_full_pool_does_not_delay_another(site, busy):
 
 
 def test_a_job_from_another_process_starts_before_the_next_poll(site):
-    """A notification starts it, not the poll of each second."""
+    """A wake-up starts it, not the poll of each second."""
     waits = []
     for _ in range(9):
         time.sleep(0.3)  # the polls that follow a hint thin out meanwhile

@@ -249,7 +249,7 @@ def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):
     assert not supervisor.events("stale_settlement")
 
 
-def test_a_notification_reaches_a_supervisor_through_the_database(site):
+def test_a_wake_up_reaches_a_supervisor_through_the_database(site):
     """A job is picked up long before the next poll of an idle supervisor."""
     site.start_on("a")
     for _ in range(3):

@@ -33,7 +33,7 @@ SHORTLY = Retention(**{f"{state}_s": 0.0 for state in FINISHED})
 
 
 class MemoryMachine(StoreMachine):
-    """The model beside a store in memory, whose indexes must hold what rows say."""
+    """The model beside a store in memory, whose indexes must match its rows."""
 
     def make_store(self):
         self.database = MemoryDatabase("model")
@@ -46,7 +46,7 @@ class MemoryMachine(StoreMachine):
 
     @rule(which=st.integers(0, 1))
     def fail_after_many_changes(self, which):
-        """Nothing of a failed transaction is left, and nobody else has seen any."""
+        """Nothing of a failed transaction is left or has been seen by others."""
         mine, other = self.stores[which], self.stores[1 - which]
         before = seen(other)
         with pytest.raises(ZeroDivisionError), mine.transaction():  # noqa: PT012 - others look before the end
@@ -66,7 +66,7 @@ class MemoryMachine(StoreMachine):
 
 
 class MemoryTwinMachine(MemoryMachine):
-    """The model beside SQLite and memory, each of whose answers must be the other's."""
+    """The model beside SQLite and memory; each answer must equal the other's."""
 
     def make_store(self):
         open_left = super().make_store()
@@ -75,7 +75,7 @@ class MemoryTwinMachine(MemoryMachine):
         return lambda: Twins(open_left(), open_right(), names)
 
     def fail_after_many_changes(self, which):
-        """SQLite gives ids of a failed transaction out again: the names would lie."""
+        """SQLite reuses ids of a failed transaction: names would be confused."""
 
     def teardown(self):
         try:
@@ -99,7 +99,7 @@ class MemoryTwinMachine(MemoryMachine):
 
 
 def change_everything(store, run_id):
-    """Do with one store, in its transaction, whatever the protocol can do."""
+    """Use every method of the protocol on one store, in its transaction."""
     store.enqueue([new_job("a", key="k9", unique="u9", delay_ms=5), new_job("c", "io")])
     begin_run(store, "another", kinds=[kind_record("a")])
     store.pause(kind="c")
@@ -117,7 +117,7 @@ def change_everything(store, run_id):
 
 
 def seen(store):
-    """Return all that a store tells."""
+    """Return everything that a store can show."""
     jobs = store.find(Filter(), 10**6)
     return (
         jobs,

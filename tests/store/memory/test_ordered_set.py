@@ -1,4 +1,4 @@
-"""Ordered sets of jobs: the smallest is at hand, and what is taken out is gone."""
+"""Ordered sets of jobs: the smallest is found fast, and removed members are gone."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ IDS = st.integers(1, ID_MAX)
 
 @given(st.lists(st.tuples(PRIORITIES, MOMENTS, IDS), min_size=1))
 def test_ranks_by_priority_order_as_the_database_does(jobs):
-    """Higher priority first, then the earlier moment, then the lower id."""
+    """Higher priority first, then the earlier time, then the lower id."""
     ranks = sorted(rank_by_priority(*job) for job in jobs)
     wanted = sorted(jobs, key=lambda job: (-job[0], job[1], job[2]))
     assert ranks == [rank_by_priority(*job) for job in wanted]
@@ -31,14 +31,14 @@ def test_ranks_by_priority_order_as_the_database_does(jobs):
 
 @given(st.lists(st.tuples(MOMENTS, IDS)))
 def test_ranks_order_by_time_then_id(jobs):
-    """And both can be read off them again."""
+    """And both can be computed from the rank."""
     ranks = sorted(rank_by_time(*job) for job in jobs)
     assert [(time_of(rank), id_of(rank)) for rank in ranks] == sorted(jobs)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=400))
-def test_a_rank_set_is_a_set_in_order(changes):
-    """Whatever was added and taken out before, as often as one likes."""
+def test_a_rank_set_yields_its_members_in_order(changes):
+    """Whatever was added and removed before, any number of times."""
     ranks, model = RankSet(), set()
     for is_added, rank in changes:
         if is_added and rank not in model:
@@ -54,8 +54,8 @@ def test_a_rank_set_is_a_set_in_order(changes):
     assert list(ranks.lowest(10**9)) == sorted(model)
 
 
-def test_what_was_taken_out_does_not_pile_up():
-    """From whichever end: the heap stays in proportion to its members."""
+def test_removed_members_do_not_pile_up():
+    """From either end: the heap stays in proportion to its members."""
     ranks = RankSet()
     for rank in range(5000):
         ranks.add(rank)

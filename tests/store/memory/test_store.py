@@ -1,4 +1,4 @@
-"""What is of its own about a store in memory: whose it is, and what it costs."""
+"""What is particular about a store in memory: its ownership and its costs."""
 
 import multiprocessing
 import os
@@ -39,7 +39,7 @@ FORKING = multiprocessing.get_context("fork")
 
 
 class Interrupting(list):
-    """Jobs that are read twice: looked at in full, then stored up to a Ctrl-C."""
+    """Jobs that are read twice: first checked in full, then stored up to a Ctrl-C."""
 
     looks = 0
 
@@ -52,7 +52,7 @@ class Interrupting(list):
 
 
 def used_in_child(store, answers):
-    """Try every way in; tell what each said."""
+    """Try every method in a fork; return the errors."""
     for use in (
         lambda: store.enqueue([new_job()]),
         lambda: store.count(EVERYTHING),
@@ -70,22 +70,22 @@ def used_in_child(store, answers):
     store.close()
 
 
-def test_no_url_leads_into_memory(store):
+def test_no_url_names_a_store_in_memory(store):
     """Jobs that a client stores by a URL must outlive its process."""
     assert store.url == "memory:1"
     with pytest.raises(ConfigError, match="not the URL of a store"):
         open_store(store.url)
 
 
-def test_it_belongs_to_one_host(store, tmp_path):
-    """Leases do not expire by time, and supervisors are rung by their FIFOs."""
+def test_a_store_in_memory_belongs_to_one_host(store, tmp_path):
+    """Leases do not expire by time, and supervisors are woken through their FIFOs."""
     assert not is_shared(store)
     assert store.run_root == tmp_path / "jobs.run"
     assert store.concerns() == []
 
 
 class Shared(MemoryStore):
-    """One that several hosts would share, as the simulation's."""
+    """A store that several hosts would share, as in the simulation."""
 
     one_host = False
 
@@ -107,8 +107,8 @@ def test_a_run_whose_lease_lapsed_gets_no_leases_where_leases_expire(clock, tmp_
     assert store.get(made.id).state is JobState.CANCELED
 
 
-def test_a_closed_store_releases_the_fifos_it_notified(store_factory, tmp_path):
-    """A closed store holds no FIFO open."""
+def test_a_closed_store_releases_the_fifos_it_has_written_to(store_factory, tmp_path):
+    """A closed store keeps no FIFO open."""
     run = tmp_path / "jobs.run" / "run-1"
     run.mkdir(parents=True)
     os.mkfifo(run / "wake")
@@ -122,8 +122,8 @@ def test_a_closed_store_releases_the_fifos_it_notified(store_factory, tmp_path):
     os.close(ear)
 
 
-def test_databases_are_apart(store_factory, clock, tmp_path):
-    """Whatever they are called: only who is given the same one shares it."""
+def test_databases_in_memory_are_separate(store_factory, clock, tmp_path):
+    """Whatever they are called: only stores given the same one share it."""
     store_factory().enqueue([new_job()])
     other = MemoryStore(
         MemoryDatabase("1"), clock=clock, queue_depth_max=9, run_root=tmp_path
@@ -132,8 +132,8 @@ def test_databases_are_apart(store_factory, clock, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_is_told_that_nobody_would_see_its_jobs(store):
-    """Also while another thread holds the lock at the moment of the fork."""
+def test_a_forked_child_is_refused_because_its_jobs_would_be_lost(store):
+    """Also while another thread holds the lock during the fork."""
     is_held, may_go = threading.Event(), threading.Event()
 
     def hold():
@@ -157,8 +157,8 @@ def test_a_forked_child_is_told_that_nobody_would_see_its_jobs(store):
     assert store.count(EVERYTHING) == 0
 
 
-def test_connections_are_refused(store):
-    """No transaction of a database can include what is in memory."""
+def test_a_callers_connection_is_refused(store):
+    """No database transaction can include what is in memory."""
     with pytest.raises(UsageError, match="connection: the store memory:1 is in memory"):
         store.enqueue([new_job()], connection=object())
     with (
@@ -170,7 +170,7 @@ def test_connections_are_refused(store):
 
 
 def test_an_interrupted_batch_leaves_nothing(store):
-    """A Ctrl-C in the middle of a method is an exception like any other."""
+    """Ctrl-C in the middle of a method is an exception like any other."""
     with pytest.raises(KeyboardInterrupt):
         store.enqueue(Interrupting([new_job(key=f"k{i}") for i in range(5)]))
     assert store.count(EVERYTHING) == 0
@@ -181,10 +181,13 @@ def test_an_interrupted_batch_leaves_nothing(store):
 
 @pytest.mark.parametrize("step", ["_leave", "_enter"])
 @pytest.mark.parametrize("is_done", [False, True])
-def test_an_interrupt_in_the_middle_of_one_change_leaves_nothing(
+def test_an_interrupt_in_the_middle_of_a_change_leaves_nothing(
     store, clock, monkeypatch, step, is_done
 ):
-    """An index that was half changed is made anew; the batch is undone as any other."""
+    """An index that was changed halfway is rebuilt.
+
+    The batch is undone like any other.
+    """
     ids = [
         answer.id
         for answer in store.enqueue(
@@ -218,7 +221,7 @@ def test_an_interrupt_in_the_middle_of_one_change_leaves_nothing(
 
 
 def test_a_conflict_within_one_call_names_no_job(store):
-    """The job that holds the key is not stored either; one that is stored is named."""
+    """The job that holds the key is not stored either. A stored one is named."""
     with pytest.raises(KeyConflict, match="an earlier job of this call") as refused:
         store.enqueue([new_job(key="k"), new_job(key="k", payload=b"2")])
     assert refused.value.job_id == 0
@@ -229,7 +232,7 @@ def test_a_conflict_within_one_call_names_no_job(store):
 
 
 def test_payloads_and_results_are_not_copied(store):
-    """The very bytes that came in are leased, shown and returned."""
+    """The same bytes objects that came in are leased, shown and returned."""
     payload, result = b"p" * 100_000, b"r" * 100_000
     store.enqueue([new_job(payload=payload)])
     granted = lease_one(store)
@@ -240,7 +243,7 @@ def test_payloads_and_results_are_not_copied(store):
 
 
 def test_another_thread_sees_a_transaction_as_a_whole(store):
-    """It waits for its end, through the same store object as well."""
+    """It waits for the end, through the same store object as well."""
     found, is_asking = [], threading.Event()
 
     def look():
@@ -258,8 +261,8 @@ def test_another_thread_sees_a_transaction_as_a_whole(store):
     assert found == [2]
 
 
-def test_a_thread_is_not_left_waiting_for_itself(store_factory):
-    """Two store objects in one thread: one is in a transaction, so the other reads."""
+def test_a_thread_does_not_wait_for_itself(store_factory):
+    """Two store objects in one thread: if one is in a transaction, the other reads."""
     mine, other = store_factory(), store_factory()
     with mine.transaction():
         mine.enqueue([new_job(key="k")])
@@ -270,8 +273,8 @@ def test_a_thread_is_not_left_waiting_for_itself(store_factory):
     assert [answer.created for answer in other.enqueue([new_job(key="k")])] == [False]
 
 
-def test_only_a_commit_of_a_change_is_news(store_factory):
-    """Neither what failed, nor what changed nothing, wakes anybody."""
+def test_only_a_committed_change_wakes_supervisors(store_factory):
+    """Neither a failed transaction nor one without a change wakes a supervisor."""
     mine, other = store_factory(), store_factory()
     mine.changed()
     with pytest.raises(KeyConflict):
@@ -284,7 +287,10 @@ def test_only_a_commit_of_a_change_is_news(store_factory):
 
 
 def test_a_run_whose_own_lease_lapsed_seizes_no_other(store, clock):
-    """Its clock has jumped or it was away; and only after the time that it asks for."""
+    """Its clock has jumped or it was away.
+
+    A run is seized only after the time it asks for.
+    """
     begin_run(store, "run-2", ttl_s=100)
     clock.advance(70)
     assert store.seize("run-1", by="run-2", lapsed_s=10)
@@ -297,14 +303,14 @@ def test_a_run_whose_own_lease_lapsed_seizes_no_other(store, clock):
 
 
 def test_a_reload_shortens_no_lease(store, clock):
-    """Whoever asked for longer has it."""
+    """A run that asked for a longer lease keeps it."""
     begin_run(store, ttl_s=5)
     (run,) = store.open_runs()
     assert run.lease_until_ms == clock.utc_ms() + 60_000
 
 
-def test_a_notification_wakes_a_supervisor(store):
-    """Through the FIFO that it keeps in its run directory."""
+def test_wake_reaches_a_supervisor_through_its_fifo(store):
+    """The FIFO is in its run directory."""
     directory = store.run_root / "run-1"
     directory.mkdir(parents=True)
     os.mkfifo(directory / "wake")
@@ -324,8 +330,8 @@ def test_a_notification_wakes_a_supervisor(store):
     ],
     ids=str,
 )
-def test_an_end_that_no_lease_can_have_is_a_bug(store, end):
-    """The transition table says so; the whole batch is left as it was."""
+def test_an_end_that_no_lease_can_have_is_reported_as_a_bug(store, end):
+    """The transition table forbids it; the whole batch is left as it was."""
     store.enqueue([new_job(), new_job()])
     good, bad = lease(store)
     spoilt = msgspec.structs.replace(succeeded(bad), **end)
@@ -337,7 +343,7 @@ def test_an_end_that_no_lease_can_have_is_a_bug(store, end):
 
 @pytest.mark.parametrize("state", list(JobState))
 def test_forget_deletes_finished_jobs_only(store, state):
-    """At once, with all that is theirs; the others stay as they are."""
+    """At once, with everything that belongs to them; the others stay as they are."""
     (answer,) = store.enqueue(
         [new_job(key="k", unique="u", delay_ms=9 * (state == "pending"))]
     )
@@ -370,8 +376,8 @@ def test_a_forgotten_job_is_there_again_if_the_transaction_fails(store):
     assert [job.id for job in store.find(EVERYTHING)] == ids[::-1]
 
 
-def test_a_finished_queue_leaves_nothing_behind(store, clock):
-    """Kinds that came once do not fill the memory for ever."""
+def test_an_empty_queue_leaves_nothing_in_memory(store, clock):
+    """Kinds that were used once do not fill the memory forever."""
     kinds = [f"shop.k{number}" for number in range(50)]
     store.enqueue([new_job(kind, expires_in_ms=5, unique="u") for kind in kinds])
     for granted in lease(store, kinds={"cpu": kinds}):

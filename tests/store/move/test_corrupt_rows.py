@@ -1,4 +1,4 @@
-"""Moving house with rows that somebody else has spoilt: the others move as they are."""
+"""Moving a queue with damaged rows: the others move as they are."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -41,7 +41,7 @@ def target_url():
 
 
 class Filler:
-    """Fills a queue with jobs in pairs, and spoils the first one of each."""
+    """Fills a queue with jobs in pairs, and damages the first one of each."""
 
     def __init__(self, source_url, clock):
         self.path = source_url.removeprefix("sqlite:///")
@@ -98,7 +98,7 @@ class Filler:
 def test_one_damaged_value_keeps_no_other_job_from_moving(
     source_url, target_url, clock
 ):
-    """Whatever stands in whichever column: the job itself moves as well as it can."""
+    """Any value in any column: the job itself moves as well as it can."""
     filler = Filler(source_url, clock)
     with closing(open_store(source_url, clock=clock)) as source:
         before = {job.id: job for job in source.find(Filter(), limit=10_000)}
@@ -120,8 +120,8 @@ def test_one_damaged_value_keeps_no_other_job_from_moving(
     assert sum(moved.states.values()) == len(before)
 
 
-def test_a_garbage_row_of_a_small_table_stays_behind(source_url, target_url, clock):
-    """What is honest in it moves."""
+def test_a_damaged_row_of_a_small_table_stays_behind(source_url, target_url, clock):
+    """Its valid rows move."""
     with closing(open_store(source_url, clock=clock)) as source:
         begin_run(source)
         source.pause(pool="io")
@@ -136,10 +136,10 @@ def test_a_garbage_row_of_a_small_table_stays_behind(source_url, target_url, clo
         assert (target.breakers(), target.kinds(), target.open_runs()) == ([], [], [])
 
 
-def test_texts_that_cannot_stand_there_take_no_key_from_anybody(
+def test_keys_that_are_no_utf8_do_not_conflict_after_a_move(
     source_url, target_url, clock
 ):
-    """Two keys that are no UTF-8 would read the same."""
+    """Two keys that are not UTF-8 would read the same."""
     with closing(open_store(source_url, clock=clock)) as source:
         ids = [one.id for one in source.enqueue([new_job(key=k) for k in "abc"])]
         with closing(sqlite3.connect(source_url[10:], isolation_level=None)) as hand:

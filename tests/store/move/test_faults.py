@@ -1,7 +1,7 @@
-"""Moving house under fire: killed, cut off, twice at once, given up halfway.
+"""Moving a queue under faults: killed, cut off, twice at once, abandoned halfway.
 
-Whatever happens, the target shows nothing or all of it, the source takes nothing in
-that would be lost, and the same command goes on to the end.
+Whatever happens, the target shows nothing or all of it, the source accepts nothing that
+would be lost, and repeating the command finishes the move.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ LEASED = 60
 
 
 class House:
-    """A queue that moves, where it moves to, and who moves it.
+    """A queue that moves, its target, and the process that moves it.
 
     Args:
         proxy: what stands before the target.
@@ -82,7 +82,7 @@ class House:
             return {name for (name,) in found}
 
     def is_closed(self):
-        """Say whether the source takes nothing in because it is being moved."""
+        """Say whether the source accepts nothing because it is being moved."""
         with contextlib.suppress(StoreRefused):
             self.source.pause(kind="probe")
             return not self.source.resume(kind="probe")
@@ -94,7 +94,7 @@ class House:
 
 
 class Movers(list):
-    """Processes that move."""
+    """Processes that move a queue."""
 
     def start(self, *words):
         """Start `jobpool move` with these words."""
@@ -186,8 +186,8 @@ ENDING = {
 
 
 @pytest.mark.parametrize("point", STAGING | ENDING)
-def test_a_killed_mover_shows_nothing_and_the_next_goes_on(house, point):
-    """All is there once, with each value, and no staging is left."""
+def test_a_killed_move_shows_nothing_and_the_next_one_finishes(house, point):
+    """Everything is there once, with each value, and no staging is left."""
     before = holdings(house.source)
     house.kill_at((STAGING | ENDING)[point])
     assert house.target.count(Filter()) == 0
@@ -201,7 +201,7 @@ def test_a_killed_mover_shows_nothing_and_the_next_goes_on(house, point):
 
 
 def test_a_mover_killed_before_it_began_has_closed_nothing(house):
-    """While it looks at the server, the source is as open as before."""
+    """While it connects to the server, the source stays open."""
     house.kill_at(b"server_version_num")
     assert not house.is_closed()
     (fresh,) = house.source.enqueue([new_job()])
@@ -209,8 +209,8 @@ def test_a_mover_killed_before_it_began_has_closed_nothing(house):
     assert moved["jobs"] == fresh.id == JOBS + 1
 
 
-def test_a_mover_killed_after_the_end_leaves_only_its_staging(house):
-    """The next call says that it is done, and tidies up."""
+def test_a_mover_killed_after_the_end_leaves_only_its_staging_tables(house):
+    """The next call says that it is done, and cleans up."""
     house.kill_at(b"DROP TABLE")
     assert house.has_moved()
     code, moved, _ = house.movers.run(*house.words, "--yes")
@@ -223,8 +223,8 @@ def test_a_mover_killed_after_the_end_leaves_only_its_staging(house):
 
 
 @pytest.mark.parametrize("point", list(STAGING)[-1:])
-def test_a_move_killed_while_staging_is_given_up(house, point):
-    """The source takes jobs in again; a later move brings these as well."""
+def test_a_move_killed_while_staging_can_be_abandoned(house, point):
+    """The source accepts jobs again; a later move brings these as well."""
     house.kill_at(STAGING[point])
     code, told, _ = house.movers.run("--from", house.source_url, "--abandon")
     assert (code, told) == (0, {"abandoned": house.source_url})
@@ -235,10 +235,8 @@ def test_a_move_killed_while_staging_is_given_up(house, point):
 
 
 @pytest.mark.parametrize("point", list(ENDING)[-1:])
-def test_a_move_killed_in_its_last_step_needs_both_addresses_to_be_given_up(
-    house, point
-):
-    """Only the target knows whether it happened, so it must be asked."""
+def test_abandoning_a_move_killed_in_its_last_step_needs_both_addresses(house, point):
+    """Only the target knows whether it happened, so it must be queried."""
     house.kill_at(ENDING[point])
     code, _, err = house.movers.run("--from", house.source_url, "--abandon")
     assert code
@@ -252,7 +250,9 @@ def test_a_move_killed_in_its_last_step_needs_both_addresses_to_be_given_up(
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
 @pytest.mark.parametrize("count", [3_000, 200_000, 600_000])
-def test_a_cut_connection_is_told_and_the_next_call_goes_on(house, count, direction):
+def test_a_cut_connection_is_reported_and_the_next_call_finishes(
+    house, count, direction
+):
     """Cut at any byte: nothing is visible, then all of it."""
     house.proxy.cut_after(count, direction)
     with pytest.raises(StoreUnavailable):
@@ -264,8 +264,8 @@ def test_a_cut_connection_is_told_and_the_next_call_goes_on(house, count, direct
 
 
 @pytest.mark.parametrize("delivered", [True, False])
-def test_a_cut_at_the_last_commit_is_found_out(empty_house, delivered):
-    """It returns if it happened, and raises if it did not; then it can be repeated."""
+def test_the_outcome_of_a_cut_at_the_last_commit_is_found_out(empty_house, delivered):
+    """It returns if the commit happened and raises if not; then it can be repeated."""
     house = empty_house
     house.source.enqueue([new_job()] * 10)
 
@@ -284,8 +284,8 @@ def test_a_cut_at_the_last_commit_is_found_out(empty_house, delivered):
     assert house.has_moved()
 
 
-def test_movers_at_once_move_once(house):
-    """Who is too late is told so, or that it is done; nothing is there twice."""
+def test_several_movers_at_once_move_once(house):
+    """The later one gets an error or learns that it is done; nothing is there twice."""
     movers = [house.movers.start(*house.words, "--yes") for _ in range(3)]
     ends = [process.communicate(timeout=PATIENCE_S) for process in movers]
     for process, (_, err) in zip(movers, ends, strict=True):
@@ -299,7 +299,7 @@ def test_movers_at_once_move_once(house):
 
 
 def test_a_mover_that_was_overtaken_changes_nothing(house):
-    """Another one came to the end meanwhile: the first is told, and does not go on."""
+    """Another mover finished meanwhile: the first gets an error and stops."""
 
     def overtake(staged, total):
         if staged < total:
@@ -329,8 +329,8 @@ def test_a_move_that_was_abandoned_meanwhile_ends_with_an_error(house, at):
     assert house.has_moved()
 
 
-def test_nobody_gives_a_move_up_in_its_last_step(house, monkeypatch):
-    """Whoever tries waits for its end in vain, and the move happens."""
+def test_a_move_in_its_last_step_cannot_be_abandoned(house, monkeypatch):
+    """Abandoning waits for its end in vain, and the move happens."""
     verify = move._verify
     refused = []
 
@@ -351,7 +351,10 @@ def test_nobody_gives_a_move_up_in_its_last_step(house, monkeypatch):
 def test_a_source_with_a_supervisor_is_refused_and_goes_on(
     tmp_path, direct_url, movers
 ):
-    """It is named; it works on; once it has stopped, its results move as well."""
+    """The supervisor is named and works on.
+
+    Once it has stopped, its results move as well.
+    """
     app = "@jobs.job('cpu', kind='double')\ndef double(n: int):\n    return 2 * n\n"
     with Site(tmp_path / "site", app) as site:
         supervisor = site.start("cpu=2")
@@ -370,7 +373,7 @@ def test_a_source_with_a_supervisor_is_refused_and_goes_on(
 
 
 def test_a_supervisor_on_a_queue_that_has_moved_fails(tmp_path, direct_url):
-    """It says where to, and its exit code tells the service manager."""
+    """Its error names the new address, and its exit code tells the service manager."""
     app = "@jobs.job('cpu', kind='idle')\ndef idle():\n    pass\n"
     with Site(tmp_path / "site", app) as site:
         assert site.store.count(Filter()) == 0

@@ -1,4 +1,4 @@
-"""A queue moves to where others live: which jobs of theirs are in the way."""
+"""A queue moves into a store with other jobs: which of those are in conflict."""
 
 import contextlib
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from support.store.storing import new_job
 
 @pytest.fixture
 def two(database_path, clock):
-    """A queue in a file, and one on PostgreSQL whose ids are other ones."""
+    """A queue in a file, and one on PostgreSQL whose ids differ."""
     urls = f"sqlite:///{database_path}", server().fresh_url()
     source, target = (open_store(url, clock=clock) for url in urls)
     old = target.enqueue([new_job()] * 5)
@@ -44,8 +44,8 @@ def two(database_path, clock):
         ({}, {}, False),
     ],
 )
-def test_keys_and_unique_texts_are_their_kinds(two, mine, theirs, meet):
-    """Without any that meet, two queues become one; else nothing is changed."""
+def test_keys_and_unique_texts_conflict_only_within_their_kind(two, mine, theirs, meet):
+    """Without conflicts two queues become one; otherwise nothing is changed."""
     two.source.enqueue([new_job(**mine), new_job()])
     two.target.enqueue([new_job(**theirs), new_job()])
     if meet:
@@ -57,7 +57,7 @@ def test_keys_and_unique_texts_are_their_kinds(two, mine, theirs, meet):
 
 
 def test_a_unique_text_is_free_when_its_job_has_ended(two):
-    """On either side; a key is not."""
+    """In either store; a key is not."""
     for store, text in ((two.source, "u"), (two.target, "v")):
         (ended,) = store.enqueue([new_job(unique=text)])
         store.cancel([ended.id])

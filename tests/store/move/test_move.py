@@ -1,4 +1,7 @@
-"""Moving house: all or nothing, each value, and an old door that says where to."""
+"""Moving a queue.
+
+All or nothing, every value, and an old store that names the new one.
+"""
 
 import contextlib
 
@@ -28,7 +31,7 @@ from support.store.storing import (
 
 
 class Interrupted(BaseException):
-    """What a kill is to the code that it meets."""
+    """Raised in the moving code in place of a kill."""
 
 
 @pytest.fixture
@@ -88,14 +91,14 @@ def furnish(store):
 
 
 def everything(store):
-    """Return what a store tells of all of its jobs."""
+    """Return everything that a store shows about its jobs."""
     jobs = store.find(Filter(), limit=10_000)
     return [
         (job, store.payload(job.id), store.attempts(job.id)) for job in reversed(jobs)
     ]
 
 
-def test_every_value_arrives(source, source_url, target_url, open_target):
+def test_a_move_keeps_every_value(source, source_url, target_url, open_target):
     """States, ids, payloads, results, checkpoints, history, pauses and kinds."""
     furnish(source)
     states = {job.state for job, _, _ in everything(source)}
@@ -107,7 +110,7 @@ def test_every_value_arrives(source, source_url, target_url, open_target):
     assert moved.jobs == len(everything(source)) == sum(moved.states.values())
 
 
-def test_a_result_in_parts_arrives(source, source_url, target_url, open_target):
+def test_a_move_keeps_results_in_parts(source, source_url, target_url, open_target):
     """As it was returned."""
     begin_run(source)
     (one,) = source.enqueue([new_job()])
@@ -120,8 +123,10 @@ def test_a_result_in_parts_arrives(source, source_url, target_url, open_target):
     assert open_target().get(one.id).result == end.result
 
 
-def test_what_is_dangerous_stays_known(source, source_url, target_url, open_target):
-    """Suspects, and kinds that crash in a row: none begins beside others over there."""
+def test_a_move_keeps_suspects_and_breakers(
+    source, source_url, target_url, open_target
+):
+    """Suspects, and kinds that crash in a row: none begins beside others there."""
     furnish(source)
     begin_run(source, "run-2")
     (accused,) = source.enqueue([new_job(priority=100)])
@@ -140,10 +145,10 @@ def test_what_is_dangerous_stays_known(source, source_url, target_url, open_targ
     assert msgspec.structs.replace(found, wait_s=1e6) == held
 
 
-def test_what_keeps_a_job_waiting_stays_known(
+def test_a_move_keeps_what_a_job_waits_for(
     source, source_url, target_url, open_target, by_hand
 ):
-    """How often it said "not yet", and whose schema its arguments did not fit."""
+    """How often it snoozed, and which schema its arguments did not fit."""
     begin_run(source, kinds=[kind_record()])
     (one,) = source.enqueue([new_job()])
     source.end_run("run-1")
@@ -163,8 +168,10 @@ def test_what_keeps_a_job_waiting_stays_known(
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 2500])
-def test_any_number_of_jobs_arrives(source, source_url, target_url, open_target, jobs):
-    """Of none, of one, and of several chunks; the next id is a higher one."""
+def test_a_move_takes_any_number_of_jobs(
+    source, source_url, target_url, open_target, jobs
+):
+    """None, one, and several chunks; the next id is higher."""
     given = source.enqueue([new_job()] * jobs)
     move.move(source_url, target_url)
     target = open_target()
@@ -173,10 +180,10 @@ def test_any_number_of_jobs_arrives(source, source_url, target_url, open_target,
     assert fresh.id == (given[-1].id if given else 0) + 1
 
 
-def test_the_history_of_a_chunks_last_job_arrives(
+def test_the_history_of_a_chunks_last_job_moves(
     source, source_url, target_url, open_target
 ):
-    """So does that of the next one's first."""
+    """And so does that of the next chunk's first job."""
     begin_run(source)
     source.enqueue([new_job()] * 999)
     source.enqueue([new_job(priority=9)] * 2)
@@ -190,7 +197,7 @@ def test_the_history_of_a_chunks_last_job_arrives(
 
 
 def test_a_chunk_is_a_thousand_jobs(source, source_url):
-    """Or as many as there are left: a move of many takes few steps."""
+    """Or as many as are left: a move of many takes few steps."""
     given = [answer.id for answer in source.enqueue([new_job()] * 2500)]
     moved = Source(source_url.removeprefix("sqlite:///"))
     assert list(moved.chunks()) == [
@@ -202,7 +209,7 @@ def test_a_chunk_is_a_thousand_jobs(source, source_url):
     moved.close()
 
 
-def test_a_pruned_id_is_not_given_again(
+def test_a_pruned_id_is_not_used_again_after_a_move(
     source, source_url, target_url, open_target, clock
 ):
     """And a token of the target is above every one of the source."""
@@ -222,8 +229,10 @@ def test_a_pruned_id_is_not_given_again(
     assert lease_one(target, "run-3").token > granted.token
 
 
-def test_an_interrupted_move_goes_on(source, source_url, target_url, open_target):
-    """Nothing is visible until all is; what is staged is not staged again."""
+def test_an_interrupted_move_can_be_continued(
+    source, source_url, target_url, open_target
+):
+    """Nothing is visible until everything is; staged rows are not staged again."""
     source.enqueue([new_job()] * 2500)
     told = []
 
@@ -264,8 +273,10 @@ def test_an_interrupted_last_step_shows_nothing(
     assert everything(target) == everything(source)
 
 
-def test_a_lost_answer_is_found_out(source, source_url, target_url, monkeypatch):
-    """Committed, but its caller died before it could note so: it is done."""
+def test_a_move_whose_answer_was_lost_is_known_to_be_done(
+    source, source_url, target_url, monkeypatch
+):
+    """Committed, but its caller died before it could record that: it is done."""
     furnish(source)
     appear = move._publish
 
@@ -298,8 +309,10 @@ def test_a_second_call_says_that_it_is_done(source, source_url, target_url):
         move.abandon(source_url)
 
 
-def test_changed_values_are_found(source, source_url, target_url, open_target):
-    """A row that differs in the target keeps all of them from appearing."""
+def test_a_changed_value_in_the_target_stops_the_move(
+    source, source_url, target_url, open_target
+):
+    """A row that differs in the target keeps all of them invisible."""
     source.enqueue([new_job()] * 1500)
     schema = target_url.rpartition("schema=")[2]
 
@@ -318,8 +331,8 @@ def test_changed_values_are_found(source, source_url, target_url, open_target):
     assert everything(open_target()) == everything(source)
 
 
-def test_an_old_producer_is_told_the_new_address(source, source_url, target_url):
-    """So is an old supervisor, and whoever retries or cancels there."""
+def test_an_old_producer_gets_the_new_address(source, source_url, target_url):
+    """And so are an old supervisor, and operators who retry or cancel there."""
     (job,) = source.enqueue([new_job()])
     moved = move.move(source_url, target_url)
     for attempt in (
@@ -342,10 +355,10 @@ def test_a_source_in_use_is_refused(source, source_url, target_url):
     source.enqueue([new_job()])
 
 
-def test_a_lease_of_nobody_moves_as_dead(
+def test_a_lease_of_an_unknown_run_moves_as_dead(
     source, source_url, target_url, open_target, by_hand
 ):
-    """Nobody could say how it ended; whoever looks at it may let it run again."""
+    """It is unknown how it ended; an operator may let it run again."""
     begin_run(source)
     source.enqueue([new_job()])
     granted = lease_one(source)
@@ -356,8 +369,10 @@ def test_a_lease_of_nobody_moves_as_dead(
     assert "supervisor" in open_target().get(granted.id).reason
 
 
-def test_jobs_with_such_ids_are_refused(source, source_url, target_url, open_target):
-    """Nothing is mixed; the move can be given up, and the source goes on."""
+def test_jobs_with_ids_used_in_the_target_are_refused(
+    source, source_url, target_url, open_target
+):
+    """Nothing is mixed; the move can be abandoned, and the source works on."""
     target = open_target()
     target.enqueue([new_job()] * 3)
     furnish(source)
@@ -368,7 +383,7 @@ def test_jobs_with_such_ids_are_refused(source, source_url, target_url, open_tar
     source.enqueue([new_job()])
 
 
-def test_another_sources_staging_is_refused(
+def test_staging_tables_of_another_source_are_refused(
     source, source_url, target_url, tmp_path, open_target
 ):
     """Two queues do not become one by accident."""
@@ -386,7 +401,7 @@ def test_another_sources_staging_is_refused(
 
 
 def test_one_move_has_one_target(source, source_url, target_url):
-    """Another address is refused until the first move is given up."""
+    """Another address is refused until the first move is abandoned."""
     source.enqueue([new_job()])
     move.move(source_url, target_url)
     other = server().fresh_url()
@@ -397,8 +412,8 @@ def test_one_move_has_one_target(source, source_url, target_url):
         server().drop(other)
 
 
-def test_only_sqlite_moves(target_url, source_url, source):
-    """And only what has begun can be given up."""
+def test_only_sqlite_queues_can_be_moved(target_url, source_url, source):
+    """And only a move that has begun can be abandoned."""
     with pytest.raises(ConfigError, match="--from: only a SQLite queue"):
         move.move(target_url, target_url)
     with pytest.raises(StoreRefused, match="nothing to abandon"):

@@ -1,7 +1,7 @@
-"""The moment of the commit on PostgreSQL, for each method that writes.
+"""The time around the commit on PostgreSQL, for each method that writes.
 
-A commit's answer can be lost, or come later than anybody waits. A call that returns
-has then had its effect, and one that raises has had none: never the other way about.
+A commit's answer can be lost, or come after the patience has ended. A call that returns
+has taken effect, and one that raises has not: never the other way round.
 """
 
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ def url():
 
 @pytest.fixture
 def near(url):
-    """A store beside the proxy, with one supervisor's run in it: it sees the truth."""
+    """A store that bypasses the proxy, with one supervisor's run: it sees the truth."""
     store = open_store(url)
     begin_run(store)
     yield store
@@ -93,10 +93,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", CALLS)
-def test_what_returns_has_happened_and_what_raises_has_not(
+def test_a_call_that_returns_has_taken_effect_and_one_that_raises_has_not(
     proxy, near, far, name, fault
 ):
-    """Looked up at once; the value is the one that the lost answer stood for."""
+    """The outcome is looked up at once; the value is what the lost answer stood for."""
     call = CALLS[name]
     given = call.prepare(near)
     assert not call.has_happened(near, given)
@@ -114,7 +114,7 @@ def test_what_returns_has_happened_and_what_raises_has_not(
 
 
 class Gate(NamedTuple):
-    """Somebody whom every commit that changed a job waits for."""
+    """A lock that every commit of a changed job waits for."""
 
     connection: Any
 
@@ -133,7 +133,7 @@ class Gate(NamedTuple):
 
 @pytest.fixture
 def at_commit(near, url):
-    """Make the server do something at the commit of whatever has changed a job."""
+    """Make the server do something at each commit that has changed a job."""
     schema = sql.Identifier(query_of(url)["schema"])
     with server().connect() as connection:
 
@@ -148,7 +148,10 @@ def at_commit(near, url):
 
 @pytest.fixture
 def gate(at_commit):
-    """Return what closes it: whatever is prepared must have been committed before."""
+    """Return a function that closes it.
+
+    What it relies on must have been committed before.
+    """
 
     def close():
         connection = at_commit(f"PERFORM pg_advisory_xact_lock_shared({GATE})")
@@ -164,8 +167,8 @@ def has_given_up(far):
 
 
 @pytest.mark.parametrize("name", HEAVY)
-def test_a_commit_that_outlasts_the_patience_is_awaited(near, far, gate, name):
-    """The server is still at it when it is first asked: the call returns at its end."""
+def test_a_commit_that_outlasts_the_patience_is_waited_for(near, far, gate, name):
+    """The server is still busy when first asked: the call returns when it is done."""
     call = CALLS[name]
     given = call.prepare(near)
     held = gate()
@@ -182,7 +185,10 @@ def test_a_commit_that_outlasts_the_patience_is_awaited(near, far, gate, name):
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_a_commit_that_fails_after_the_patience_is_a_failure(near, far, gate, name):
-    """Its lock was not to be had in the end: nothing happened, and it says so."""
+    """Its lock was not available in the end.
+
+    Nothing happened, and the error says so.
+    """
     call = CALLS[name]
     given = call.prepare(near)
     held = gate()
@@ -199,7 +205,10 @@ def test_a_commit_that_fails_after_the_patience_is_a_failure(near, far, gate, na
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_a_commit_that_the_server_refuses_has_no_effect(near, far, at_commit, name):
-    """As a serialization failure is: the answer is there, and nothing is looked up."""
+    """Such as a serialization failure.
+
+    The answer is there, and nothing is looked up.
+    """
     call = CALLS[name]
     given = call.prepare(near)
     at_commit("RAISE SQLSTATE '40001'")
@@ -211,7 +220,7 @@ def test_a_commit_that_the_server_refuses_has_no_effect(near, far, at_commit, na
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_a_commit_before_a_crash_is_found_after_it(own_server, proxy, near, far, name):
-    """It returns, or says that nobody can tell; it is never called a failure."""
+    """It returns, or raises OutcomeUnknown; it never counts as a failure."""
     call = CALLS[name]
     given = call.prepare(near)
     proxy.cut_at(b"COMMIT", delivered=True)
@@ -225,10 +234,13 @@ def test_a_commit_before_a_crash_is_found_after_it(own_server, proxy, near, far,
     assert call.has_happened(near, given)
 
 
-def test_a_commit_that_a_crash_took_is_not_mistaken_for_anothers(
+def test_a_commit_lost_in_a_crash_is_not_mistaken_for_anothers(
     own_server, proxy, near, far
 ):
-    """The server gives lost numbers out again: who gets ours says nothing of us."""
+    """The server reuses lost transaction ids.
+
+    Another owner of ours says nothing about us.
+    """
 
     def lose():
         with far.transaction():
@@ -258,7 +270,10 @@ def is_back(store):
 
 
 def test_the_outcome_of_a_read_only_transaction_is_never_unknown(proxy, near, far):
-    """A lease that found nothing, cut off at its end: raised at once, not looked up."""
+    """A lease that found nothing is cut off at its end.
+
+    Raised at once, not looked up.
+    """
     lease(far)
     proxy.accept_no_more()  # who looked up what became of it would not be answered
     proxy.cut_at(b"ROLLBACK", delivered=False)

@@ -1,4 +1,4 @@
-"""Jobs that a handler stores on its own connection to PostgreSQL, as it commits."""
+"""Jobs that a handler stores on its own PostgreSQL connection, as it commits."""
 
 from contextlib import closing
 
@@ -17,7 +17,7 @@ def site(new_store_url, clock):
         yield site
 
 
-def test_jobs_beside_an_attempt_are_of_its_transaction(site):
+def test_jobs_enqueued_beside_an_attempt_belong_to_its_transaction(site):
     """Stored with the handler's commit, and gone with its rollback."""
     claim = site.claim(site.attempted())
     (made,) = enqueue(site.connection, claim, [new_job(payload=b"1")])
@@ -31,8 +31,8 @@ def test_jobs_beside_an_attempt_are_of_its_transaction(site):
     assert [one.id for one in lease(site.store)] == [made.id]
 
 
-def test_jobs_beside_an_attempt_keep_the_queues_depth(site):
-    """The cap is the application's, as the claim says it."""
+def test_jobs_enqueued_beside_an_attempt_respect_the_queue_limit(site):
+    """The limit is the application's, as the claim says."""
     claim = site.claim(site.attempted(), queue_depth_max=3)
     with pytest.raises(QueueFull):
         enqueue(site.connection, claim, [new_job()] * 3)
@@ -41,7 +41,7 @@ def test_jobs_beside_an_attempt_keep_the_queues_depth(site):
 
 
 def test_a_superseded_attempt_stores_no_jobs(site):
-    """Its transaction cannot be committed any more; without one it is refused."""
+    """Its transaction cannot commit any more; without one it is refused."""
     granted = site.attempted()
     claim = site.claim(granted)
     with pytest.raises(Superseded):

@@ -1,4 +1,4 @@
-"""Who keeps PostgreSQL from removing dead rows: looked for on a real server."""
+"""What keeps PostgreSQL from removing dead rows, checked on a real server."""
 
 import psycopg
 import pytest
@@ -9,14 +9,14 @@ EVERYBODY_S, NOBODY_S = 0.0, 3600.0
 
 
 def open_transaction(**options):
-    """Return a connection whose transaction has a number, and so holds rows."""
+    """Return a connection whose transaction has an id, and so holds rows."""
     connection = psycopg.connect(libpq_url(server().url), **options)
     connection.execute("SELECT pg_current_xact_id()")
     return connection
 
 
 def held_by(store, patience_s):
-    """Return what keeps rows, oldest first."""
+    """Return what holds rows, oldest first."""
     with store._server.reading() as session:
         return session.rows("long_snapshots", patience_s=patience_s)
 
@@ -26,7 +26,7 @@ def pid_of(connection):
 
 
 def test_the_oldest_transactions_of_this_database_are_named(store):
-    """Those older than the patience; neither one that only looks, nor ourselves."""
+    """Those older than the patience; not read-only ones, nor our own."""
     with open_transaction() as first, open_transaction() as second:
         idle = psycopg.connect(libpq_url(server().url), autocommit=True)
         found = held_by(store, EVERYBODY_S)
@@ -42,8 +42,8 @@ def test_the_oldest_transactions_of_this_database_are_named(store):
         idle.close()
 
 
-def test_no_more_than_five_are_named(store):
-    """A list of hundreds would tell nothing."""
+def test_no_more_than_five_transactions_are_named(store):
+    """A list of hundreds would not help."""
     connections = [open_transaction() for _ in range(6)]
     found = held_by(store, EVERYBODY_S)
     for connection in connections:
@@ -51,8 +51,8 @@ def test_no_more_than_five_are_named(store):
     assert len(found) == 5
 
 
-def test_transactions_in_another_database_are_not_ours_to_name(store):
-    """They hold back their own rows."""
+def test_transactions_in_another_database_are_not_named(store):
+    """They hold back their own database's rows."""
     if not server().is_ours:
         pytest.skip("JOBPOOL_TEST_POSTGRES may have one database only")
     elsewhere = open_transaction(dbname="postgres")
@@ -62,7 +62,7 @@ def test_transactions_in_another_database_are_not_ours_to_name(store):
 
 
 def test_a_snapshot_is_enough_to_hold_rows(store):
-    """One that only looks holds them as well; one that has looked does not."""
+    """An open read-only transaction holds them as well; a finished one does not."""
     snapshot = psycopg.connect(libpq_url(server().url))
     snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     snapshot.execute("SELECT 1")

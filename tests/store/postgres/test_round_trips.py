@@ -83,7 +83,7 @@ def test_one_job_is_stored_in_two_trips(queue, tmp_path, pause_s):
     assert trips(lines) == TRIPS_MAX - 1
 
 
-def test_a_notification_goes_out_with_the_commit(queue, tmp_path):
+def test_a_wake_up_goes_out_with_the_commit(queue, tmp_path):
     """It costs no trip of its own, and is no part of the transaction."""
     with traced(queue, tmp_path / "trace") as lines:
         queue.enqueue([new_job()], wakes=True)
@@ -91,7 +91,7 @@ def test_a_notification_goes_out_with_the_commit(queue, tmp_path):
     assert trips(lines) == TRIPS_MAX - 1
 
 
-def test_notifications_are_few_however_many_jobs_come(queue, tmp_path):
+def test_wake_ups_are_few_however_many_jobs_come(queue, tmp_path):
     """A ring makes all commits of the database queue: most jobs come without one."""
     with traced(queue, tmp_path / "trace") as lines:
         for _ in range(3 * WAKES_AT_ONCE):
@@ -101,7 +101,7 @@ def test_notifications_are_few_however_many_jobs_come(queue, tmp_path):
     assert 0 < done.count("NOTIFY") < 2 * WAKES_AT_ONCE
 
 
-def test_a_failed_notification_does_not_undo_the_enqueue(queue, monkeypatch):
+def test_a_failed_wake_up_does_not_undo_the_enqueue(queue, monkeypatch):
     """A hint only: the job is stored, and its supervisors poll."""
     wire = queue._server._session._wire
     monkeypatch.setattr(wire, "_queries", {**wire._queries, "wake": "SELECT 1 / 0"})

@@ -3,7 +3,7 @@
 HEARD_S_MAX = 10.0
 
 
-def test_a_notification_is_received_by_another_store(store_factory):
+def test_a_wake_up_is_received_by_another_store(store_factory):
     """The first call says to look: what was rung before it is not heard."""
     listener, other = store_factory(), store_factory()
     assert listener.wait_for_wake(HEARD_S_MAX) is True

@@ -37,7 +37,7 @@ def heard(fd):
         return 0
 
 
-def test_a_notification_reaches_every_supervisor(store, listen):
+def test_a_wake_up_reaches_every_supervisor(store, listen):
     """Those that come later as well."""
     store.wake()
     first = listen("a")
@@ -47,7 +47,7 @@ def test_a_notification_reaches_every_supervisor(store, listen):
     assert (heard(first), heard(second)) == (2, 1)
 
 
-def test_a_full_fifo_already_holds_a_notification(store, listen):
+def test_a_full_fifo_already_holds_a_wake_up(store, listen):
     """Nobody waits for a supervisor that does not look."""
     fd = listen("a")
     for _ in range(70_000):
@@ -96,7 +96,7 @@ def test_a_link_in_place_of_a_fifo_is_not_followed(tmp_path):
     assert target.read_bytes() == b""
 
 
-def test_a_callers_transaction_notifies_supervisors_after_its_commit(
+def test_a_callers_transaction_wakes_supervisors_after_its_commit(
     store, listen, database_path
 ):
     """Not when it was rolled back."""

@@ -35,7 +35,7 @@ def keeper(chores: list[str]) -> Iterator[Housekeeping]:
     assert not keeper.is_alive()
 
 
-def test_many_notifications_cause_few_checks_for_cancellations(
+def test_many_wake_ups_cause_few_checks_for_cancellations(
     keeper: Housekeeping, chores: list[str]
 ) -> None:
     """Soon, and once for a swarm of them: not each costs a query."""

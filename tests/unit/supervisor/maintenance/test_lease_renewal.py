@@ -164,7 +164,7 @@ def test_it_renews_twice_a_second_whatever_the_ttl(
     assert time.monotonic() - began_s > 0.9
 
 
-def test_notifications_are_passed_on_between_renewals(rig: Rig) -> None:
+def test_wake_ups_are_passed_on_between_renewals(rig: Rig) -> None:
     """A ring is passed on, and no renewal waits for it or is skipped for it."""
     rig.begin()
     for _ in range(3):
