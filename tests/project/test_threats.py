@@ -53,11 +53,11 @@ PROOFS = {
     "who may write to the database": (
         "integration/hostile/test_hostile_child.py::test_a_kind_leads_to_nothing_but_a_handler",
         "property/test_hostile_input.py::test_an_arbitrary_published_schema_accepts_or_rejects",
-        "store/sqlite/test_garbage.py::test_a_row_that_cannot_be_read_stops_nobody",
-        "store/sqlite/test_extremes.py::test_a_runnable_row_out_of_range_stops_nobody",
+        "store/sqlite/test_garbage.py::test_a_row_that_cannot_be_read_stops_no_other_job",
+        "store/sqlite/test_extremes.py::test_a_runnable_row_out_of_range_stops_no_other_job",
     ),
     "another user of the machine": (
-        "store/sqlite/test_files.py::test_a_new_store_is_its_owners_alone",
+        "store/sqlite/test_files.py::test_a_new_store_is_private_to_its_owner",
         "integration/sandbox/test_identity.py::test_a_run_directory_is_private_and_names_its_supervisor",
         "integration/hostile/test_hostile_child.py::test_a_run_directory_is_private_to_its_owner",
     ),

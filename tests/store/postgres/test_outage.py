@@ -1,7 +1,7 @@
-"""PostgreSQL goes away: every call says truly whether it happened, and in time.
+"""PostgreSQL goes away: every call reports truly, and in time, whether it happened.
 
-Servers restart, connections are cut at any byte, networks swallow what they are
-given. After each of these the same store object works again by itself.
+Servers restart, connections are cut at any byte, networks swallow what they are given.
+After each of these the same store object works again by itself.
 """
 
 import errno
@@ -41,7 +41,7 @@ def proxy(own_server):
 
 @pytest.fixture
 def open_through(proxy):
-    """Open stores whose connection goes through the proxy, by the server's clock."""
+    """Open stores whose connection goes through the proxy, with the server's clock."""
     url = server().fresh_url(server().tcp_url)
     opened = []
 
@@ -84,7 +84,7 @@ def comes_back(store):
 
 
 def enqueue_around(store, event, *, afterwards=True):
-    """Store two jobs, or one, in one transaction, in which something happens."""
+    """Store two jobs, or one, in one transaction, while something happens."""
     with store.transaction():
         store.enqueue([new_job()])
         event()
@@ -94,7 +94,7 @@ def enqueue_around(store, event, *, afterwards=True):
 
 @pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
 def test_a_restart_between_calls_costs_at_most_one(own_server, far, mode):
-    """What was stored is there; leases hold; the next calls connect again."""
+    """Stored jobs are there; leases hold; the next calls connect again."""
     far.enqueue([new_job(), new_job()])
     granted = lease_one(far)
     if mode == "kill":
@@ -116,8 +116,8 @@ def test_a_restart_inside_a_transaction_undoes_all_of_it(own_server, far, mode):
     assert comes_back(far) == 0
 
 
-def test_a_stopped_server_is_told_at_once(own_server, far):
-    """Trying again is right, and is right again when the server is back."""
+def test_a_stopped_server_is_reported_at_once(own_server, far):
+    """Trying again is right, and works once the server is back."""
     own_server.stop()
     began_s = time.monotonic()
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_the_outcome_of_an_unanswered_commit_is_looked_up(proxy, far, delivered)
 
 @pytest.mark.parametrize("delivered", [True, False])
 def test_a_settlement_without_an_answer_is_written_once(proxy, far, delivered):
-    """Whoever hears that it did not happen may settle again; nobody is told STALE."""
+    """After an error that says it did not happen, settling again is not STALE."""
     far.enqueue([new_job()])
     granted = lease_one(far)
     proxy.cut_at(b"COMMIT", delivered=delivered)
@@ -159,8 +159,11 @@ def test_a_settlement_without_an_answer_is_written_once(proxy, far, delivered):
     assert far.describe()["stale_settlements"] == "0"
 
 
-def test_an_outcome_that_nobody_can_tell_is_unknown(proxy, far, monkeypatch):
-    """The server stays away after the cut: neither yes nor no would be true."""
+def test_an_outcome_that_cannot_be_found_out_is_unknown(proxy, far, monkeypatch):
+    """The server stays away after the cut.
+
+    Neither success nor failure would be true.
+    """
     monkeypatch.setattr(database, "DOUBT_S", 0.5)
     proxy.cut_at(b"COMMIT", delivered=True)
     with pytest.raises(OutcomeUnknown):
@@ -206,8 +209,8 @@ def test_a_black_hole_ends_in_bounded_time(proxy, far, call):
     assert comes_back(far) == 0
 
 
-def test_a_black_hole_at_the_commit_is_never_called_nothing(proxy, far):
-    """The server got it: once it can be asked, the store says so."""
+def test_a_commit_lost_in_a_black_hole_is_never_called_a_failure(proxy, far):
+    """The server received it: once it can be asked, the store says so."""
     with far.transaction():
         far.enqueue([new_job()])
         proxy.swallow_answer_to(b"COMMIT")
@@ -215,15 +218,13 @@ def test_a_black_hole_at_the_commit_is_never_called_nothing(proxy, far):
 
 
 def test_slow_networks_are_only_slow(proxy, far):
-    """Held back by less than the patience, everything works."""
+    """Delays shorter than the patience cause no error."""
     proxy.delay(0.05)
     far.enqueue([new_job()])
     assert len(lease(far)) == 1
 
 
-def test_no_descriptor_for_a_connection_is_an_outage_like_others(
-    proxy, far, monkeypatch
-):
+def test_running_out_of_descriptors_is_an_outage_like_others(proxy, far, monkeypatch):
     """The machine's refusal, which psycopg passes on as OSError, ends no thread."""
 
     def refuse(*_args, **_options):
@@ -239,7 +240,7 @@ def test_no_descriptor_for_a_connection_is_an_outage_like_others(
     assert far.count(Filter()) == 0
 
 
-def test_one_backend_that_dies_is_replaced(far):
+def test_a_terminated_backend_is_replaced(far):
     """An administrator ends our session: the next call has another."""
     with server().connect() as connection:
         connection.execute(
@@ -250,7 +251,7 @@ def test_one_backend_that_dies_is_replaced(far):
 
 
 def test_a_server_that_became_read_only_is_left(own_server, far):
-    """As after a failover under our feet: the store looks for the primary again."""
+    """As after a failover: the store looks for the primary again."""
     with server().connect() as connection:
         connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
         connection.execute("SELECT pg_reload_conf()")

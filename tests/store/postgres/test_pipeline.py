@@ -43,8 +43,8 @@ def ask(store, name, *givens, times=1):
         return session.ask(*((name, given) for given in givens for _ in range(times)))
 
 
-def test_what_comes_often_is_prepared_and_answers_the_same(store):
-    """Before it is prepared, in that very trip, and ever after."""
+def test_a_frequent_statement_is_prepared_and_gives_the_same_answers(store):
+    """Before it is prepared, in the same trip, and ever after."""
     found = [ask(store, "counter", {"name": "store_id"}) for _ in range(OFTEN)]
     assert found == [found[0]] * OFTEN
     assert found[0] != [[]]
@@ -54,8 +54,8 @@ def test_what_comes_often_is_prepared_and_answers_the_same(store):
     assert prepared(store) == before
 
 
-def test_it_is_prepared_once_though_it_is_sent_twice_in_a_trip(store):
-    """Else a name would be left behind on the server."""
+def test_a_statement_sent_twice_in_a_trip_is_prepared_once(store):
+    """Otherwise a prepared statement would be left behind on the server."""
     ask(store, "savepoint", {}, times=OFTEN)  # so are those of the transaction
     ask(store, "now", {}, times=1)
     before = prepared(store)
@@ -63,8 +63,8 @@ def test_it_is_prepared_once_though_it_is_sent_twice_in_a_trip(store):
     assert prepared(store) <= before + 4  # itself, begin, begun and rollback
 
 
-def test_there_is_an_end_to_what_is_prepared(store, monkeypatch):
-    """Whatever comes after that is sent whole each time, and is answered as well."""
+def test_the_number_of_prepared_statements_is_bounded(store, monkeypatch):
+    """Later statements are sent whole each time, and are answered as well."""
     for _ in range(OFTEN):
         ask(store, "now", {})
     before = prepared(store)
@@ -75,7 +75,7 @@ def test_there_is_an_end_to_what_is_prepared(store, monkeypatch):
 
 
 def test_behind_a_pooler_nothing_is_prepared(store):
-    """A prepared statement belongs to a connection that may be another one's next."""
+    """A prepared statement belongs to a connection that another client may get next."""
     session_of(store).connection.prepare_threshold = None
     before = prepared(store)  # when it was opened
     for _ in range(OFTEN):
@@ -83,8 +83,11 @@ def test_behind_a_pooler_nothing_is_prepared(store):
     assert prepared(store) == before
 
 
-def test_counting_what_comes_ends_as_well(store, monkeypatch):
-    """The table of counts is emptied when it is full; what comes often is found out."""
+def test_the_table_of_counted_statements_is_bounded(store, monkeypatch):
+    """The table of counts is emptied when it is full.
+
+    Frequent statements are still found.
+    """
     monkeypatch.setattr(wires, "COUNTED_MAX", 1)
     for _ in range(OFTEN):
         store.enqueue([new_job()])
@@ -93,10 +96,8 @@ def test_counting_what_comes_ends_as_well(store, monkeypatch):
 
 
 @pytest.mark.parametrize("interruption", [Interrupted, KeyboardInterrupt, ValueError])
-def test_a_trip_that_is_interrupted_ends_the_connection(
-    store, monkeypatch, interruption
-):
-    """What comes in later is not taken for the answer to the next question."""
+def test_an_interrupted_trip_ends_the_connection(store, monkeypatch, interruption):
+    """A late answer is not mistaken for the answer to the next question."""
     connection = session_of(store).connection
 
     def wait(answers, *_args, **_given):
@@ -112,7 +113,7 @@ def test_a_trip_that_is_interrupted_ends_the_connection(
     assert store.count(Filter()) == 1
 
 
-def test_a_value_that_cannot_be_said_undoes_its_own_step_only(store):
+def test_a_value_that_cannot_be_sent_undoes_only_its_own_step(store):
     """Nothing of its trip was sent: the savepoint before it is still to be set."""
     begin_run(store)
     with store._server.writing() as session:
@@ -127,8 +128,8 @@ def test_a_value_that_cannot_be_said_undoes_its_own_step_only(store):
     assert store.count(Filter()) == 1
 
 
-def test_a_failure_leaves_what_came_before_it_known(store):
-    """The transaction has begun, so that there is something to roll back."""
+def test_a_failed_trip_keeps_what_is_known_of_its_transaction(store):
+    """The transaction has begun, so there is something to roll back."""
     known = []
 
     def fail():
@@ -146,7 +147,7 @@ def test_a_failure_leaves_what_came_before_it_known(store):
 
 
 @pytest.mark.parametrize("wakes", [False, True])
-def test_no_commit_is_believed_that_was_a_rollback(store, wakes):
+def test_a_commit_answered_with_a_rollback_is_not_believed(store, wakes):
     """A server answers so, without an error, when a failure before went unnoticed."""
 
     def overlook():
@@ -163,7 +164,7 @@ def test_no_commit_is_believed_that_was_a_rollback(store, wakes):
 
 
 def test_a_connection_that_is_gone_says_so(store):
-    """And the next use has a new one."""
+    """And the next use opens a new one."""
     session = session_of(store)
     with session_of(store).connection.cursor() as cursor, pytest.raises(Exception):  # noqa: B017, PT011 - of psycopg's
         cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -181,6 +182,6 @@ def test_a_connection_that_is_gone_says_so(store):
         ("%(b)s %(a)s %(b)s", b"$1 $2 $1", ("b", "a")),
     ],
 )
-def test_a_query_is_written_as_the_server_reads_it(query, text, names):
-    """Each value has one place, however often it is named."""
+def test_named_parameters_are_numbered(query, text, names):
+    """Each value has one placeholder, however often it is named."""
     assert wires._written(query) == (text, names)

@@ -1,9 +1,9 @@
-"""Plans on PostgreSQL: right ones, however wrong the statistics are.
+"""Query plans on PostgreSQL: right ones, however wrong the statistics are.
 
-Twenty thousand jobs stand in a state that the statistics hold for empty: what a burst
-leaves behind until autovacuum comes by. A planner that believes them takes that
-state's whole index for a bargain. Each hot statement must go by an id, or by the
-stretch of its own index that it asks for, the first time and as a prepared statement.
+Twenty thousand jobs are in a state that the statistics consider empty: what a burst
+leaves behind until autovacuum runs. A planner that believes them finds that state's
+whole index cheap. Each hot statement must use an id, or the part of its own index that
+it asks for, the first time and as a prepared statement.
 """
 
 import json
@@ -207,25 +207,25 @@ class Table(NamedTuple):
         return self.connection.execute(sql.SQL(text).format(schema=schema, **parts))
 
     def fill(self):
-        """Store jobs and history; nobody counts them."""
+        """Store jobs and history without updating statistics."""
         self.do(FILL, rows=ROWS)
         self.do(FILL_ATTEMPTS, rows=ROWS)
 
     def move(self, state):
-        """Put all jobs into a state; nobody counts them."""
+        """Put all jobs into a state without updating statistics."""
         has = STATES[state]
         rest = "".join(f", {column} = {value}" for column, value in has.items())
         self.do(f"UPDATE {{schema}}.jobs SET state = {{state}}{rest}", state=state)  # noqa: S608 - ours
 
     def analyze(self):
-        """Let the server look at what is there now."""
+        """Update the server's statistics."""
         self.do("ANALYZE {schema}.jobs")
         self.do("ANALYZE {schema}.attempts")
 
 
 @contextmanager
 def jobs_in(situation):
-    """Make a queue in a situation; no statement of a test is ever executed on it."""
+    """Make a queue in a situation; no tested statement is ever executed on it."""
     known, now = SITUATIONS[situation]
     with new_queue(is_known=bool(known)) as table:
         if known == "":
@@ -240,7 +240,7 @@ def jobs_in(situation):
 
 @contextmanager
 def new_queue(*, is_known=True):
-    """Make an empty queue that nobody looks at by himself."""
+    """Make an empty queue without autovacuum."""
     url = server().fresh_url()
     open_store(url).close()
     with server().connect() as connection:
@@ -262,7 +262,7 @@ def table(request):
 
 @contextmanager
 def surroundings(table, name):
-    """Begin a transaction as the store does, if the statement runs in such a one."""
+    """Begin a transaction as the store does, if the statement runs in one."""
     if name in ALONE:
         yield
         return
@@ -276,7 +276,7 @@ def surroundings(table, name):
 
 
 def plan_with_values(table, name):
-    """Return the plan that a query gets when its parameters are looked at."""
+    """Return the plan of a query whose parameters are known to the planner."""
     query = queries_of(table.schema)[name]
     with surroundings(table, name):
         found = table.connection.execute(
@@ -286,7 +286,10 @@ def plan_with_values(table, name):
 
 
 def plan_when_prepared(table, name):
-    """Return the plan at the sixth time: from then on one for any values may stay."""
+    """Return the plan of the sixth execution.
+
+    A generic one may be kept from then on.
+    """
     given = RULES[name].parameters
     order = list(given)
     query = re.sub(
@@ -315,7 +318,7 @@ def nodes_of(plan, above=()):
 
 
 def faults_of(plan, rule, *, is_sort_a_fault=True):
-    """Return what a plan does that the rule forbids."""
+    """Return what a plan does although the rule forbids it."""
     found = []
     for node, above in nodes_of(plan):
         kind = node["Node Type"]
@@ -341,7 +344,7 @@ def faults_of(plan, rule, *, is_sort_a_fault=True):
 
 
 def is_sorted_above(kind, above):
-    """Say whether rows are sorted before the nearest LIMIT gets them."""
+    """Say whether rows are sorted before they reach the nearest LIMIT."""
     if kind == "Bitmap Index Scan":
         return True
     for name in reversed(above):
@@ -354,7 +357,7 @@ def is_sorted_above(kind, above):
 
 @pytest.mark.parametrize("plan_of", [plan_with_values, plan_when_prepared])
 def test_wrong_statistics_ruin_no_query_plan(table, plan_of):
-    """By the id or by the asked stretch of its index, never a walk of a state."""
+    """By the id or the requested part of its index, never a scan of a state."""
     faults = {
         name: faults_of(plan_of(table, name), rule, is_sort_a_fault=table.is_known)
         for name, rule in RULES.items()
@@ -364,8 +367,8 @@ def test_wrong_statistics_ruin_no_query_plan(table, plan_of):
 
 @pytest.mark.parametrize("is_counted", [False, True])
 @pytest.mark.parametrize("rows", [0, 5, 40, 400])
-def test_a_plan_that_is_kept_suits_a_small_table_as_a_large_one(rows, is_counted):
-    """It goes by the id or its own index although to walk would be cheaper now."""
+def test_a_kept_plan_suits_a_small_table_and_a_large_one(rows, is_counted):
+    """It uses the id or its own index although a scan would be cheaper now."""
     with new_queue() as table:
         if rows:
             table.do(FILL, rows=rows)
@@ -390,8 +393,8 @@ def test_a_plan_that_is_kept_suits_a_small_table_as_a_large_one(rows, is_counted
         ),
     ],
 )
-def test_the_measure_above_does_see_faults(text, fault):
-    """What the guards in the statements are for happens without them."""
+def test_the_plan_check_does_find_faults(text, fault):
+    """What the guards in the statements prevent does happen without them."""
     with jobs_in("no leased when analyzed") as table:
         found = table.do(f"EXPLAIN (FORMAT JSON) {text}").fetchone()
     assert fault in str(faults_of(found[0][0]["Plan"], Rule({}, PKEY)))

@@ -1,4 +1,4 @@
-"""Several at once on PostgreSQL: between any two statements somebody else commits."""
+"""Concurrency on PostgreSQL: another transaction commits between any two statements."""
 
 import threading
 import time
@@ -37,7 +37,7 @@ def pair(store_factory):
 
 
 def test_a_run_does_not_end_while_a_lease_of_it_is_being_committed(pair):
-    """The lease would be nobody's: who ends the run waits, and then sees it."""
+    """The lease would belong to no run: ending the run waits, and then sees it."""
     first, second = pair
     second.enqueue([new_job()])
     with first.transaction():
@@ -49,8 +49,8 @@ def test_a_run_does_not_end_while_a_lease_of_it_is_being_committed(pair):
     assert len(second.leases_of("a")) == 1
 
 
-def test_after_its_leases_were_taken_none_comes_any_more(pair):
-    """A lease that was asked for meanwhile is refused, not granted to a dead run."""
+def test_a_run_whose_leases_were_taken_gets_no_more(pair):
+    """A lease requested meanwhile is refused, not granted to a dead run."""
     first, second = pair
     second.enqueue([new_job()])
     with second.transaction():
@@ -62,8 +62,8 @@ def test_after_its_leases_were_taken_none_comes_any_more(pair):
     assert isinstance(answer[0], StoreRefused), answer
 
 
-def test_a_run_that_is_at_it_is_not_seized_and_nobody_waits(pair, clock):
-    """Its row is held by its own transaction: it lives, or its connection does."""
+def test_a_run_in_the_middle_of_a_transaction_is_not_seized_or_waited_for(pair, clock):
+    """Its own transaction holds its row: it lives, or its connection does."""
     first, second = pair
     second.enqueue([new_job()])
     clock.advance(59)
@@ -79,7 +79,7 @@ def test_a_run_that_is_at_it_is_not_seized_and_nobody_waits(pair, clock):
 
 
 def test_a_supervisor_whose_own_lease_lapsed_seizes_no_run(store_factory, clock):
-    """When the clock has jumped everybody's lease has run out: that proves nothing."""
+    """If the clock has jumped, every lease has expired: that proves nothing."""
     store = store_factory()
     begin_run(store, "a")
     begin_run(store, "b")
@@ -93,8 +93,8 @@ def test_a_supervisor_whose_own_lease_lapsed_seizes_no_run(store_factory, clock)
         assert not store.seize("b", by="a")
 
 
-def test_a_cancel_does_not_fall_between_two_states(pair):
-    """The job is handed back at that very moment: it is canceled all the same."""
+def test_a_cancel_during_a_hand_back_takes_effect(pair):
+    """The job is handed back at the same time: it is canceled all the same."""
     first, second = pair
     second.enqueue([new_job()])
     held = lease_one(first, "a")
@@ -107,8 +107,8 @@ def test_a_cancel_does_not_fall_between_two_states(pair):
     assert second.get(held.id).state is JobState.CANCELED
 
 
-def test_operators_do_not_meet_in_a_circle(pair):
-    """Whatever the order of their ids, they take the rows in one order."""
+def test_operators_do_not_deadlock(pair):
+    """Whatever the order of their ids, they lock the rows in one order."""
     first, second = pair
     failures = []
 
@@ -132,8 +132,8 @@ def test_operators_do_not_meet_in_a_circle(pair):
     assert failures == []
 
 
-def test_plans_that_are_kept_from_a_small_table_serve_a_large_one(store_factory):
-    """A lease and a single enqueue touch no more rows, though nobody counts these."""
+def test_plans_kept_from_a_small_table_serve_a_large_one(store_factory):
+    """A lease and a single enqueue touch no more rows, although statistics are old."""
     store = store_factory()
     begin_run(store, "a")
     jobs, connection = uncounted_jobs(store)
@@ -149,8 +149,8 @@ def test_plans_that_are_kept_from_a_small_table_serve_a_large_one(store_factory)
     assert max(touched(store, jobs) for _ in range(3)) < few + 50
 
 
-def test_all_other_plans_are_made_anew(store_factory):
-    """Of a transaction that does more: for the table as it is."""
+def test_all_other_plans_are_made_for_each_execution(store_factory):
+    """For a transaction that does more: for the table as it is."""
     store = store_factory()
     begin_run(store, "a")
     jobs, connection = uncounted_jobs(store)
@@ -166,7 +166,7 @@ def test_all_other_plans_are_made_anew(store_factory):
 
 
 def uncounted_jobs(store):
-    """Return the jobs' table, whose rows nobody counts from now on."""
+    """Return the jobs' table, whose statistics are no longer updated."""
     connection = store._server._session.connection
     jobs = f"{store._server.address.schema}.jobs"
     connection.execute(f"ALTER TABLE {jobs} SET (autovacuum_enabled = off)")
@@ -190,8 +190,8 @@ def touched(store, jobs, *, settle=False):
     return rows[0]
 
 
-def test_a_reload_with_a_shorter_time_does_not_shorten_the_lease(store, clock):
-    """The supervisor believes in the longer one until it is told otherwise."""
+def test_a_reload_with_a_shorter_ttl_does_not_shorten_the_lease(store, clock):
+    """The supervisor relies on the longer one until its next renewal."""
     begin_run(store, ttl_s=60)
     begin_run(store, ttl_s=5)
     clock.advance(30)
@@ -200,8 +200,8 @@ def test_a_reload_with_a_shorter_time_does_not_shorten_the_lease(store, clock):
     assert store.renew("run-1", 60) is Renewal.LAPSED
 
 
-def test_an_interrupt_within_a_transaction_undoes_it_and_the_store_goes_on(store):
-    """Ctrl-C at any moment: nothing of it happened, and the next call works."""
+def test_an_interrupted_transaction_is_undone_and_the_store_works_on(store):
+    """Ctrl-C at any time: nothing of it happened, and the next call works."""
 
     def interrupted():
         with store.transaction():
@@ -216,8 +216,8 @@ def test_an_interrupt_within_a_transaction_undoes_it_and_the_store_goes_on(store
     assert store.count(Filter()) == 8
 
 
-def test_the_clock_of_a_store_that_only_reads_goes_on(new_store_url):
-    """The age of what waits grows from look to look."""
+def test_the_clock_of_a_read_only_store_goes_on(new_store_url):
+    """The age of waiting jobs grows from query to query."""
     url = new_store_url()
     with_jobs = open_store(url)
     with_jobs.enqueue([new_job()])
@@ -229,7 +229,7 @@ def test_the_clock_of_a_store_that_only_reads_goes_on(new_store_url):
 
 
 @pytest.mark.parametrize("word", ["user", "order", "table"])
-def test_a_schema_called_like_a_word_of_sql_is_refused(word):
+def test_a_schema_named_like_an_sql_keyword_is_refused(word):
     """With the remedy, and before anything is made."""
     url = with_query(server().url, schema=word)
     with pytest.raises(StoreRefused, match=f"schema {word}, which is a reserved"):
@@ -237,7 +237,7 @@ def test_a_schema_called_like_a_word_of_sql_is_refused(word):
 
 
 def test_a_run_whose_lease_expired_a_month_ago_is_ended(store, clock):
-    """Unless it holds leases still: those are for somebody to take."""
+    """Unless it still holds leases: those are to be taken over."""
     begin_run(store, "holding", ttl_s=60)
     begin_run(store, "gone", ttl_s=60)
     store.enqueue([new_job()])

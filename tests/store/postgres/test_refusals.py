@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses, each in words with the remedy; nothing is half done."""
+"""What PostgreSQL refuses, each with the remedy; nothing is half done."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def admin():
 
 @pytest.fixture
 def guest(admin):
-    """A role that may connect and nothing else; its URL over TCP, and its name."""
+    """A role that may only connect; its URL over TCP, and its name."""
     if not server().is_ours:
         pytest.skip("JOBPOOL_TEST_POSTGRES is somebody's: no roles are made there")
     admin.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{WORD}'")
@@ -38,7 +38,7 @@ def guest(admin):
 
 @pytest.fixture
 def wait_briefly(store_url):
-    """Begin a transaction that holds what a statement locks, until told to end it."""
+    """Begin a transaction that takes a statement's locks until told to end."""
     schema = query_of(store_url)["schema"]
     with server().connect() as connection:
 
@@ -51,8 +51,8 @@ def wait_briefly(store_url):
         connection.execute("ROLLBACK")
 
 
-def test_a_wrong_password(guest):
-    """It names the password, and shows none."""
+def test_a_wrong_password_is_refused_without_showing_it(guest):
+    """The error names the password setting, and shows no password."""
     url = guest.replace("correct", "wrong")
     with pytest.raises(StoreRefused, match="password") as refused:
         open_store(with_query(url, schema="t_none"))
@@ -60,7 +60,7 @@ def test_a_wrong_password(guest):
 
 
 @pytest.mark.parametrize("part", ["role", "database"])
-def test_a_role_or_database_that_is_not_there(part):
+def test_a_missing_role_or_database_is_refused(part):
     """Trying again would not help: it is refused, with what is missing."""
     authority = server().tcp_url.partition("//")[2]
     login, _, place = authority.partition("@")
@@ -72,7 +72,7 @@ def test_a_role_or_database_that_is_not_there(part):
         open_store(f"postgresql://{login}@{place}")
 
 
-def test_missing_rights_to_make_the_schema(guest):
+def test_missing_rights_to_make_the_schema_are_named(guest):
     """The remedy is a privilege, and no schema is left behind."""
     url = server().fresh_url(guest)
     with pytest.raises(StoreRefused, match="privilege"):
@@ -84,14 +84,14 @@ def test_missing_rights_to_make_the_schema(guest):
     assert found == (None,)
 
 
-def test_missing_rights_on_the_tables(store, store_url, guest):
-    """A role that may look at nothing is told so, not that the tables are missing."""
+def test_missing_rights_on_the_tables_are_named(store, store_url, guest):
+    """A role without read access gets that error, not one about missing tables."""
     url = with_query(guest, schema=query_of(store_url)["schema"])
     with pytest.raises(StoreRefused, match=r"right|roles\.sql"):
         open_store(url).count(Filter())
 
 
-def test_too_many_connections(guest, admin, store, store_url):
+def test_too_many_connections_is_unavailable(guest, admin, store, store_url):
     """It may be better soon: unavailable, and the remedy is named."""
     schema = sql.Identifier(query_of(store_url)["schema"])
     for grant in ("USAGE ON SCHEMA {}", "ALL ON ALL TABLES IN SCHEMA {}"):
@@ -105,8 +105,8 @@ def test_too_many_connections(guest, admin, store, store_url):
         open_store(url)
 
 
-def test_a_table_that_somebody_locks(store, wait_briefly):
-    """It waits for seconds, not for ever; afterwards everything works."""
+def test_a_locked_table_is_waited_for_briefly(store, wait_briefly):
+    """It waits for seconds, not forever; afterwards everything works."""
     holder = wait_briefly("LOCK TABLE {}.jobs IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(StoreUnavailable, match="lock"):
         store.enqueue([new_job()])
@@ -115,8 +115,8 @@ def test_a_table_that_somebody_locks(store, wait_briefly):
     assert store.count(Filter()) == 1
 
 
-def test_a_job_that_somebody_locks_is_passed_over(store, wait_briefly):
-    """A forgotten transaction on one job delays that one only."""
+def test_a_locked_job_is_skipped(store, wait_briefly):
+    """A forgotten transaction on one job delays only that job."""
     first, second = store.enqueue([new_job(), new_job()])
     holder = wait_briefly(f"SELECT FROM {{}}.jobs WHERE id = {first.id} FOR UPDATE")
     assert [one.id for one in lease(store)] == [second.id]
@@ -124,7 +124,7 @@ def test_a_job_that_somebody_locks_is_passed_over(store, wait_briefly):
     assert [one.id for one in lease(store)] == [first.id]
 
 
-def test_a_statement_that_somebody_cancels(store, store_url):
+def test_a_canceled_statement_is_unavailable(store, store_url):
     """As statement_timeout does: unavailable, nothing happened."""
     schema = query_of(store_url)["schema"]
     with server().connect(store_url) as owner:
@@ -159,7 +159,7 @@ def test_a_statement_that_somebody_cancels(store, store_url):
     ],
 )
 def test_every_sort_of_trouble_is_a_store_error(store, store_url, state, error):
-    """None becomes a job's failure or jobpool's bug, and all is undone."""
+    """None becomes a job's failure or jobpool's bug, and everything is undone."""
     schema = sql.Identifier(query_of(store_url)["schema"])
     with server().connect(store_url) as owner:
         owner.execute(
@@ -179,8 +179,8 @@ def test_every_sort_of_trouble_is_a_store_error(store, store_url, state, error):
     assert all(store.settle([succeeded(granted)]))
 
 
-def test_a_newer_schema(store, store_url):
-    """An old jobpool leaves it alone and says which version would do."""
+def test_a_newer_schema_is_refused_on_postgresql(store, store_url):
+    """An old jobpool leaves it alone and says which version is needed."""
     with server().connect(store_url) as owner:
         schema = sql.Identifier(query_of(store_url)["schema"])
         owner.execute(
@@ -192,8 +192,8 @@ def test_a_newer_schema(store, store_url):
         open_store(store_url)
 
 
-def test_somebody_elses_schema(store_url):
-    """A table named meta that is not ours: nothing is made beside it."""
+def test_another_applications_schema_is_refused(store_url):
+    """A foreign table named meta: nothing is made beside it."""
     schema = sql.Identifier(query_of(store_url)["schema"])
     with server().connect(store_url) as owner:
         owner.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
@@ -207,8 +207,11 @@ def test_somebody_elses_schema(store_url):
     assert tables == (1,)
 
 
-def test_a_database_in_another_encoding(admin):
-    """Its texts would not be ours: refused, with the command that makes a right one."""
+def test_a_database_in_another_encoding_is_refused(admin):
+    """Its texts could not be stored.
+
+    Refused, with the command that makes a right one.
+    """
     if not server().is_ours:
         pytest.skip("JOBPOOL_TEST_POSTGRES is somebody's: no database is made there")
     admin.execute(
@@ -222,7 +225,7 @@ def test_a_database_in_another_encoding(admin):
 
 
 def test_eight_processes_can_migrate_at_once(store_url):
-    """All of them come up, on one schema of one version."""
+    """All of them start, on one schema of one version."""
     program = (
         "import sys; from jobpool.store.opening import open_store; sys.stdin.read(1); "
         "store = open_store(sys.argv[1]); store.enqueue([]); store.close()"
@@ -245,7 +248,7 @@ def test_eight_processes_can_migrate_at_once(store_url):
 
 
 def test_a_process_killed_while_migrating_leaves_nothing_half_made(store_url):
-    """Whoever comes next makes it, and no lock is left."""
+    """The next process makes it, and no lock is left."""
     program = (
         "import sys; from jobpool.store.postgres.connection import connect; "
         "connect._run_script = lambda *_: (print(flush=True), sys.stdin.read()); "
@@ -278,8 +281,8 @@ def test_a_process_killed_while_migrating_leaves_nothing_half_made(store_url):
     ],
     ids=str,
 )
-def test_values_that_it_cannot_hold(store, new):
-    """Refused in words, and the job before it in the same call is not there either."""
+def test_values_that_postgresql_cannot_store_are_refused(store, new):
+    """The error says why; the job before it in the same call is not stored either."""
     with pytest.raises(UsageError):
         store.enqueue([new_job(), new_job(**new)])
     assert store.count(Filter()) == 0
@@ -289,8 +292,8 @@ def test_values_that_it_cannot_hold(store, new):
 @pytest.mark.parametrize(
     "payload", [b"", b"\0", b"\xff\xfe", b'"\\u0000"', b"x" * 2**20]
 )
-def test_bytes_are_bytes(store, payload):
-    """NULs, what is not UTF-8, nothing at all: they come back as they went in."""
+def test_bytes_are_stored_unchanged(store, payload):
+    """NULs, invalid UTF-8, nothing at all: they come back as they went in."""
     (made,) = store.enqueue([new_job(payload=payload)])
     granted = lease_one(store)
     assert (granted.payload, store.payload(made.id)) == (payload, payload)
@@ -300,7 +303,7 @@ def test_bytes_are_bytes(store, payload):
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "\x1b[31m"])
 def test_evidence_is_stored_whatever_it_says(store, text):
-    """A child's last words cannot keep its end from being written."""
+    """A child's last message cannot prevent its end from being written."""
     from jobpool.core.jobs.outcome import Outcome
     from support.store.storing import ended
 
@@ -329,13 +332,13 @@ def store_now(store):
         "postgresql://[::1/db",
     ],
 )
-def test_a_wrong_url(url):
-    """Told before anything is opened, without the password."""
+def test_a_wrong_url_is_refused_at_once(url):
+    """Before anything is opened, without the password."""
     with pytest.raises(ConfigError):
         open_store(url)
 
 
-def test_nobody_there():
+def test_a_missing_server_is_unavailable():
     """Unavailable, within seconds."""
     with pytest.raises(StoreUnavailable):
         open_store("postgresql://me:hunter2@127.0.0.1:1/db")

@@ -56,7 +56,7 @@ def queue_url():
 
 @pytest.fixture(scope="module")
 def url_of(queue_url):
-    """The queue's URL for a new login that is in one of the groups."""
+    """The queue's URL for a new login in one of the groups."""
     made = []
 
     def login(group):
@@ -112,8 +112,8 @@ PRODUCERS_OWN = {"enqueue", "cancel"}
 OPERATIONS = sorted(attempts_of(None))
 
 
-def test_a_supervisor_can_do_all_that_the_protocol_has(stores):
-    """Runs, leases, settlements, operators' acts and pruning need no other role."""
+def test_a_supervisor_may_use_the_whole_protocol(stores):
+    """Runs, leases, settlements, operators' actions and pruning need no other role."""
     store = stores["supervisor"]
     begin_run(store, kinds=[kind_record()])
     for name, operate in attempts_of(store).items():
@@ -129,7 +129,7 @@ def test_a_supervisor_can_do_all_that_the_protocol_has(stores):
 
 
 def test_a_producer_enqueues_and_gets_the_result(stores):
-    """A key finds its job again, unique holds, the result of a success is read."""
+    """A key finds its job again, unique holds, a success's result can be read."""
     producer, supervisor = stores["producer"], stores["supervisor"]
     job = new_job(key="order-7", unique="one")
     (first,) = producer.enqueue([job])
@@ -152,15 +152,15 @@ def test_a_producer_cancels(stores):
 
 
 @pytest.mark.parametrize("operation", sorted({*OPERATIONS} - PRODUCERS_OWN))
-def test_a_producer_does_nothing_else(stores, operation):
-    """Leases, runs, operators' acts and deletions are refused, with the remedy."""
+def test_a_producer_may_do_nothing_else(stores, operation):
+    """Leases, runs, operators' actions and deletions are refused, with the remedy."""
     with pytest.raises(StoreRefused, match=r"conf/postgres/roles\.sql"):
         attempts_of(stores["producer"])[operation]()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_viewer_changes_nothing(stores, operation):
-    """Whoever looks only is refused everything else, with the remedy."""
+    """A viewer is refused everything but reading, with the remedy."""
     with pytest.raises(StoreRefused, match=r"conf/postgres/roles\.sql"):
         attempts_of(stores["viewer"])[operation]()
 
@@ -180,7 +180,7 @@ def test_roles_that_may_read_see_everything(stores, role):
     store.paused()
 
 
-def test_a_stranger_is_refused_with_the_remedy(url_of):
+def test_a_login_in_no_group_is_refused_with_the_remedy(url_of):
     """A login in no group cannot even open the store."""
     with pytest.raises(StoreRefused, match=r"conf/postgres/roles\.sql"):
         open_store(url_of(None))
@@ -197,8 +197,8 @@ def test_a_stranger_is_refused_with_the_remedy(url_of):
         "SELECT setval('{}.tokens', 1)",
     ],
 )
-def test_only_the_owner_changes_what_there_is(url_of, group, statement):
-    """No DDL, no TRUNCATE, no turning back of tokens."""
+def test_only_the_owner_may_change_the_schema(url_of, group, statement):
+    """No DDL, no TRUNCATE, no reset of tokens."""
     url = url_of(group)
     with (
         server().connect(url) as connection,
@@ -208,7 +208,7 @@ def test_only_the_owner_changes_what_there_is(url_of, group, statement):
 
 
 def test_a_producer_cannot_forge_a_result(url_of):
-    """Columns of leases and results are not the producers'."""
+    """Columns of leases and results are not writable for producers."""
     with connected(url_of("jobpool_producer")) as connection:
         for statement in (
             "UPDATE jobs SET result = NULL",
@@ -232,7 +232,7 @@ def test_a_producer_enqueues_in_its_own_transaction(stores, url_of):
         assert store.get(job.id).kind == "shop.mine"
 
 
-def test_what_the_owner_makes_later_is_granted(queue_url, url_of):
+def test_rights_on_later_tables_are_granted(queue_url, url_of):
     """A later migration's table needs no second run of the file."""
     with connected(queue_url) as admin:
         admin.execute("SET ROLE jobpool_owner")
@@ -252,8 +252,8 @@ def test_what_the_owner_makes_later_is_granted(queue_url, url_of):
             admin.execute("DROP TABLE later")
 
 
-def test_a_second_run_changes_nothing(queue_url):
-    """The file may be run after every migration, in place of thinking about it."""
+def test_a_second_run_of_the_file_changes_nothing(queue_url):
+    """The file may be run after every migration."""
     before = acl_of(queue_url)
     done = run_roles_sql(queue_url)
     assert done.returncode == 0, done.stderr
@@ -261,8 +261,8 @@ def test_a_second_run_changes_nothing(queue_url):
     assert {owner for _, owner, _ in before} == {"jobpool_owner"}
 
 
-def test_it_may_be_run_before_the_first_migration():
-    """Roles and schema are there then, and the owner can migrate."""
+def test_the_file_may_be_run_before_the_first_migration():
+    """Roles and schema exist then, and the owner can migrate."""
     url = server().fresh_url(server().admin_url)
     try:
         done = run_roles_sql(url)

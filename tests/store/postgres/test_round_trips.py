@@ -1,7 +1,7 @@
-"""What goes over the wire to PostgreSQL: how often it is waited for, and what for.
+"""What is sent to PostgreSQL: how often a call waits, and for what.
 
-Each round trip is a wait, and a commit that has something to keep waits for the disk.
-The protocol itself is counted, as libpq traces it: a Sync asks for an answer.
+Each round trip is a wait, and a commit that stores something waits for the disk. The
+protocol itself is counted, as libpq traces it: a Sync asks for an answer.
 """
 
 import time
@@ -37,7 +37,7 @@ def trips(lines):
 
 
 def completed(lines):
-    """Which commands the server has completed, in order."""
+    """Return the commands that the server has completed, in order."""
     return [
         line.split('"')[1].split()[0]
         for line in lines
@@ -57,7 +57,7 @@ def queue(store_factory):
 
 
 def test_a_lease_that_finds_nothing_commits_nothing(queue, tmp_path):
-    """An idle supervisor neither waits for the disk nor can a commit be in doubt."""
+    """An idle supervisor does not wait for the disk, nor can its commit be in doubt."""
     with traced(queue, tmp_path / "trace") as lines:
         assert queue.lease("run-1", {"cpu": 4}, KINDS).leases == ()
     assert completed(lines)[-1] == "ROLLBACK"
@@ -75,7 +75,7 @@ def test_a_lease_is_committed_in_three_trips(queue, tmp_path):
 
 @pytest.mark.parametrize("pause_s", [0.0, AFTER_A_LOOK_S])
 def test_one_job_is_stored_in_two_trips(queue, tmp_path, pause_s):
-    """Also when the depth of the queue has to be looked at anew."""
+    """Also when the depth of the queue has to be checked anew."""
     time.sleep(pause_s)  # the look's age is the real clock's
     with traced(queue, tmp_path / "trace") as lines:
         queue.enqueue([new_job()])
@@ -84,7 +84,7 @@ def test_one_job_is_stored_in_two_trips(queue, tmp_path, pause_s):
 
 
 def test_a_wake_up_goes_out_with_the_commit(queue, tmp_path):
-    """It costs no trip of its own, and is no part of the transaction."""
+    """It costs no trip of its own and is no part of the transaction."""
     with traced(queue, tmp_path / "trace") as lines:
         queue.enqueue([new_job()], wakes=True)
     assert completed(lines)[-2:] == ["COMMIT", "NOTIFY"]
@@ -92,7 +92,7 @@ def test_a_wake_up_goes_out_with_the_commit(queue, tmp_path):
 
 
 def test_wake_ups_are_few_however_many_jobs_come(queue, tmp_path):
-    """A ring makes all commits of the database queue: most jobs come without one."""
+    """A NOTIFY makes all commits of the database queue: most jobs come without one."""
     with traced(queue, tmp_path / "trace") as lines:
         for _ in range(3 * WAKES_AT_ONCE):
             queue.enqueue([new_job()], wakes=True)
@@ -102,7 +102,7 @@ def test_wake_ups_are_few_however_many_jobs_come(queue, tmp_path):
 
 
 def test_a_failed_wake_up_does_not_undo_the_enqueue(queue, monkeypatch):
-    """A hint only: the job is stored, and its supervisors poll."""
+    """It is a hint only: the job is stored, and supervisors poll."""
     wire = queue._server._session._wire
     monkeypatch.setattr(wire, "_queries", {**wire._queries, "wake": "SELECT 1 / 0"})
     before = queue.count(Filter())
@@ -112,7 +112,7 @@ def test_a_failed_wake_up_does_not_undo_the_enqueue(queue, monkeypatch):
 
 
 def test_a_late_depth_check_still_refuses_the_job(store_factory, monkeypatch):
-    """The job that went along with it is not stored."""
+    """The job that went along with the check is not stored."""
     store = store_factory(queue_depth_max=3)
     store.enqueue([new_job()] * 3)
     monkeypatch.setattr(store._depth, "_was_wide", True)

@@ -1,4 +1,4 @@
-"""Where the supervisors of a PostgreSQL queue on one host keep what is theirs."""
+"""Where supervisors of a PostgreSQL queue on one host keep their files."""
 
 from jobpool.store.opening import open_store
 

@@ -1,4 +1,4 @@
-"""What the views of a PostgreSQL queue tell in psql, without any function of ours."""
+"""What the views of a PostgreSQL queue show in psql, without any of our functions."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from support.store.storing import ended, lease_one, new_job
 
 @pytest.fixture
 def ask(store_url):
-    """Ask as a curious person does, of a view by its bare name."""
+    """Query a view by its bare name, as a user does."""
     schema = query_of(store_url)["schema"]
     with server().connect(store_url) as connection:
         connection.execute(f"SET search_path = {schema}")
@@ -17,7 +17,7 @@ def ask(store_url):
 
 
 def test_dead_letters_are_the_dead_and_the_quarantined(store, ask):
-    """With their reasons; jobs that go on, or went well, are none."""
+    """With their reasons; unfinished and successful jobs are not among them."""
     store.enqueue([new_job()] * 4)
     store.settle([ended(lease_one(store), Outcome.CRASHED, give_up=True)])
     lease_one(store)
@@ -33,8 +33,8 @@ def test_dead_letters_are_the_dead_and_the_quarantined(store, ask):
     ]
 
 
-def test_leases_and_waiting_jobs(store, ask):
-    """Who holds what until when, and who waits since when."""
+def test_views_show_leases_and_waiting_jobs(store, ask):
+    """Which run holds what until when, and which job waits since when."""
     store.enqueue([new_job()] * 3)
     granted = lease_one(store)
     (held,) = ask("SELECT id, supervisor FROM leases")

@@ -1,7 +1,7 @@
-"""No supervisor waits for a row that somebody else's open transaction holds.
+"""No supervisor waits for a row that another open transaction holds.
 
-A handler's transaction, or a curious person's, may hold a job for hours. It is passed
-over, and its neighbours get what was asked for; a wait is an error after half a second.
+A handler's or a user's transaction may hold a job for hours. It is skipped, and its
+neighbours get what was requested; a wait is an error after half a second.
 """
 
 from contextlib import contextmanager
@@ -61,7 +61,7 @@ def ids_leased(store):
     return [one.id for one in store.lease("run-1", {"cpu": 9}, KINDS).leases]
 
 
-def test_a_lease_passes_over_what_is_held(store, url):
+def test_a_lease_skips_held_jobs(store, url):
     """The others are granted; the held one is, as soon as it is free."""
     first, second = two(store)
     with held(url, first):
@@ -70,7 +70,7 @@ def test_a_lease_passes_over_what_is_held(store, url):
 
 
 def test_due_jobs_are_promoted_beside_one_that_is_held(store, url, clock):
-    """A job that nobody can promote now is promoted later."""
+    """A job that cannot be promoted now is promoted later."""
     first, second = two(store, delay_ms=1000)
     clock.advance(1)
     with held(url, first):
@@ -91,8 +91,8 @@ def test_expired_jobs_are_canceled_beside_one_that_is_held(store, url, clock):
     assert store.get(first).state is JobState.CANCELED
 
 
-def test_a_suspect_that_is_held_keeps_nobody_waiting(store, url):
-    """Others than suspects are granted meanwhile."""
+def test_a_held_suspect_blocks_no_other_job(store, url):
+    """Other jobs are granted meanwhile."""
     (suspect, _) = two(store)
     granted = {one.id: one for one in lease(store)}
     lost = _replace(ended(granted[suspect], Outcome.LOST), suspect=True)
@@ -113,8 +113,8 @@ SETTLEMENTS = {
 
 
 @pytest.mark.parametrize("settle", SETTLEMENTS.values(), ids=SETTLEMENTS)
-def test_neighbours_of_what_is_held_are_settled(store, url, settle):
-    """The held one is for later: it is neither stale nor written, nor an attempt."""
+def test_neighbours_of_a_held_job_are_settled(store, url, settle):
+    """The held one comes later: it is neither stale nor written, nor an attempt."""
     two(store)
     first, second = sorted(lease(store), key=lambda one: one.id)
     with held(url, first.id):
@@ -127,8 +127,8 @@ def test_neighbours_of_what_is_held_are_settled(store, url, settle):
     assert store.settle([settle(first)]) == [Receipt.ACCEPTED]
 
 
-def test_beats_and_starts_of_what_is_held_are_passed_over(store, url, clock):
-    """Its neighbours' are written; a beat comes again by itself."""
+def test_heartbeats_and_starts_of_held_jobs_are_skipped(store, url, clock):
+    """Its neighbours' are written; a heartbeat comes again by itself."""
     two(store)
     first, second = sorted(lease(store), key=lambda one: one.id)
     clock.advance(1)
@@ -166,7 +166,7 @@ def cancel(store, ids):
 
 
 @pytest.mark.parametrize("finish", [succeed, bury, quarantine, cancel])
-def test_a_prune_passes_over_what_is_held(store, url, clock, finish):
+def test_a_prune_skips_held_jobs(store, url, clock, finish):
     """Its neighbours are deleted, and it is at the next prune."""
     first, second = two(store)
     finish(store, [first, second])
@@ -180,7 +180,7 @@ def test_a_prune_passes_over_what_is_held(store, url, clock, finish):
 
 
 def test_a_run_that_its_own_transaction_holds_is_left_alone(store, url, clock):
-    """It is at it: who looks for expired runs does not wait for it."""
+    """It is active: the search for expired runs does not wait for it."""
     store.enqueue([new_job()])
     lease_one(store)
     clock.advance(61)

@@ -19,7 +19,7 @@ NEEDS_AUTOCOMMIT = pytest.mark.skipif(
 
 @pytest.fixture
 def connect(database_path):
-    """Open connections such as applications have; close them afterwards."""
+    """Open connections as applications do; close them afterwards."""
     opened = []
 
     def make(**options):
@@ -44,7 +44,7 @@ def connect(database_path):
     ids=str,
 )
 def options(request):
-    """Every way in which Python's connections do transactions."""
+    """Every transaction mode of Python's connections."""
     return request.param
 
 
@@ -66,7 +66,7 @@ def begin(connection):
 
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
 def test_job_and_row_share_their_fate(store, connection, connect, ending):
-    """Committed together, rolled back together; nobody sees them before."""
+    """Committed together, rolled back together; others see neither before."""
     begin(connection)
     connection.execute("INSERT INTO orders VALUES ('first')")
     (answer,) = store.enqueue([new_job()], connection=connection)
@@ -80,7 +80,7 @@ def test_job_and_row_share_their_fate(store, connection, connect, ending):
         assert store.get(answer.id).state is JobState.RUNNABLE
 
 
-def test_without_an_open_transaction_the_connections_own_rule_holds(
+def test_without_an_open_transaction_the_connections_mode_decides(
     store, connection, options
 ):
     """Autocommit stores at once; the others wait for the caller's commit."""
@@ -120,7 +120,7 @@ def test_the_callers_factories_do_not_matter(store, connect, text_factory, row_f
 
 
 def test_converters_of_the_caller_do_not_matter(store, connect):
-    """Even one for INTEGER, which our columns are."""
+    """Even one for INTEGER, the type of our columns."""
     sqlite3.register_converter("INTEGER", lambda raw: "spoilt")
     try:
         connection = connect(detect_types=sqlite3.PARSE_DECLTYPES)
@@ -134,7 +134,7 @@ def test_converters_of_the_caller_do_not_matter(store, connect):
 
 
 def test_a_refusal_leaves_the_callers_transaction_as_it_was(store, connection):
-    """Their row is still theirs to commit; none of our jobs is there."""
+    """Its row can still be committed; none of our jobs is there."""
     store.enqueue([new_job(key="k")])
     begin(connection)
     connection.execute("INSERT INTO orders VALUES ('mine')")
@@ -148,7 +148,7 @@ def test_a_refusal_leaves_the_callers_transaction_as_it_was(store, connection):
 
 
 def test_a_refusal_leaves_no_transaction_behind(store, connection, options):
-    """Where none was open before, none is open after."""
+    """If none was open before, none is open after."""
     was_open = connection.in_transaction
     store.enqueue([new_job(key="k")])
     with pytest.raises(KeyConflict):
@@ -157,7 +157,7 @@ def test_a_refusal_leaves_no_transaction_behind(store, connection, options):
 
 
 def test_a_connection_to_another_file_is_refused(store, connect, tmp_path):
-    """Its jobs would be in a queue that nobody looks at."""
+    """Its jobs would be in a queue that no supervisor reads."""
     with pytest.raises(UsageError, match="only a connection to the same file"):
         store.enqueue([new_job()], connection=connect(database=tmp_path / "other.db"))
     with pytest.raises(UsageError, match="a database in memory"):
@@ -179,14 +179,14 @@ def test_a_symbolic_link_is_the_same_file(store, connect, tmp_path, database_pat
 
 
 @pytest.mark.parametrize("thing", [object(), "sqlite:///jobs.db", 5])
-def test_something_else_is_refused(store, thing):
+def test_an_object_that_is_no_connection_is_refused(store, thing):
     """The error says what was given and what was expected."""
     with pytest.raises(UsageError, match=r"expected a sqlite3\.Connection"):
         store.enqueue([new_job()], connection=thing)
 
 
 def test_a_closed_connection_is_refused(store, connect):
-    """In words, not as a ProgrammingError."""
+    """With a clear error, not a ProgrammingError."""
     connection = connect()
     connection.close()
     with pytest.raises(UsageError, match="closed"):
@@ -199,7 +199,7 @@ def test_a_closed_connection_is_refused(store, connect):
 
 
 def test_a_connection_of_another_thread_is_refused(store, connect):
-    """SQLite's own check speaks through us."""
+    """SQLite's own check is passed on."""
     connection = connect()
     errors = []
 
@@ -270,7 +270,7 @@ def test_a_transaction_that_is_open_already_is_refused(store, connect):
     assert connection.in_transaction
 
 
-def test_forgetting_the_connection_inside_is_an_error_at_once(store, connect):
+def test_forgetting_the_connection_in_a_transaction_is_an_error_at_once(store, connect):
     """Waiting for one's own lock would never end."""
     connection = connect()
     with store.caller_transaction(connection):
@@ -282,7 +282,7 @@ def test_forgetting_the_connection_inside_is_an_error_at_once(store, connect):
 
 
 def test_others_wait_for_the_callers_transaction(store, connect):
-    """It holds the writers' lock, so they queue instead of failing."""
+    """It holds the writers' lock, so they wait in line instead of failing."""
     connection = connect()
     done = threading.Event()
 
@@ -300,7 +300,7 @@ def test_others_wait_for_the_callers_transaction(store, connect):
 
 
 def test_a_replaced_file_fails_the_callers_commit(store, connect, database_path):
-    """The row would go where nobody looks."""
+    """The row would go into a file that no process opens."""
     connection = connect()
     connection.execute("CREATE TABLE orders (name TEXT)")
     with (  # noqa: PT012 - the error comes on leaving
@@ -314,7 +314,7 @@ def test_a_replaced_file_fails_the_callers_commit(store, connect, database_path)
     assert store.count(EVERYTHING) == 0
 
 
-def test_joined_jobs_run_like_others(store, connect):
+def test_jobs_on_a_callers_connection_run_like_others(store, connect):
     """From lease to result."""
     connection = connect()
     with store.caller_transaction(connection):

@@ -1,4 +1,4 @@
-"""What is said of a commit stays true, whatever the disk does in that moment."""
+"""What is reported about a commit stays true, whatever the disk does meanwhile."""
 
 import errno
 import fcntl
@@ -33,14 +33,14 @@ def failed_syncs():
 
 @needs_filter
 def test_a_commit_whose_sync_failed_is_never_visible():
-    """Not even when everybody dies before the next commit (0.3 s)."""
+    """Not even if every process dies before the next commit (0.3 s)."""
     points = failed_syncs()
     assert len(points) >= 3
     assert [str(p) for p in points if run_point(p).problem] == []
 
 
 @needs_filter
-def test_without_overwriting_it_does(monkeypatch):
+def test_without_overwriting_the_log_a_failed_commit_becomes_visible(monkeypatch):
     """The test above can fail: this is the bug that it was written for."""
     monkeypatch.setattr(commit, "_overwrite", lambda *_given: None)
     problems = [run_point(point).problem for point in failed_syncs()]
@@ -48,8 +48,8 @@ def test_without_overwriting_it_does(monkeypatch):
 
 
 @needs_filter
-def test_when_it_cannot_be_overwritten_nobody_knows(store):
-    """The disk fails for good: the caller must look."""
+def test_a_failed_commit_that_cannot_be_overwritten_is_unknown(store):
+    """The disk fails for good: the caller must check."""
     said = []
 
     def act():
@@ -66,7 +66,7 @@ def test_when_it_cannot_be_overwritten_nobody_knows(store):
 
 @needs_filter
 def test_a_failed_connection_is_closed_before_its_error_is_handled(store_url):
-    """And so under the writers' lock: closing may copy the log into the file."""
+    """That is, under the writers' lock: closing may copy the log into the file."""
     opened = []
 
     def act():
@@ -98,7 +98,7 @@ def test_a_failed_connection_is_closed_before_its_error_is_handled(store_url):
 def test_a_commit_to_a_file_that_cannot_be_checked_has_an_unknown_outcome(
     store, monkeypatch
 ):
-    """It was done; whether to the file under that path nobody can say."""
+    """It was committed, but perhaps not into the file now under that path."""
 
     def fail(path):
         raise StoreUnavailable(f"{path} cannot be accessed")
@@ -110,8 +110,8 @@ def test_a_commit_to_a_file_that_cannot_be_checked_has_an_unknown_outcome(
     assert store.count(Filter()) == 1
 
 
-def test_a_lock_that_cannot_be_given_back_fails_nothing(store, monkeypatch):
-    """What was written under it stands, and it is given back by closing its file."""
+def test_a_lock_that_cannot_be_released_fails_no_call(store, monkeypatch):
+    """What was written under it stands, and it is released by closing its file."""
     plain = fcntl.lockf
 
     def fail(fd, operation):

@@ -1,4 +1,4 @@
-"""Disks that are full or broken: refused whole, kept usable, said in our words."""
+"""Full or broken disks: refused as a whole, usable afterwards, with our own errors."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ BIG = b'"' + b"x" * 100_000 + b'"'
 
 @pytest.fixture
 def limit_pages(store):
-    """Let the database file grow no further, or grow again."""
+    """Stop the database file's growth, or allow it again."""
     connection = store._database._session.connection
 
     def limit(pages=None):
@@ -40,7 +40,7 @@ def limit_pages(store):
     return limit
 
 
-def test_a_full_database_refuses_an_enqueue_whole(store, limit_pages):
+def test_a_full_database_refuses_an_enqueue_as_a_whole(store, limit_pages):
     """Nothing of the batch is stored; once there is room it is."""
     store.enqueue([new_job()])
     limit_pages()
@@ -68,7 +68,7 @@ def test_a_full_database_loses_no_settlement(store, limit_pages):
 
 
 def test_a_transaction_that_sqlite_rolled_back_commits_nothing(store, limit_pages):
-    """Though its error was caught, and other methods came after it."""
+    """Although its error was caught and other methods came after it."""
     store.enqueue([new_job()])
     limit_pages()
     with pytest.raises(StoreUnavailable), store.transaction():  # noqa: PT012 - all of it is the case
@@ -101,7 +101,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", place], check=True)
 
 
-def test_a_really_full_disk(small_disk):
+def test_a_full_disk_refuses_an_enqueue(small_disk):
     """Enqueue is refused; what was accepted is there and can be settled later."""
     store = open_store(f"sqlite:///{small_disk}/jobs.db")
     begin_run(store)
@@ -186,8 +186,8 @@ def test_the_connection_is_replaced_after_an_io_error(store, code, is_replaced):
     assert store.count(EVERYTHING) == 2
 
 
-def test_errors_chain_sqlites_own(store_factory, by_hand):
-    """For whoever has to find out."""
+def test_errors_have_sqlites_own_error_as_cause(store_factory, by_hand):
+    """For whoever investigates."""
     store = store_factory()
     by_hand.execute("ALTER TABLE jobpool_payloads RENAME TO elsewhere")
     with pytest.raises(JobpoolBug, match="please report") as raised:
@@ -196,7 +196,7 @@ def test_errors_chain_sqlites_own(store_factory, by_hand):
 
 
 def test_errors_show_no_payload(store_factory, by_hand):
-    """Whatever SQLite says of its parameters."""
+    """Whatever SQLite says about its parameters."""
     store = store_factory()
     by_hand.execute("ALTER TABLE jobpool_payloads RENAME TO elsewhere")
     with pytest.raises(JobpoolBug) as raised:
@@ -208,7 +208,7 @@ def test_errors_show_no_payload(store_factory, by_hand):
 def test_a_full_queue_is_not_counted_at_every_refusal(
     store_factory, clock, monkeypatch
 ):
-    """A count may take a tenth of the time at most."""
+    """Counting may take at most a tenth of the time."""
     store = store_factory(queue_depth_max=2)
     store.enqueue([new_job()] * 2)
     counts = []
@@ -244,6 +244,6 @@ def test_a_full_queue_is_not_counted_at_every_refusal(
         ((3, 53, 0), False),
     ],
 )
-def test_which_versions_have_the_wal_reset_bug(version, is_affected):
+def test_versions_with_the_wal_reset_bug_are_recognised(version, is_affected):
     """Fixed in 3.51.3, and in two older branches."""
     assert wal_reset_verdict(version).startswith("affected") == is_affected

@@ -1,4 +1,4 @@
-"""Figures out of range, by a hand or by a caller: nobody else's work stops."""
+"""Figures out of range, written by hand or by a caller: no other job is affected."""
 
 import math
 import sqlite3
@@ -36,7 +36,7 @@ COUNTERS = (
 
 @pytest.fixture
 def write(by_hand):
-    """Change what is stored, as a person with the sqlite3 shell."""
+    """Change stored rows directly, as with the sqlite3 shell."""
 
     def run(statement, *values):
         assert by_hand.execute(statement, values).rowcount == 1
@@ -77,7 +77,7 @@ SPOILT = [
 
 
 @pytest.mark.parametrize("change", SPOILT)
-def test_a_runnable_row_out_of_range_stops_nobody(store, write_job, change):
+def test_a_runnable_row_out_of_range_stops_no_other_job(store, write_job, change):
     """It is set aside in the transaction that leases the others."""
     store.enqueue([new_job()] * 3)
     write_job(2, change)
@@ -92,7 +92,7 @@ def test_a_runnable_row_out_of_range_stops_nobody(store, write_job, change):
     [*SPOILT, "token = -1", f"leased_at_ms = {INT_MAX}", "leased_at_ms = -1"],
 )
 def test_a_leased_row_out_of_range_stops_no_recovery(store, write_job, change):
-    """The dead run's other leases are found, and the spoilt one is set aside."""
+    """The dead run's other leases are found, and the damaged one is set aside."""
     store.enqueue([new_job()] * 3)
     lease(store)
     write_job(2, change)
@@ -100,8 +100,8 @@ def test_a_leased_row_out_of_range_stops_no_recovery(store, write_job, change):
     assert "out of range" in store.get(2).reason
 
 
-def test_the_highest_figures_in_range_are_leased_and_stay_there(store, write_job):
-    """A counter at its end does not grow, and the job is still readable."""
+def test_the_largest_figures_in_range_can_be_leased_and_stay(store, write_job):
+    """A counter at its maximum does not grow, and the job is still readable."""
     store.enqueue([new_job()])
     everything = ", ".join(
         f"{name} = {COUNT_MAX}" for name in COUNTERS if name != "reset_attempt"
@@ -128,7 +128,7 @@ CHARGED = {
 
 @pytest.mark.parametrize("charged", CHARGED.items())
 @pytest.mark.parametrize("figure", [INT_MAX, COUNT_MAX + 1])
-def test_a_settlement_saturates_a_counter(store, write_job, charged, figure):
+def test_a_settlement_stops_a_counter_at_its_maximum(store, write_job, charged, figure):
     """It is written, with the others of its batch, and the attempt is kept."""
     counter, outcome = charged
     store.enqueue([new_job()] * 2)
@@ -142,10 +142,10 @@ def test_a_settlement_saturates_a_counter(store, write_job, charged, figure):
 
 @pytest.mark.parametrize("settlement", [succeeded, ended, handed_back])
 @pytest.mark.parametrize("figure", ["-5", "1.5", "'many'", "x'00ff'", str(INT_MAX)])
-def test_a_settlement_is_written_whatever_the_counters_hold(
+def test_a_settlement_is_written_whatever_the_counters_contain(
     store, by_hand, write_job, figure, settlement
 ):
-    """Even what only a tool that ignores the CHECKs can have written."""
+    """Even values that only a tool that ignores the CHECKs can have written."""
     store.enqueue([new_job()])
     granted = lease_one(store)
     by_hand.execute("PRAGMA ignore_check_constraints = ON")
@@ -158,7 +158,7 @@ def test_a_settlement_is_written_whatever_the_counters_hold(
 
 @pytest.mark.parametrize("name", ["stale_settlements", "unfinished_at_most"])
 def test_a_damaged_counter_stops_no_settlement(store, write_counter, name):
-    """Nor a revival: the counters in jobpool_meta saturate."""
+    """Nor a revival: the counters in jobpool_meta stop at their maximum."""
     store.enqueue([new_job()])
     granted = lease_one(store)
     write_counter(name, INT_MAX)
@@ -168,8 +168,8 @@ def test_a_damaged_counter_stops_no_settlement(store, write_counter, name):
     assert store.revive([2], [JobState.CANCELED]) == 1
 
 
-def test_a_result_that_a_hand_left_is_replaced(store, write):
-    """The handler's own is stored."""
+def test_a_result_written_by_hand_is_replaced(store, write):
+    """The handler's own result is stored."""
     store.enqueue([new_job()])
     granted = lease_one(store)
     write("INSERT INTO jobpool_results (job_id, result) VALUES (1, x'31')")
@@ -191,7 +191,7 @@ def test_a_result_that_a_hand_left_is_replaced(store, write):
     ],
 )
 def test_figures_of_an_attempt_are_clamped(store, told, stored):
-    """In the job and in its attempt; a figure that is none is left out."""
+    """In the job and in its attempt; a figure that is not a number is left out."""
     store.enqueue([new_job()])
     settlement = msgspec.structs.replace(
         ended(lease_one(store)), evidence=Evidence(**told)
@@ -203,7 +203,7 @@ def test_figures_of_an_attempt_are_clamped(store, told, stored):
 
 
 def test_signals_and_exit_codes_are_clamped(store):
-    """Both ways; what fits is kept as it is."""
+    """In both directions; values in range are kept as they are."""
     store.enqueue([new_job()] * 2)
     first, second = lease(store)
     odd = Evidence(signal=2**70, exit_code=-(2**70))
@@ -234,7 +234,7 @@ def test_a_delay_stays_within_the_calendar(store, clock, delay_ms, run_at_ms):
 
 @pytest.mark.parametrize("figure", [INT_MAX, 2**43, 2**43 - 1, -1, None])
 def test_a_token_counter_out_of_range_is_refused(store, by_hand, write_counter, figure):
-    """With a remedy that works when it is done to the letter."""
+    """The remedy works when it is followed exactly."""
     store.enqueue([new_job()])
     if figure is None:
         by_hand.execute("DELETE FROM jobpool_meta WHERE name = 'tokens'")
@@ -249,7 +249,7 @@ def test_a_token_counter_out_of_range_is_refused(store, by_hand, write_counter, 
 
 
 def test_the_last_token_is_granted(store, write_counter):
-    """It still fits; after it the store is refused."""
+    """It is still in range; after it the store refuses."""
     store.enqueue([new_job()] * 2)
     write_counter("tokens", 2**43 - 2)
     granted = lease(store, limit=1)
@@ -258,15 +258,15 @@ def test_the_last_token_is_granted(store, write_counter):
         lease(store)
 
 
-def test_a_payload_of_no_job_stops_no_new_one(store, by_hand):
-    """Where a hand has put one, a job's own takes its place."""
+def test_a_payload_without_a_job_does_not_block_a_new_job(store, by_hand):
+    """A payload written by hand is replaced by the job's own."""
     by_hand.execute("INSERT INTO jobpool_payloads VALUES (1, x'00')")
     store.enqueue([new_job(payload=b'{"n": 1}')])
     assert store.payload(1) == b'{"n": 1}'
 
 
-def test_a_failed_check_that_is_no_rows_fault_is_refused_by_its_table(store, by_hand):
-    """SQLite names only the expression; a lease that finds it changes nothing."""
+def test_a_failed_check_that_no_row_causes_is_refused_with_its_table(store, by_hand):
+    """SQLite names only the expression; a lease that meets it changes nothing."""
     store.enqueue([new_job()])
     by_hand.execute(
         "CREATE TRIGGER mine BEFORE UPDATE ON jobpool_jobs "
@@ -279,7 +279,7 @@ def test_a_failed_check_that_is_no_rows_fault_is_refused_by_its_table(store, by_
 
 
 def test_a_number_beyond_sqlite_is_refused(store):
-    """Python's own overflow does not get out."""
+    """Python's own OverflowError is not raised."""
     with pytest.raises(StoreRefused, match="table jobpool_runs") as refused:
         store.renew("run-1", 2.0**80)
     assert isinstance(refused.value.__cause__, OverflowError)
@@ -295,10 +295,11 @@ def test_a_number_beyond_sqlite_is_refused(store):
         ("UPDATE jobpool_kinds SET schema = x'00'", "kinds"),
     ],
 )
-def test_a_record_that_cannot_be_read_is_read_as_well_as_can_be(
-    store, write, statement, ask
-):
-    """A run without its figures, a kind not at all; then it is put right, and told."""
+def test_a_damaged_record_is_read_as_far_as_possible(store, write, statement, ask):
+    """A run without its figures, a kind not at all.
+
+    Then it is repaired and reported.
+    """
     begin_run(store, kinds=[kind_record()])
     write(statement)
     assert len(getattr(store, ask)()) == (ask == "open_runs")
@@ -310,17 +311,17 @@ def test_a_record_that_cannot_be_read_is_read_as_well_as_can_be(
 
 @pytest.mark.parametrize("run_id", ["../../etc", "..", "", "nul\0", "a/b", "x" * 999])
 def test_a_run_whose_id_cannot_name_a_directory_is_deleted(store, by_hand, run_id):
-    """Whoever looks for dead runs must not be led elsewhere, nor stopped by it."""
+    """A search for dead runs must not be led elsewhere, nor stopped by it."""
     by_hand.execute("UPDATE jobpool_runs SET id = ?", (run_id,))
     assert store.open_runs() == []
     store.scrub(None)
     assert by_hand.execute("SELECT count(*) FROM jobpool_runs").fetchone() == (0,)
 
 
-def test_a_database_made_anew_refuses_the_runs_of_the_old_one(
+def test_a_recreated_database_refuses_the_runs_of_the_old_one(
     store, store_url, database_path, clock
 ):
-    """They are told to start again; the new database has no such run."""
+    """They must start again; the new database has no such run."""
     for file in database_path.parent.glob("jobs.db*"):
         if file.is_file():
             file.unlink()

@@ -1,4 +1,4 @@
-"""The database file: where a queue may live, and what is refused with a remedy."""
+"""The database file: where a queue may be, and what is refused with a remedy."""
 
 import os
 import sqlite3
@@ -33,7 +33,7 @@ def mode_of(path):
 
 
 @pytest.mark.parametrize("umask", [0, 0o777])
-def test_a_new_store_is_its_owners_alone(tmp_path, umask):
+def test_a_new_store_is_private_to_its_owner(tmp_path, umask):
     """The file, its log and its lock, whatever the umask."""
     path = tmp_path / "jobs.db"
     before = os.umask(umask)
@@ -54,7 +54,7 @@ def test_a_new_store_is_its_owners_alone(tmp_path, umask):
 
 
 def test_everyone_who_may_write_the_database_may_lock_it(tmp_path):
-    """A group's database has a group's lock file."""
+    """The lock file has the database's group permissions."""
     path = tmp_path / "jobs.db"
     sqlite3.connect(path).close()
     path.touch()
@@ -63,7 +63,7 @@ def test_everyone_who_may_write_the_database_may_lock_it(tmp_path):
     assert mode_of(tmp_path / "jobs.db-jobpool-lock") == 0o660
 
 
-def test_promises_are_in_force(store_factory):
+def test_the_journal_mode_and_syncs_are_as_promised(store_factory):
     """Write-ahead log, and every commit on disk."""
     store = store_factory()
     assert store.concerns() == []
@@ -73,7 +73,7 @@ def test_promises_are_in_force(store_factory):
 
 
 def test_every_connection_is_set_up(database_path):
-    """Nothing in temporary files or mapped memory, a log that shrinks again."""
+    """No temporary files or mapped memory, and a log that shrinks again."""
     open_store(url_of(database_path)).close()
     session, _ = connect.connect(str(database_path))
     pragmas = {
@@ -91,7 +91,7 @@ def test_every_connection_is_set_up(database_path):
     assert found == {name: [(value,)] for name, value in pragmas.items()}
 
 
-def test_names_with_odd_characters(tmp_path):
+def test_file_names_may_have_special_characters(tmp_path):
     """A path is a path: nothing in it is an option."""
     path = tmp_path / "a b%41&mode=ro;é.db"
     store = open_store(url_of(path))
@@ -101,8 +101,8 @@ def test_names_with_odd_characters(tmp_path):
     assert path.exists()
 
 
-def test_a_relative_path_hangs_on_the_working_directory(tmp_path, monkeypatch):
-    """And the store says the absolute one."""
+def test_a_relative_path_is_relative_to_the_working_directory(tmp_path, monkeypatch):
+    """The store reports the absolute path."""
     monkeypatch.chdir(tmp_path)
     store = open_store("sqlite:///jobs.db")
     assert store.url == url_of(tmp_path / "jobs.db")
@@ -138,8 +138,8 @@ def test_a_symbolic_link_leads_to_one_store(tmp_path):
         ("sqlite:///a\0b", "NUL"),
     ],
 )
-def test_what_is_no_store(url, told):
-    """Says what was seen, and how a URL looks; never a password."""
+def test_a_url_that_names_no_store_is_refused(url, told):
+    """The error says what was seen and how a URL looks; never a password."""
     with pytest.raises(ConfigError) as refused:
         open_store(url)
     assert told in str(refused.value)
@@ -154,21 +154,21 @@ def test_a_missing_directory_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_is_no_database(tmp_path):
-    """The error proposes a file in it."""
+def test_a_directory_is_refused_as_a_database(tmp_path):
+    """The error suggests a file in it."""
     with pytest.raises(StoreRefused, match=r"is a directory.*jobpool\.db"):
         open_store(url_of(tmp_path))
 
 
-def test_a_device_is_no_database(tmp_path):
-    """Nor a FIFO: opening it would wait for ever."""
+def test_a_device_is_refused_as_a_database(tmp_path):
+    """Nor a FIFO: opening it would wait forever."""
     os.mkfifo(tmp_path / "jobs.db")
     with pytest.raises(StoreRefused, match="not a regular file"):
         open_store(url_of(tmp_path / "jobs.db"))
 
 
 def test_hard_links_are_refused(tmp_path):
-    """Two names have two logs."""
+    """Two names would have two logs."""
     path = tmp_path / "jobs.db"
     open_store(url_of(path)).close()
     (tmp_path / "second.db").hardlink_to(path)
@@ -179,8 +179,8 @@ def test_hard_links_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"hello, this is a text file\n" * 100, b"\0" * 4096]
 )
-def test_another_file_is_refused_and_kept(tmp_path, content):
-    """What is not a database stays as it is."""
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path, content):
+    """A file that is not a database stays as it is."""
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     with pytest.raises(StoreRefused, match=r"name another file|damaged"):
@@ -205,7 +205,7 @@ def test_opening_without_create_changes_nothing(tmp_path):
 
 @pytest.fixture
 def open_folder():
-    """A folder that every user may reach; pytest's own is for its owner only."""
+    """A folder that every user can reach; pytest's own is private to its owner."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -214,7 +214,7 @@ def open_folder():
 
 @pytest.mark.parametrize("what", ["file", "directory"])
 def test_a_read_only_place_is_refused(open_folder, what):
-    """As an ordinary user, whom permissions bind."""
+    """As an ordinary user, for whom permissions apply."""
     home = open_folder / "home"
     home.mkdir()
     path = home / "jobs.db"
@@ -241,7 +241,7 @@ def test_a_read_only_place_is_refused(open_folder, what):
 
 
 def test_a_network_file_system_is_refused_unless_forced(tmp_path, monkeypatch):
-    """SQLite's locks do not hold there."""
+    """SQLite's locks do not work there."""
     monkeypatch.setattr(location, "filesystem_of", lambda path: "nfs4")
     with pytest.raises(StoreRefused, match=r"nfs4.*JOBPOOL_ALLOW_NETWORK_FS=1"):
         open_store(url_of(tmp_path / "jobs.db"))
@@ -251,14 +251,14 @@ def test_a_network_file_system_is_refused_unless_forced(tmp_path, monkeypatch):
 
 
 def test_an_old_sqlite_is_refused():
-    """It has no RETURNING; the error says what is needed."""
+    """It has no RETURNING; the error says which version is needed."""
     with pytest.raises(StoreRefused, match=r"SQLite 3\.34\.1.*3\.35"):
         connect.check_library((3, 34, 1))
     connect.check_library((3, 35, 0))
 
 
 @pytest.mark.parametrize("fate", ["deleted", "replaced"])
-def test_a_file_that_is_not_the_open_one_acknowledges_nothing(
+def test_a_replaced_or_deleted_file_acknowledges_nothing(
     store, tmp_path, database_path, fate
 ):
     """SQLite itself would write to a deleted file without an error."""
@@ -296,7 +296,7 @@ def test_a_file_replaced_within_a_transaction_fails_its_commit(
 
 
 def test_a_file_replaced_during_its_commit_is_noticed(store, tmp_path, database_path):
-    """It is looked at on both sides of the commit."""
+    """The file is checked before and after the commit."""
 
     def replace(statement):
         if statement == "COMMIT":
@@ -308,7 +308,7 @@ def test_a_file_replaced_during_its_commit_is_noticed(store, tmp_path, database_
     assert not database_path.exists()
 
 
-def test_users_keep_their_tables_in_the_same_file(tmp_path):
+def test_other_tables_in_the_same_file_are_left_alone(tmp_path):
     """They are left alone, and so is the file's application id."""
     path = tmp_path / "shop.db"
     theirs = sqlite3.connect(path, isolation_level=None)
@@ -325,8 +325,8 @@ def test_users_keep_their_tables_in_the_same_file(tmp_path):
     store.close()
 
 
-def test_every_refusal_is_ours(tmp_path):
-    """No sqlite3 error reaches a caller of open_store."""
+def test_every_refusal_to_open_is_a_store_error(tmp_path):
+    """open_store raises no sqlite3 error."""
     path = tmp_path / "jobs.db"
     open_store(url_of(path)).close()
     whole = path.read_bytes()
@@ -339,7 +339,7 @@ def test_every_refusal_is_ours(tmp_path):
 def test_the_database_is_never_readable_by_others(
     database_path, store_factory, monkeypatch
 ):
-    """It is made with the mode that it keeps."""
+    """It is created with its final mode."""
     modes = []
 
     def look(fd, mode, chmod=os.fchmod):
@@ -356,7 +356,7 @@ def test_the_database_is_never_readable_by_others(
     ("level", "name"), [(0, "OFF"), (1, "NORMAL"), (2, "FULL"), (3, "EXTRA")]
 )
 def test_an_operator_is_told_how_commits_are_written(store, level, name):
-    """As it is, not as it should be."""
+    """The actual setting, not the intended one."""
     with store._file.reading() as session:
         session.connection.execute(f"PRAGMA synchronous = {level}")
     assert store.describe()["synchronous"] == name

@@ -1,4 +1,7 @@
-"""A store in a process that forks: the copy opens its own, and holds nothing."""
+"""A store in a process that forks.
+
+The copy opens its own connection and holds nothing.
+"""
 
 import fcntl
 import os
@@ -15,7 +18,7 @@ EVERYTHING = Filter()
 
 
 def in_child(check):
-    """Fork, run *check* in the child, and return what it answered."""
+    """Fork, run *check* in the child, and return its answer."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -52,7 +55,7 @@ def test_a_store_opens_itself_again_after_a_fork(store, database_path):
     check.close()
 
 
-def test_a_fork_while_another_thread_writes(store):
+def test_a_fork_while_another_thread_writes_does_not_block_the_child(store):
     """The child's locks are its own: what the parent's thread held is free."""
     inside, leave = threading.Event(), threading.Event()
 
@@ -74,7 +77,7 @@ def test_a_fork_while_another_thread_writes(store):
     assert store.count(EVERYTHING) == 1
 
 
-def test_a_fork_within_a_transaction(store):
+def test_a_forked_child_cannot_commit_its_parents_transaction(store):
     """The child cannot commit it; the parent does."""
     with store.transaction():
         store.enqueue([new_job()])
@@ -91,7 +94,7 @@ def test_a_fork_within_a_transaction(store):
     assert store.count(EVERYTHING) == 1
 
 
-def test_the_child_of_a_holder_holds_nothing(store, lock_file):
+def test_the_child_of_a_lock_holder_holds_nothing(store, lock_file):
     """A POSIX lock is not inherited, and the child's exit does not drop it."""
     with store.transaction():
 
@@ -108,8 +111,8 @@ def test_the_child_of_a_holder_holds_nothing(store, lock_file):
     assert in_child(try_to_lock) == "'free'"
 
 
-def test_the_run_of_a_store_reads_the_same_in_every_process(store, store_url):
-    """What one process has committed the next one sees at once."""
+def test_a_stores_run_reads_the_same_in_every_process(store, store_url):
+    """A commit of one process is visible to the next at once."""
     begin_run(store, "run-7")
     code = (
         "import sys\n"

@@ -1,4 +1,4 @@
-"""Rows that a hand has spoilt: the others are leased, the spoilt one is named."""
+"""Rows damaged by hand: the others are leased, the damaged one is named."""
 
 import pytest
 
@@ -12,7 +12,7 @@ EVERYTHING = Filter()
 
 @pytest.fixture
 def spoil(by_hand):
-    """Write what the CHECKs would refuse, as a hand with another tool can."""
+    """Write what the CHECKs would reject, as another tool can."""
 
     def run(statement, *parameters):
         by_hand.execute("PRAGMA ignore_check_constraints = ON")
@@ -37,8 +37,8 @@ SPOILT = [
 
 
 @pytest.mark.parametrize("statement", SPOILT)
-def test_a_row_that_cannot_be_read_stops_nobody(store, spoil, statement):
-    """It is dead, with that reason, and the call says that there is more."""
+def test_a_row_that_cannot_be_read_stops_no_other_job(store, spoil, statement):
+    """It is dead with that reason, and the call says that there may be more."""
     store.enqueue([new_job(), new_job(), new_job()])
     spoil(statement)
     assert sorted(granted.id for granted in lease(store)) == [1, 3]
@@ -50,7 +50,7 @@ def test_a_row_that_cannot_be_read_stops_nobody(store, spoil, statement):
 
 
 def test_damaged_rows_do_not_make_an_empty_answer_look_final(store, spoil):
-    """Whoever asked for one job and met a spoilt one is told to ask again."""
+    """A request for one job that met a damaged one is told to ask again."""
     store.enqueue([new_job(priority=1), new_job(priority=2)])
     spoil(SPOILT[0])
     batch = store.lease("run-1", {"cpu": 1}, {"cpu": ["shop.thumbnail"]})
@@ -78,7 +78,7 @@ def test_a_damaged_history_ends_the_job(store, spoil, clock):
     assert "cannot be read" in store.get(2).reason
 
 
-def test_invalid_utf8_is_shown_and_stops_nobody(store, by_hand):
+def test_invalid_utf8_is_shown_and_stops_no_other_job(store, by_hand):
     """A kind that no application can know waits; a text is shown with marks."""
     store.enqueue([new_job(), new_job(key="k"), new_job()])
     by_hand.execute("UPDATE jobpool_jobs SET kind = CAST(x'ff41' AS TEXT) WHERE id = 1")

@@ -33,7 +33,7 @@ def by_hand(path, *statements):
 
 
 def stored(store, count=MANY):
-    """Store jobs that differ in their payloads; return what the store has of them."""
+    """Store jobs that differ in their payloads; return them as stored."""
     payloads = [b'{"n": %d}' % number for number in range(count)]
     answers = store.enqueue([new_job(payload=one) for one in payloads])
     assert [store.payload(answer.id) for answer in answers] == payloads
@@ -51,7 +51,7 @@ def stored(store, count=MANY):
     ],
 )
 def test_each_job_has_its_own_payload(store, path, statement):
-    """Ids grow, and never come twice."""
+    """Ids grow and are never repeated."""
     before = stored(store)
     by_hand(path, statement)
     after = stored(store)
@@ -63,8 +63,8 @@ END = 9223372036854775807
 
 
 @pytest.mark.parametrize("column", ["id", "seq"])
-def test_a_job_at_the_end_of_all_numbers_stops_no_other(store, path, column):
-    """It gets an ordinary one and is set aside; no number comes twice."""
+def test_a_job_with_the_largest_id_does_not_block_others(store, path, column):
+    """It gets an ordinary id and is set aside; no id is repeated."""
     before = stored(store)
     if column == "id":
         by_hand(path, "UPDATE jobpool_jobs SET id = 9223372036854775807 WHERE id = 1")
@@ -87,8 +87,8 @@ def test_a_job_at_the_end_of_all_numbers_stops_no_other(store, path, column):
         assert store.payload(job.id) == b'{"n": 0}'
 
 
-def test_numbers_of_jobs_that_are_gone_do_not_come_again(store, path):
-    """Who still has such a number would read another job by it."""
+def test_ids_of_deleted_jobs_are_not_used_again(store, path):
+    """A client that still has such an id would read another job by it."""
     before = stored(store)
     by_hand(path, "DELETE FROM jobpool_jobs")
     by_hand(path, "UPDATE sqlite_sequence SET seq = 9223372036854775807")
@@ -96,16 +96,16 @@ def test_numbers_of_jobs_that_are_gone_do_not_come_again(store, path):
     assert min(stored(store)) > max(before)
 
 
-def test_a_listing_ends_at_the_least_of_all_ids(store, path):
-    """A page before a job that a hand has numbered 0 is empty, and not itself."""
+def test_a_listing_ends_at_the_smallest_id(store, path):
+    """The page before a job with id 0, written by hand, is empty, and not itself."""
     stored(store)
     by_hand(path, "UPDATE jobpool_jobs SET id = 0 WHERE id = 1")
     assert [job.id for job in store.find(Filter(), before_id=3)] == [2, 0]
     assert store.find(Filter(), before_id=0) == []
 
 
-def test_an_attempt_at_the_end_of_all_numbers_stops_no_other(store, path):
-    """Ends are written again after the next look."""
+def test_an_attempt_with_the_largest_id_does_not_block_others(store, path):
+    """Ends are written again after the next repair."""
     begin_run(store)
     stored(store)
     first, second, *_ = lease(store)
@@ -127,8 +127,8 @@ END
 """
 
 
-def test_what_a_trigger_puts_between_them_is_refused(store, path):
-    """Payloads would go to the wrong jobs. One alone has nothing between."""
+def test_rows_inserted_between_by_a_trigger_are_refused(store, path):
+    """Payloads would go to the wrong jobs. One job alone has nothing in between."""
     by_hand(path, TRIGGER)
     with pytest.raises(StoreRefused, match="remove it; nothing was enqueued"):
         store.enqueue([new_job() for _ in range(MANY)])
@@ -146,8 +146,8 @@ def test_what_a_trigger_puts_between_them_is_refused(store, path):
     ],
     ids=["one", "alike", "others"],
 )
-def test_what_a_trigger_leaves_out_is_refused(store, path, jobs):
-    """None would be acknowledged that does not exist."""
+def test_rows_left_out_by_a_trigger_are_refused(store, path, jobs):
+    """No job is acknowledged that does not exist."""
     stored(store)
     by_hand(
         path,
@@ -164,8 +164,8 @@ def test_what_a_trigger_leaves_out_is_refused(store, path, jobs):
     assert len(left) == MANY
 
 
-def test_a_callers_temporary_tables_have_a_sequence_of_their_own(store, path):
-    """It says nothing of the ids that jobs had."""
+def test_a_callers_temporary_tables_do_not_disturb_the_ids(store, path):
+    """It says nothing about the jobs' ids."""
     before = stored(store)
     by_hand(path, "DELETE FROM jobpool_payloads", "DELETE FROM jobpool_jobs")
     with closing(sqlite3.connect(path, isolation_level=None)) as own:

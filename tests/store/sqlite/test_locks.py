@@ -1,4 +1,4 @@
-"""Many writers on one file: they queue, nobody fails, nothing is lost."""
+"""Many writers on one file: they wait in line, none fails, nothing is lost."""
 
 import subprocess
 import sys
@@ -62,8 +62,8 @@ def test_producers_in_many_processes_never_meet_a_locked_database(
     assert by_hand.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_one_descriptor_of_the_lock_file_in_a_process(store_factory, database_path):
-    """Closing a second one would drop the lock that the first one holds."""
+def test_a_process_has_one_descriptor_of_the_lock_file(store_factory, database_path):
+    """Closing a second one would drop the first one's lock."""
 
     def descriptors():
         links = []
@@ -93,7 +93,7 @@ def holder(store, lock_file):
 
 
 def test_a_writer_waits_for_the_lock(store, holder):
-    """And goes on as soon as it is free."""
+    """And continues as soon as it is free."""
     done = threading.Event()
 
     def write():
@@ -110,13 +110,13 @@ def test_a_writer_waits_for_the_lock(store, holder):
 
 @pytest.fixture
 def impatience(monkeypatch):
-    """A writer that waits for 10 ms only."""
+    """A writer that waits for only 10 ms."""
     with monkeypatch.context() as patch:
         patch.setattr(write_lock, "WAIT_S", 0.01)
         yield patch
 
 
-def test_nobody_waits_for_ever(store, holder, impatience):
+def test_a_wait_for_the_lock_is_bounded(store, holder, impatience):
     """A stopped process must not stop every other one; reading still works."""
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="another process has held"):
@@ -129,7 +129,7 @@ def test_nobody_waits_for_ever(store, holder, impatience):
 
 
 def test_a_caller_that_timed_out_keeps_no_lock(store, holder, lock_file, impatience):
-    """The lock that comes too late is given back at once."""
+    """A lock that arrives too late is released at once."""
     with pytest.raises(StoreUnavailable):
         store.enqueue([new_job()])
     impatience.undo()
@@ -139,7 +139,7 @@ def test_a_caller_that_timed_out_keeps_no_lock(store, holder, lock_file, impatie
     store.enqueue([new_job()])
 
 
-def test_closing_while_a_thread_still_waits(tmp_path):
+def test_closing_the_store_does_not_disturb_a_waiting_thread(tmp_path):
     """The file stays open for it, and the next user gets the same lock."""
     (tmp_path / "jobs.db").touch()
     path = str(tmp_path / "jobs.db")
@@ -159,8 +159,8 @@ def test_closing_while_a_thread_still_waits(tmp_path):
     write_lock.return_lock(after, path)
 
 
-def test_an_interrupted_wait_keeps_nothing(store, holder, lock_file):
-    """Ctrl-C while waiting: the lock is not taken behind the caller's back."""
+def test_an_interrupted_wait_takes_no_lock(store, holder, lock_file):
+    """Ctrl-C while waiting: the lock is not taken afterwards."""
     lock = store._database.writers._record
 
     class Interrupted(threading.Event):
@@ -179,8 +179,8 @@ def test_an_interrupted_wait_keeps_nothing(store, holder, lock_file):
     store.enqueue([new_job()])
 
 
-def test_another_thread_waits_its_turn_too(tmp_path):
-    """Up to its patience; then it is told who holds the lock."""
+def test_threads_wait_for_the_lock_too(tmp_path):
+    """Until its patience ends; then the error names the lock's holder."""
     (tmp_path / "jobs.db").touch()
     lock = write_lock.share_lock(str(tmp_path / "jobs.db"))
     told = []
@@ -205,7 +205,7 @@ def test_another_thread_waits_its_turn_too(tmp_path):
 
 
 def test_a_lock_file_that_was_removed_is_made_again(store, lock_file):
-    """The others lock a new file: the old one would exclude nobody."""
+    """The others lock a new file: the old one would exclude no process."""
     store.enqueue([new_job()])
     lock_file.unlink()
     store.enqueue([new_job()])
@@ -215,18 +215,18 @@ def test_a_lock_file_that_was_removed_is_made_again(store, lock_file):
     assert not is_taken(lock_file)
 
 
-def test_a_lock_file_that_cannot_be_opened(tmp_path):
-    """Says which file, and what to do."""
+def test_a_lock_file_that_cannot_be_opened_is_refused(tmp_path):
+    """The error says which file, and what to do."""
     (tmp_path / "jobs.db").touch()
     (tmp_path / f"jobs.db{write_lock.SUFFIX}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreUnavailable, match=r"lock file .* cannot be used"):
         open_store(f"sqlite:///{tmp_path}/jobs.db")
 
 
-def test_a_foreign_transaction_makes_us_wait_and_then_say_so(
+def test_another_programs_transaction_is_waited_for_and_then_reported(
     store_factory, by_hand, monkeypatch
 ):
-    """Other programs do not know the writers' lock: SQLite's own patience ends."""
+    """Other programs do not use the writers' lock: SQLite's own timeout applies."""
     monkeypatch.setattr(connect, "BUSY_TIMEOUT_S", 0.02)
     monkeypatch.setattr(contention, "_LOCKS", Path("/nowhere"))  # whose it is
     store = store_factory()
@@ -247,8 +247,10 @@ def test_readers_do_not_wait_for_writers(store_factory):
         assert second.count(EVERYTHING) == 1
 
 
-def test_a_helper_that_cannot_start_is_no_trap(store, holder, monkeypatch):
-    """No thread to wait with: unavailable now, and the next caller tries anew."""
+def test_a_helper_thread_that_cannot_start_blocks_no_later_call(
+    store, holder, monkeypatch
+):
+    """Without a thread to wait with it is unavailable; the next caller tries anew."""
 
     def no_thread(_thread):
         raise RuntimeError("can't start new thread")

@@ -9,7 +9,7 @@ STATEMENTS = 3000
 
 
 def test_a_statement_leaves_nothing_in_memory():
-    """sqlite3 would keep a reference to each cursor that is made without cursor()."""
+    """sqlite3 would keep a reference to each cursor made without cursor()."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.row_factory = sqlite3.Row
     session = Session(connection, ":memory:")
