@@ -148,7 +148,7 @@ def test_a_failed_trip_keeps_what_is_known_of_its_transaction(store):
 
 @pytest.mark.parametrize("wakes", [False, True])
 def test_a_commit_answered_with_a_rollback_is_not_believed(store, wakes):
-    """A server answers so, without an error, when a failure before went unnoticed."""
+    """After an unnoticed failure a server answers COMMIT with ROLLBACK."""
 
     def overlook():
         with store._server.writing(wakes=wakes) as session:

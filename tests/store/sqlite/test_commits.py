@@ -23,7 +23,7 @@ needs_filter = pytest.mark.skipif(
 
 
 def failed_syncs():
-    """Return a point for each sync of a commit that fails, beside a neighbour."""
+    """Return a point for each sync of a commit that fails, beside another process."""
     return [
         point
         for point in points_of("enqueue", neighbour=True)

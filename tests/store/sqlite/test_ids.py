@@ -1,4 +1,4 @@
-"""Jobs that are stored together know their ids, whatever a hand did to the file."""
+"""Jobs that are stored together know their ids, whatever was written by hand."""
 
 import sqlite3
 from contextlib import closing

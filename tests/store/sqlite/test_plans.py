@@ -1,4 +1,4 @@
-"""Plans: what nobody asked for costs nothing, however much of it there is."""
+"""Query plans: rows that were not requested cost nothing, however many there are."""
 
 import re
 
@@ -56,7 +56,7 @@ def lines_of(connection, name):
         ("get_job", "_result_parts_1 (job_id=? AND token=?)"),
     ],
 )
-def test_each_search_has_its_index(store, by_hand, name, index):
+def test_each_search_uses_its_index(store, by_hand, name, index):
     """And scans no table."""
     plan = lines_of(by_hand, name)
     assert any(index in line for line in plan), plan
@@ -64,7 +64,7 @@ def test_each_search_has_its_index(store, by_hand, name, index):
 
 
 def is_table_scan(line):
-    """Say whether a line of a plan walks one of our big tables from end to end."""
+    """Say whether a line of a plan scans one of our big tables."""
     big = ("jobpool_jobs", "jobpool_attempts", "jobpool_payloads")
     big += ("jobpool_results", "jobpool_result_parts")
     aliases = {"SCAN j", "SCAN c", "SCAN r", "SCAN a", "SCAN p", "SCAN past"}
@@ -104,15 +104,15 @@ def is_table_scan(line):
         "drop_draft",
     ],
 )
-def test_each_write_goes_by_the_primary_key(store, by_hand, name):
+def test_each_write_uses_the_primary_key(store, by_hand, name):
     """A batch costs what its rows cost."""
     plan = lines_of(by_hand, name)
     assert any("USING INTEGER PRIMARY KEY" in line for line in plan), plan
     assert not [line for line in plan if is_table_scan(line)], plan
 
 
-def test_the_best_of_a_kind_come_without_sorting_its_backlog(store, by_hand):
-    """Within the subquery there is the index and nothing else."""
+def test_the_best_of_a_kind_are_found_without_sorting_its_backlog(store, by_hand):
+    """In the subquery there is the index and nothing else."""
     plan = plan_of(by_hand, "lease_candidates")
     (parent,) = [up for _, up, _, line in plan if "jobpool_jobs_runnable" in line]
     below = [line for _, up, _, line in plan if up == parent]
@@ -127,7 +127,10 @@ def test_the_best_of_a_kind_come_without_sorting_its_backlog(store, by_hand):
 
 @pytest.mark.parametrize("table", ["jobpool_jobs", "jobpool_attempts"])
 def test_no_constraint_builds_a_table_for_each_row(store, by_hand, table):
-    """As a CHECK does with IN and more than two choices: SQLite does not keep that."""
+    """A CHECK does so with IN and more than two choices.
+
+    SQLite does not keep the table.
+    """
     columns = by_hand.execute("SELECT name FROM pragma_table_info(?)", (table,))
     same = ", ".join(f"{name} = {name}" for (name,) in columns.fetchall())
     program = by_hand.execute(f"EXPLAIN UPDATE {table} SET {same} WHERE id = 1")  # noqa: S608 - our own names
@@ -154,7 +157,7 @@ def steps_of(store, action):
 
 
 def backlogs(clock):
-    """Thousands of jobs that a lease of the best ten must not look at."""
+    """Thousands of jobs that a lease of the best ten must not read."""
     return {
         "unknown": ([new_job("shop.unknown", priority=9)] * BACKLOG, None),
         "other pool": ([new_job("shop.fetch", "io", priority=9)] * BACKLOG, None),
@@ -177,7 +180,7 @@ def backlogs(clock):
         "finished",
     ],
 )
-def test_a_backlog_of_others_costs_nothing(store, clock, which):
+def test_a_backlog_of_other_jobs_costs_nothing(store, clock, which):
     """As many steps with five thousand of them as without."""
 
     def work():
@@ -203,8 +206,8 @@ def test_a_backlog_of_others_costs_nothing(store, clock, which):
     assert after < before * 1.2 + 20
 
 
-def test_the_measure_above_does_see_a_backlog(store):
-    """Counting all jobs does cost what they are: the test can fail."""
+def test_the_step_count_does_see_a_backlog(store):
+    """Counting all jobs does cost in proportion: the test can fail."""
     few = steps_of(store, store.stats)
     store.enqueue([new_job()] * BACKLOG)
     assert steps_of(store, store.stats) > few + BACKLOG / 10

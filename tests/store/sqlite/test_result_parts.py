@@ -1,4 +1,4 @@
-"""A large result comes in parts ahead of its end, and is whole or not there at all."""
+"""A large result is stored in parts before its end, and is whole or absent."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -21,7 +21,7 @@ ENDS = (1, PART_BYTES - 1, PART_BYTES)
 
 
 def text(size):
-    """Return JSON text of so many bytes, two of them in each character but for some."""
+    """Return JSON text of so many bytes, mostly of two-byte characters."""
     inside = "é" * ((size - 2) // 2) + "x" * (size % 2)
     found = f'"{inside}"'.encode()
     assert len(found) == size
@@ -29,7 +29,7 @@ def text(size):
 
 
 def all_parts(store, settlement):
-    """Store a result's parts as far as they can come ahead; return how many."""
+    """Store a result's parts as far as possible in advance; return how many."""
     count = 0
     while store.store_part(settlement):
         count += 1
@@ -44,7 +44,7 @@ def one(store):
 
 
 def left(database_path):
-    """Return how many parts and drafts there are, as a stranger sees it."""
+    """Return how many parts and drafts another connection sees."""
     with closing(sqlite3.connect(database_path)) as reader:
         return reader.execute(
             "SELECT (SELECT count(*) FROM jobpool_result_parts), "
@@ -54,8 +54,10 @@ def left(database_path):
 
 @pytest.mark.parametrize("last_bytes", ENDS)
 @pytest.mark.parametrize("ahead", [2, 3, 11])
-def test_a_result_is_as_it_was_returned(store, database_path, one, ahead, last_bytes):
-    """However many parts it has, and wherever a part cuts a character in two."""
+def test_a_result_in_parts_is_as_it_was_returned(
+    store, database_path, one, ahead, last_bytes
+):
+    """However many parts it has, and wherever a part splits a character."""
     end = succeeded(one, text(ahead * PART_BYTES + last_bytes))
     assert all_parts(store, end) == ahead
     assert store.get(one.id).state is JobState.LEASED
@@ -65,8 +67,8 @@ def test_a_result_is_as_it_was_returned(store, database_path, one, ahead, last_b
 
 
 @pytest.mark.parametrize("size", [2, WHOLE_MAX_BYTES - 1, WHOLE_MAX_BYTES])
-def test_what_is_not_large_enough_stays_whole(store, database_path, one, size):
-    """Its commit keeps nobody waiting for long."""
+def test_a_result_that_is_not_large_stays_whole(store, database_path, one, size):
+    """Its commit keeps no other waiting for long."""
     end = succeeded(one, text(size))
     assert all_parts(store, end) == 0
     store.settle([end])
@@ -74,7 +76,7 @@ def test_what_is_not_large_enough_stays_whole(store, database_path, one, size):
     assert left(database_path) == (0, 0)
 
 
-def test_parts_are_laid_end_to_end_in_their_order(store, database_path, one):
+def test_parts_are_joined_in_their_order(store, database_path, one):
     """Whatever order their rows are in."""
     end = succeeded(one, text(5 * PART_BYTES))
     all_parts(store, end)
@@ -84,7 +86,7 @@ def test_parts_are_laid_end_to_end_in_their_order(store, database_path, one):
     assert store.get(one.id).result == end.result
 
 
-def test_nobody_sees_a_draft(store, one):
+def test_a_draft_is_invisible(store, one):
     """A job has no result before its end, and another end's is not mixed with it."""
     all_parts(store, succeeded(one, text(4 * PART_BYTES)))
     assert store.get(one.id).result is None
@@ -98,8 +100,8 @@ def test_nobody_sees_a_draft(store, one):
 
 
 @pytest.mark.parametrize("result", [b"null", b"1", text(PART_BYTES)])
-def test_a_small_result_after_a_draft_is_that_result(store, one, result):
-    """What an attempt before has left is not read as a part of it."""
+def test_a_small_result_after_a_draft_is_not_mixed_with_it(store, one, result):
+    """What an earlier attempt left is not read as a part of it."""
     all_parts(store, succeeded(one, text(4 * PART_BYTES)))
     store.settle([hand_back(one)])
     (again,) = lease(store)
@@ -109,10 +111,8 @@ def test_a_small_result_after_a_draft_is_that_result(store, one, result):
 
 
 @pytest.mark.parametrize("parts", [0, 1, 3])
-def test_an_end_in_a_hurry_stores_the_rest_in_one_piece(
-    store, database_path, one, parts
-):
-    """As a supervisor that closes does; the parts are gone with it."""
+def test_an_urgent_end_stores_the_rest_in_one_piece(store, database_path, one, parts):
+    """As a closing supervisor does; the parts are deleted with it."""
     end = succeeded(one, text(4 * PART_BYTES + 7))
     for _ in range(parts):
         assert store.store_part(end)
@@ -121,8 +121,8 @@ def test_an_end_in_a_hurry_stores_the_rest_in_one_piece(
     assert left(database_path) == (0, 0)
 
 
-def test_under_a_lease_that_is_over_nothing_is_stored(store, database_path, one):
-    """The end itself says that it is stale."""
+def test_a_part_under_an_ended_lease_is_not_stored(store, database_path, one):
+    """Settling the end reports that it is stale."""
     end = succeeded(one, text(4 * PART_BYTES))
     assert store.store_part(end)
     store.settle([hand_back(one)])
@@ -132,8 +132,8 @@ def test_under_a_lease_that_is_over_nothing_is_stored(store, database_path, one)
     assert left(database_path) == (1, 1)
 
 
-def test_pruning_deletes_drafts_of_leases_that_are_over(store, database_path, one):
-    """A draft whose lease holds stays, and so do the parts of a result."""
+def test_pruning_deletes_drafts_of_ended_leases(store, database_path, one):
+    """A draft whose lease still holds stays, and so do the parts of a result."""
     store.enqueue([new_job(), new_job()])
     held, ended = lease(store, limit=2)
     for other in (one, held, ended):
@@ -168,10 +168,11 @@ def test_a_version_that_knows_no_result_parts_deletes_them_with_the_result(
 
 
 @pytest.mark.parametrize("which", ["place = 1", "1"])
-def test_a_result_that_lacks_a_part_is_no_other_result(
-    store, database_path, one, which
-):
-    """It can be read no more, which is said; it is not a shorter one, nor null."""
+def test_a_result_that_lacks_a_part_is_an_error(store, database_path, one, which):
+    """It cannot be read any more, and the error says so.
+
+    It is not shortened or null.
+    """
     end = succeeded(one, text(3 * PART_BYTES))
     all_parts(store, end)
     store.settle([end])
@@ -194,7 +195,7 @@ def test_a_failed_commit_of_a_part_loses_none(store, one):
 
 
 def test_a_database_of_utf_16_has_results_in_one_piece(database_path):
-    """Its text is no bytes as they are: parts could not be laid end to end."""
+    """Its text cannot be split into bytes that are joined again."""
     with closing(sqlite3.connect(database_path, isolation_level=None)) as hand:
         hand.execute("PRAGMA encoding = 'UTF-16le'")
         hand.execute("CREATE TABLE theirs (a)")

@@ -1,4 +1,4 @@
-"""Schema: versions, strangers' tables, invariants as CHECKs, views, plans' indexes."""
+"""Schema: versions, foreign tables, invariants as CHECKs, views, indexes for plans."""
 
 import sqlite3
 import threading
@@ -16,14 +16,14 @@ NEWEST = len(load_migrations("sqlite"))
 
 
 def test_a_fresh_database_has_the_newest_schema(store, by_hand):
-    """And says in its header whose it is."""
+    """And its header says whose it is."""
     assert store.describe()["schema_version"] == str(NEWEST)
     (application_id,) = by_hand.execute("PRAGMA application_id").fetchone()
     assert application_id.to_bytes(4, "big") == b"jobp"
 
 
-def test_every_object_of_ours_is_called_ours(store, by_hand):
-    """Users have their own tables in the same file."""
+def test_every_schema_object_has_our_prefix(store, by_hand):
+    """Users may have their own tables in the same file."""
     names = by_hand.execute("SELECT name FROM sqlite_master").fetchall()
     assert all(name.startswith(("jobpool_", "sqlite_")) for (name,) in names)
 
@@ -39,7 +39,7 @@ def test_a_newer_schema_is_refused_and_kept(store_factory, by_hand):
         store_factory()
 
 
-def test_strangers_tables_under_our_names_are_refused(database_path, by_hand):
+def test_foreign_tables_under_our_names_are_refused(database_path, by_hand):
     """And left as they are."""
     by_hand.execute("CREATE TABLE jobpool_jobs (mine TEXT)")
     with pytest.raises(StoreRefused, match="are not jobpool's"):
@@ -67,7 +67,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
     store.close()
 
 
-def test_an_older_schema_is_brought_up_to_date(tmp_path, monkeypatch):
+def test_an_older_schema_is_migrated(tmp_path, monkeypatch):
     """Its jobs are still there."""
     url = f"sqlite:///{tmp_path}/jobs.db"
     old = open_store(url)
@@ -81,7 +81,7 @@ def test_an_older_schema_is_brought_up_to_date(tmp_path, monkeypatch):
     store.close()
 
 
-def test_many_may_make_the_same_new_store(tmp_path):
+def test_many_processes_may_make_the_same_new_store(tmp_path):
     """The first one makes it, the others find it made."""
     errors = []
 
@@ -134,7 +134,9 @@ VALUES ('k', 'cpu', {state}, 0, 0, {values})
     ],
     ids=str,
 )
-def test_a_hand_cannot_write_what_no_transition_leads_to(store, by_hand, state, values):
+def test_a_state_that_no_transition_leads_to_cannot_be_written_by_hand(
+    store, by_hand, state, values
+):
     """The state machine's invariants are constraints."""
     columns = ", ".join(["tenant", *values])
     given = ", ".join(["NULL", *map(str, values.values())])
@@ -143,8 +145,8 @@ def test_a_hand_cannot_write_what_no_transition_leads_to(store, by_hand, state, 
         by_hand.execute(statement)
 
 
-def test_a_hand_can_write_what_is_right(store, by_hand):
-    """The constraints above are not met by refusing everything."""
+def test_a_valid_row_can_be_written_by_hand(store, by_hand):
+    """The constraints above do not simply refuse everything."""
     by_hand.execute(INSERT.format(state="'runnable'", columns="priority", values=5))
     by_hand.execute("INSERT INTO jobpool_payloads VALUES (1, CAST('{}' AS BLOB))")
     granted = store.lease("run-1", {"cpu": 1}, {"cpu": ["k"]}).leases
@@ -164,12 +166,12 @@ def test_a_hand_can_write_what_is_right(store, by_hand):
     ],
 )
 def test_views_work_in_the_shell(store, by_hand, view):
-    """Observability is just SQL: without any function of ours."""
+    """They need none of our functions."""
     assert by_hand.execute(f"SELECT * FROM {view}").fetchall() == []  # noqa: S608 - our own names
 
 
-def test_what_the_views_tell(store, by_hand, clock):
-    """Dead letters with their reasons, leases with their ends, who waits."""
+def test_views_show_dead_letters_leases_and_waiting_jobs(store, by_hand, clock):
+    """Dead letters with their reasons, leases with their ends, waiting jobs."""
     store.enqueue([new_job()] * 3)
     store.settle([ended(lease_one(store), Outcome.CRASHED, give_up=True)])
     lease_one(store)
@@ -184,7 +186,7 @@ def test_what_the_views_tell(store, by_hand, clock):
 
 
 def test_reopening_needs_no_migration_lock(store_factory, by_hand):
-    """A second store opens while a run is going on."""
+    """A second store opens while a run is active."""
     first = store_factory()
     begin_run(first)
     second = store_factory()

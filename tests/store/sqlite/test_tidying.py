@@ -1,4 +1,4 @@
-"""The log is emptied after large results, by whoever wrote them, and by nobody else."""
+"""The log is emptied after large results, by the store that wrote them only."""
 
 import sqlite3
 import threading
@@ -70,8 +70,8 @@ def test_a_large_result_leaves_nothing_in_the_log(store, path):
         ]
 
 
-def test_small_ones_are_left_to_sqlite(store, path):
-    """Their pages change again and again: to copy them each time is waste."""
+def test_small_commits_are_left_to_sqlites_own_checkpoints(store, path):
+    """Their pages change again and again: copying them each time is a waste."""
     settle(store, LARGE[: BULK_BYTES // 2])
     store.tidy()
     assert frames_in_log(path) * 4096 > BULK_BYTES // 2
@@ -80,8 +80,8 @@ def test_small_ones_are_left_to_sqlite(store, path):
     assert frames_in_log(path) == 0
 
 
-def test_while_somebody_waits_only_much_is_copied(store, path):
-    """The wait for it is shorter than what is left would make it later."""
+def test_while_a_request_waits_only_a_large_log_is_copied(store, path):
+    """Copying it now takes less time than copying a larger log later."""
     for _ in range(BULK_MAX_BYTES // BULK_BYTES - 1):
         settle(store, LARGE)
         store.tidy(waited_for=True)
@@ -91,8 +91,8 @@ def test_while_somebody_waits_only_much_is_copied(store, path):
     assert frames_in_log(path) == 0
 
 
-def test_nothing_is_copied_twice(store, path):
-    """What was copied counts no more."""
+def test_pages_are_not_copied_twice(store, path):
+    """Copied pages do not count again."""
     settle(store, LARGE)
     store.tidy()
     settle(store, b"1")
@@ -100,8 +100,8 @@ def test_nothing_is_copied_twice(store, path):
     assert frames_in_log(path) > 0
 
 
-def test_it_waits_its_turn_and_not_for_long(store, path, monkeypatch):
-    """Never beside somebody who writes (the WAL-reset bug); the next call does it."""
+def test_tidying_waits_for_the_lock_but_not_for_long(store, path, monkeypatch):
+    """Never beside a writer (the WAL-reset bug); the next call does it."""
     monkeypatch.setattr(database, "TIDY_WAIT_S", NAP_S)
     settle(store, LARGE)
     other = open_store(f"sqlite:///{path}")
@@ -118,8 +118,8 @@ def test_it_waits_its_turn_and_not_for_long(store, path, monkeypatch):
     assert frames_in_log(path) == 0
 
 
-def test_a_file_that_was_replaced_is_no_error_of_it(store, path):
-    """What was committed was committed; who writes next is told."""
+def test_a_replaced_file_is_no_error_of_tidying(store, path):
+    """What was committed was committed; the next writer gets the error."""
     settle(store, LARGE)
     path.rename(path.with_suffix(".old"))
     store.tidy()

@@ -1,4 +1,4 @@
-"""Waking supervisors: never blocks, never fails, reaches whoever listens."""
+"""Waking supervisors never blocks, never fails, and reaches every listener."""
 
 import os
 import sqlite3
@@ -48,7 +48,7 @@ def test_a_wake_up_reaches_every_supervisor(store, listen):
 
 
 def test_a_full_fifo_already_holds_a_wake_up(store, listen):
-    """Nobody waits for a supervisor that does not look."""
+    """No caller waits for a supervisor that does not read it."""
     fd = listen("a")
     for _ in range(70_000):
         store.wake()
@@ -85,7 +85,7 @@ def test_a_run_that_ended_is_forgotten(store, listen, store_url):
 
 
 def test_a_link_in_place_of_a_fifo_is_not_followed(tmp_path):
-    """A ring writes to FIFOs of supervisors only."""
+    """A wake-up writes only to FIFOs of supervisors."""
     (tmp_path / "run" / "a").mkdir(parents=True)
     target = tmp_path / "target"
     target.write_bytes(b"")
@@ -113,7 +113,7 @@ def test_a_callers_transaction_wakes_supervisors_after_its_commit(
 
 
 def test_threads_may_share_a_waker_while_runs_come_and_go(tmp_path):
-    """What is gone is found gone by several of them at once."""
+    """Several threads may find the same FIFO gone at once."""
     waker = Waker(tmp_path)
     failures = []
     stop = threading.Event()

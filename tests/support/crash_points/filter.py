@@ -1,14 +1,14 @@
-"""A process whose system calls are seen, refused or its last, one by one.
+"""A process whose system calls are observed, refused or its last, one by one.
 
-Theory of operation. The parent forks; the child puts a seccomp filter on itself that
-stops at each call named in `CALLS` and asks the parent (user notification), which
-reads the call's number and arguments and answers: go on, fail with this errno, or it
-kills the child where it stands. Nothing has to be started for a point, so that one
-costs a few milliseconds, not the 50 of a tracer's start.
+Theory of operation. The parent forks; the child installs a seccomp filter that stops at
+each call named in `CALLS` and asks the parent (user notification), which reads the
+call's number and arguments and answers: continue, fail with this errno, or it kills the
+child where it stands. No program has to be started for a point, so one costs a few
+milliseconds, not the 50 of a tracer's start.
 
-The child tells what it has achieved by a call that nothing else makes: `tell` is a
-posix_fadvise on no descriptor. The parent sees it in the order of all other calls,
-so what was told before a kill was told before it.
+The child reports its progress by a call that nothing else makes: `tell` is a
+posix_fadvise on no descriptor. The parent sees it in the order of all other calls, so
+what was reported before a kill was reported before it.
 
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html, seccomp_unotify(2).
 """
@@ -190,7 +190,7 @@ def tell(what, figure=0):
 
 
 def run(act, decide, hear, before=None):
-    """Run a function in a child whose calls are looked at.
+    """Run a function in a child whose system calls are observed.
 
     Args:
         act: what the child does; an exception is its traceback and exit code 1.
@@ -285,7 +285,7 @@ def _listen(listener, pid, decide, hear):
 
 
 def _as_seen(call):
-    """Tell taking a lock from giving it back."""
+    """Distinguish taking a lock from releasing it."""
     if call.name != "fcntl":
         return call
     (lock_type,) = struct.unpack("=h", call.memory(call.arguments[2], 2))

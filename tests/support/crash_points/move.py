@@ -148,7 +148,7 @@ def _run_move(directory, target, decide):
 
 
 def _judge(directory, target, before, point):
-    """Go on with the move, or give it up; say what is wrong then."""
+    """Continue the move, or abandon it; say what is wrong then."""
     source = source_url(directory)
     shown = _holdings(target)
     if shown[0] and shown != before:
@@ -169,7 +169,7 @@ def _judge(directory, target, before, point):
 
 
 def _given_up(source, target):
-    """Give a move up; False: it is done. One that never began is given up, too."""
+    """Abandon a move. False: it is done. One that never began is abandoned, too."""
     try:
         move.abandon(source, target)
     except StoreRefused as refused:
@@ -191,7 +191,7 @@ def _insist(act):
 
 
 def _is_open(url):
-    """Say whether a source takes jobs in."""
+    """Say whether a source accepts jobs."""
     with contextlib.closing(open_store(url)) as store:
         try:
             return store.enqueue([new_job(kind="probe")])[0].created

@@ -135,7 +135,7 @@ def _reclaim_run(store, leases):
 
 
 def _remove_run(store, _given):
-    """Tidy up; what cannot be removed stays, for the next supervisor."""
+    """Clean up; what cannot be removed stays for the next supervisor."""
     remove_run(store.run_root, "run-1")
 
 

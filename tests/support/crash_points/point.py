@@ -1,12 +1,12 @@
-"""One crash point: an operation, one of its system calls, and what befalls it there.
+"""One crash point: an operation, one of its system calls, and what happens there.
 
-The child runs the operation and tells what it has achieved. At the n-th call of a name
-it is killed, or the call fails with an errno: once, or from there on until the
-operation reports an error. What it reports must be true: after `StoreUnavailable`
-nothing may have happened, not even for somebody who finds the files as they are at that
-moment. Then the fault is gone, and the same store object must be able to do the step,
-and the rest. A neighbour may keep the database open meanwhile, so that its log outlives
-the child.
+The child runs the operation and reports its progress. At the n-th call of a name it is
+killed, or the call fails with an errno: once, or from there on until the operation
+reports an error. What it reports must be true: after `StoreUnavailable` nothing may
+have happened, not even for a process that finds the files as they are at that time.
+Then the fault is removed, and the same store object must be able to do the step and the
+rest. Another process may keep the database open meanwhile, so that its log outlives the
+child.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class Point(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a point.
+    """The result of a point.
 
     Attributes:
         problem: what was wrong; None: nothing.
@@ -146,7 +146,7 @@ def run_point(point):
 
 
 def judge_copy_in_place(name, directory, case):
-    """Judge the files as found without the shared memory, then as the living see it."""
+    """Judge the files as found without the shared memory, then as others see them."""
     with copy_of(directory) as copy:
         problem = judge(name, copy, case.done, surely_not=case.surely_not)
     return problem or judge(name, directory, case.done, surely_not=case.surely_not)
@@ -244,7 +244,7 @@ def run_operation(name, directory, decide, hear, *, seen_opening=False):
 
 
 def _insist(place, action):
-    """Do something, and again after an error, which is told first."""
+    """Do something, and again after an error, which is reported first."""
     for left in reversed(range(_RETRIES)):
         try:
             return action()

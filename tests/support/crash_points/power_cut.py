@@ -1,14 +1,14 @@
-"""The power fails: what was written and not synced is there, or not, or in pieces.
+"""A power cut: what was written and not synced is there, or not, or in pieces.
 
 Theory of operation. An operation runs once while each write, truncation, sync, creation
 and removal below its directory is recorded, with its data, beside what the operation
-said it had done (`record`). A cut is a place in that record. What was synced before
-it is on the disk; of each later write any of its 512-byte sectors may be, in any
-order, and any truncation, creation or removal (`Disk`). A name is on the disk once its
-directory was synced; nothing is assumed of file systems that do more. What is in
-shared memory (the log's index) is gone.
+reported as done (`record`). A cut is a place in that record. What was synced before it
+is on the disk. Of each later write any of its 512-byte sectors may be, in any order,
+and any truncation, creation or removal (`Disk`). A name is on the disk once its
+directory was synced; nothing is assumed of file systems that do more. What is in shared
+memory (the log's index) is gone.
 
-The disk keeps its promises here: a sync that returned is one.
+The disk keeps its promises here: a sync that returned has happened.
 """
 
 import functools
@@ -30,7 +30,7 @@ _KEEPS = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 class Event(NamedTuple):
-    """Something that happened to the disk, or was said.
+    """Something that happened to the disk, or was reported.
 
     Attributes:
         what: write, truncate, sync, sync_names, make, remove or done.
@@ -123,7 +123,7 @@ class Disk:
         self._made = 0
 
     def happen(self, event):
-        """Let an event come to the disk's notice."""
+        """Apply an event to the disk."""
         if event.what == "make":
             self._made += 1
             inode = f"{event.name}#{self._made}"
@@ -145,7 +145,7 @@ class Disk:
                 self._files[inode] = _applied(self._files[inode], late)
 
     def after_cut(self, rng):
-        """Return the files that somebody finds when the power is back."""
+        """Return the files that are found when the power is back."""
         keep = rng.choice(_KEEPS)
         names = dict(self._names)
         for name, inode in self._unsynced_names:

@@ -1,4 +1,4 @@
-"""The databases that are interrupted: each with what its operation needs in it."""
+"""The databases that are interrupted, each with what its operation needs."""
 
 import contextlib
 import sqlite3
@@ -28,9 +28,9 @@ from support.store.storing import (
 
 @contextlib.contextmanager
 def repeatable():
-    """Let every run make the same states; whatever runs operations is within this.
+    """Make every run produce the same states; whatever runs operations is within this.
 
-    A lock that cannot be had is reported soon: nobody is there to be waited for.
+    A lock that cannot be taken is reported soon: there is nothing to wait for.
     """
     with (
         mock.patch.object(tokens, "os", types.SimpleNamespace(urandom=bytes)),
@@ -106,7 +106,7 @@ def some(directory):
 
 
 def _move_back(directory, *columns):
-    """Let what is due, expires or ends within a second have done so."""
+    """Make everything due, expired or ended that would be within a second."""
     with contextlib.closing(sqlite3.connect(directory / "jobs.db")) as connection:
         for column in columns:
             connection.execute(

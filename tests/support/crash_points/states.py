@@ -1,10 +1,10 @@
 """Which states of a database are legal around a crash, and whether it is in one.
 
-The states of an operation come from a run that nobody interrupts: one before each of
-its steps, and one after the last. After a crash a file must be in the state of what was
-acknowledged or in the next one: the step that was on its way happened wholly or not
-at all. Then that step is tried once more, as its caller would, and must lead to what
-doing it once or doing it twice leads to without a crash.
+The states of an operation come from an uninterrupted run: one before each of its steps,
+and one after the last. After a crash a file must be in the state of what was
+acknowledged or in the next one: the step in progress happened entirely or not at all.
+Then that step is tried once more, as its caller would, and must lead to the same as
+doing it once or twice without a crash.
 """
 
 import atexit

@@ -1,8 +1,9 @@
-"""Whether the right job paid for each death: parts of I7 and I8 of `invariants`.
+"""Whether the right job was charged for each death: parts of I7 and I8 of `invariants`.
 
 A recovery is the price of a supervisor's or a host's death, and only a job that was
-alone there may pay it. Who ran where at each death is counted here from what the
-attempts themselves have told; who struck, from the scripts of those that did.
+alone there may be charged it. What ran where at each death is counted here from what
+the attempts themselves have reported; which job caused it, from the scripts of those
+that did.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Death = tuple[str, float]
 
 
 class Deaths:
-    """What ran at each death, and who brought it about."""
+    """What ran at each death, and what caused it."""
 
     def __init__(self, history: History) -> None:
         self.of_run: dict[str, Death] = {}
@@ -67,7 +68,7 @@ class Deaths:
 
 
 def unjust_losses(history: History) -> Iterator[Finding]:
-    """Yield who paid for a death that may have been, or was, somebody else's."""
+    """Yield jobs charged for a death that another caused or may have caused."""
     deaths = Deaths(history)
     hit_by: defaultdict[int, set[int]] = defaultdict(set)
     for record in history.records:
@@ -92,7 +93,7 @@ def unjust_losses(history: History) -> Iterator[Finding]:
 
 
 def long_killers(history: History) -> Iterator[Finding]:
-    """Yield who killed its host again and again, where nothing else went wrong."""
+    """Yield jobs that killed their host repeatedly, where nothing else went wrong."""
     if not history.calm:
         return
     strikes: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Executors of real processes: whose they are, and programs that use them."""
+"""Executors of real processes: whom they belong to, and programs that use them."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ def wait_nobody(marker):
 
 
 def host_of(executor):
-    """Return the host's pid, once it has said who it is."""
+    """Return the host's pid, once it has reported it."""
     client = executor._own._client
     return wait_until(lambda: client._host, PATIENCE_S, "the host's hello").pid
 

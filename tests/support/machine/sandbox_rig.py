@@ -37,7 +37,7 @@ def pool_of(**options):
 
 @cache
 def missing():
-    """Return what this machine does not offer; it does not change meanwhile."""
+    """Return what this machine lacks; that does not change meanwhile."""
     return lacking()
 
 
@@ -52,7 +52,7 @@ LOCKDOWN = lockdown_of(sandbox=LEVEL)
 
 
 class Rig:
-    """Starts children as the supervisor does, and waits for what they say."""
+    """Starts children as the supervisor does, and waits for their messages."""
 
     open_zygotes: ClassVar[set[int]] = set()
 

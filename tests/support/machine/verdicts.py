@@ -1,7 +1,7 @@
-"""Whether each settlement is just: I7, I8 and I18 of `invariants`, counted anew.
+"""Whether each settlement is right: I7, I8 and I18 of `invariants`, counted anew.
 
-Nothing of jobpool's own accounting is used: the table says which outcomes an end that
-was witnessed may be given, and the budgets are counted here a second time.
+Nothing of jobpool's own accounting is used: the table says which outcomes an observed
+end may be given, and the budgets are counted here a second time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GUILT: Mapping[str, str] = {"over_memory": "out_of_memory", "lied": "crashed"}
 
 
 class Finding(NamedTuple):
-    """What is unjust."""
+    """A settlement that is wrong."""
 
     job: int
     text: str
@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
 
 def unjust_verdicts(history: History) -> Iterator[Finding]:
-    """Yield every settlement that is not what its attempt deserved."""
+    """Yield every settlement that differs from what its attempt did."""
     ends = {record.token: record for record in history.of(Ended)}
     began_s = {record.token: record.at_s for record in history.of(Started)}
     late = _past_their_limits(history, began_s)

@@ -43,7 +43,7 @@ def pool(name: str = "cpu", size: int = 2, **fields: object) -> PoolSettings:
 
 
 def done_of(job: Assigned, *, error: Raised | None = None, **fields: object) -> Done:
-    """Return what a child says of its attempt's end."""
+    """Return a child's report of its attempt's end."""
     base = {
         "seq": job.seq,
         "token": job.lease.token,
@@ -194,7 +194,7 @@ class World:
         host_oom: bool = False,
         marked: frozenset[int] | None = EVERYBODY,
     ) -> None:
-        """The child of a slot is gone; who was sent to it has left its mark."""
+        """The child of a slot is gone; the attempt sent to it has left its mark."""
         self.step(
             inp.ChildExited(
                 slot=slot,
@@ -248,7 +248,7 @@ class World:
                     pass
 
     def _recall(self, slot: int) -> None:
-        """Who was sent one job has begun it; tests say what comes back of several."""
+        """A child that was sent one job has begun it; tests decide for several."""
         if len(self.machine.slots[slot].queue) == 1 and not self.deaf_children:
             self.recalled(slot)
 
@@ -260,7 +260,7 @@ class World:
                 self.written(settlement)
 
     def written(self, settlement: Settlement) -> None:
-        """Let the store say that an end is written."""
+        """Let the store report that an end is written."""
         large = (settlement.token,) if is_large(settlement) else ()
         self.step(inp.Settled(1, large=large))
 

@@ -111,7 +111,7 @@ class CuttingProxy:
         self._do(arm)
 
     def black_hole(self) -> None:
-        """Take everything and pass on nothing, to the end of the world or `heal`."""
+        """Accept everything and pass on nothing, until `heal`."""
 
         async def stop() -> None:
             self._flows.clear()
@@ -140,7 +140,10 @@ class CuttingProxy:
         self._do(slow)
 
     def heal(self) -> None:
-        """Carry bytes as if nothing had been; connections that were cut stay cut."""
+        """Carry bytes as if nothing had happened.
+
+        Connections that were cut stay cut.
+        """
 
         async def mend() -> None:
             self._delay_s, self._pattern = 0.0, None
@@ -293,7 +296,7 @@ class CuttingProxy:
 
 
 async def _turns() -> None:
-    """Let the loop do what it has put off: that takes it a few turns."""
+    """Let the loop do its pending work, which takes it a few turns."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
 

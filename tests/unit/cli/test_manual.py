@@ -1,4 +1,4 @@
-"""`jobpool manual`: listed, shown, searched; plain where nobody reads on a terminal."""
+"""`jobpool manual`: listed, shown, searched; plain text when not on a terminal."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def test_the_list_has_every_page_below_its_group():
 
 
 def test_a_page_is_plain_text_in_a_pipe():
-    """As it is written, so that grep, an editor and a program can take it."""
+    """As it is in the file, so that grep, an editor and a program can read it."""
     answer = run("start")
     assert answer.exit_code == Exit.OK
     assert answer.output == pages.text_of("start")
@@ -43,7 +43,7 @@ def test_a_page_is_plain_text_in_a_pipe():
 
 
 def test_every_page_can_be_shown():
-    """Rendered as well, in a narrow terminal as well: only code is wider, as it is."""
+    """Rendered as well, in a narrow terminal as well: only code is wider."""
     for entry in pages.entries():
         text = pages.text_of(entry.topic)
         title = text.splitlines()[0].removeprefix("# ")
@@ -55,7 +55,7 @@ def test_every_page_can_be_shown():
 
 
 def test_code_keeps_its_lines_on_a_narrow_terminal():
-    """Whoever copies it gets what runs: the terminal folds lines, the page does not."""
+    """A copied block runs: the terminal folds lines, the page does not."""
     line = (
         'webhook.enqueue("http://127.0.0.1:9/hook", "ready")  # no answer comes there'
     )
@@ -64,12 +64,15 @@ def test_code_keeps_its_lines_on_a_narrow_terminal():
 
 
 def test_the_index_is_the_list():
-    """That is the file's name, and what people type."""
+    """The index is the file's name, and what people type."""
     assert run("index").output == run().output
 
 
 def test_a_terminal_gets_a_rendered_page(tmp_path):
-    """Through less, in colours, without Markdown's signs; a short one stays there."""
+    """Through less, in colours, without Markdown's signs.
+
+    A short page stays on screen.
+    """
     less = tmp_path / "less"
     less.write_text('#!/bin/sh\necho "LESS=$LESS"\ncat\n')
     less.chmod(0o700)
@@ -97,7 +100,7 @@ def test_a_terminal_gets_a_rendered_page(tmp_path):
 
 
 def read(screen):
-    """Return what a terminal got; nothing once nobody has it open any more."""
+    """Return a terminal's output; nothing once no process has it open."""
     try:
         return screen.read(65536)
     except OSError:
@@ -105,7 +108,7 @@ def read(screen):
 
 
 def test_a_link_becomes_the_command_that_follows_it():
-    """A terminal has nothing to click on; a section of this very page is near."""
+    """A terminal has no links; a section of the same page is near."""
     shown = rendered(
         "See [the rules](retries.md#budgets), [pools](pools.md), [x](#x).", 80
     )
@@ -113,8 +116,8 @@ def test_a_link_becomes_the_command_that_follows_it():
     assert plain == "See the rules (jobpool manual retries), pools, x."
 
 
-def test_a_slip_is_answered_with_the_nearest_page():
-    """With all pages, if none is near."""
+def test_a_misspelt_page_is_answered_with_the_nearest():
+    """With all pages, if none is similar."""
     answer = run("strat")
     assert answer.exit_code == Exit.USAGE
     assert "the manual has no page 'strat'; did you mean 'start'?" in answer.output
@@ -122,7 +125,7 @@ def test_a_slip_is_answered_with_the_nearest_page():
     assert run("../../errors").exit_code == Exit.USAGE
 
 
-def test_several_words_are_no_page():
+def test_several_words_name_no_page():
     """The error says how to search for them."""
     answer = run("soft", "limit")
     assert answer.exit_code == Exit.USAGE
@@ -139,14 +142,14 @@ def test_a_search_finds_page_heading_and_line():
     assert pages.text_of("start").splitlines()[int(number) - 1] == text
 
 
-def test_a_comment_in_code_is_no_heading():
-    """What is found in a block belongs to the section above it."""
+def test_a_comment_in_code_is_not_a_heading():
+    """A match in a block belongs to the section above it."""
     (hit,) = [hit for hit in pages.search("# jobs.py") if hit.topic == "start"]
     assert hit.heading == "Write handlers"
 
 
-def test_a_search_for_nothing_is_refused():
-    """And one that finds nothing fails."""
+def test_a_search_without_words_is_refused():
+    """And a search without a match fails."""
     assert run("--search").exit_code == Exit.USAGE
     answer = run("--search", "zzz", "qqq")
     assert answer.exit_code == Exit.FAILED
@@ -162,7 +165,7 @@ def test_a_search_for_nothing_is_refused():
     ],
 )
 def test_json_is_one_object_a_line(words, fields):
-    """Of the list, a page and a search alike."""
+    """For the list, a page and a search alike."""
     answer = run(*words, "--json")
     assert answer.exit_code == Exit.OK
     assert {frozenset(json.loads(one)) for one in answer.output.splitlines()} == {

@@ -1,4 +1,4 @@
-"""Text of others made harmless, and records as the objects that programs read."""
+"""Untrusted text made harmless, and records as the objects that programs read."""
 
 import re
 from io import StringIO
@@ -29,14 +29,14 @@ def test_long_texts_are_cut_and_marked():
     )
 
 
-def test_a_text_of_just_the_length_is_whole():
+def test_a_text_of_exactly_the_limit_is_whole():
     """Nothing is missing, so nothing says so."""
     assert one_line("x" * 10, 10) == lines("x" * 10, 10) == "x" * 10
 
 
 @pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x202E])
 def test_no_control_character_survives_in_one_line(code):
-    """Every one of them, each by itself."""
+    """Each of them, one by one."""
     assert re.fullmatch(r"a\\(x..|u....|n|r|t)b", one_line(f"a{chr(code)}b"))
 
 
@@ -57,14 +57,14 @@ def test_stored_json_is_decoded_and_garbage_is_text(stored, shown):
 
 
 def test_ages_are_shown_for_past_and_future():
-    """What is to come is in, what was is ago."""
+    """The future is "in", the past is "ago"."""
     assert ago(None, 5) is None
     assert ago(0, 2000) == "2s ago"
     assert ago(60_000, 0) == "in 1m00s"
 
 
-def test_a_burst_counts_what_it_will_not_try_again():
-    """A job that is retried at once is not done; the total grows if need be."""
+def test_burst_counts_only_jobs_that_it_will_not_try_again():
+    """A job that is retried at once is not done; the total grows if necessary."""
     bar = BurstBar(2)
     done = JobSucceeded(at_ms=0, id=1, kind="k", slot="cpu/0", attempt=1)
     ended = {"at_ms": 0, "id": 1, "kind": "k", "slot": "cpu/0", "attempt": 1}
@@ -99,8 +99,8 @@ HEADINGS = ("ID", "STATE", "KIND", "POOL", "REASON")
         (200, ["ID", "STATE", "KIND", "POOL", "REASON"]),
     ],
 )
-def test_a_row_is_a_line_of_any_terminal(monkeypatch, width, headings):
-    """What is left goes to the last column; what there is no room for is left out."""
+def test_a_row_fits_any_terminal(monkeypatch, width, headings):
+    """The last column gets the remaining width; what does not fit is cut."""
     screen = Console(
         width=width, force_terminal=True, color_system=None, file=StringIO()
     )
@@ -114,7 +114,7 @@ def test_a_row_is_a_line_of_any_terminal(monkeypatch, width, headings):
 
 
 def test_rows_for_programs_are_whole(capsys):
-    """In a pipe no name is cut; and nothing to show is a heading."""
+    """In a pipe no name is cut; an empty table is a heading."""
     output.print_rows(HEADINGS, [ROW], right=("ID",), spare=("POOL",))
     line = capsys.readouterr().out.splitlines()[1]
     assert re.split(" {2,}", line) == [str(value) for value in ROW]

@@ -36,8 +36,8 @@ def test_calls_that_were_made_before_do_not_count(store, jobs, add):
     assert jobs.enqueue_many(calls) == 2
 
 
-def test_calls_go_by_their_own_connections(store, jobs, add):
-    """In order, and none by another's."""
+def test_calls_use_their_own_connections(store, jobs, add):
+    """In order, and none on another's."""
     one, other = InTransaction(), InTransaction()
     by = [one, one, other, None]
     calls = [add.options(connection=c).call(n) for n, c in enumerate(by)]
@@ -58,15 +58,15 @@ def test_calls_go_by_their_own_connections(store, jobs, add):
         (lambda add: (add, {"a": 1}), "expected a list or generator of dicts"),
     ],
 )
-def test_many_of_something_else_are_refused(store, jobs, add, given, said):
+def test_enqueue_many_refuses_other_objects(store, jobs, add, given, said):
     """The message says what was expected."""
     with pytest.raises(UsageError, match=said):
         jobs.enqueue_many(*given(add))
     assert store.jobs == []
 
 
-def test_many_are_stored_in_batches(store, jobs, add):
-    """1,000 a batch, in order, from a generator that is never held whole."""
+def test_many_jobs_are_stored_in_batches(store, jobs, add):
+    """1,000 per batch, in order, from a generator that is never held whole."""
     ahead = []
 
     def items():
@@ -98,7 +98,7 @@ def test_a_bad_item_is_named_and_its_batch_is_not_stored(store, jobs, add):
     assert len(store.jobs) == 1000
 
 
-def test_a_failing_store_or_generator_says_how_far_it_came(store, jobs, add):
+def test_a_failing_store_or_generator_says_how_many_were_stored(store, jobs, add):
     """The error itself is kept, with a note."""
 
     def items():
@@ -113,19 +113,19 @@ def test_a_failing_store_or_generator_says_how_far_it_came(store, jobs, add):
     ]
 
 
-def test_nothing_to_enqueue_is_no_transaction(store, jobs, add):
-    """An empty iterable stores nothing."""
+def test_nothing_to_enqueue_makes_no_transaction(store, jobs, add):
+    """An empty iterable makes no transaction."""
     assert jobs.enqueue_many(add, []) == 0
     assert store.batches == []
 
 
-def test_many_with_one_key_are_refused(jobs, add):
+def test_many_jobs_with_one_key_are_refused(jobs, add):
     """They would all be one job."""
     with pytest.raises(UsageError, match="all items one job"):
         jobs.enqueue_many(add.options(key="k"), [{"a": 1}])
 
 
-def test_many_of_a_plain_function_are_refused(jobs):
+def test_enqueue_many_of_a_plain_function_is_refused(jobs):
     """The remedy is named."""
     with pytest.raises(UsageError, match="decorate the function"):
         jobs.enqueue_many(print, [{}])

@@ -1,4 +1,4 @@
-"""Hooks: when they run, with what, and what they do to each other."""
+"""Hooks: when they run, with what, and how they affect each other."""
 
 import msgspec
 import pytest
@@ -55,14 +55,14 @@ def test_without_io_the_first_pool_by_name_runs_hooks(jobs):
     assert jobs.handler_specs()[-1].pool == "alpha"
 
 
-def test_hooks_without_handlers_are_nothing(jobs):
+def test_hooks_without_handlers_have_no_effect(jobs):
     """There is no pool to run them in, and no job that could end."""
     jobs.on_dead(print)
     assert jobs.handler_specs() == ()
 
 
 def test_a_hook_receives_the_facts(jobs):
-    """A decorated function stays what it was, and gets one record."""
+    """A decorated function stays unchanged and gets one record."""
     seen = []
 
     @jobs.on_dead
@@ -85,7 +85,7 @@ def test_a_hook_receives_the_facts(jobs):
     ],
 )
 def test_a_hook_receives_the_arguments(jobs, payload, arguments):
-    """As they were stored, whatever that is: the hook runs all the same."""
+    """As they were stored, whatever they are: the hook runs all the same."""
     seen = []
     jobs.on_dead(seen.append)
     facts = {**FACTS, "key": "evt-1", "tenant": "ada", "payload": payload}
@@ -95,7 +95,7 @@ def test_a_hook_receives_the_arguments(jobs, payload, arguments):
 
 
 def test_hooks_run_in_order_and_an_error_stops_none(jobs):
-    """One broken hook does not silence the others; its error fails the attempt."""
+    """A broken hook does not silence the others; its error fails the attempt."""
     ran = []
 
     @jobs.on_quarantine
@@ -112,7 +112,7 @@ def test_hooks_run_in_order_and_an_error_stops_none(jobs):
     assert ran == ["first", "second"]
 
 
-def test_several_errors_come_together(jobs):
+def test_several_hook_errors_are_raised_together(jobs):
     """None is lost."""
 
     def broken(job):
@@ -131,7 +131,7 @@ def test_a_foreign_payload_gives_up(jobs):
         jobs.invoke(HOOK_DEAD, b'{"job":{"id":"SECRET"}}', 100)
 
 
-def test_a_childs_start_runs_its_hooks_in_order(jobs):
+def test_child_start_hooks_run_in_order(jobs):
     """The first error ends it."""
     ran = []
     jobs.on_child_start(lambda: ran.append(1))
@@ -149,13 +149,13 @@ def test_a_childs_start_runs_its_hooks_in_order(jobs):
 
 @pytest.mark.parametrize("function", [5, lambda: None, lambda a, b: None])
 @pytest.mark.parametrize("hook", ["on_dead", "on_quarantine"])
-def test_a_hook_that_cannot_be_called_is_refused(jobs, hook, function):
+def test_a_hook_with_the_wrong_signature_is_refused(jobs, hook, function):
     """It would fail when it is needed most."""
     with pytest.raises(ConfigError, match=r"one argument|must be a function"):
         getattr(jobs, hook)(function)
 
 
-def test_a_child_start_hook_takes_nothing(jobs):
-    """There is nothing to give it."""
+def test_a_child_start_hook_takes_no_argument(jobs):
+    """There is nothing to pass to it."""
     with pytest.raises(ConfigError, match="no argument"):
         jobs.on_child_start(lambda job: None)

@@ -1,4 +1,4 @@
-"""What becomes of a job, as its producer sees it: results, reasons, waiting."""
+"""A job as its producer sees it: results, reasons, waiting."""
 
 import pytest
 
@@ -32,8 +32,8 @@ def add(jobs):
     return adder(jobs)
 
 
-def test_a_result_comes_typed(store, jobs):
-    """The return annotation restores what JSON has not."""
+def test_a_result_is_typed_by_the_annotation(store, jobs):
+    """The return annotation restores what JSON lacks."""
 
     @jobs.job("cpu", kind="k")
     def key() -> bytes: ...
@@ -44,7 +44,7 @@ def test_a_result_comes_typed(store, jobs):
     assert jobs.get(job.id).result() == b"\0\1"
 
 
-def test_a_result_that_does_not_fit_comes_plain(store, add):
+def test_a_result_that_does_not_fit_the_annotation_is_plain(store, add):
     """An older version of the handler may have returned something else."""
     job = add.enqueue(1)
     store.put(job.id, JobState.SUCCEEDED, result=b'{"sum":2}')
@@ -53,7 +53,7 @@ def test_a_result_that_does_not_fit_comes_plain(store, add):
 
 @pytest.mark.parametrize("result", [b"{", b"\xff", b"", b"[" * 100_000])
 def test_a_result_that_is_no_json_is_a_clear_error(store, add, result):
-    """A child that was taken over, or a hand in the database, has written it."""
+    """It was written by a compromised child, or by hand."""
     job = add.enqueue(1)
     store.put(job.id, JobState.SUCCEEDED, result=result)
     with pytest.raises(StoreError, match="is not JSON"):
@@ -98,7 +98,7 @@ def test_a_job_that_never_ran_says_so(store, add):
 
 
 def test_waiting_ends_with_the_job_or_the_timeout(store, add):
-    """It looks more and more rarely, at least ten times a second, and never late."""
+    """It polls more and more rarely, at least ten times a second, and never late."""
     clock, pauses = FakeClock(), []
 
     def sleep(seconds):
@@ -130,15 +130,15 @@ def test_wait_timeout_is_a_timeout_error(add):
 
 
 def test_state_progress_and_info_read_the_store(store, add):
-    """A handle has no memory of its own."""
+    """A handle stores no state."""
     job = add.enqueue(1)
     assert (job.state, job.progress) == (JobState.RUNNABLE, None)
     store.put(job.id, JobState.LEASED, progress=b"0.5", attempt=2)
     assert (job.state, job.progress, job.info().attempt) == ("leased", 0.5, 2)
 
 
-def test_operators_steps_answer_whether_something_changed(store, jobs, add):
-    """cancel, retry and release each concern certain states."""
+def test_operations_report_whether_something_changed(store, jobs, add):
+    """cancel, retry and release each apply to certain states."""
     job = add.enqueue(1)
     wakes = store.wakes
     assert (jobs.cancel(job.id), jobs.cancel(job.id)) == (True, False)
@@ -150,14 +150,14 @@ def test_operators_steps_answer_whether_something_changed(store, jobs, add):
 
 @pytest.mark.parametrize("job_id", [0, -1, 7, 2**63, 10**400])
 @pytest.mark.parametrize("step", ["get", "wait", "cancel", "retry", "release"])
-def test_an_unknown_id_is_said(jobs, add, step, job_id):
-    """Ids that no store can hold are simply not there."""
+def test_an_unknown_id_is_reported(jobs, add, step, job_id):
+    """An id that no store can have is simply unknown."""
     with pytest.raises(JobNotFound, match="no job has this id in sqlite:"):
         getattr(jobs, step)(job_id)
 
 
 @pytest.mark.parametrize("job_id", ["1", 1.0, True, None])
 def test_an_id_is_a_whole_number(jobs, job_id):
-    """The text of an id is a mistake that would find nothing."""
+    """An id given as text is a mistake that would find nothing."""
     with pytest.raises(UsageError, match="expected a whole number"):
         jobs.get(job_id)

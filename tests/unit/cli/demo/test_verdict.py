@@ -1,4 +1,4 @@
-"""The demo's sums and its judgement of itself."""
+"""The demo's sums and its verdict on itself."""
 
 import hashlib
 
@@ -75,15 +75,15 @@ def test_modules_are_added_up_field_by_field():
 
 
 def test_checksum_is_of_all_lines_in_the_order_of_storage():
-    """The store gives the newest first; sha256sum saw the oldest first."""
+    """The store lists the newest first; sha256sum saw the oldest first."""
     found = judge([hashed(2, "b  y\nc  z\n"), hashed(1, "a  x\n")], {}).packages
     whole = hashlib.sha256(b"a  x\nb  y\nc  z\n").hexdigest()
     assert (found.lines.count("\n"), found.bytes) == (3, 20)
     assert checksum(found) == whole
 
 
-def test_all_well_is_no_problem():
-    """An honest job that succeeded and a contained hostile one: nothing to say."""
+def test_a_demo_without_problems_reports_none():
+    """An honest job that succeeded and a contained hostile one: nothing to report."""
     jobs = [parsed(1, 1), null_pointer()]
     assert said(jobs, {9: CRASHES}, expected=2) == []
 
@@ -100,13 +100,13 @@ def test_all_well_is_no_problem():
         ([null_pointer(state=JobState.DEAD)], 1, "hostile.null_pointer (job 9)"),
     ],
 )
-def test_whatever_is_not_as_it_must_be_is_named(jobs, expected, word):
-    """A missing, strange, failed, blamed, repeated or uncontained job is a problem."""
+def test_every_unexpected_end_is_named(jobs, expected, word):
+    """A missing, unknown, failed, blamed, repeated or uncontained job is a problem."""
     assert word in "; ".join(said(jobs, {9: CRASHES}, expected=expected))
 
 
-def test_process_that_is_left_is_a_problem():
-    """Nothing may be left, and what is left is named."""
+def test_a_process_that_is_left_is_a_problem():
+    """No process may be left, and one that is left is named."""
     assert said([parsed(1, 1)], {}, expected=1, left=[4711]) == [
         "processes are left: 4711"
     ]
@@ -127,20 +127,20 @@ def test_hostile_job_that_ended_otherwise_is_not_contained(given):
 
 
 def test_every_attempt_of_a_hostile_job_must_end_as_expected():
-    """One attempt that timed out, or went down with its supervisor, is none."""
+    """An attempt that timed out, or went down with its supervisor, does not count."""
     for other in (Outcome.TIMED_OUT, Outcome.LOST):
         strange = [*CRASHES[:2], attempt(3, other)]
         assert not judged(null_pointer(), strange).is_contained
 
 
-def test_peak_is_that_of_the_hungriest_attempt():
+def test_the_peak_is_that_of_the_hungriest_attempt():
     """Not only the last attempt's memory is reported."""
     past = [attempt(1, Outcome.CRASHED, peak_rss_bytes=900), *CRASHES[1:]]
     assert judged(null_pointer(peak_rss_bytes=5), past).peak_rss_bytes == 900
 
 
 def test_kinds_of_cases_are_different_and_expect_what_can_be():
-    """A case that must not succeed says how many failures it spends."""
+    """A case that must not succeed says how many failures it takes."""
     assert len(BY_KIND) == len(CASES)
     for case in CASES:
         has_succeeded = case.end.state is JobState.SUCCEEDED

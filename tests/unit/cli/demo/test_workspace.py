@@ -53,7 +53,7 @@ def test_list_command_repeats_the_walk():
 
 @pytest.mark.parametrize("name", ["a\nb", "a\\b"])
 def test_path_that_sha256sum_would_escape_is_left_out(name, tmp_path):
-    """Only paths that are printed as they are can be checked by others."""
+    """Only paths that sha256sum prints unchanged can be checked by others."""
     for path in (tmp_path / name, tmp_path / "plain"):
         path.touch()
     assert not is_readable(str(tmp_path / name))
@@ -61,7 +61,7 @@ def test_path_that_sha256sum_would_escape_is_left_out(name, tmp_path):
 
 
 def test_path_that_cannot_be_opened_is_left_out(tmp_path):
-    """A file that nobody may read is no job that could only fail."""
+    """A file that cannot be read is no job: it could only fail."""
     assert not is_readable(str(tmp_path / "missing"))
 
 
@@ -72,8 +72,8 @@ def test_supervisor_starts_without_the_callers_settings():
     assert found == {"PATH": "/bin", "DEMO_OF_JOBPOOL": "/demo"}
 
 
-def test_supervisor_is_started_as_anybody_would():
-    """The command names pools, application and store, nothing secret."""
+def test_the_supervisor_is_started_as_a_user_would():
+    """The command names pools, application and store, and no secret."""
     command = command_line(Path("/demo"), "cpu=1,io=1")
     assert command[1:5] == ["-m", "jobpool", "--pools", "cpu=1,io=1"]
     assert "sqlite:////demo/demo.db" in command
@@ -100,7 +100,7 @@ def test_counts_are_added_up_by_pool():
 
 
 def test_verdict_fits_a_line_and_names_the_end():
-    """A final attempt says where the job went, ahead of a reason that may be cut."""
+    """A final attempt says where the job went, before a reason that may be cut."""
     item = Contained(
         kind="hostile.null_pointer",
         attempt=3,

@@ -55,7 +55,7 @@ def test_objects_are_by_name_and_arrays_by_position(text, arguments):
         ("\udcff", "is not JSON"),
     ],
 )
-def test_what_does_not_fit_is_refused_without_showing_values(text, message):
+def test_a_wrong_argument_is_refused_without_showing_values(text, message):
     """The error says which argument and what was expected, never what was given."""
     with pytest.raises(ArgumentsRejected) as caught:
         checked(text)
@@ -64,14 +64,14 @@ def test_what_does_not_fit_is_refused_without_showing_values(text, message):
 
 
 def test_a_kind_without_a_schema_takes_any_object():
-    """A forced kind is unchecked; positions mean nothing there."""
+    """A forced kind is unchecked; positional arguments mean nothing there."""
     assert checked('{"b": 1, "a": 2}', b"{}") == {"b": 1, "a": 2}
     with pytest.raises(ArgumentsRejected, match="by position need a published kind"):
         checked("[1]", b"{}")
 
 
-def test_too_much_is_refused_with_figures():
-    """The cap and the size are named, and what to do instead."""
+def test_a_payload_that_is_too_large_is_refused_with_figures():
+    """The limit and the size are named, and what to do instead."""
     with pytest.raises(ArgumentsRejected, match=r"2\.011KiB .* at most 1KiB") as caught:
         encoded({"path": "x" * 2048}, 1024, "ARGS-JSON 1")
     assert "x" * 20 not in str(caught.value)

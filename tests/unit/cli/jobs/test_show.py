@@ -1,4 +1,4 @@
-"""What `jobpool show` says of a death, as an engineer reads it at 3 a.m."""
+"""What `jobpool show` says about a death."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def attempt(**changes):
 
 
 def test_a_death_is_two_lines():
-    """How, when, with which figures, where; and why."""
+    """How, when, with which figures and where; then why."""
     crashed = attempt(
         reason="killed by SIGSEGV (Segmentation fault)",
         duration_s=0.25,
@@ -49,8 +49,8 @@ def test_a_death_is_two_lines():
     ]
 
 
-def test_what_is_not_known_is_not_mentioned():
-    """Of a host that died nobody knows figures."""
+def test_unknown_figures_are_not_shown():
+    """Of a host that died no figures are known."""
     lost = attempt(outcome=Outcome.LOST, reason="its supervisor died", slot=None)
     assert list(attempt_lines([lost], NOW_MS)) == [
         "attempt 2 lost  28.5s ago",
@@ -75,8 +75,8 @@ def test_what_is_not_known_is_not_mentioned():
         ({"attempt": 1, "failures": 0}, (), "interruptions 0 of 20, recoveries 0"),
     ],
 )
-def test_what_is_spent_is_said_of_its_budget(of_job, rules, words):
-    """Never more of a budget than it holds; rules are named; so is a fresh start."""
+def test_the_spent_part_of_a_budget_is_shown(of_job, rules, words):
+    """Never more of a budget than it has. Rules are named, and so is a fresh start."""
     none = dict.fromkeys(Job.__struct_fields__)
     zero = dict.fromkeys(("failures", "crashes", "interruptions", "recoveries"), 0)
     job = Job(**{**none, **zero, **of_job})
@@ -84,7 +84,7 @@ def test_what_is_spent_is_said_of_its_budget(of_job, rules, words):
     assert words in counts(job, past, KIND)
 
 
-def test_the_stack_is_the_handlers():
+def test_the_shown_stack_is_the_handlers():
     """No frame of jobpool's; the processes below the job stay."""
     assert list(evidence(attempt(stack=STACK, output="last words\n"))) == [
         (

@@ -1,4 +1,4 @@
-"""Moments, spans and rates as operators write them."""
+"""Times, durations and rates as operators write them."""
 
 import pytest
 
@@ -62,6 +62,6 @@ def test_a_rate_is_jobs_per_unit(text, rate):
 
 @pytest.mark.parametrize("text", ["", "100", "0/s", "-1/s", "1/d", "nan/s", "/s"])
 def test_wrong_rates_are_refused(text):
-    """A rate of nothing would never end."""
+    """A rate of zero would never end."""
     with pytest.raises(ConfigError, match="--rate"):
         rate_per_s(text)

@@ -1,4 +1,4 @@
-"""The sign of life: ready means that jobs can begin."""
+"""The heartbeat file: ready means that jobs can begin."""
 
 from __future__ import annotations
 

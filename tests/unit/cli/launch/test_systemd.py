@@ -52,7 +52,7 @@ class Listener:
                 return messages
 
     def flood(self):
-        """Send to it until no more goes in, and return how much went."""
+        """Send until no more is accepted; return how much was."""
         sent = 0
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
             other.setblocking(False)
@@ -82,7 +82,7 @@ def manager(listener):
     made.close()
 
 
-def test_a_life_as_systemd_hears_it(listener, manager):
+def test_systemd_is_told_ready_and_stopping(listener, manager):
     """READY once all pools are up, STOPPING from the drain on, each with a status."""
     manager.observe(JobSucceeded(at_ms=0, id=1, kind="k", slot="cpu/0", attempt=1))
     assert listener.heard() == []
@@ -116,8 +116,8 @@ def test_a_reload_ends_when_every_pool_has_it(listener, manager):
     assert listener.heard() == [f"READY=1\n{RUNS}"]
 
 
-def test_a_refused_reload_ends_as_well(listener, manager):
-    """Nobody must wait for a reload that does not happen; it reads why."""
+def test_a_refused_reload_ends_too(listener, manager):
+    """Nothing waits for a reload that does not happen; the status says why."""
     manager.observe(READY)
     manager.observe(Alarm(at_ms=0, text="something else"))
     listener.heard()
@@ -127,7 +127,7 @@ def test_a_refused_reload_ends_as_well(listener, manager):
 
 
 def test_no_reload_before_the_start_or_after_the_end(listener, manager):
-    """Neither of them may look ready: systemd would believe it."""
+    """Neither may look ready: systemd would believe it."""
     manager.reloading()
     assert listener.heard() == []
     manager.observe(READY)
@@ -141,7 +141,7 @@ def test_no_reload_before_the_start_or_after_the_end(listener, manager):
     assert listener.heard() == []
 
 
-def test_the_watchdog_is_fed_by_turns_alone(listener):
+def test_the_watchdog_is_fed_only_by_turns_of_the_loop(listener):
     """At every half of its time, not more often, however often the loop turns."""
     manager = ServiceManager(listener.address, watchdog_s=3.0)
     fed = []
@@ -163,12 +163,12 @@ def test_a_short_watchdog_wakes_the_loop_in_time(listener):
 
 
 def test_without_a_watchdog_nothing_is_fed(listener, manager):
-    """A turn then only sends what has not gone before."""
+    """Then a turn only sends what has not been sent before."""
     assert manager.turned(5.0) == 6.0
     assert listener.heard() == []
 
 
-def test_a_state_that_does_not_go_is_sent_later_in_order(listener, manager):
+def test_a_state_that_cannot_be_sent_is_sent_later_in_order(listener, manager):
     """A service manager that is busy for a while misses no state."""
     sent = listener.flood()
     manager.observe(READY)
@@ -196,8 +196,8 @@ def test_a_state_that_does_not_go_is_sent_later_in_order(listener, manager):
         "/a\0b",
     ],
 )
-def test_an_address_where_nobody_listens_harms_nothing(address):
-    """Whatever the variable holds: no error, and the supervisor goes on."""
+def test_an_address_without_a_listener_does_no_harm(address):
+    """Whatever the variable holds: no error, and the supervisor works on."""
     manager = ServiceManager(address, watchdog_s=1.0)
     manager.observe(READY)
     manager.reloading()
@@ -207,8 +207,8 @@ def test_an_address_where_nobody_listens_harms_nothing(address):
     manager.observe(STOPPED)
 
 
-def test_a_listener_that_goes_away_harms_nothing(listener, manager):
-    """What it would have been told is forgotten."""
+def test_a_listener_that_goes_away_does_no_harm(listener, manager):
+    """Its unsent messages are dropped."""
     manager.observe(READY)
     listener.close()
     manager.observe(DRAINING)
@@ -228,7 +228,7 @@ def test_a_listener_that_goes_away_harms_nothing(listener, manager):
     ],
 )
 def test_the_environment_names_the_watchdog_of_this_process(usec, pid, every_s):
-    """What is meant for another process, or is no number, is no watchdog of ours."""
+    """A value for another process, or that is no number, is not our watchdog."""
     own = str(os.getpid()) if pid == "own" else pid
     env = {"NOTIFY_SOCKET": "", "WATCHDOG_USEC": usec, "WATCHDOG_PID": own, "A": "b"}
     manager = ServiceManager.from_environment(env)
@@ -237,7 +237,7 @@ def test_the_environment_names_the_watchdog_of_this_process(usec, pid, every_s):
 
 
 def test_an_environment_without_systemd_is_left_alone():
-    """Started by hand, there is nobody to tell."""
+    """Started by hand, there is no service manager."""
     env = {"PATH": "/bin"}
     ServiceManager.from_environment(env).observe(READY)
     assert env == {"PATH": "/bin"}

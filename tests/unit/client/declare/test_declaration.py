@@ -35,7 +35,7 @@ def named(name="f", module="shop"):
     return function
 
 
-def test_what_is_not_said_has_the_defaults():
+def test_unset_options_have_the_defaults():
     """A bare decorator declares the policy's defaults and no limit of its own."""
     spec = declared(kind="k")
     assert (spec.kind, spec.pool, spec.aliases) == ("k", "cpu", ())
@@ -43,8 +43,8 @@ def test_what_is_not_said_has_the_defaults():
     assert spec.policy == Policy()
 
 
-def test_everything_that_is_said_is_declared():
-    """Durations and sizes are read; retry rules are kept by class name."""
+def test_every_option_is_declared():
+    """Durations and sizes are parsed; retry rules are kept by class name."""
     spec = declared(
         kind="k",
         aliases=["old"],
@@ -148,7 +148,7 @@ def test_a_wrong_pool_is_refused(pool, says):
 
 @pytest.mark.parametrize(("delays", "budget"), [("10s", None), (5, None), ([1], 0)])
 def test_a_wrong_retry_is_refused(delays, budget):
-    """Retry checks what it is given where it is written."""
+    """Retry checks its arguments where it is written."""
     with pytest.raises(ConfigError, match="Retry"):
         Retry(delays, max_attempts=budget)
 
@@ -177,7 +177,7 @@ def test_a_module_run_as_a_script_keeps_its_name(monkeypatch):
 
 
 def test_an_interactive_function_needs_a_kind(monkeypatch):
-    """Nobody else can import what was typed at a prompt."""
+    """No other process can import what was typed at a prompt."""
     import __main__
 
     monkeypatch.setattr(__main__, "__spec__", None)
@@ -191,7 +191,7 @@ def test_an_interactive_function_needs_a_kind(monkeypatch):
     [lambda: None, functools.partial(named()), named("größe"), named("f.<locals>.g")],
 )
 def test_a_function_without_a_stable_name_needs_a_kind(function):
-    """With a kind of its own each of them is fine."""
+    """With a kind of its own each of them is accepted."""
     with pytest.raises(ConfigError, match=r'kind="shop\.thumbnail"'):
         JobPool().job("cpu")(function)
     assert JobPool().job("cpu", kind="k")(function).kind == "k"
@@ -206,7 +206,7 @@ async def async_generator():
 
 
 @pytest.mark.parametrize("function", [generator, async_generator, int, 5, None])
-def test_what_a_call_would_not_run_is_no_handler(function):
+def test_a_function_whose_call_would_not_run_is_no_handler(function):
     """A generator's body would never run; a class is not a function."""
     with pytest.raises(ConfigError, match=r"generator|must be a function"):
         JobPool().job("cpu", kind="k")(function)
@@ -290,7 +290,7 @@ WRONG_OPTIONS = [
 
 @pytest.mark.parametrize(("given", "says"), WRONG_OPTIONS)
 def test_a_wrong_option_is_refused_by_name(given, says):
-    """Nothing is enqueued with a value that cannot be meant."""
+    """Nothing is enqueued with an invalid value."""
     handler = JobPool().job("cpu", kind="k")(named())
     with pytest.raises(UsageError, match=says):
         handler.options(**given)
@@ -298,6 +298,6 @@ def test_a_wrong_option_is_refused_by_name(given, says):
 
 @pytest.mark.parametrize("size", ["lots", 0, True, "9MiB"])
 def test_a_wrong_payload_max_is_refused(size):
-    """The cap is a size."""
+    """The limit is a size."""
     with pytest.raises(ConfigError, match="payload_max"):
         JobPool(payload_max=size)

@@ -1,4 +1,4 @@
-"""complete(): what the child reports, and what people are told of it."""
+"""complete(): what the child reports, and what the log says about it."""
 
 import sqlite3
 
@@ -20,12 +20,12 @@ from support.store.storing import begin_run, lease_one, new_job
 
 
 def ended(world):
-    """Return what was said of attempts' ends."""
+    """Return what was reported about attempts' ends."""
     return [e for e in world.said if isinstance(e, ev.JobSucceeded | ev.JobEnded)]
 
 
 def claimed(**fields):
-    """Return a world whose child has said that it completed its job itself."""
+    """Return a world whose child has reported that it completed its job itself."""
     world = World().up()
     world.hold_settled = True
     job = world.job()
@@ -34,7 +34,7 @@ def claimed(**fields):
     return world, job
 
 
-def test_it_is_settled_as_a_failure_that_the_store_may_pass_over():
+def test_a_claimed_completion_is_settled_as_a_failure_the_store_may_skip():
     """Only the store knows whether the handler's transaction was committed."""
     world, _ = claimed()
     (settlement,) = world.settled
@@ -45,15 +45,15 @@ def test_it_is_settled_as_a_failure_that_the_store_may_pass_over():
     assert ended(world) == []
 
 
-def test_people_hear_of_a_success_once_it_stands():
-    """Not before the store has said so, and only once."""
+def test_a_completion_is_logged_once_the_store_confirms_it():
+    """Not before the store has confirmed it, and only once."""
     world, job = claimed()
     world.step(inp.Settled(1, completed=(job.token,)))
     world.step(inp.Settled(0, completed=(job.token,)))
     assert [(type(e), e.id) for e in ended(world)] == [(ev.JobSucceeded, job.id)]
 
 
-def test_people_hear_of_a_failure_if_it_was_not_committed():
+def test_a_completion_that_was_not_committed_is_logged_as_a_failure():
     """With the reason, and when it is tried again."""
     world, job = claimed()
     world.step(inp.Settled(1, unfinished=(job.token,)))
@@ -61,14 +61,14 @@ def test_people_hear_of_a_failure_if_it_was_not_committed():
     assert (event.outcome, event.reason) == (Outcome.FAILED, NOT_COMMITTED)
 
 
-def test_a_superseded_end_is_told_by_the_store_alone():
-    """Nothing is to be said of an attempt that another one has replaced."""
+def test_a_superseded_end_is_reported_only_by_the_store():
+    """Nothing is logged about an attempt that another one has replaced."""
     world, job = claimed()
     world.step(inp.Settled(1, stale=(job.token,)))
     assert ended(world) == []
 
 
-def test_a_rehearsal_notes_the_completion():
+def test_running_in_a_test_records_the_completion():
     """A handler's own test sees what it completed with, and that it does so once."""
     with running() as seen:
         jobpool.current().complete("a connection", {"sold": 1})
@@ -99,7 +99,10 @@ def leased(tmp_path):
 
 @pytest.mark.parametrize("isolation_level", ["", "IMMEDIATE"])
 def test_on_sqlite_the_drivers_own_transaction_is_enough(leased, isolation_level):
-    """A connection that begins by itself is begun; nothing stands before its commit."""
+    """A connection that begins implicitly has begun.
+
+    Nothing is left before its commit.
+    """
     claim, path = leased
     connection = sqlite3.connect(path, isolation_level=isolation_level)
     handler_transactions.complete(connection, claim, b'"x"')
@@ -113,8 +116,8 @@ def test_on_sqlite_the_drivers_own_transaction_is_enough(leased, isolation_level
     jobs.close()
 
 
-def test_without_a_transaction_it_is_refused(leased):
-    """It could not be taken back together with what the handler wrote."""
+def test_complete_without_a_transaction_is_refused(leased):
+    """It could not be undone together with what the handler wrote."""
     claim, path = leased
     connection = sqlite3.connect(path, isolation_level=None)
     with pytest.raises(UsageError, match="no transaction is open"):
@@ -123,7 +126,7 @@ def test_without_a_transaction_it_is_refused(leased):
 
 
 def test_a_connection_to_another_file_is_refused(leased, tmp_path):
-    """A job can only be completed where it is."""
+    """A job can only be completed in its own file."""
     claim, _ = leased
     for place in (":memory:", tmp_path / "other.db"):
         connection = sqlite3.connect(place)

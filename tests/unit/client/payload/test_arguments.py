@@ -102,7 +102,7 @@ RICH = [
 
 
 @pytest.mark.parametrize(("function", "value"), RICH)
-def test_a_value_arrives_as_it_was_sent(function, value):
+def test_an_argument_arrives_as_it_was_sent(function, value):
     """What the annotation names is restored in the child."""
     _, (args, kwargs) = round_trip(function, value)
     assert (value,) == (*args, *kwargs.values())
@@ -134,7 +134,7 @@ def test_a_row_without_positional_defaults_still_fills_what_precedes_the_rest():
     assert ([1, 2, Order(4)], {"last": Color.RED}) == (args, kwargs)
 
 
-def test_named_arguments_are_bytes_equal_to_a_call():
+def test_named_arguments_give_the_same_bytes_as_a_call():
     """Equal arguments are equal bytes, whatever their order: keys compare them."""
     arguments = Arguments(thumbnail, "k")
     expected = arguments.encode_call(("a", 1), {}, MIB)
@@ -190,7 +190,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("function", "args", "kwargs", "says"), REFUSED)
-def test_what_would_not_arrive_is_refused_by_name_and_without_its_value(
+def test_an_argument_that_would_not_arrive_is_refused_without_its_value(
     function, args, kwargs, says
 ):
     """A refusal names the argument and what was expected, never the value."""
@@ -216,8 +216,8 @@ def test_named_arguments_are_checked_like_a_call(given, says):
         Arguments(thumbnail, "k").encode_named(given, MIB)
 
 
-def test_the_names_of_further_arguments_are_text():
-    """1 would arrive as "1"."""
+def test_the_names_of_extra_arguments_are_text():
+    """The key 1 would arrive as "1"."""
     given = {"first": 1, "last": "red", 1: 5}
     with pytest.raises(ArgumentsRejected, match="expected `str`"):
         Arguments(everything, "k").encode_named(given, MIB)
@@ -257,15 +257,15 @@ def test_the_schema_accepts_what_enqueue_accepts():
     assert sorted(schema["required"]) == ["first", "last"]
 
 
-def test_the_schema_refuses_unknown_names_and_tells_defaults():
-    """A typing error in a name is found before a job is made."""
+def test_the_schema_refuses_unknown_names_and_shows_defaults():
+    """A misspelt name is found before a job is made."""
     schema = json.loads(Arguments(thumbnail, "k").schema)
     assert schema["additionalProperties"] is False
     assert schema["properties"]["width"] == {"type": "integer", "default": 256}
 
 
 def test_a_type_without_a_schema_allows_anything():
-    """A schema that says nothing is better than no handler."""
+    """A schema that accepts anything is better than no handler."""
     schema = json.loads(Arguments(strange_of, "k").schema)
     jsonschema.validate({"it": object()}, schema)
 
@@ -281,7 +281,7 @@ def names_later(value: "NotThere"): ...  # noqa: F821 - the point of the test
 
 
 def test_annotations_that_msgspec_cannot_read_are_named():
-    """An ambiguous union is the application's mistake, said with its kind."""
+    """An ambiguous union is the application's mistake; the error names its kind."""
 
     def ambiguous(value: Crop | Order): ...
 
