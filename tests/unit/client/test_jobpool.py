@@ -1,4 +1,4 @@
-"""JobPool, Handler and Job over a store in memory: what goes where, and when."""
+"""JobPool, Handler and Job over a store in memory: what is sent where, and when."""
 
 import asyncio
 import copy
@@ -51,7 +51,7 @@ def module_handler(): ...
 
 
 def test_a_handler_is_pickled_by_its_name(monkeypatch):
-    """As a function is: pools of multiprocessing can be given one."""
+    """Like a function: it can be passed to pools of multiprocessing."""
     import sys
 
     module = type(sys)("pickled_here")
@@ -106,7 +106,7 @@ def test_refused_arguments_store_nothing(store, add):
     assert store.jobs == []
 
 
-def test_the_payload_cap_is_the_pools(store):
+def test_the_payload_limit_is_the_pools(store):
     """`payload_max` counts the bytes of the JSON."""
     jobs = pool_with(store, payload_max=11)
     handler = jobs.job("cpu", kind="k")(lambda text: None)
@@ -115,7 +115,7 @@ def test_the_payload_cap_is_the_pools(store):
         handler.enqueue("a")
 
 
-def test_a_connection_goes_to_the_store_and_nobody_is_woken(store, add):
+def test_enqueueing_on_a_connection_wakes_no_supervisor(store, add):
     """Before the caller commits there is nothing to see."""
     connection = InTransaction()
     add.options(connection=connection).enqueue(1)
@@ -125,7 +125,7 @@ def test_a_connection_goes_to_the_store_and_nobody_is_woken(store, add):
 
 @pytest.mark.parametrize("name", ["self", "handler", "function", "args", "job"])
 def test_an_argument_may_have_any_name(store, jobs, name):
-    """Ours do not stand in the way of the handler's."""
+    """Parameters of ours do not hide the handler's."""
     scope = {}
     exec(f"def named({name}):\n    return {name}", scope)  # noqa: S102
     handler = jobs.job("cpu", kind="named")(scope["named"])
@@ -144,8 +144,8 @@ def test_an_argument_may_have_any_name(store, jobs, name):
     assert run_now(handler, **given) == 7
 
 
-def test_an_argument_that_no_handler_has_is_rejected_whatever_its_name(store, add):
-    """It is a mistake of the arguments, not of the method."""
+def test_an_argument_the_handler_lacks_is_rejected_whatever_its_name(store, add):
+    """It is a mistake in the arguments, not in the call of the method."""
     with pytest.raises(ArgumentsRejected, match="'self'"):
         add.enqueue(1, self=5)
     with pytest.raises(ArgumentsRejected, match="'self'"):
@@ -174,7 +174,7 @@ def test_in_a_handler_jobs_go_to_the_supervisor(store, jobs, add):
 
 
 def test_in_a_handler_jobs_are_read_through_the_supervisor(store, jobs, add):
-    """Once at a time: to wait for one would hold a slot."""
+    """One read at a time: waiting for a job would hold a slot."""
     with running():
         job = add.options(run_in="1h", tenant="ada").enqueue(1)
         found = jobs.get(job.id)
@@ -198,7 +198,7 @@ def test_in_a_handler_jobs_are_read_through_the_supervisor(store, jobs, add):
         lambda jobs, job: jobs.transaction(None).__enter__(),
     ],
 )
-def test_in_a_handler_the_store_is_out_of_reach(jobs, add, step):
+def test_in_a_handler_the_store_is_not_accessible(jobs, add, step):
     """Everything that would read it is refused with a remedy."""
     job = add.enqueue(1)
     with running(), pytest.raises(UsageError, match="Enqueue the rest of the work"):
@@ -211,8 +211,8 @@ def test_in_a_handler_no_connection_can_be_joined(add):
         add.options(connection=object()).enqueue(1)
 
 
-def test_at_import_in_a_child_nothing_is_enqueued(store, jobs, add, monkeypatch):
-    """Or every new child would enqueue it again."""
+def test_nothing_is_enqueued_at_import_in_a_child(store, jobs, add, monkeypatch):
+    """Otherwise every new child would enqueue it again."""
     job = add.enqueue(1)
     monkeypatch.setenv("JOBPOOL_RUN", "some run")
     for step in (
@@ -228,8 +228,8 @@ def test_at_import_in_a_child_nothing_is_enqueued(store, jobs, add, monkeypatch)
 # -- transactions ---
 
 
-def test_in_a_transaction_what_would_wait_for_itself_is_refused(store, jobs, add):
-    """Only joining it works, in this thread; others may go on."""
+def test_in_a_transaction_a_call_that_would_wait_for_it_is_refused(store, jobs, add):
+    """Only joining it works, in this thread; other threads may go on."""
     connection = InTransaction()
     others = []
     with jobs.transaction(connection):
@@ -263,7 +263,7 @@ def test_an_error_in_a_transaction_ends_it(jobs, add):
 
 
 def test_invoke_runs_a_kind_or_an_alias(jobs, add):
-    """Arguments come as JSON by name; the result goes as JSON."""
+    """Arguments come as JSON by name; the result is returned as JSON."""
     assert jobs.invoke("add", b'{"a":1}', 100) == b"2"
     assert jobs.invoke("plus", b'{"a":1,"b":5}', 100) == b"6"
 
@@ -277,7 +277,7 @@ def test_specs_are_data_about_every_handler(jobs, add):
 
 
 def test_an_unknown_kind_cannot_be_invoked(jobs, add):
-    """The error lists the kinds that there are."""
+    """The error lists the known kinds."""
     with pytest.raises(UnknownKind, match="'gone'; it has add, plus"):
         jobs.invoke("gone", b"{}", 100)
 
@@ -291,8 +291,8 @@ def test_an_unknown_kind_cannot_be_invoked(jobs, add):
         ("SECRET" * 20, ValueError, "takes 122 bytes as JSON, at most 100"),
     ],
 )
-def test_a_result_that_cannot_be_kept_is_the_handlers_error(jobs, value, error, says):
-    """It is told by type and size, never by value."""
+def test_a_result_that_cannot_be_stored_is_the_handlers_error(jobs, value, error, says):
+    """It is described by type and size, never by value."""
     jobs.job("cpu", kind="k")(lambda: value)
     with pytest.raises(error, match=says) as caught:
         jobs.invoke("k", b"{}", 100)
@@ -309,7 +309,7 @@ def test_an_async_handler_is_run_to_its_end(jobs):
     assert jobs.invoke("k", b'{"n":2}', 100) == b"4"
 
 
-def test_what_a_handler_raises_comes_out(jobs):
+def test_a_handlers_exception_is_passed_on(jobs):
     """Nothing is wrapped: the child reports the exception's own class."""
 
     @jobs.job("cpu", kind="k")

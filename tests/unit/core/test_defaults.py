@@ -1,4 +1,4 @@
-"""What holds where nobody has said anything."""
+"""The defaults where nothing is set."""
 
 import importlib
 import inspect
@@ -85,7 +85,7 @@ def records_of(module):
 
 
 def defaults_of(record):
-    """Return those of a record's defaults that say anything by themselves."""
+    """Return a record's defaults other than empty values."""
     if issubclass(record, msgspec.Struct):
         fields = msgspec.structs.fields(record)
         found = {one.name: one.default for one in fields}
@@ -101,14 +101,14 @@ def defaults_of(record):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_record_says_only_what_it_was_told(module):
-    """Counters, times and flags begin with nothing; what begins otherwise is here."""
+def test_a_record_has_no_unlisted_default(module):
+    """Counters, times and flags begin empty; all other defaults are listed here."""
     for record in records_of(module):
         assert defaults_of(record) == SAID.get(record.__name__, {}), record
 
 
-def test_every_promised_default_is_some_records():
-    """A name above that is nobody's promises nothing; every module is walked."""
+def test_every_listed_default_belongs_to_a_record():
+    """A listed name without a record means nothing; every module is searched."""
     assert "jobpool.core.rules.policy" in MODULES
     names = {one.__name__ for module in MODULES for one in records_of(module)}
     assert SAID.keys() <= names
@@ -127,8 +127,8 @@ CHARGED = {
 }
 
 
-def test_each_outcome_has_its_price():
-    """Whom an end is charged to is a promise."""
+def test_each_outcome_has_its_charge():
+    """Which budget an end is charged to is a promise."""
     words = {
         outcome: " ".join(name for name in Charge._fields if getattr(charge, name))
         for outcome, charge in CHARGES.items()
@@ -137,13 +137,13 @@ def test_each_outcome_has_its_price():
 
 
 def test_levels_are_those_of_logging():
-    """So that a log collector sorts ours among its own."""
+    """So that a log collector sorts our events among its own."""
     for level in events.Level:
         assert level == getattr(logging, level.name)
 
 
-def test_limits_that_pools_have_by_their_nature():
-    """By the work that they are for; any other pool is as the larger one."""
+def test_pools_have_default_limits_for_their_kind_of_work():
+    """By the work that they are for; any other pool has the larger one's."""
     assert dict(settings.DEFAULT_TIMEOUT_S) == {"cpu": 600, "io": 120}
     gib = 1024 * MIB
     assert dict(settings.DEFAULT_MEMORY_BYTES) == {"cpu": gib, "io": gib // 2}
@@ -156,15 +156,15 @@ def test_limits_that_pools_have_by_their_nature():
 @pytest.mark.parametrize(
     ("nth", "wait_s"), [(1, 30), (2, 120), (3, 480), (4, 1920), (5, 3600), (99, 3600)]
 )
-def test_waits_between_attempts(nth, wait_s):
-    """30 s, four times as long each time, an hour at most; a fifth to either side."""
+def test_the_waits_between_attempts(nth, wait_s):
+    """30 s, four times as long each time, an hour at most; a fifth either way."""
     found = [policy.backoff_s(nth, spread) for spread in (-2, -1, 0, 1, 2)]
     wanted = [wait_s * part for part in (0.8, 0.8, 1, 1.2, 1.2)]
     assert found == pytest.approx(wanted)
 
 
-def test_after_a_crash_a_minute_at_least():
-    """Before the first two attempts; an own rule's delay is taken as it is."""
+def test_a_wait_after_a_crash_is_at_least_a_minute():
+    """Before the first two attempts; a rule's own delay is taken as it is."""
     wait = {"nth": 1, "under_rule": 1, "spread": 0}
     assert policy.retry_delay_s(None, crashed=True, **wait) == 60
     assert policy.retry_delay_s(None, crashed=False, **wait) == 30
@@ -185,7 +185,7 @@ def paused(crashes):
     return kind.state.value, kind.pause_s()
 
 
-def test_pauses_of_a_kind_that_crashes():
+def test_the_pauses_of_a_kind_that_crashes():
     """From a second to a minute, then from five minutes to an hour."""
     found = [paused(crashes) for crashes in (4, 5, 6, 10, 11, 19, 20, 21, 23, 24, 200)]
     assert found == [
@@ -203,13 +203,16 @@ def test_pauses_of_a_kind_that_crashes():
     ]
 
 
-def test_suspicion_counts_ten_minutes_and_ten_seconds():
-    """Deaths so close are no chance; who runs so long alone is cleared."""
+def test_the_windows_of_suspicion():
+    """Deaths that close together are no coincidence.
+
+    A job that runs so long alone is cleared.
+    """
     assert (suspects.DEATHS_WITHIN_S, suspects.PROBATION_S) == (600, 10)
 
 
-def test_growth_of_memory_has_an_end():
-    """Sixteen times at a step, and fifty steps: every ceiling is reached by then."""
+def test_growth_of_memory_is_bounded():
+    """Sixteen times per step, and fifty steps: every maximum is reached by then."""
     assert (limits.GROWTH_MAX, limits.GROWTH_STEPS_MAX) == (16, 50)
     pool = limits.PoolLimits(timeout_s=1, memory_bytes=1, memory_max_bytes=10**18)
     grown = [
@@ -253,14 +256,14 @@ def test_a_job_that_waits_for_another_attempt_is_called_retryable():
     assert shown == wanted | {(job.JobState.PENDING, 1): "retryable"}
 
 
-def test_what_a_job_may_say_of_itself():
-    """16 bits of priority; moments up to the end of year 9999."""
+def test_the_bounds_of_a_jobs_priority_and_times():
+    """16 bits of priority; times up to the end of year 9999."""
     assert (job.PRIORITY_MIN, job.PRIORITY_MAX) == (-32768, 32767)
     assert job.TIME_MAX_MS == 253_402_300_799_000
 
 
-def test_the_jitter_of_a_token_is_for_ever_the_same():
-    """A replay in years to come makes the same choices; neighbours lie far apart."""
+def test_the_jitter_of_a_token_never_changes():
+    """A replay in years to come makes the same choices; neighbours differ widely."""
     found = [lifecycle.spread_of(token) for token in (0, 1, 2, 3, 2**40 + 1)]
     assert found == pytest.approx(
         [-1, 0.236067977, -0.527864046, 0.708203932, 0.236068]
@@ -272,8 +275,8 @@ def test_the_jitter_of_a_token_is_for_ever_the_same():
     "outcome", [one for one in Outcome if one.value != "succeeded"]
 )
 @pytest.mark.parametrize("spent", [0, 4, 19])
-def test_only_a_job_that_is_tried_again_has_to_wait(outcome, spent):
-    """An end is an end; a delay is for a state that waits."""
+def test_only_a_job_that_is_tried_again_has_a_delay(outcome, spent):
+    """Final states have no delay; a delay belongs to a state that waits."""
     past = job.PastAttempt(outcome, None, 0)
     lease = job.Lease(
         id=1,
@@ -300,13 +303,13 @@ def test_only_a_job_that_is_tried_again_has_to_wait(outcome, spent):
 @pytest.mark.parametrize(
     ("limit_mib", "most_mib"), [(1, 33), (320, 352), (330, 363), (1000, 1100)]
 )
-def test_a_cgroup_leaves_room_for_the_meter(limit_mib, most_mib):
-    """A tenth more, and 32 MiB at least."""
+def test_a_cgroups_limit_leaves_room_for_the_memory_watch(limit_mib, most_mib):
+    """A tenth more, and at least 32 MiB."""
     assert cgroups.memory_max_bytes(limit_mib * MIB) == most_mib * MIB
 
 
-def test_a_cgroup_bounds_processes():
-    """Where nothing else is said; each control is told in words of its own."""
+def test_a_cgroup_limits_processes():
+    """Where nothing else is set; each control is described in its own words."""
     assert cgroups.PROCESSES_MAX == 1024
     assert set(cgroups.EFFECTS) == set(cgroups.Control)
     assert len(set(cgroups.EFFECTS.values())) == len(cgroups.Control)

@@ -1,4 +1,4 @@
-"""Each event's line for people, word for word; and how much of a long text is in it."""
+"""Each event's line for people, word for word; and how much of a long text it shows."""
 
 import json
 
@@ -436,13 +436,16 @@ LINES = [
 
 
 @pytest.mark.parametrize(("event", "parts"), LINES, ids=[told[0] for _, told in LINES])
-def test_an_event_in_words(event, parts):
-    """What happened, to whom, why, and what comes next; nothing that is not known."""
+def test_the_words_of_an_event(event, parts):
+    """What happened, to which job, why, and what comes next.
+
+    Nothing that is unknown.
+    """
     assert human_line(event) == "00:00:00 " + "  ".join(parts)
 
 
-def test_every_event_is_here():
-    """A new one gets its words looked at."""
+def test_every_event_has_a_case_here():
+    """A new event must get its words reviewed."""
     known = {type(event) for event, _ in LINES}
     core = {
         one
@@ -456,7 +459,7 @@ def test_every_event_is_here():
     ("char", "cap"), [("a", 4000), ("\x00", 1000), ("\U000e0001", 200)]
 )
 def test_a_text_is_as_long_as_the_line_allows(char, cap):
-    """Cut after fewer characters, the more room each of them takes; and marked."""
+    """Cut after fewer characters, the more space each of them takes; and marked."""
     line = human_line(ev.JobDead(at_ms=0, id=1, kind="k", reason=char * 5000))
     shown = one_line(char * cap, 5000)
     assert f"  k  {shown}… [{5000 - cap} more characters]  see: " in line
@@ -464,7 +467,7 @@ def test_a_text_is_as_long_as_the_line_allows(char, cap):
 
 
 def test_many_long_texts_are_cut_to_forty():
-    """And no more than twenty of them are told."""
+    """And no more than twenty of them are shown."""
     event = ev.IsolationReduced(
         at_ms=0, pools=("\x00" * 300,) * 21, measure="m", stops="s", why="w"
     )

@@ -69,7 +69,7 @@ ALL = [
 ]
 
 
-def test_an_attempts_end_reads_as_designed():
+def test_the_line_of_an_attempts_end():
     """The line says what, where, which attempt, why and what comes next."""
     assert human_line(ENDED) == (
         "22:13:22 job 2 out_of_memory  cpu/1  attempt 1  shop.thumbnail  "
@@ -107,7 +107,7 @@ def test_the_json_line_has_every_field():
     }
 
 
-def test_there_are_all_events_that_were_agreed():
+def test_the_names_of_events_are_as_agreed():
     """Names are an interface: what people alert on does not change by accident."""
     assert {kind.name for kind in ALL} == {
         "alarm",
@@ -176,7 +176,7 @@ def test_no_text_can_forge_a_line_or_reach_the_terminal(kind, render):
 @pytest.mark.parametrize("render", [human_line, json_line])
 @pytest.mark.parametrize("char", ["a", "\x00", "\U0001f600", "\U000e0001"])
 def test_a_line_is_at_most_8_kib(kind, render, char):
-    """Whatever a job says, a line has its cap; what was cut is marked."""
+    """Whatever a job reports, a line has its limit; what was cut is marked."""
     line = render(sample(kind, char * 100_000))
     assert len(line.encode()) <= LINE_MAX_BYTES
     if char * 30 in json_text_of(line):
@@ -207,5 +207,5 @@ def test_thousands_of_unknown_kinds_are_one_short_line():
     ],
 )
 def test_times_are_iso_8601_utc(at_ms, text):
-    """A moment that no calendar holds is written as its number; nothing raises."""
+    """A time outside the calendar is written as a number; nothing raises."""
     assert iso_time(at_ms) == text

@@ -1,4 +1,4 @@
-"""An application's pools and those that a supervisor serves: what is said of both."""
+"""An application's pools and those that a supervisor serves: what is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.machine.world import World, pool
 
 
 def said(pools: str, kinds: str) -> list[str]:
-    """Return the words about pools served, and about those of kinds declared."""
+    """Return the messages about pools served, and about those of kinds declared."""
     settings = World(*map(pool, pools.split())).settings
     return ["; ".join(parts(e)) for e in pool_events(settings, report(kinds), 0)]
 
@@ -54,25 +54,28 @@ def report(pools: str) -> AppReport:
         ("cpu io", "cpu gpu", ["gpu (1 kind)", "pool io is used by no kind"]),
     ],
 )
-def test_it_is_said_which_pools_do_not_meet(
+def test_unserved_and_unknown_pools_are_reported(
     served: str, used: str, words: list[str]
 ) -> None:
-    """Who serves some of the pools says so; a slip is seen in the same lines."""
+    """A supervisor that serves some pools says so.
+
+    A misspelt pool shows in these lines.
+    """
     found = said(served, used)
     assert len(found) == len(words)
     for line, part in zip(found, words, strict=True):
         assert part in line
 
 
-def test_hooks_are_no_kinds() -> None:
+def test_hooks_do_not_count_as_kinds() -> None:
     """Where jobpool's own jobs run does not say which pools an application has."""
     handlers = (*report("cpu").handlers, HandlerSpec(kind=HOOK_DEAD, pool="io"))
     settings = World(pool("cpu")).settings
     assert not list(pool_events(settings, AppReport(handlers=handlers), 0))
 
 
-def test_pools_in_which_nothing_could_run_are_refused() -> None:
-    """With the nearest name, and the command line that would do."""
+def test_pools_without_any_kind_are_refused() -> None:
+    """With the nearest name, and a command line that works."""
     settings = World(pool("cpuu")).settings
     with pytest.raises(ConfigError, match=r"pool cpuu.*cpu=N,io=N.*mean 'cpu'\?"):
         refuse_without_kinds(settings, report("cpu io"))
@@ -80,14 +83,14 @@ def test_pools_in_which_nothing_could_run_are_refused() -> None:
 
 
 def test_kinds_of_other_pools_are_neither_leased_nor_published() -> None:
-    """They are their supervisor's to run, and to say what they look like."""
+    """Their own supervisors run them and publish them."""
     registry = Registry(World(pool("cpu")).settings, report("cpu io"))
     assert registry.kinds == {"cpu": ("k0",)}
     assert [record.kind for record in registry.records()] == ["k0"]
     assert not registry.knows("k1")
 
 
-def test_it_is_said_once_and_again_when_a_reload_changes_it() -> None:
+def test_pools_are_reported_once_and_again_when_a_reload_changes_them() -> None:
     """Not by each zygote, and not each time that one is lost."""
     world = World(pool("cpu"), pool("io"))
     for name in ("cpu", "io"):

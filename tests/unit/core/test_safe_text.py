@@ -1,4 +1,4 @@
-"""Text that others wrote, as it is printed."""
+"""Untrusted text, as it is printed."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from jobpool.core import safe_text
 from jobpool.core.safe_text import unstated_error
 
 
-def test_a_line_and_a_text_are_capped_and_marked():
+def test_lines_and_texts_are_cut_and_marked():
     """A line keeps its beginning, a text its end."""
     assert safe_text.one_line("a" * 2000) == "a" * 2000
     assert safe_text.one_line("a" * 2001) == "a" * 2000 + "… [1 more characters]"
@@ -29,7 +29,7 @@ def test_a_line_and_a_text_are_capped_and_marked():
         ("\U000e0041", r"\U000e0041", r"\udb40\udc41"),
     ],
 )
-def test_what_is_hidden_is_shown(char, shown, in_json):
+def test_invisible_characters_are_shown(char, shown, in_json):
     """As Python writes it; in JSON as JSON does."""
     assert safe_text.one_line(f"a{char}b") == f"a{shown}b"
     assert safe_text.json_text(f"a{char}b") == f"a{in_json}b"
@@ -37,8 +37,8 @@ def test_what_is_hidden_is_shown(char, shown, in_json):
     assert safe_text.lines(f"a{char}b") == f"a{visible}b"
 
 
-def test_lines_of_other_systems_are_lines():
-    """CR LF is one break; a lone CR would hide what stands before it."""
+def test_line_breaks_of_other_systems_are_understood():
+    """CR LF is one break; a lone CR would hide what is before it."""
     assert safe_text.lines("a\r\nb\rc") == "a\nb\\rc"
     assert safe_text.whole("a\ud800b") == "a\ufffd\ufffd\ufffdb"
 
@@ -53,7 +53,7 @@ def test_lines_of_other_systems_are_lines():
         (None, "no answer", "ValueError: no answer"),
     ],
 )
-def test_an_error_is_told_once(reason, error, unsaid):
-    """Beside its reason only where that was cut, or is an older version's."""
+def test_an_error_is_shown_once(reason, error, unsaid):
+    """Beside its reason only if that was cut, or is an older version's."""
     assert unstated_error(reason, "ValueError", error) == unsaid
     assert unstated_error(None, None, None) == ""

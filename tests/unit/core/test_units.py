@@ -88,7 +88,7 @@ def test_bad_sizes_are_named(bad: object) -> None:
 
 @given(st.integers(1, 10**7))
 def test_a_shown_duration_can_be_read_again(seconds: int) -> None:
-    """What is shown reads back to within what rounding took away."""
+    """A shown duration parses back to within its rounding."""
     again = duration_s(show_duration(seconds))
     assert abs(again - seconds) <= max(3600, 0.001 * seconds)
 

@@ -1,4 +1,4 @@
-"""The executor's parts by themselves: pickles, files, and the words for a death."""
+"""The executor's parts by themselves: pickles, files, and the text of a death."""
 
 import array
 import enum
@@ -28,7 +28,7 @@ from jobpool.executor.wire.outcomes import ExecutorBroken, settle, unusable_byte
 
 @pytest.fixture
 def main(monkeypatch):
-    """Be a program whose ``__main__`` can be filled."""
+    """Act as a program whose ``__main__`` can be filled."""
     module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
     exec(  # noqa: S102 - the shortest way to functions of another module
@@ -47,15 +47,15 @@ def main(monkeypatch):
     return module
 
 
-def test_what_can_be_imported_goes_by_name():
+def test_importable_objects_go_by_name():
     """By the C pickler: short, and the same object comes back."""
     data = dumps((Path, [1, 2], {"a": None}))
     assert loads(data) == (Path, [1, 2], {"a": None})
     assert len(data) < 100
 
 
-def test_main_goes_by_value(main):
-    """Functions bring the globals along that they use, classes their methods."""
+def test_objects_of_main_go_by_value(main):
+    """Functions bring along the globals that they use, classes their methods."""
     data = dumps((main.use, main.Thing()))
     use, thing = loads(data)
     assert use is not main.use
@@ -81,7 +81,7 @@ def test_results_name_the_readers_own_classes(main):
     assert colour is main.Colour.RED
 
 
-def test_a_class_that_is_not_in_main_is_named_in_the_error(main):
+def test_a_class_missing_from_main_is_named_in_the_error(main):
     """Not a bare AttributeError."""
     data = dumps([main.Thing()], main_by_name=True)
     del main.Thing
@@ -107,8 +107,8 @@ def test_an_exception_keeps_class_arguments_and_traceback():
     assert '{}["missing"]' in str(again.__cause__)
 
 
-def test_an_exception_without_a_text_is_sent_all_the_same():
-    """Its own code may fail in every place."""
+def test_an_exception_without_a_text_is_sent_too():
+    """Its own code may fail at any point."""
 
     class Hostile(Exception):
         def __str__(self):
@@ -136,7 +136,7 @@ def test_small_data_stays_in_the_frame(tmp_path):
 
 
 def test_large_data_goes_to_the_first_place_with_room(tmp_path, monkeypatch):
-    """Where there is too little it goes to the last one; `discard` removes it."""
+    """If there is too little it goes to the last one; `discard` removes it."""
     first, last = tmp_path / "first", tmp_path / "last"
     first.mkdir()
     last.mkdir()
@@ -152,15 +152,15 @@ def test_large_data_goes_to_the_first_place_with_room(tmp_path, monkeypatch):
     assert spill_files.path_of(spill_files.wrap([data], places)).startswith(str(last))
 
 
-def test_without_room_it_is_an_error_and_nothing_stays(tmp_path):
+def test_without_room_for_data_an_error_is_raised_and_nothing_stays(tmp_path):
     """The last place must take it."""
     data = b"x" * (spill_files.INLINE_MAX_BYTES + 1)
     with pytest.raises(FileNotFoundError):
         spill_files.wrap([data], [str(tmp_path / "missing")])
 
 
-def test_a_result_that_is_not_ours_fails_its_future():
-    """A child may be hostile: the future gets an error, nobody else notices."""
+def test_an_invalid_result_fails_its_future():
+    """A child may be hostile: the future gets an error, no other call is affected."""
     for wrapped in (b"", b"i", b"ivx", b"f/no/such/file", b"irrubbish"):
         future = Future()
         assert settle(future, wrapped) is None
@@ -189,11 +189,11 @@ def test_an_unusable_child_breaks_the_executor():
     ],
 )
 def test_each_death_has_its_error(outcome, error):
-    """What is neither time nor memory is a crash."""
+    """A death by neither time nor memory is a crash."""
     assert type(death_error(Died(1, outcome, 1, Evidence()))) is error
 
 
-def test_the_words_for_a_death():
+def test_the_text_of_a_death():
     """Reason, time and memory in the first line; then output and stack."""
     evidence = Evidence(
         reason="killed by SIGSEGV (Segmentation fault); failure 1 of 1",
@@ -213,7 +213,7 @@ def test_the_words_for_a_death():
 
 @pytest.mark.parametrize("inside", [False, True], ids=["itself", "in an argument"])
 def test_large_bytes_are_not_copied_before_they_are_written(tmp_path, inside):
-    """Pickling gives them on as they are; what was written is the same."""
+    """Pickling passes them on as they are; what was written is the same."""
     data = bytes(range(256)) * (8 * 2**12)
     sent = {"data": [data]} if inside else data
     parts = dump_parts(sent)
@@ -240,8 +240,8 @@ class Table:
 
 
 @pytest.mark.parametrize("cells", [3, 2**14, 2**18], ids=["small", "large", "by file"])
-def test_arrays_travel_whole(tmp_path, cells):
-    """Their memory is counted in bytes, not in cells, and alone or in other objects."""
+def test_arrays_travel_unchanged(tmp_path, cells):
+    """Their memory is counted in bytes, not in items, alone or in other objects."""
     table = Table(range(cells))
     wrapped = spill_files.wrap(dump_parts([table, "end"]), [str(tmp_path)])
     assert (spill_files.path_of(wrapped) is not None) == (cells * 8 > 2**20)
@@ -252,7 +252,7 @@ def test_arrays_travel_whole(tmp_path, cells):
 
 
 def test_ctrl_c_while_a_call_is_pickled_reaches_the_caller():
-    """Pressed in our own code it is no reason why a call cannot be sent."""
+    """Pressed in our own code, it is no reason why a call cannot be sent."""
 
     class Pressed:
         def __reduce__(self):

@@ -99,7 +99,7 @@ def leased(tmp_path):
 
 @pytest.mark.parametrize("isolation_level", ["", "IMMEDIATE"])
 def test_on_sqlite_the_drivers_own_transaction_is_enough(leased, isolation_level):
-    """A connection that begins implicitly has begun.
+    """A connection that begins transactions implicitly needs no explicit BEGIN.
 
     Nothing is left before its commit.
     """

@@ -1,4 +1,4 @@
-"""What a process knows of the attempt that it runs."""
+"""What a process knows about the attempt that it runs."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from jobpool.core.application import current
 from jobpool.errors import UsageError
 
 
-def test_only_a_child_can_be_put_back(monkeypatch):
-    """It says how; its answer is handed on."""
+def test_only_a_child_can_be_reset(monkeypatch):
+    """The child sets how; its answer is passed on."""
     monkeypatch.setattr(current._State, "restorer", None)
     with pytest.raises(UsageError, match="only one of jobpool's children"):
         current.restore()
@@ -16,7 +16,7 @@ def test_only_a_child_can_be_put_back(monkeypatch):
 
 
 def test_completion_needs_a_client(monkeypatch):
-    """The client does, once it is there."""
+    """The client provides it once it is created."""
     monkeypatch.setattr(current._State, "completer", None)
     with pytest.raises(UsageError, match=r"needs a jobpool\.JobPool"):
         current.completer()
@@ -25,7 +25,7 @@ def test_completion_needs_a_client(monkeypatch):
     assert current.completer() is client
 
 
-def test_what_runs_here_is_what_was_entered(monkeypatch):
+def test_the_current_attempt_is_the_one_that_was_entered(monkeypatch):
     """And nothing outside of it."""
     monkeypatch.setattr(current._State, "channel", None)
     monkeypatch.setattr(current._State, "current", None)

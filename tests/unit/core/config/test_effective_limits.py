@@ -49,8 +49,8 @@ def limits():
     }
 
 
-def test_the_nearest_word_wins_and_the_maximum_caps():
-    """File over decorator over pool; what the maximum cut says who asked."""
+def test_the_nearest_limit_wins_and_the_maximum_caps_it():
+    """File over decorator over pool; a limit cut by the maximum names its origin."""
     found = limits()
     file = "jobpool.toml [pools.cpu]"
     assert found["shop.plain", "timeout"] == ("1m00s", f"{file} timeout")
@@ -68,7 +68,7 @@ def test_the_nearest_word_wins_and_the_maximum_caps():
     )
 
 
-def test_only_what_runs_here_is_listed():
+def test_only_kinds_that_run_here_are_listed():
     """Kinds of pools that another supervisor runs, and our own hooks, are not."""
     kinds = {kind for kind, _ in limits()}
     assert kinds == {"shop.plain", "shop.own", "shop.capped"}
@@ -92,7 +92,7 @@ def test_only_what_runs_here_is_listed():
 def test_a_soft_limit_is_below_the_hard_one_and_a_limit_up_to_its_maximum(
     low, high, is_wrong
 ):
-    """Only what leaves room is a soft limit; a maximum may be used up."""
+    """A soft limit must be below the hard one; a limit may equal its maximum."""
     text = "\n".join(["[pools.cpu]", *(f'{name} = "{v}"' for name, v in (low, high))])
     if is_wrong:
         with pytest.raises(ConfigError, match=f"pool cpu: {low[0]} .* is not below"):

@@ -8,7 +8,7 @@ from jobpool.errors import ConfigError
 from support.configuring import build, toml
 
 
-def test_what_children_are_kept_from_is_read():
+def test_isolation_options_are_read():
     """Paths, cores and levels as written; lists and ranges mean the same."""
     text = """
 memory_budget = "3GiB"
@@ -41,7 +41,7 @@ memory_growth = 2
 
 
 @pytest.mark.parametrize("factor", [1, 16])
-def test_memory_may_grow_by_the_bounds_themselves(factor):
+def test_the_bounds_of_memory_growth_are_allowed(factor):
     """1: not at all; 16: each time as much again as a large host has."""
     settings = build(
         files=toml(f"[kinds.'shop.pay']\nmemory_growth = {factor}")
@@ -110,6 +110,6 @@ def test_a_wrong_value_is_refused_with_what_was_expected(text, message):
     ],
 )
 def test_a_password_is_not_shown(url, shown):
-    """Of a store's URL people see the harmless options, and no password."""
+    """Of a store's URL people see the harmless options and no password."""
     assert build({"store": url}).values["store"].shown == shown
     assert "secret" not in without_password(url)

@@ -1,4 +1,4 @@
-"""Kinds of the configuration that nobody has: which of them are slips."""
+"""Unknown kinds in the configuration: which of them are misspelt."""
 
 import pytest
 
@@ -28,19 +28,19 @@ def settings(*kinds, **more):
         ("shop.thumbnial", {"kinds_shared": True}, True),
     ],
 )
-def test_a_slip_is_told_from_anothers_kind(kind, more, is_slip):
-    """Where the configuration is another application's, only a near miss is a slip."""
+def test_a_misspelt_kind_is_told_from_another_applications(kind, more, is_slip):
+    """In another application's configuration, only a similar name is misspelt."""
     words = list(unknown_kinds(settings(kind, **more), REPORT))
     assert bool(words) is is_slip
     assert all(f'[kinds."{kind}"]' in one for one in words)
 
 
-def test_what_is_known_otherwise_is_no_slip():
-    """Another supervisor has published it, or a reload has removed it just now."""
+def test_a_kind_known_elsewhere_is_not_misspelt():
+    """Another supervisor has published it, or a reload has just removed it."""
     assert list(unknown_kinds(settings("old"), REPORT, {"old"})) == []
 
 
-def test_a_kinds_own_name_comes_before_its_former_ones():
+def test_a_kinds_own_name_takes_precedence_over_its_former_ones():
     """Both may be configured while a name changes."""
     both = settings("shop.thumb", "shop.thumbnail")
     assert settings_of(both, SPEC).max_attempts == 2
@@ -59,9 +59,9 @@ def test_a_kinds_own_name_comes_before_its_former_ones():
         (None, "", True, False),
     ],
 )
-def test_a_configuration_is_shared_if_it_is_another_applications(
+def test_a_configuration_is_shared_if_it_names_another_application(
     flag, file, has_jobs_file, is_shared
 ):
-    """By the application that it names, or that would be taken without a name."""
+    """By the application that it names, or by the default one."""
     found = build({"app": flag}, files=toml(file), has_jobs_file=has_jobs_file)
     assert found.settings.kinds_shared is is_shared

@@ -1,4 +1,4 @@
-"""Where a setting is said, and what is said of a name that nobody knows."""
+"""Where a setting is set, and what is said about an unknown name."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from jobpool.errors import ConfigError
 
 
 def test_a_variable_that_looks_misspelled_is_reported():
-    """One that is like none of ours may be somebody else's."""
+    """A name unlike any of ours may belong to another program."""
     env = {
         "JOBPOOL_STOER": "x",
         "JOBPOOL_DRIAN": "x",
@@ -29,12 +29,12 @@ def test_a_variable_that_looks_misspelled_is_reported():
         ("zzz", [], "there are none"),
     ],
 )
-def test_an_unknown_word_is_answered_with_what_there_is(word, known, said):
+def test_an_unknown_name_is_answered_with_the_known_ones(word, known, said):
     """The nearest one, or all."""
     assert nearest(word, known) == said
 
 
-def test_values_by_pool():
+def test_values_by_pool_are_parsed():
     """One grammar: names, equals signs, commas; blanks do not count."""
     assert per_pool(" cpu = 4 , io=2..8", "--pools") == {"cpu": "4", "io": "2..8"}
     for wrong in ("", "cpu", "cpu=", "=4", "cpu=4,", "cpu=4,cpu=5", "c d=4"):

@@ -11,8 +11,8 @@ from jobpool.errors import ConfigError
 from support.configuring import HERE, build, pool, toml
 
 
-def test_without_anything_said_the_defaults_hold():
-    """Pool cpu is as wide as the cores, io is 16; limits are the design's."""
+def test_without_settings_the_defaults_apply():
+    """Pool cpu is as wide as the cores, io is 16; limits have their defaults."""
     found = build()
     settings = found.settings
     assert [(p.name, p.size_min, p.size_max) for p in settings.pools] == [
@@ -33,8 +33,11 @@ def test_without_anything_said_the_defaults_hold():
     }
 
 
-def test_default_memory_is_never_over_half_of_what_there_is():
-    """On a small machine the default shrinks and says so; a wish does not."""
+def test_default_memory_is_never_over_half_of_the_machines():
+    """On a small machine the default shrinks and says so.
+
+    An explicit value does not.
+    """
     small = Machine(cores=1, memory_bytes=GIB)
     found = build(machine=small)
     assert pool(found, "cpu").limits.memory_bytes == 512 * MIB
@@ -108,7 +111,7 @@ def test_wrong_pools_are_refused_with_what_was_expected(text, message):
     ],
 )
 def test_wrong_values_name_their_flag_and_the_remedy(flags, message):
-    """A wrong flag is refused; the error starts from what was written."""
+    """A wrong flag is refused; the error begins with what was written."""
     with pytest.raises(ConfigError) as caught:
         build(flags)
     assert message in str(caught.value)
@@ -173,13 +176,13 @@ def test_limits_that_contradict_each_other_are_refused(text, message):
 
 
 def test_a_default_above_the_maximum_is_no_contradiction():
-    """Only what people have said can contradict: the maximum caps a default."""
+    """Only explicit values can contradict: the maximum caps a default."""
     limits = pool(build(files=toml("[pools.cpu]\ntimeout_max='1m'")), "cpu").limits
     assert (limits.timeout_s, limits.timeout_max_s) == (600, 60)
 
 
 def test_flags_win_over_environment_over_file_over_default():
-    """Each layer is peeled off in turn, and the origin names the winner."""
+    """Each layer is removed in turn, and the origin names the winner."""
     files = toml("[pools.cpu]\nmemory = '3GiB'", "conf/jobpool.toml")
     env = {"JOBPOOL_MEMORY": "cpu=2GiB"}
     flags = {"memory": "cpu=1GiB"}
@@ -201,8 +204,8 @@ def test_flags_win_over_environment_over_file_over_default():
     ]
 
 
-def test_one_value_without_a_pool_is_for_every_pool():
-    """A bare --timeout holds for all, but a named pool's own value is nearer."""
+def test_a_value_without_a_pool_applies_to_every_pool():
+    """A bare --timeout applies to all, but a named pool's own value wins."""
     found = build({"timeout": "5s"}, env={"JOBPOOL_TIMEOUT": "io=9s"})
     assert [p.limits.timeout_s for p in found.settings.pools] == [5, 5]
     found = build(env={"JOBPOOL_TIMEOUT": "5s"}, files=toml("[pools.io]\ntimeout='9s'"))
@@ -210,7 +213,7 @@ def test_one_value_without_a_pool_is_for_every_pool():
 
 
 def test_an_empty_variable_is_unset():
-    """Compose files and shells set variables to nothing: that says nothing."""
+    """Compose files and shells set variables to nothing: that sets nothing."""
     env = {"JOBPOOL_POOLS": "", "JOBPOOL_STORE": "", "JOBPOOL_CONFIG": ""}
     assert build(env=env) == build()
 
@@ -225,12 +228,12 @@ def test_an_empty_variable_is_unset():
         ("[pools]\ncpu = 2\nio = '2..4'", ["cpu", "io"]),
     ],
 )
-def test_a_file_that_sizes_a_pool_says_which_pools_there_are(text, names):
-    """Tuning a limit does not take the other default pool away; sizing one does."""
+def test_a_file_that_sizes_a_pool_defines_all_pools(text, names):
+    """Tuning a limit does not remove the other default pool; sizing one does."""
     assert [p.name for p in build(files=toml(text)).settings.pools] == names
 
 
-def test_pools_that_are_described_need_not_be_run():
+def test_configured_pools_need_not_be_run():
     """--pools may leave out pools of the file: another supervisor runs them."""
     files = toml("[pools.gpu]\nsize = 1\nmemory = '8GiB'")
     settings = build({"size": "cpu=2"}, files=files).settings
@@ -250,14 +253,14 @@ def test_kinds_are_overridden_by_the_file():
 
 
 def test_no_application_is_an_error_with_three_remedies():
-    """Nothing named and no jobs.py: the error says how to name one."""
+    """No application named and no jobs.py: the error names the three ways."""
     with pytest.raises(ConfigError, match=r"no jobs\.py in /srv/shop") as caught:
         build(has_jobs_file=False)
     assert all(word in str(caught.value) for word in ("--app", "JOBPOOL_APP", "app ="))
     assert build({"app": "shop.jobs"}, has_jobs_file=False).settings.app == "shop.jobs"
 
 
-def test_the_first_file_that_exists_counts():
+def test_the_first_file_that_exists_is_read():
     """In order: conf/jobpool.toml, jobpool.toml, pyproject.toml; one is read."""
     files = {}
     files |= toml("[tool.jobpool]\napp = 'third'", "pyproject.toml")
@@ -268,14 +271,14 @@ def test_the_first_file_that_exists_counts():
     assert build(files=files).settings.app == "first"
 
 
-def test_a_pyproject_without_our_table_does_not_concern_us():
-    """Somebody else's pyproject.toml is no configuration of ours."""
+def test_a_pyproject_without_our_table_is_ignored():
+    """Another project's pyproject.toml is not our configuration."""
     assert build(files=toml("[project]\nname='x'", "pyproject.toml")).file is None
 
 
 @pytest.mark.parametrize("how", ["flag", "env"])
-def test_a_file_that_was_asked_for_must_exist(how):
-    """--config and JOBPOOL_CONFIG are never ignored in silence."""
+def test_a_file_that_was_named_must_exist(how):
+    """--config and JOBPOOL_CONFIG are never silently ignored."""
     given = {"config": "no.toml"} if how == "flag" else {}
     env = {"JOBPOOL_CONFIG": "no.toml"} if how == "env" else {}
     asked_by = "--config" if how == "flag" else "JOBPOOL_CONFIG"
@@ -319,7 +322,7 @@ def test_a_file_that_was_asked_for_must_exist(how):
     ],
 )
 def test_the_store_is_found_by_one_rule(argument, env, files, expected):
-    """Argument, variable, file, default; a relative path hangs on the file's place."""
+    """Argument, variable, file, default; a relative path is relative to the file."""
     sources = read_sources(
         {"store": argument}, env=env, directory=HERE, read_file=files.get
     )
@@ -335,7 +338,7 @@ CONF = Path(__file__).parents[4] / "conf" / "jobpool.toml"
 
 
 def uncommented(text):
-    """Take the comment signs off options and tables, not off prose."""
+    """Remove the comment signs from options and tables, not from prose."""
     rows = []
     for row in text.splitlines():
         bare = row.removeprefix("# ")
@@ -345,7 +348,7 @@ def uncommented(text):
 
 
 def test_the_shipped_file_names_every_option_with_its_default():
-    """conf/jobpool.toml, all comment signs taken off, changes nothing."""
+    """conf/jobpool.toml, with all comment signs removed, changes nothing."""
     text = CONF.read_text()
     shipped = build(files=toml(uncommented(text), "conf/jobpool.toml"))
     plain = build()
@@ -374,7 +377,7 @@ def test_the_shipped_file_names_every_option_of_kinds():
 
 
 def test_the_shipped_file_as_it_is_sets_nothing():
-    """Copied and untouched it is as if it were not there."""
+    """Copied unchanged it has no effect."""
     assert build(files=toml(CONF.read_text(), "conf/jobpool.toml")).settings == (
         build().settings
     )

@@ -54,14 +54,14 @@ def libpq_options():
 
 @pytest.mark.parametrize("name", [*HARMLESS, "schema"])
 def test_options_that_are_no_secret_are_shown(name):
-    """An operator sees which server was asked, and how."""
+    """An operator sees which server is meant, and how it is reached."""
     url = f"postgresql://u@h/d?{name}=x&password=y"
     assert without_password(url) == f"postgresql://u@h/d?{name}=x&password=***"
 
 
 @pytest.mark.parametrize("name", sorted(SECRET | libpq_options() - {*HARMLESS}))
 def test_every_other_option_is_a_secret(name):
-    """Also those that nobody knows."""
+    """Also unknown ones."""
     shown = without_password(f"postgresql://u@h/d?{name}=x&nobody=y&alone")
     assert shown == f"postgresql://u@h/d?{name}=***&nobody=***&alone"
 
@@ -81,7 +81,7 @@ def test_every_other_option_is_a_secret(name):
     ],
 )
 def test_a_password_is_never_shown(url, shown):
-    """Wherever it stands, and whatever it holds; a file's name is whole."""
+    """Wherever it is, and whatever it contains; a file's name is whole."""
     assert without_password(url) == shown
 
 
@@ -94,7 +94,7 @@ def test_a_password_is_never_shown(url, shown):
         ("postgresql://h/d", "postgresql://h/d"),
     ],
 )
-def test_a_relative_file_hangs_on_a_directory(url, absolute):
+def test_a_relative_file_is_relative_to_a_directory(url, absolute):
     """A bare path means SQLite too."""
     assert absolute_store(url, "/b") == absolute
 
@@ -103,13 +103,13 @@ def test_a_relative_file_hangs_on_a_directory(url, absolute):
     "url", ["sqlite:", "sqlite:///", "sqlite:a.db", "sqlite:///a/"]
 )
 def test_a_url_without_a_file_is_refused(url):
-    """It says what was expected."""
+    """The error says what was expected."""
     with pytest.raises(ConfigError, match=r"names no file; expected sqlite:///"):
         absolute_store(url, "/b")
 
 
-def test_the_files_of_a_store():
-    """SQLite has some beside the first; a server's are its own."""
+def test_the_files_of_a_store_are_listed():
+    """SQLite has further files beside the first; a server's are its own."""
     names = ("/b/a.db", "/b/a.db-wal", "/b/a.db-shm", "/b/a.db-journal")
     assert files_of("sqlite:////b/a.db") == names
     assert files_of("postgresql://h/d") == ()
@@ -124,8 +124,8 @@ def test_the_files_of_a_store():
         ("postgresql://me:secret@h\udcff/db", "/srv"),
     ],
 )
-def test_what_is_no_utf8_is_refused(url: str, base: str) -> None:
-    """A supervisor could not tell it to a child: everybody says so at once."""
+def test_a_url_that_is_not_utf8_is_refused(url: str, base: str) -> None:
+    """A supervisor could not pass it to a child: every command refuses it at once."""
     with pytest.raises(ConfigError, match=r"\\udc.*not UTF-8.*rename") as refused:
         absolute_store(url, base)
     assert "secret" not in str(refused.value)

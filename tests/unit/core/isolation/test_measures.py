@@ -38,19 +38,19 @@ def pool(**options):
     )
 
 
-def test_the_standard_level_is_what_costs_ordinary_handlers_nothing():
-    """It takes no privilege, and restricts neither files nor the network."""
+def test_the_standard_level_costs_ordinary_handlers_nothing():
+    """It needs no privilege, and restricts neither files nor the network."""
     lockdown, gaps = plan(pool(), USER)
     assert lockdown == Lockdown(no_new_privs=True, signals=True, syscalls=True)
     assert gaps == ()
 
 
-def test_at_level_off_there_is_nothing():
-    """And nothing is missed, whatever the machine lacks."""
+def test_at_level_off_there_are_no_measures():
+    """And no measure is reported missing, whatever the machine lacks."""
     assert plan(pool(sandbox=SandboxLevel.OFF), NOTHING) == (Lockdown(), ())
 
 
-def test_what_the_level_cannot_have_is_left_out_and_named():
+def test_measures_that_are_not_available_are_left_out_and_named():
     """Each measure by itself, with the reason."""
     lockdown, gaps = plan(pool(), {Feature.SCOPES: "too old"} | USER)
     assert lockdown == Lockdown(no_new_privs=True, syscalls=True)
@@ -68,8 +68,8 @@ def test_what_the_level_cannot_have_is_left_out_and_named():
         ({"network": False}, Feature.FILTERS, "network = false is not possible here"),
     ],
 )
-def test_what_was_asked_for_by_name_is_never_left_out(level, options, missing, words):
-    """The start is refused, and says which pool and why."""
+def test_a_measure_that_was_named_is_never_left_out(level, options, missing, words):
+    """The start is refused; the error says which pool and why."""
     asked = pool(sandbox=level, **options)
     with pytest.raises(ConfigError, match=f"pool cpu: {words}: too old"):
         plan(asked, {missing: "too old"})
@@ -93,12 +93,12 @@ def test_new_privileges_need_an_administrator():
 
 
 def test_niceness_and_cores_are_passed_on():
-    """They are no measures, and hold at any level."""
+    """They are not measures, and apply at any level."""
     asked = pool(sandbox=SandboxLevel.OFF, nice=5, cpus=(0, 2))
     assert plan(asked, NOTHING)[0] == Lockdown(nice=5, cpus=(0, 2))
 
 
-def test_an_environment_of_its_own_needs_nothing():
+def test_a_scrubbed_environment_needs_nothing():
     """It is scrubbed before the zygote starts, whatever the kernel has."""
     asked = pool(sandbox=SandboxLevel.OFF, env=("PATH",))
     assert plan(asked, NOTHING) == (Lockdown(), ())
@@ -118,8 +118,8 @@ STRICT_BY = {"standard", "strict"}
 ROOTS_ALONE = USER | {Feature.USERS: "only root can"}
 
 
-def test_the_strict_level_is_all_of_it():
-    """All of standard, nowhere to write, and an enclosure by the right there is."""
+def test_the_strict_level_has_every_measure():
+    """All of standard, nowhere to write, and an enclosure by the available right."""
     all_of_it = Lockdown(
         no_new_privs=True,
         signals=True,
@@ -142,7 +142,7 @@ def test_the_strict_level_is_all_of_it():
 
 @pytest.mark.parametrize("feature", [f for f in Feature if f is not Feature.ADMIN])
 def test_the_strict_level_is_refused_when_anything_is_missing(feature):
-    """By the name of each measure that cannot be, with the reason."""
+    """Each measure that is not available is named, with the reason."""
     with pytest.raises(ConfigError) as caught:
         plan(pool(**STRICT), {feature: f"no {feature.name}"})
     assert f"no {feature.name}" in str(caught.value)
@@ -156,8 +156,8 @@ def test_the_strict_level_is_refused_when_anything_is_missing(feature):
         )
 
 
-def test_on_a_machine_with_nothing_all_of_the_strict_level_is_named():
-    """An ordinary user on another system, say."""
+def test_without_any_support_every_strict_measure_is_named():
+    """For example for an ordinary user on another system."""
     with pytest.raises(ConfigError) as caught:
         plan(pool(**STRICT), NOTHING)
     unnamed = [
@@ -170,7 +170,7 @@ def test_on_a_machine_with_nothing_all_of_the_strict_level_is_named():
 
 
 def test_contradictions_of_the_strict_level_are_refused():
-    """What only it has is for no other level; what it takes away cannot be given."""
+    """Options of the strict level need it; what it removes cannot be configured."""
     with pytest.raises(ConfigError, match="new_privileges = true contradicts"):
         plan(pool(**STRICT, new_privileges=True), {})
     for level in (SandboxLevel.OFF, SandboxLevel.STANDARD):
@@ -178,8 +178,8 @@ def test_contradictions_of_the_strict_level_are_refused():
             plan(pool(sandbox=level, read=("/srv",)), {})
 
 
-def test_variables_that_strict_children_see():
-    """What programs need to run and to speak TLS, and nothing that may be a secret."""
+def test_strict_children_see_only_listed_variables():
+    """What programs need to run and to use TLS, and nothing that may be a secret."""
     expected = (
         *("PATH", "HOME", "USER", "LOGNAME"),
         *("LANG", "LANGUAGE", "LC_*", "TZ", "TERM"),
@@ -191,7 +191,7 @@ def test_variables_that_strict_children_see():
 
 
 def test_variables_are_named_or_all():
-    """At the strict level those of its list, and what the pool names besides."""
+    """At the strict level those of its list, and those that the pool names."""
     assert variables(pool()) is None
     assert variables(pool(env=("A",))) == ("A",)
     assert variables(pool(**STRICT)) == VARIABLES

@@ -45,12 +45,15 @@ LOOP = (PACKAGES / "multiprocess/process.py", 2, "_bootstrap")
         (f"{frames(CHARGE)}{RAISED}{DURING}{frames(JOB)}", "/srv/shop/jobs.py:9 pay"),
     ],
 )
-def test_the_innermost_frame_of_a_traceback(traceback, frame):
-    """Of the exception that ended the attempt; an installed application's handler."""
+def test_the_innermost_application_frame_of_a_traceback_is_found(traceback, frame):
+    """Of the exception that ended the attempt.
+
+    Of an installed application's handler.
+    """
     assert own_frame(f"{HEAD}{traceback}{RAISED}", "not looked at") == frame
 
 
-def test_the_frame_of_a_killed_attempt():
+def test_the_application_frame_of_a_killed_attempt_is_found():
     """The thread that the signal interrupted, its innermost frame first."""
     current = frames(SOCKET, CHARGE, JOB, ENQUEUE, LOOP, comma="")
     other = frames(("/srv/shop/other.py", 1, "loop"), comma="")
@@ -64,8 +67,8 @@ def test_the_frame_of_a_killed_attempt():
     assert own_frame(None, installed) == f"{SEND[0]}:1 send"
 
 
-def test_no_evidence_has_no_frame():
-    """Nothing is invented; and what is no dump is no reason to fail."""
+def test_without_evidence_there_is_no_frame():
+    """Nothing is invented, and a text that is not a dump raises nothing."""
     assert own_frame(None, None) is None
     assert own_frame("", "garbage") is None
     assert own_frame(f'{HEAD}  File "{"x" * 9999}", line 1, in f', None)

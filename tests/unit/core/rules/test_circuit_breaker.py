@@ -21,7 +21,10 @@ TRIED = {S.TRYING, S.PROBING}
 @pytest.mark.parametrize("state", BreakerState)
 @pytest.mark.parametrize("event", BreakerEvent)
 def test_every_state_meets_every_event(state, event):
-    """Total; a success or an operator closes it, nothing else; it never gets better."""
+    """Every cell is defined.
+
+    Only a success or an operator closes it; nothing else improves it.
+    """
     assert set(NEXT) == set(S)
     following = NEXT[state][event]
     if event in {E.SUCCEED, E.RESUME}:
@@ -49,8 +52,8 @@ WAY = {
 
 
 @pytest.mark.parametrize("state", S)
-def test_what_follows_what(state):
-    """One begins where it rests, and comes to rest with its end or its crash."""
+def test_the_transitions_of_a_trial(state):
+    """A trial begins from rest and returns to rest with its end or its crash."""
     events = (E.CRASH, E.WORSE, E.STRAY, E.STRAY_WORSE, E.END, E.START)
     closing = {E.SUCCEED: S.CLOSED, E.RESUME: S.CLOSED}
     assert NEXT[state] == dict(zip(events, WAY[state], strict=True)) | closing
@@ -71,16 +74,16 @@ def test_different_jobs_in_a_row_slow_a_kind_and_open_it():
     assert crashed(20).state is S.OPEN
 
 
-def test_one_job_that_crashes_again_and_again_is_no_broken_kind():
-    """It is a poison pill, and quarantined by itself."""
+def test_one_job_that_crashes_repeatedly_does_not_open_the_breaker():
+    """It is a poison pill, and is quarantined by itself."""
     breaker = Breaker("k", 5)
     for token in range(50):
         breaker.crash(7, token, 0.0)
     assert (breaker.state, breaker.crashes) == (S.CLOSED, 1)
 
 
-def test_one_is_tried_at_a_time_after_a_pause():
-    """Nothing else may begin until it has ended, and then only after a longer one."""
+def test_one_job_at_a_time_is_tried_after_a_pause():
+    """Nothing else may begin until it has ended, and then only after a longer pause."""
     breaker = crashed(5)
     assert not breaker.may_begin(0.0)
     assert breaker.may_begin(SLOW_FIRST_S)
@@ -103,8 +106,8 @@ def test_pauses_grow_to_their_bounds():
     assert (opened[0], opened[-1]) == (OPEN_FIRST_S, OPEN_LAST_S)
 
 
-def test_a_stray_does_not_end_the_try():
-    """One that began before the kind was slowed crashes while another is tried."""
+def test_a_crash_of_an_older_attempt_does_not_end_the_trial():
+    """A job that began before the kind was slowed crashes while another is tried."""
     breaker = crashed(5)
     breaker.begin(77)
     breaker.crash(500, 500, 1.0)
@@ -115,7 +118,7 @@ def test_a_stray_does_not_end_the_try():
     assert breaker.state is S.OPEN
 
 
-def test_a_try_that_was_handed_back_costs_no_time():
+def test_a_trial_that_was_handed_back_costs_no_time():
     """It never began; another may be tried at once."""
     breaker = crashed(5)
     breaker.begin(77)
@@ -142,8 +145,8 @@ def test_a_success_forgets_everything():
     assert crashed(4, breaker).state is S.CLOSED
 
 
-def test_what_is_saved_is_enough_to_go_on():
-    """Another supervisor, or the next life of this one, waits for as long."""
+def test_the_saved_state_is_enough_to_go_on():
+    """Another supervisor, or the next run of this one, waits equally long."""
     breaker = crashed(21, now_s=100.0)
     saved = breaker.saved(130.0)
     assert (saved.state, saved.crashes, saved.last_job) == (S.OPEN, 21, 21)
@@ -158,8 +161,8 @@ def test_what_is_saved_is_enough_to_go_on():
 
 
 @pytest.mark.parametrize(("crashes", "resting"), [(6, S.SLOWED), (21, S.OPEN)])
-def test_a_try_is_not_saved_and_does_not_shorten_the_pause(crashes, resting):
-    """Whoever takes over knows of no try: the kind rests, and as long as before."""
+def test_a_trial_is_not_saved_and_does_not_shorten_the_pause(crashes, resting):
+    """A successor knows of no trial: the kind rests, for as long as before."""
     breaker = crashed(crashes)
     rested_s = breaker.pause_s()
     breaker.begin(77)
@@ -168,7 +171,7 @@ def test_a_try_is_not_saved_and_does_not_shorten_the_pause(crashes, resting):
     assert breaker.pause_s() == rested_s
 
 
-def test_what_must_not_happen_is_a_bug_that_is_told():
+def test_an_impossible_event_is_reported_as_a_bug():
     """Two at a time are never tried."""
     breaker = crashed(5)
     breaker.begin(1)
@@ -176,8 +179,8 @@ def test_what_must_not_happen_is_a_bug_that_is_told():
         breaker.begin(2)
 
 
-def test_a_lower_threshold_counts_from_the_next_crash_on():
-    """The saved count may be past it: an operator has lowered ``breaker_after``."""
+def test_a_lower_threshold_applies_from_the_next_crash():
+    """The saved count may exceed it, when an operator has lowered ``breaker_after``."""
     before = crashed(6, Breaker("k", 10))
     assert before.state is S.CLOSED
     after = Breaker("k", 5)

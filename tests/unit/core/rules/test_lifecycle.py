@@ -64,7 +64,7 @@ def test_every_state_meets_every_event(state: JobState, event: JobEvent) -> None
 
 @pytest.mark.parametrize("state", FINISHED)
 def test_a_finished_job_moves_only_by_an_operator(state: JobState) -> None:
-    """Nothing but cancel and revive leads out of a finished state."""
+    """Only cancel and revive lead out of a finished state."""
     leaving = {event for event, to in TRANSITIONS[state].items() if to is not None}
     assert leaving <= {JobEvent.REVIVE, JobEvent.CANCEL}
 
@@ -82,7 +82,7 @@ def test_only_a_lease_leads_to_leased() -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_outcome_has_a_charge_and_a_verdict(outcome: Outcome) -> None:
-    """No outcome is without its price, and each leads to some next state."""
+    """No outcome lacks a charge, and each leads to some next state."""
     settlement = account(lease(), Policy(), Ending(outcome=outcome), now_ms=NOW_MS)
     assert CHARGES[outcome] == settlement.charge
     assert settlement.state is not JobState.LEASED
@@ -191,7 +191,9 @@ UNKNOWN_ENDS = [outcome for outcome, charge in CHARGES.items() if charge.end_unk
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-def test_rerun_never_ends_what_may_have_happened(outcome: Outcome) -> None:
+def test_a_job_that_must_not_rerun_is_dead_when_its_end_is_unknown(
+    outcome: Outcome,
+) -> None:
     """At most once: a job whose attempt's end is unknown is dead, with the reason."""
     policy = Policy(rerun=Rerun.NEVER)
     settlement = account(lease(), policy, Ending(outcome=outcome), now_ms=NOW_MS)
@@ -238,10 +240,10 @@ COUNTS: list[tuple[Outcome, dict[str, object], Policy, str]] = [
 
 
 @pytest.mark.parametrize(("outcome", "before", "policy", "words"), COUNTS)
-def test_a_budget_is_counted_by_itself(
+def test_each_budget_is_counted_separately(
     outcome: Outcome, before: dict[str, object], policy: Policy, words: str
 ) -> None:
-    """What is spent is said of the budget that was charged, never of the attempts."""
+    """The reason names the budget that was charged, never the number of attempts."""
     of = lease(**before)
     settlement = account(of, policy, Ending(outcome=outcome), now_ms=NOW_MS)
     assert spent_words(settlement.spent, reset=of.was_revived) == words
@@ -266,8 +268,8 @@ def test_retry_later_waits_as_asked_and_spends_an_attempt() -> None:
     assert account(spent, Policy(), ending, now_ms=NOW_MS).state is JobState.DEAD
 
 
-def test_a_rule_never_ends_the_job() -> None:
-    """An error class whose rule is never is not tried again; its bases count."""
+def test_a_rule_of_never_ends_the_job() -> None:
+    """An error whose class or base class has the rule "never" is not tried again."""
     policy = Policy(retry={"LookupError": RetryRule(never=True)})
     ending = Ending(
         outcome=Outcome.FAILED,
@@ -312,7 +314,7 @@ def test_a_crash_waits_at_least_a_minute() -> None:
 
 
 def test_interrupted_and_lost_jobs_run_again_at_once() -> None:
-    """What was not the job's doing costs it no time either."""
+    """The end was not the job's doing, so it costs no time either."""
     for outcome in (Outcome.INTERRUPTED, Outcome.LOST):
         ending = Ending(outcome=outcome)
         assert account(lease(), Policy(), ending, now_ms=NOW_MS).delay_ms == 0
@@ -326,8 +328,8 @@ def test_hand_back_charges_nothing() -> None:
     assert settlement.charge == CHARGES[Outcome.SUCCEEDED]
 
 
-def test_the_verdict_joins_the_evidence() -> None:
-    """The stored reason says what happened and what it led to."""
+def test_the_reason_joins_verdict_and_evidence() -> None:
+    """The stored reason says what happened and what follows."""
     ending = Ending(
         outcome=Outcome.CRASHED, evidence=Evidence(reason="killed by SIGSEGV")
     )
@@ -337,7 +339,7 @@ def test_the_verdict_joins_the_evidence() -> None:
 
 
 def test_jitter_is_bounded_and_spread() -> None:
-    """The token alone places a wait within its jitter, over the whole range."""
+    """The token alone determines a wait within its jitter, over the whole range."""
     spreads = [spread_of(token << 20) for token in range(1, 2000)]
     assert min(spreads) < -0.9
     assert max(spreads) > 0.9
@@ -352,7 +354,7 @@ NOT_YET = Ending(
 
 @pytest.mark.parametrize("outcome_before", [None, *Outcome])
 def test_a_snooze_costs_nothing(outcome_before: Outcome | None) -> None:
-    """Whatever was before it, whatever the policy: the job is called again."""
+    """Whatever came before it, whatever the policy: the job is called again."""
     history = past(outcome_before, 4) if outcome_before else ()
     held = lease(attempt=5, history=history, failures=4, interruptions=19)
     strict = Policy(
@@ -369,7 +371,7 @@ def test_a_snooze_costs_nothing(outcome_before: Outcome | None) -> None:
 
 @pytest.mark.parametrize("suspect", [False, True])
 def test_a_snooze_clears_no_suspect(suspect: bool) -> None:
-    """It has shown nothing of itself."""
+    """It has proved nothing."""
     settlement = account(lease(suspect=suspect), Policy(), NOT_YET, now_ms=NOW_MS)
     assert settlement.suspect is None
 
@@ -377,8 +379,8 @@ def test_a_snooze_clears_no_suspect(suspect: bool) -> None:
 @pytest.mark.parametrize(
     ("asked_s", "delay_ms"), [(0.0, 1000), (0.2, 1000), (9.0, 9000)]
 )
-def test_a_snooze_takes_a_second_at_least(asked_s: float, delay_ms: int) -> None:
-    """So that its cap is not used up in no time."""
+def test_a_snooze_takes_at_least_a_second(asked_s: float, delay_ms: int) -> None:
+    """So that its limit is not used up at once."""
     ending = msgspec.structs.replace(NOT_YET, snooze_s=asked_s)
     assert account(lease(), Policy(), ending, now_ms=NOW_MS).delay_ms == delay_ms
 
@@ -392,10 +394,10 @@ def test_a_snooze_takes_a_second_at_least(asked_s: float, delay_ms: int) -> None
         (0, None, ""),
     ],
 )
-def test_snoozes_have_a_cap_of_their_own(
+def test_snoozes_have_a_limit_of_their_own(
     snoozes: int, since_ms: int | None, said: str
 ) -> None:
-    """With the last one the job is dead, with its attempt in its history and why."""
+    """With the last one the job is dead, with its attempt and reason in its history."""
     held = lease(snoozes=snoozes, snoozed_since_ms=since_ms)
     settlement = account(held, Policy(), NOT_YET, now_ms=NOW_MS)
     assert settlement.snoozed == (not said)

@@ -24,14 +24,14 @@ def test_backoff_grows_by_four_and_is_capped() -> None:
 
 @given(st.integers(1, 10_000), st.floats(-1, 1))
 def test_backoff_stays_within_its_jitter(nth: int, spread: float) -> None:
-    """No wait is more than a fifth off its plain value, however many failures."""
+    """No wait differs from its plain value by more than a fifth, after any failures."""
     plain = backoff_s(nth, 0.0)
     assert 0.8 * plain <= backoff_s(nth, spread) <= 1.2 * plain
     assert plain <= BACKOFF_MAX_S
 
 
 def test_the_nearest_class_with_a_rule_wins() -> None:
-    """A rule for the class itself beats one for its base; names may be bare."""
+    """A rule for the class itself beats one for its base; names may be unqualified."""
     never, often = RetryRule(never=True), RetryRule(max_attempts=9)
     policy = Policy(retry={"OSError": never, "shop.VendorDown": often})
     names = ["shop.VendorDown", "builtins.ConnectionError", "builtins.OSError"]
@@ -53,7 +53,7 @@ POOL = PoolLimits(timeout_s=100, memory_bytes=1000)
         (None, 500, None, 200),
     ],
 )
-def test_the_first_that_names_a_limit_wins_under_the_maximum(
+def test_the_first_source_that_names_a_limit_wins_under_the_maximum(
     configured: float | None, job: float | None, declared: float | None, expected: float
 ) -> None:
     """Configuration, job, decorator, pool; never over the pool's maximum."""
@@ -68,7 +68,7 @@ def test_the_first_that_names_a_limit_wins_under_the_maximum(
 
 
 def test_a_soft_limit_beyond_the_hard_one_is_dropped() -> None:
-    """The hard limit comes first, so a later soft one would never fire."""
+    """The hard limit comes first, so a later soft one would never apply."""
     late = resolve(
         configured=Limits(),
         job=Limits(timeout_s=5),
@@ -97,7 +97,10 @@ def test_a_soft_limit_beyond_the_hard_one_is_dropped() -> None:
 def test_memory_grows_after_each_out_of_memory(
     ran_out: int, maximum: int | None, expected: int
 ) -> None:
-    """By its factor, up to the pool's maximum; without one up to the machine's half."""
+    """By its factor, up to the pool's maximum.
+
+    Without one up to half of the machine.
+    """
     pool = PoolLimits(
         timeout_s=1,
         memory_bytes=80,
@@ -109,8 +112,8 @@ def test_memory_grows_after_each_out_of_memory(
     assert resolve(**args, pool=pool, ran_out=ran_out).memory_bytes == expected
 
 
-def test_memory_without_growth_stays() -> None:
-    """And a limit that is above every maximum is not cut by growing."""
+def test_memory_without_growth_stays_the_same() -> None:
+    """And a limit above every maximum is not cut by growing."""
     pool = PoolLimits(timeout_s=1, memory_bytes=800, memory_growth_max_bytes=700)
     for growth in (None, 1.0, 4.0):
         limits = resolve(

@@ -1,4 +1,4 @@
-"""How what is sent ahead is spread over the children."""
+"""How jobs sent ahead are spread over the children."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from support.machine.world import World, pool
 
 
 @pytest.mark.parametrize("jobs", [2, 3, 5, 8, 20, 64])
-def test_nobody_gets_all_of_it(jobs: int) -> None:
-    """Children that have equally much get equally much, in the jobs' order."""
+def test_jobs_are_spread_evenly_over_children(jobs: int) -> None:
+    """Children with equally many get equally many, in the jobs' order."""
     world = World(pool("cpu", 2)).up().fast()
     first = world.job()
     world.ring()
@@ -22,7 +22,7 @@ def test_nobody_gets_all_of_it(jobs: int) -> None:
 
 
 def test_a_child_with_half_its_queue_left_is_sent_more() -> None:
-    """A child does not come to its end, and stand still, before it gets the next."""
+    """So that a child never runs out of jobs and stands still."""
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(120):
         world.job()
@@ -38,7 +38,7 @@ def test_a_child_with_half_its_queue_left_is_sent_more() -> None:
 
 
 def test_the_child_with_fewer_jobs_is_sent_more() -> None:
-    """The child that is nearly done is served first, until both have as much."""
+    """The child that is nearly done is served first, until both have as many."""
     world = World(pool("cpu", 2)).up().fast()
     for _ in range(40):
         world.job()

@@ -1,4 +1,4 @@
-"""What a loss costs: the whole table, and the way of a job through it."""
+"""What a loss costs: the whole table, and a job's way through it."""
 
 import math
 
@@ -40,7 +40,7 @@ SUSPECTED = {
 
 @pytest.mark.parametrize("death", Death)
 @pytest.mark.parametrize("standing", Standing)
-def test_every_death_meets_every_job(death, standing):
+def test_every_combination_of_death_and_job_has_a_charge(death, standing):
     """Only who was alone pays a recovery, and only where that says anything."""
     loss = LOSSES[death][standing]
     cell = (death, standing)
@@ -61,8 +61,8 @@ def test_every_death_meets_every_job(death, standing):
         ((False, 0, 0), Death.FIRST),
     ],
 )
-def test_what_kind_of_death_it_was(seen, death):
-    """A wish explains it; one of an idle supervisor speaks for the jobs."""
+def test_deaths_are_classified(seen, death):
+    """A requested end is explained; the death of an idle supervisor clears the jobs."""
     assert death_of(Deaths(*seen)) is death
 
 
@@ -72,8 +72,8 @@ def lost(times, **fields):
     return msgspec.structs.replace(LEASE, history=past, **fields)
 
 
-def test_where_a_job_stood():
-    """A suspect is on probation, alone or not; what was lost before is remembered."""
+def test_a_jobs_standing_at_a_loss_is_classified():
+    """A suspect is on probation, alone or not; earlier losses are remembered."""
     suspect = lost(0, suspect=True)
     assert standing_of(suspect, alone=True) is S.ALONE
     assert standing_of(suspect, alone=False) is S.ON_PROBATION
@@ -82,7 +82,7 @@ def test_where_a_job_stood():
         assert standing_of(LEASE, alone=alone) is S.UNSUSPECTED
 
 
-def test_a_probation_is_longer_the_more_often_a_job_was_lost():
+def test_probation_doubles_with_each_loss():
     """The first one twice, then double each time, up to the longest."""
     found = [probation_s(lost(n), 10.0) for n in range(1, 11)]
     assert found == [10, 10, 20, 40, 80, 160, 320, 600, 600, 600]
@@ -94,7 +94,7 @@ def test_a_probation_is_longer_the_more_often_a_job_was_lost():
 
 
 def test_a_job_lost_after_the_longest_probation_is_not_cleared_by_time():
-    """Once it has had that one; a job that was never lost so often always is."""
+    """Once it has had that one. A job that was lost less often always is."""
     assert [is_past_clearing(lost(n), 10.0) for n in range(12)] == [False] * 9 + [
         True
     ] * 3
@@ -103,8 +103,8 @@ def test_a_job_lost_after_the_longest_probation_is_not_cleared_by_time():
 
 
 @pytest.mark.parametrize("outcome", Outcome)
-def test_an_end_that_was_seen_clears_a_suspect(outcome):
-    """All but an interruption, and a loss, whose table says it."""
+def test_an_end_that_was_observed_clears_a_suspect(outcome):
+    """Any end but an interruption, or a loss, which has its own table."""
     suspect = msgspec.structs.replace(LEASE, suspect=True)
     settled = account(suspect, Policy(), Ending(outcome=outcome), now_ms=0)
     stays = outcome in {Outcome.INTERRUPTED, Outcome.LOST}
@@ -152,8 +152,8 @@ def test_a_job_that_kills_its_host_ends_in_quarantine(death, clears, alone):
 class Host:
     """A supervisor that is started again after each death, by the rule alone.
 
-    Suspects first, one after the other, the last that began first; then everybody
-    else. A killer strikes a while after it began; the innocents run for so long.
+    Suspects first, one after the other, the last that began first; then all others. A
+    killer strikes a while after it began; the innocent jobs run for so long.
     """
 
     def __init__(self, strikes_s, innocents_s):
@@ -189,7 +189,7 @@ class Host:
         return began_s[0] + self.strikes_s if 0 in began_s else float("inf")
 
     def strike(self, began_s):
-        """Let the killer take along what runs."""
+        """Let the killer take down all running jobs."""
         at_s = self.strikes_at(began_s)
         runs = [
             n
@@ -213,11 +213,12 @@ SPREAD_S = st.floats(0.1, PROBATION_MAX_S - 1)
 
 
 @given(SPREAD_S, st.lists(st.floats(0.1, 1e5), max_size=20), st.randoms())
-def test_a_killer_pays_for_all_and_innocents_for_nothing(strikes_s, lasts_s, chance):
-    """Whenever it strikes, and whoever runs beside it, for however long.
+def test_a_killer_is_charged_and_innocent_jobs_are_not(strikes_s, lasts_s, chance):
+    """Whenever it strikes, and whatever runs beside it, for however long.
 
-    Two deaths make it a suspect; so many times does its probation double until it is
-    longer than it takes; once it finds others there before it; five it pays for.
+    Two deaths make it a suspect. Its probation doubles until it is longer than the time
+    it takes to strike. Once it finds others running before it. Five deaths are charged
+    to it.
     """
     host = Host(strikes_s, lasts_s)
     while 0 in host.jobs:
@@ -233,7 +234,7 @@ def test_a_killer_pays_for_all_and_innocents_for_nothing(strikes_s, lasts_s, cha
 
 
 def test_a_lost_job_that_must_not_rerun_is_dead_whatever_is_charged():
-    """The price of a loss does not change that nobody knows its end."""
+    """A loss's charge does not change that the attempt's end is unknown."""
     for row in LOSSES.values():
         for loss in row.values():
             ending = Ending(outcome=Outcome.LOST, charge=loss.charge)
@@ -242,8 +243,8 @@ def test_a_lost_job_that_must_not_rerun_is_dead_whatever_is_charged():
             assert settled.state is JobState.DEAD
 
 
-def test_an_end_without_a_price_costs_the_outcomes():
-    """Every other caller of `account` is as it was."""
+def test_an_end_without_an_explicit_charge_costs_its_outcomes():
+    """Other callers of `account` are unaffected."""
     for outcome in Outcome:
         assert Ending(outcome=outcome).price == CHARGES[outcome]
     assert Ending(outcome=Outcome.LOST, charge=Charge()).price == Charge()

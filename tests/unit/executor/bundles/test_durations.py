@@ -31,7 +31,7 @@ def together(durations, function=1, timeout_s=None):
 
 
 def test_calls_keep_their_order():
-    """Those that travel together are neighbours, whatever they call."""
+    """Calls that travel together are neighbours, whatever they call."""
     durations = fed(QUICK_S)
     for _ in range(SAMPLES_MIN):
         durations.took(2, QUICK_S)
@@ -57,7 +57,7 @@ def test_calls_keep_their_order():
     ]
 
 
-def test_a_function_that_nobody_knows_travels_by_itself():
+def test_a_function_of_unknown_duration_travels_alone():
     """Also while there are few samples."""
     assert together(Durations()) == 1
     assert together(fed(QUICK_S, SAMPLES_MIN - 1)) == 1
@@ -71,14 +71,14 @@ def test_quick_calls_travel_together_and_slow_ones_do_not():
 
 
 def test_calls_with_a_short_time_limit_make_short_bundles():
-    """None is so long that calls at its end find its time used up."""
+    """No bundle is so long that its last calls have no time left."""
     durations = fed(QUICK_S)
     assert 1 < together(durations, timeout_s=1.0) < together(durations)
     assert together(durations, timeout_s=100.0) == together(durations)
 
 
-def test_one_slow_call_ends_the_haste_for_a_while():
-    """One of 20 ms does; quick ones make up for it."""
+def test_one_slow_call_stops_bundling_for_a_while():
+    """One call of 20 ms does; quick ones make up for it."""
     durations = fed(QUICK_S)
     durations.took(1, 0.02)
     assert together(durations) == 1
@@ -87,7 +87,7 @@ def test_one_slow_call_ends_the_haste_for_a_while():
     assert together(durations) > 1
 
 
-def test_a_death_sends_a_functions_calls_by_themselves():
+def test_a_death_makes_a_functions_calls_travel_alone():
     """Those of other functions go on together."""
     durations = fed(QUICK_S)
     for _ in range(SAMPLES_MIN):
@@ -99,7 +99,7 @@ def test_a_death_sends_a_functions_calls_by_themselves():
     assert together(durations, 2) > 1
 
 
-def test_only_so_many_functions_are_remembered():
+def test_the_number_of_remembered_functions_is_bounded():
     """A program that makes functions all the time does not make the host grow."""
     durations = fed(QUICK_S)
     for function in range(2, FUNCTIONS_MAX + 2):
@@ -108,7 +108,7 @@ def test_only_so_many_functions_are_remembered():
     assert len(durations._means) == FUNCTIONS_MAX
 
 
-def test_a_bundle_holds_only_so_many_bytes():
+def test_the_bytes_of_a_bundle_are_bounded():
     """Large calls travel in small bundles: one message carries a bundle."""
     calls = [task(number) for number in range(6)]
     for call in calls:

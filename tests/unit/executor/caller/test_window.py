@@ -10,15 +10,15 @@ from jobpool.executor.caller.window import (
 )
 
 
-def test_at_first_one_more_than_the_workers():
+def test_the_window_begins_one_larger_than_the_workers():
     """So that a child need not wait for its next call, and no more look running."""
     window = Window(4)
     assert window.room(0.0, 0) == 5
     assert window.room(0.0, 5) == 0
 
 
-def test_it_opens_while_calls_end_quickly():
-    """Twice of what ended lately comes on top, up to a bound."""
+def test_the_window_opens_while_calls_end_quickly():
+    """Twice the number of recent ends comes on top, up to a bound."""
     window = Window(2)
     window.ended(1.0, 10)
     assert window.room(1.0, 0) == 23
@@ -26,15 +26,15 @@ def test_it_opens_while_calls_end_quickly():
     assert window.room(1.0, 0) == CALLS_MAX
 
 
-def test_it_closes_once_nothing_ends_any_more():
-    """What ended long ago does not count."""
+def test_the_window_closes_once_calls_stop_ending():
+    """Old ends do not count."""
     window = Window(2)
     window.ended(1.0, 10)
     assert window.room(1.0 + 2 * RECENT_S, 0) == 3
 
 
-def test_nothing_is_recalled_that_children_may_be_about_to_begin():
-    """Only what is beyond the base, and only once nothing has ended for a while."""
+def test_calls_that_children_may_be_about_to_begin_are_not_recalled():
+    """Only calls beyond the base, and only once none has ended for a while."""
     window = Window(2)
     window.sent(1.0, 0)
     assert window.recall_at_s(3) == NEVER_S
@@ -43,7 +43,7 @@ def test_nothing_is_recalled_that_children_may_be_about_to_begin():
     assert window.recall_at_s(4) == 1.02 + RECALL_AFTER_S
 
 
-def test_recalls_become_rare_while_nothing_ends():
+def test_recalls_become_rare_while_no_call_ends():
     """Each pause is twice the one before, up to a second; an end starts anew."""
     window = Window(2)
     window.sent(0.0, 0)

@@ -1,4 +1,4 @@
-"""A function is pickled once for many calls, but never is a former one called."""
+"""A function is pickled once for many calls, but an outdated one is never called."""
 
 import types
 
@@ -113,7 +113,7 @@ BELOW = (lambda x: x + 1000).__code__
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_is_seen_by_the_next_call(counting, what):
-    """Whatever it is in: the call does as the caller's own function does."""
+    """Whatever it is in: the call does the same as the caller's own function."""
     name, change = CHANGES[what]
     argument = 12 if what == "a missing name" else 5
     if what != "a missing name":
@@ -140,14 +140,14 @@ def test_attributes_of_a_function_are_seen(counting):
     assert sent.limit == 3
 
 
-def test_what_goes_by_its_name_or_is_no_function_is_left_alone(counting):
-    """The usual pickler is quicker with it."""
+def test_other_callables_are_not_cached(counting):
+    """The usual pickler is faster with it."""
     for one in (abs, len, types.SimpleNamespace, Counting().call, dumps):
         assert counting.parcels.of(one) is one
     assert counting.pickled == 0
 
 
-def test_only_so_much_is_kept(counting):
+def test_the_size_of_the_cache_is_bounded(counting):
     """Neither long pickles, nor those of functions without end."""
     counting.names["BASE"] = "x" * BYTES_MAX
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_only_so_much_is_kept(counting):
         assert len(counting.parcels._known) <= FUNCTIONS_MAX
 
 
-def test_a_function_goes_with_what_its_call_brings_along(counting):
+def test_a_function_travels_together_with_its_arguments(counting):
     """Both refer to the same class there."""
     exec("def is_local(x): return type(x) is Local", counting.names)  # noqa: S102 - the same
     local = counting.names["Local"]()
@@ -170,7 +170,7 @@ def test_a_function_goes_with_what_its_call_brings_along(counting):
 
 
 def test_the_same_code_over_other_globals_is_another_function():
-    """As where a text is compiled once, and run for each tenant."""
+    """As when a text is compiled once, and run for each tenant."""
     code = compile("def named(): return BASE", "a text", "exec")
     parcels, found = Parcels(dumps, loads), []
     for base in (1, 2, 1):
@@ -183,7 +183,7 @@ def test_the_same_code_over_other_globals_is_another_function():
 
 
 def test_a_function_that_changed_while_it_was_pickled_is_not_kept():
-    """What another thread has set meanwhile may be in its pickle, or not."""
+    """Its pickle may or may not have what another thread has set meanwhile."""
     counting = Counting()
 
     def pickle_slowly(function):
