@@ -197,7 +197,7 @@ def test_a_supervisor_that_is_killed_while_it_drains_makes_no_suspects(site):
     assert last.events("job_suspected") == []
 
 
-def test_a_kind_that_crashes_in_a_row_is_held_and_others_go_on(site):
+def test_a_kind_that_crashes_repeatedly_is_held_and_others_go_on(site):
     """Of many jobs only a few are charged. A restart remembers.
 
     An operator can resume it.

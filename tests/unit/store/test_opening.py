@@ -9,7 +9,7 @@ from jobpool.store.opening import open_store, run_root
 
 
 @pytest.mark.parametrize("odd", ["\0", "?", "#", "\ud800"], ids=ascii)
-def test_a_path_that_no_file_here_can_have(tmp_path, odd):
+def test_a_path_that_no_file_can_have_is_refused(tmp_path, odd):
     """It is refused as a setting, before anything is made."""
     with pytest.raises(ConfigError, match="a character that a path here cannot have"):
         open_store(f"sqlite:///{tmp_path}/a{odd}b.db")
@@ -35,7 +35,7 @@ def test_postgresql_without_its_driver_is_named(monkeypatch):
         ("sqlite:///a/", "names no file"),
     ],
 )
-def test_what_is_no_store_is_named_without_its_password(url, said):
+def test_a_url_of_no_store_is_named_without_its_password(url, said):
     """With what was expected."""
     with pytest.raises(ConfigError) as refused:
         open_store(url)
@@ -43,7 +43,7 @@ def test_what_is_no_store_is_named_without_its_password(url, said):
     assert "secret" not in str(refused.value)
 
 
-def test_where_supervisors_of_a_store_run(tmp_path):
+def test_the_run_directory_of_a_store(tmp_path):
     """Beside the file that the path leads to; a server's have a place of their own."""
     (tmp_path / "link.db").symlink_to(tmp_path / "jobs.db")
     beside = run_root(f"sqlite:///{tmp_path}/jobs.db")

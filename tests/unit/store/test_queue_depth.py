@@ -1,4 +1,4 @@
-"""The cap on unfinished jobs: looked at often enough, and counted when it is near."""
+"""The limit on unfinished jobs: checked often enough, and counted when it is near."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_a_full_queue_is_counted_and_refuses(now):
 
 
 def test_after_a_check_with_much_room_the_next_may_come_late(now):
-    """Never the first one, nor while the last one stands, nor when there was little."""
+    """Never the first check, nor while the last one is valid or found little room."""
     guard, sizes = DepthGuard(1000), Sizes(500)
     assert not guard.may_check_late(1)
     guard.reserve(sizes, 1)
@@ -71,7 +71,7 @@ def test_after_a_check_with_much_room_the_next_may_come_late(now):
 
 @pytest.mark.parametrize("limit", [3, 4])
 def test_a_late_depth_check_does_not_count_what_was_stored_with_it(now, limit):
-    """The job that it judges is no other job: the limit stays exact."""
+    """The job being checked does not count as another one: the limit stays exact."""
     guard, sizes = DepthGuard(limit), Sizes(0, unfinished=4)
     if limit == 4:
         guard.admit(sizes, 1, 0, stored=1)
@@ -81,7 +81,7 @@ def test_a_late_depth_check_does_not_count_what_was_stored_with_it(now, limit):
 
 
 class Slow(Sizes):
-    """One that takes its time to count."""
+    """A session that takes its time to count."""
 
     def __init__(self, unfinished, now, took_s):
         super().__init__(0, unfinished)
@@ -94,8 +94,8 @@ class Slow(Sizes):
 
 
 @pytest.mark.parametrize(("took_s", "stands"), [(0.09, False), (0.11, True)])
-def test_a_slow_count_stands_for_nine_times_as_long(now, took_s, stands):
-    """Less what was stored since; a quick one is done again each time."""
+def test_a_slow_count_is_valid_for_nine_times_as_long(now, took_s, stands):
+    """Less what was stored since; a quick count is repeated each time."""
     guard, sizes = DepthGuard(1000), Slow(997, now, took_s)
     guard.reserve(sizes, 1)
     guard.add(sizes, 1)
@@ -113,8 +113,8 @@ def test_a_slow_count_stands_for_nine_times_as_long(now, took_s, stands):
     assert sizes.asked.count("count_unfinished") == 3 - stands
 
 
-def test_room_is_wide_from_a_tenth_on(now):
-    """Then half of what is left after the jobs may be stored unseen."""
+def test_a_tenth_of_the_limit_counts_as_much_room(now):
+    """Then half of what is left after the jobs may be stored without a check."""
     guard, sizes = DepthGuard(1000), Sizes(100)
     guard.reserve(sizes, 10)
     guard.reserve(sizes, 45)
@@ -126,7 +126,7 @@ def test_room_is_wide_from_a_tenth_on(now):
     assert len(sizes.asked) == 3
 
 
-def test_jobs_that_just_fit_are_taken(now):
+def test_jobs_that_just_fit_are_accepted(now):
     """The limit is a number of jobs, not one less."""
     DepthGuard(1000).reserve(Sizes(3), 3)
     DepthGuard(1000).reserve(Sizes(2, unfinished=997), 3)
@@ -135,7 +135,7 @@ def test_jobs_that_just_fit_are_taken(now):
 
 
 class Bound:
-    """SQLite's session: an upper bound that only a count brings down."""
+    """SQLite's session: an upper bound that only a count reduces."""
 
     def __init__(self, clock, at_most, unfinished, took_s=0.0):
         self.clock, self.at_most, self.unfinished = clock, at_most, unfinished
@@ -157,7 +157,7 @@ class Bound:
         return self.unfinished
 
 
-def test_a_bound_that_is_reached_is_counted_anew():
+def test_a_bound_that_is_reached_is_recounted():
     """And then it is as far from the limit as the jobs are."""
     clock = ManualClock()
     guard, session = sqlite_depth.DepthGuard(10, clock), Bound(clock, 8, 3)
@@ -169,8 +169,8 @@ def test_a_bound_that_is_reached_is_counted_anew():
     assert session.at_most == 15
 
 
-def test_a_refusal_stands_for_nine_times_its_count():
-    """Producers that hammer at a full queue do not make it slow for others."""
+def test_a_refusal_is_valid_for_nine_times_its_counting_time():
+    """Producers that keep trying a full queue do not slow it down for others."""
     clock = ManualClock()
     guard, session = sqlite_depth.DepthGuard(10, clock), Bound(clock, 10, 10, took_s=2)
     refused = pytest.raises(

@@ -41,7 +41,7 @@ SUSPECTED = {
 @pytest.mark.parametrize("death", Death)
 @pytest.mark.parametrize("standing", Standing)
 def test_every_combination_of_death_and_job_has_a_charge(death, standing):
-    """Only who was alone pays a recovery, and only where that says anything."""
+    """Only a job that was alone is charged a recovery, and only as proof."""
     loss = LOSSES[death][standing]
     cell = (death, standing)
     assert loss.charge.recovery == (cell in CHARGED)

@@ -11,7 +11,7 @@ from jobpool.executor.caller.window import (
 
 
 def test_the_window_begins_one_larger_than_the_workers():
-    """So that a child need not wait for its next call, and no more look running."""
+    """So that a child need not wait for its next call, and few more appear running."""
     window = Window(4)
     assert window.room(0.0, 0) == 5
     assert window.room(0.0, 5) == 0

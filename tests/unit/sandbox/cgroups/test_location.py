@@ -1,4 +1,4 @@
-"""Which cgroup this process is in, and below which it may make its own."""
+"""Which cgroup this process is in, and below which one it may make its own."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def proc(tmp_path, cgroup, mountinfo):
         ("", None),
     ],
 )
-def test_the_line_of_version_2_is_the_one_without_a_name(text, path):
+def test_the_line_of_cgroup_version_2_has_no_controller_name(text, path):
     """Version 1's lines, on hybrid hosts, say nothing about it."""
     assert parse_cgroup(text) == path
 
@@ -76,14 +76,14 @@ def test_a_cgroup_is_seen_below_its_mount_or_not_at_all(path, root, found):
         ("0::/../b\n", PURE, "/../b is not visible"),
     ],
 )
-def test_why_there_is_none_is_said(tmp_path, cgroup, mountinfo, why):
-    """An operator can read which of the reasons it is."""
+def test_the_reason_for_a_missing_cgroup_is_given(tmp_path, cgroup, mountinfo, why):
+    """An operator can read which reason applies."""
     with pytest.raises(NoCgroupError, match=why):
         here(proc(tmp_path, cgroup, mountinfo))
 
 
-def test_the_own_cgroup_is_a_directory_below_the_mount(tmp_path):
-    """That of the unit, on a host with systemd."""
+def test_the_own_cgroup_is_found_below_the_mount(tmp_path):
+    """On a host with systemd, that of the unit."""
     where = proc(tmp_path, "0::/system.slice/j.service\n", PURE)
     assert here(where) == "/sys/fs/cgroup/system.slice/j.service"
 
@@ -95,15 +95,15 @@ def test_the_own_cgroup_is_a_directory_below_the_mount(tmp_path):
         ("/g/unit", "/g/unit"),  # DelegateSubgroup=supervisor
     ],
 )
-def test_what_systemd_has_delegated_is_divided(delegated, found):
-    """Be it this cgroup or, with DelegateSubgroup, the one above."""
+def test_a_delegated_cgroup_is_used(delegated, found):
+    """Either this cgroup or, with DelegateSubgroup, the one above."""
     own = "/g/unit/supervisor"
     is_delegated = {delegated}.__contains__
     assert base(own, is_delegated=is_delegated, is_managed=True) == found
 
 
-def test_what_systemd_owns_is_left_alone():
-    """Root could write there, and systemd would not know."""
+def test_a_cgroup_owned_by_systemd_is_left_alone():
+    """Root could write there, but systemd would not know."""
     own = "/g/user.slice/session-3.scope"
     with pytest.raises(NoCgroupError, match=r"not delegated .*Delegate=yes"):
         base(own, is_delegated=lambda _path: False, is_managed=True)

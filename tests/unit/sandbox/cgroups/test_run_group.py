@@ -32,7 +32,7 @@ def child(group, *, memory_bytes=256 * MIB, processes=None, pid=77):
 
 
 def test_with_all_controllers_everything_is_in_force():
-    """The supervisor has moved down, or the kernel would not hand them down."""
+    """The supervisor has moved down, otherwise the kernel would not delegate them."""
     files = ModelFiles()
     group = entered(files)
     assert group.controls == Controls(place=RUN, in_force=tuple(Control))
@@ -46,7 +46,7 @@ def test_with_all_controllers_everything_is_in_force():
 
 
 def test_leaving_the_group_puts_everything_back():
-    """Children are killed, controllers taken back, and the supervisor goes back."""
+    """Children are killed, controllers taken back, and the supervisor moves back."""
     files = ModelFiles()
     group = entered(files)
     child(group)
@@ -58,8 +58,8 @@ def test_leaving_the_group_puts_everything_back():
     assert sorted(files.killed) == [50, 77]
 
 
-def test_others_in_the_same_cgroup_stand_in_the_way_of_controllers():
-    """No internal processes: EBUSY. What needs no controller works all the same."""
+def test_other_processes_in_the_same_cgroup_prevent_controllers():
+    """The no-internal-processes rule: EBUSY. What needs no controller still works."""
     files = ModelFiles(procs=(1, 2))
     group = entered(files)
     assert group.controls.in_force == (Control.KILL,)
@@ -69,8 +69,8 @@ def test_others_in_the_same_cgroup_stand_in_the_way_of_controllers():
     assert files.cgroups["/unit"].procs == {1, 2}
 
 
-def test_each_controller_counts_for_itself():
-    """A missing one is named; the other is in force."""
+def test_each_controller_is_checked_separately():
+    """A missing one is named; the others are in force."""
     group = entered(ModelFiles(controllers=("pids",)))
     assert group.controls.in_force == (Control.KILL, Control.PIDS)
     assert group.controls.missing == {
@@ -79,7 +79,7 @@ def test_each_controller_counts_for_itself():
 
 
 def test_an_old_kernel_has_limits_and_no_kill():
-    """cgroup.kill is of Linux 5.14."""
+    """cgroup.kill came with Linux 5.14."""
     group = entered(ModelFiles(has_kill=False))
     assert group.controls.in_force == (Control.MEMORY, Control.PIDS)
     assert "5.14" in group.controls.missing[Control.KILL]
@@ -95,8 +95,8 @@ def test_an_old_kernel_has_limits_and_no_kill():
         (f"{RUN}/supervisor/cgroup.procs", errno.EOPNOTSUPP, "cannot be moved"),
     ],
 )
-def test_where_it_cannot_be_nothing_is_left(path, code, why):
-    """A read-only mount (containers), or somebody else's: said, and as it was."""
+def test_where_no_cgroup_can_be_made_nothing_is_left(path, code, why):
+    """A read-only mount (containers), or another owner's: reported, and unchanged."""
     files = ModelFiles()
     files.refusals[path] = code
     with pytest.raises(NoCgroupError, match=why):
@@ -106,7 +106,7 @@ def test_where_it_cannot_be_nothing_is_left(path, code, why):
 
 
 def test_a_second_supervisor_keeps_its_controllers():
-    """The first to leave does not take from the other what both have."""
+    """The first to leave does not take away what both use."""
     files = ModelFiles()
     first = entered(files)
     files.cgroups[f"{RUN}/supervisor"].procs.add(3)
@@ -117,8 +117,8 @@ def test_a_second_supervisor_keeps_its_controllers():
     assert child(second, pid=78).memory_events().oom == 0
 
 
-def test_what_dead_supervisors_left_is_removed():
-    """But not what is young, populated, or not ours."""
+def test_cgroups_left_by_dead_supervisors_are_removed():
+    """But not one that is young, populated, or not ours."""
     files = ModelFiles()
     for path in ("/unit/jobpool.dead", "/unit/jobpool.alive", "/unit/other"):
         files.make(path)
@@ -136,7 +136,10 @@ def test_what_dead_supervisors_left_is_removed():
 
 
 def test_a_child_is_bounded_before_it_joins():
-    """Swap would hide memory from the meter; all of the tree ends, or nothing."""
+    """Swap would hide memory from the watch.
+
+    The kernel kills the whole tree or nothing.
+    """
     files = ModelFiles()
     made = entered(files).child("cpu/0.77", 256 * MIB, 40)
     written = files.cgroups[made.path].files
@@ -146,14 +149,14 @@ def test_a_child_is_bounded_before_it_joins():
     assert written["pids.max"] == "40"
 
 
-def test_without_accounting_of_swap_there_is_nothing_to_bound():
+def test_without_swap_accounting_swap_is_not_limited():
     """Such a kernel has no memory.swap.max."""
     files = ModelFiles(has_swap=False)
     assert child(entered(files)).path in files.cgroups
 
 
 def test_an_attempt_is_bounded_above_its_limit():
-    """The meter acts first; the kernel a tenth later, or 32 MiB."""
+    """The memory watch acts first; the kernel a tenth later, or 32 MiB."""
     files = ModelFiles()
     made = child(entered(files))
     made.bound(GIB)
@@ -161,8 +164,11 @@ def test_an_attempt_is_bounded_above_its_limit():
     assert memory_max_bytes(100 * MIB) == 132 * MIB
 
 
-def test_a_child_that_cannot_be_bounded_leaves_no_cgroup():
-    """The caller goes on without; half a bound would be claimed as a whole one."""
+def test_a_child_whose_cgroup_cannot_be_limited_leaves_none():
+    """The caller goes on without it.
+
+    A partial limit would be reported as a whole one.
+    """
     files = ModelFiles()
     group = entered(files)
     files.refusals[f"{CHILD}/pids.max"] = errno.EACCES
@@ -171,8 +177,8 @@ def test_a_child_that_cannot_be_bounded_leaves_no_cgroup():
     assert CHILD not in files.cgroups
 
 
-def test_the_kernels_kill_is_told_from_the_hosts():
-    """``oom`` is its own limit, ``oom_kill`` the end for anybody's want of memory."""
+def test_a_kill_at_the_cgroups_limit_is_told_from_the_hosts():
+    """``oom`` is its own limit, ``oom_kill`` a kill for any lack of memory."""
     files = ModelFiles()
     group = entered(files)
     own, hosts = child(group), child(group, pid=78)
@@ -188,8 +194,8 @@ def test_the_kernels_kill_is_told_from_the_hosts():
     assert (events.oom, events.oom_kills) == (0, 1)
 
 
-def test_a_cgroup_that_is_gone_is_an_ordinary_answer():
-    """Somebody may remove it at any moment."""
+def test_a_cgroup_that_is_gone_raises_nothing():
+    """Another process may remove it at any time."""
     files = ModelFiles()
     made = child(entered(files))
     files.cgroups[made.path].procs.clear()
@@ -204,6 +210,6 @@ def test_a_cgroup_that_is_gone_is_an_ordinary_answer():
 # -- what is promised ----------------------------------------------------------------
 
 
-def test_every_control_says_what_it_is_good_for():
+def test_every_control_has_a_description():
     """`doctor` prints them all."""
     assert set(EFFECTS) == set(Control)

@@ -1,4 +1,4 @@
-"""Which MemoryError is one of the memory limit, and which is the handler's own."""
+"""Which MemoryError is caused by the memory limit, and which by the handler itself."""
 
 import resource
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ LIMIT = 2**50
 
 @contextmanager
 def bound(mebibytes, sign=signed):
-    """Bound the data of this process, as its supervisor does."""
+    """Limit the data of this process, as its supervisor does."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     soft = sign(data_bytes() + mebibytes * MIB)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, before[1]))
@@ -40,7 +40,7 @@ def error_of(act):
 
 
 class Unable(MemoryError):
-    """As numpy's: it says what it wanted."""
+    """Like numpy's: it names the size that it wanted."""
 
     def __init__(self, shape, itemsize):
         super().__init__("Unable to allocate")
@@ -92,8 +92,8 @@ def in_a_group(*acts):
         (lambda: int("x"), False),
     ],
 )
-def test_what_c_was_refused_is_of_the_limit(act, is_of_the_limit):
-    """Not what Python code raises, nor what is only the cause of something else."""
+def test_an_allocation_refused_in_c_counts_as_over_the_limit(act, is_of_the_limit):
+    """Not what Python code raises, nor what is only the cause of another exception."""
     with bound(100):
         said = memory_limit_reason(error_of(act), FAR)
     assert bool(said) is is_of_the_limit
@@ -102,8 +102,8 @@ def test_what_c_was_refused_is_of_the_limit(act, is_of_the_limit):
         assert said.endswith(" in use, over its memory limit of 3GiB")
 
 
-def test_near_the_limit_any_is_of_it():
-    """Whoever has raised it."""
+def test_near_the_limit_any_memory_error_counts_as_over_it():
+    """Whatever raised it."""
     kept = bytearray(200 * MIB)
     said = memory_limit_reason(error_of(own), len(kept))
     assert said.startswith("raised MemoryError at ")
@@ -111,28 +111,28 @@ def test_near_the_limit_any_is_of_it():
 
 
 def test_half_way_to_the_limit_is_not_near_it():
-    """The handler's own idea is its own failure."""
+    """A MemoryError raised by the handler is a failure."""
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert memory_limit_reason(error_of(own), 2 * peak_kib * 1024) == ""
 
 
-def test_without_a_known_limit_none_is_of_it():
+def test_without_a_known_limit_no_memory_error_counts_as_over_it():
     assert memory_limit_reason(error_of(refused), 0) == ""
 
 
-def test_what_the_machine_refuses_is_not_of_the_limit():
-    """Not even what the limit allows can be had now."""
+def test_an_allocation_refused_by_the_machine_is_not_over_the_limit():
+    """Even memory within the limit cannot be had now."""
     assert memory_limit_reason(error_of(refused), LIMIT) == ""
 
 
-def test_nor_what_a_handler_has_forbidden_itself():
-    """Its own bound does not bear our sign."""
+def test_a_limit_set_by_the_handler_is_not_ours():
+    """The handler's own limit does not bear our mark."""
     with bound(20, sign=lambda size: size & ~0xFFF):
         assert memory_limit_reason(error_of(lambda: bytearray(4 * GIB)), FAR) == ""
 
 
-def test_what_comes_from_another_process_is_taken_for_refused():
-    """Its traceback has stayed there."""
+def test_a_memory_error_from_another_process_counts_as_refused():
+    """Its traceback is lost in transit."""
 
     class RemoteTraceback(Exception):
         pass
@@ -153,8 +153,8 @@ def test_what_comes_from_another_process_is_taken_for_refused():
         (MemoryError("Unable to allocate 4.00 MiB"), "4MiB"),
     ],
 )
-def test_the_figure_that_was_asked_for_is_told(error, figure):
-    """Where the error has it: numpy's, torch's, Arrow's."""
+def test_the_requested_size_is_reported(error, figure):
+    """If the error has it: numpy's, torch's, Arrow's."""
     error.__traceback__ = error_of(refused).__traceback__
     said = memory_limit_reason(error, FAR)
     assert said.startswith(f"asked for {figure} with ")

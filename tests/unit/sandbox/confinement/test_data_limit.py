@@ -1,4 +1,4 @@
-"""Every number that somebody gives: the last that is taken, the next that is not."""
+"""Bounds: for every number, the last accepted value and the first rejected one."""
 
 import sys
 
@@ -27,7 +27,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_whole_numbers_of_the_configuration(name):
+def test_bounds_of_whole_numbers_in_the_configuration(name):
     """From the smallest to the largest, as numbers and as text."""
     table, lowest, highest = WHOLE[name]
     read = table[name].read
@@ -48,19 +48,19 @@ def test_whole_numbers_of_the_configuration(name):
         ("all", None),
     ],
 )
-def test_cores(text, cores):
+def test_cores_are_parsed(text, cores):
     """Single ones, ranges, lists; up to the kernel's own limit."""
     assert POOL["cpus"].read(text, "cpus") == cores
 
 
 @pytest.mark.parametrize("text", ["8192", "0-8192", "3-2", "", [], [True], "-1", "x"])
-def test_cores_that_there_cannot_be(text):
-    """Nothing of a list that is wrong in one place."""
+def test_invalid_cores_are_refused(text):
+    """Nothing is taken from a list with one wrong entry."""
     with pytest.raises(ConfigError, match="cpus: expected"):
         POOL["cpus"].read(text, "cpus")
 
 
-def test_sizes_of_a_pool():
+def test_bounds_of_a_pools_size():
     """1 to 1,024 children, the smaller number first."""
     read = POOL["size"].read
     assert [read(n, "s") for n in (1, 1024, "1..1024", "3..3")] == [
@@ -79,7 +79,7 @@ def test_sizes_of_a_pool():
             read(wrong, "s")
 
 
-def test_factors_of_growth():
+def test_bounds_of_memory_growth():
     """From 1 to 16."""
     assert [growth_factor(n, "g") for n in (1, 1.5, 16)] == [1.0, 1.5, 16.0]
     for wrong in (0.999, 0, 16.001, True, "2", float("nan")):
@@ -88,8 +88,8 @@ def test_factors_of_growth():
 
 
 @pytest.mark.parametrize("name", ["payload_max", "result_max"])
-def test_what_travels_in_one_frame(name):
-    """8 MiB at most."""
+def test_the_bound_of_a_frame(name):
+    """At most 8 MiB."""
     read = TOP[name].read
     assert [read(1, name), read("8MiB", name)] == [1, 8 * MIB]
     for wrong in (0, 8 * MIB + 1):
@@ -97,8 +97,8 @@ def test_what_travels_in_one_frame(name):
             read(wrong, name)
 
 
-def test_durations_end_after_a_century():
-    """A longer one is a mistake; one of nothing is meant in few places."""
+def test_durations_are_at_most_a_century():
+    """A longer one is a mistake; zero is valid in few places."""
     assert duration_s(CENTURY_S) == duration_s("36525d") == CENTURY_S
     assert duration_s(0) == 0
     for wrong in (CENTURY_S + 1, "36525d1s", -0.001):
@@ -111,22 +111,22 @@ def test_durations_end_after_a_century():
             POOL[name].read("0s", name)
 
 
-def test_units_of_time():
+def test_units_of_time_in_seconds():
     """Each in seconds."""
     units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
     assert {unit: duration_s(f"1{unit}") for unit in units} == units
 
 
-def test_sizes_end_at_an_exbibyte():
-    """And begin with a byte."""
+def test_sizes_are_at_most_an_exbibyte():
+    """And at least a byte."""
     assert [size_bytes(1), size_bytes(EIB), size_bytes("1048576TiB")] == [1, EIB, EIB]
     for wrong in (0, EIB + 1, "1048577TiB"):
         with pytest.raises(ConfigError, match="1 byte to 1 EiB"):
             size_bytes(wrong)
 
 
-def test_a_number_that_python_would_not_write_is_not_written():
-    """Of 38 digits at the most."""
+def test_a_number_too_long_for_python_to_print_is_shortened():
+    """With at most 38 digits."""
     for value, shown in ((2**128 - 1, str(2**128 - 1)), (2**128, "a number that long")):
         with pytest.raises(ConfigError, match=f": {shown[:30]}"):
             size_bytes(value, "size")
@@ -152,8 +152,8 @@ def test_a_number_that_python_would_not_write_is_not_written():
         (176_400, "2d01h"),
     ],
 )
-def test_shown_durations(seconds, shown):
-    """Three figures, and the unit that fits."""
+def test_durations_are_shown_with_a_fitting_unit(seconds, shown):
+    """Three figures, and a fitting unit."""
     assert show_duration(seconds) == shown
 
 
@@ -186,15 +186,15 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_what_is_shown_can_be_written(name):
-    """`check` prints an option as the configuration takes it."""
+def test_a_shown_value_can_be_written(name):
+    """`check` prints an option as the configuration accepts it."""
     table, texts = SHOWN[name]
     option = table[name]
     assert [option.show(option.read(text, name)) for text in texts] == texts
 
 
-def test_lists_and_factors_are_shown_in_words():
-    """Paths and names parted by commas; a factor without needless digits."""
+def test_lists_and_factors_are_shown_as_text():
+    """Paths and names separated by commas; a factor without needless digits."""
     read = {name: POOL[name].read for name in ("write", "env")}
     assert POOL["write"].show(read["write"](["/a", "/b"], "w")) == "/a, /b"
     assert POOL["write"].show(read["write"]([], "w")) == "nowhere"
@@ -234,8 +234,8 @@ FIELDS = {
     ],
     ids=str,
 )
-def test_a_job_has_a_name_a_pool_and_bytes(fields):
-    """Records are not checked when they are made."""
+def test_a_jobs_name_pool_and_payload_are_checked(fields):
+    """Records are not validated when they are created."""
     (field,) = fields
     given = {"kind": "a", "pool": "cpu", "payload": b"{}", **fields}
     with pytest.raises(UsageError, match=f"^{field}: expected"):
@@ -243,8 +243,8 @@ def test_a_job_has_a_name_a_pool_and_bytes(fields):
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_fields_of_a_new_job(field):
-    """What every database can hold; the complaint names the field."""
+def test_the_fields_of_a_new_job_are_checked(field):
+    """What every database can store; the error names the field."""
     good, bad = FIELDS[field]
     for value in good:
         validation.check_new_jobs([job(**{field: value})], NOW_MS)
@@ -257,7 +257,7 @@ def test_fields_of_a_new_job(field):
 
 @pytest.mark.parametrize("number", [1, 2, 1001])
 def test_jobs_that_are_alike_are_checked_once(number):
-    """Their payloads may differ, and what is wrong with one is wrong with all."""
+    """Their payloads may differ; a fault in one is a fault in all."""
     jobs = [job(tenant="a\0")] * number
     with pytest.raises(UsageError, match="tenant: expected"):
         validation.check_new_jobs(jobs, NOW_MS)
@@ -269,13 +269,13 @@ def test_jobs_that_are_alike_are_checked_once(number):
     ("field", "good", "bad"), [("priority", 1, True), ("delay_ms", 0, 0.0)]
 )
 def test_a_job_that_only_compares_equal_is_checked(field, good, bad):
-    """True is 1, and is refused."""
+    """True equals 1, and is refused."""
     with pytest.raises(UsageError, match=f"^job 1 of 2: {field}: expected"):
         validation.check_new_jobs([job(**{field: good}), job(**{field: bad})], NOW_MS)
 
 
 def test_every_payload_is_checked():
-    """Nothing else differs."""
+    """No other field differs."""
     other = NewJob(kind="a", pool="cpu", payload=bytearray(b"{}"))
     with pytest.raises(UsageError, match=r"^job 1 of 2: payload: expected"):
         validation.check_new_jobs([job(), other], NOW_MS)
@@ -285,14 +285,14 @@ def job(**fields):
     return NewJob(kind="a", pool="cpu", payload=b"{}", **fields)
 
 
-def test_without_a_clock_this_machines_decides_what_is_too_late():
+def test_without_a_clock_the_machines_own_decides_what_is_too_late():
     """A delay beyond the year 9999 is refused all the same."""
     validation.check_new_jobs([job(delay_ms=10**12)], None)
     with pytest.raises(UsageError, match="before the year 10000"):
         validation.check_new_jobs([job(delay_ms=END_MS - 1_600_000_000_000)], None)
 
 
-def test_ids_are_what_a_column_holds():
+def test_ids_are_bounded_by_their_column():
     """From 1 to 2^63 - 1."""
     ids = (-1, 0, 1, 2**63 - 1, 2**63)
     found = [validation.is_id(one) for one in ids]
@@ -320,7 +320,7 @@ FITTED = {
 
 
 @pytest.mark.parametrize("fit", FITTED, ids=lambda fit: fit.__name__)
-def test_observed_figures_are_made_to_fit(fit):
+def test_observed_figures_are_clamped(fit):
     """A figure must not keep a settlement from being written."""
     assert [fit(value) for value, _ in FITTED[fit]] == [to for _, to in FITTED[fit]]
     nothing = 0 if fit is validation.fit_delay_ms else None

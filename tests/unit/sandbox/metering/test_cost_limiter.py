@@ -1,4 +1,4 @@
-"""What is expensive to measure takes a share of the supervisor's time, and no more."""
+"""Expensive measurements take a share of the supervisor's time, and no more."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from jobpool.sandbox.metering.cost_limiter import (
 
 
 def spent_s(cost_s, for_s, *, near=False):
-    """Measure whenever it is due; return how much time that has taken."""
+    """Measure whenever it is due; return the time spent."""
     spent = 0.0
     limiter = CostLimiter(clock=lambda: spent)
     now_s = 0.0
@@ -25,24 +25,24 @@ def spent_s(cost_s, for_s, *, near=False):
 
 
 def test_an_expensive_measurement_takes_a_share_of_the_time():
-    """A handler of thousands of threads gets a tenth of the supervisor, not all."""
+    """A handler with thousands of threads gets a tenth of the supervisor, not all."""
     assert spent_s(0.1, 10.0) == pytest.approx(10.0 / REST_FACTOR, rel=0.1)
 
 
-def test_near_a_limit_that_is_larger_but_never_all():
-    """Who is near its limit is worth more, and may stay there for ever."""
+def test_near_the_limit_the_share_is_larger_but_bounded():
+    """A child near its limit deserves more, and may stay there forever."""
     assert spent_s(0.1, 10.0, near=True) == pytest.approx(
         10.0 / NEAR_REST_FACTOR, rel=0.1
     )
 
 
-def test_what_is_cheap_is_measured_whenever_it_is_asked_for():
-    """What many threads cost is no reason to look less at few."""
+def test_a_cheap_measurement_is_made_whenever_requested():
+    """The cost of many threads is no reason to sample few threads less often."""
     assert spent_s(0.9 * EXPENSIVE_S, 1.0) > 900 * 0.9 * EXPENSIVE_S
 
 
 def test_an_expensive_measurement_may_be_tried_again():
-    """Another attempt is not to suffer from the one before it."""
+    """An attempt must not suffer from the one before it."""
     spent = 0.0
     limiter = CostLimiter(clock=lambda: spent)
     limiter.begin()

@@ -1,4 +1,4 @@
-"""Whether a child rests, by what the kernel says of its main thread."""
+"""Whether a child is idle, by the kernel's view of its main thread."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 @pytest.fixture
 def busy():
-    """Start a process that computes and calls nothing of the kernel's."""
+    """Start a process that computes and makes no system call."""
     words = [sys.executable, "-S", "-c", "print(flush=True)\nwhile True: pass"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -26,7 +26,7 @@ def busy():
 
 
 def test_a_process_stopped_outside_any_system_call_is_not_idle(busy):
-    """The kernel names no call and no arguments then: no reason to fall over it."""
+    """The kernel then shows no call and no arguments, which must not raise."""
     os.kill(busy.pid, signal.SIGSTOP)
     wait_until(
         lambda: procfs.process_stat(busy.pid).state == "T", PATIENCE_S, "it is stopped"
@@ -41,7 +41,7 @@ def test_a_process_stopped_outside_any_system_call_is_not_idle(busy):
 
 @pytest.mark.parametrize("first", ["shown", "hidden"])
 def test_a_child_that_hides_what_it_showed_before_is_not_idle(monkeypatch, first):
-    """Where the machine or the application hid it from the first, it says nothing."""
+    """If the machine or the application hid it from the start, that says nothing."""
     hidden = first == "hidden"
 
     def read(_path):
@@ -71,8 +71,8 @@ def test_a_child_that_hides_what_it_showed_before_is_not_idle(monkeypatch, first
         (b"", True),
     ],
 )
-def test_what_the_kernel_shows_of_a_call(monkeypatch, shown, rests):
-    """An endless poll of two descriptors is a rest; so is what it does not show."""
+def test_the_kernels_view_of_a_system_call_is_understood(monkeypatch, shown, rests):
+    """An endless poll of two descriptors is idle; so is a hidden call."""
     monkeypatch.setattr(idleness.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(procfs, "read", lambda _path: shown)
     assert idleness.waits_for_a_job(1) is rests

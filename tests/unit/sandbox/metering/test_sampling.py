@@ -1,4 +1,4 @@
-"""How often memory is looked at, and how loose the backstop is."""
+"""How often memory is sampled, and how loose the backstop is."""
 
 import pytest
 
@@ -26,13 +26,13 @@ def test_memory_is_sampled_faster_near_the_limit(rss, limit, expected):
     assert next_sample_s(rss, limit) == pytest.approx(expected)
 
 
-def test_backstop_is_far_above_the_limit():
+def test_the_backstop_is_far_above_the_limit():
     """The backstop leaves twice the limit and what OpenBLAS needs."""
     assert backstop_bytes(256 * MIB) == 576 * MIB
 
 
 def test_growing_memory_is_sampled_twice_as_often():
-    """Near its limit only; a child that just sits there costs no more than before."""
+    """Only near the limit; a child that does not grow costs no more than before."""
     assert next_sample_s(255 * MIB, 256 * MIB, grows=True) == SAMPLE_MIN_S / 2
     assert next_sample_s(255 * MIB, 256 * MIB) == SAMPLE_MIN_S
     assert next_sample_s(0, 256 * MIB, grows=True) == next_sample_s(0, 256 * MIB)

@@ -1,4 +1,4 @@
-"""Frames: whole messages come out, whatever way the bytes come in."""
+"""Frames: whole messages come out, however the bytes arrive."""
 
 import pytest
 
@@ -26,8 +26,8 @@ def test_messages_survive_the_journey():
     assert len(decoder._buffer) == 0
 
 
-def test_half_a_frame_waits_for_the_rest():
-    """Bytes may come one by one; nothing comes out before a frame is whole."""
+def test_an_incomplete_frame_waits_for_the_rest():
+    """Bytes may arrive one by one; nothing comes out before a frame is whole."""
     decoder = Decoder(FromChild)
     frame = encode(BEAT)
     for byte in frame[:-1]:
@@ -36,7 +36,7 @@ def test_half_a_frame_waits_for_the_rest():
     assert list(decoder.feed(frame[-1:])) == [BEAT]
 
 
-def test_too_long_a_message_is_not_encoded():
+def test_a_message_that_is_too_long_is_not_encoded():
     """A message over the cap raises before anything is sent."""
     with pytest.raises(FrameError, match="over"):
         encode(Beat(1, b"x" * FRAME_MAX_BYTES, None))
@@ -58,19 +58,19 @@ def test_too_long_a_message_is_not_encoded():
     ],
 )
 def test_garbage_raises_frame_error_only(garbage):
-    """Whatever else comes raises FrameError: another side's message as well."""
+    """Anything else raises FrameError, including the other side's messages."""
     with pytest.raises(FrameError):
         list(Decoder(FromChild).feed(garbage))
 
 
 def test_an_announced_length_costs_no_memory():
-    """A frame that announces much and sends little is not given memory for it."""
+    """No memory is allocated for a frame that announces much and sends little."""
     decoder = Decoder(FromChild)
     assert list(decoder.feed(FRAME_MAX_BYTES.to_bytes(4, "little"))) == []
     assert len(decoder._buffer) == 4
 
 
-def test_what_came_before_garbage_is_delivered():
+def test_messages_before_garbage_are_delivered():
     """Messages before the broken one come out first."""
     decoder = Decoder(FromChild)
     got = []

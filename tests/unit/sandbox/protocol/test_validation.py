@@ -1,4 +1,4 @@
-"""What a hostile child may say, and what the supervisor must never compute with."""
+"""What a hostile child may send, and what the supervisor must never compute with."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def screen(*frames):
     ],
 )
 def test_honest_messages_pass(frame):
-    """What our own child code sends has no problem."""
+    """Messages of our own child code have no problem."""
     assert problem(frame) is None
 
 
@@ -66,7 +66,7 @@ def test_honest_messages_pass(frame):
     ],
 )
 def test_impossible_ends_are_named(changes):
-    """No figure that cannot be computed with or stored gets past the screen."""
+    """No figure that cannot be computed with or stored passes the check."""
     assert problem(msgspec.structs.replace(GOOD, **changes)) is not None
 
 
@@ -84,8 +84,8 @@ def test_other_impossible_messages_are_named(frame):
     assert problem(frame) is not None
 
 
-def test_what_was_said_before_a_bad_message_counts():
-    """An end that came first is an end; what follows the bad one is not heard."""
+def test_messages_before_a_bad_one_count():
+    """An end that came first counts; what follows the bad message is ignored."""
     bad = msgspec.structs.replace(GOOD, rss_bytes=-1)
     good, wrong = screen(GOOD, Ready(5), bad, GOOD)
     assert list(good) == [GOOD, Ready(5)]

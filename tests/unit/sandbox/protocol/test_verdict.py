@@ -1,4 +1,4 @@
-"""The verdict table: which evidence makes which ending."""
+"""The verdict table: which evidence leads to which end."""
 
 import itertools
 import signal
@@ -21,7 +21,7 @@ from jobpool.sandbox.protocol.verdict import (
 
 
 def done(**changes):
-    """Make a child's last word."""
+    """Make a child's last message."""
     fields = {
         "seq": 1,
         "token": 2,
@@ -93,7 +93,7 @@ def down(message, **flags):
         (down("late", soft_timeout=True), "ended by its soft time limit"),
     ],
 )
-def test_the_reason_tells_what_was_raised(error, reason):
+def test_the_reason_names_what_was_raised(error, reason):
     """Class and message in one harmless line: HTTP 410 is not HTTP 500."""
     ending = verdict_of_done(done(ok=False, error=error), "cpu/0")
     assert ending.evidence.reason == reason
@@ -107,7 +107,7 @@ def test_a_long_message_is_cut_in_the_reason_and_marked():
 
 
 def test_a_failure_without_an_error_is_a_failure():
-    """A child that reports a failure and no error is believed, and it is said."""
+    """A child that reports a failure and no error is believed; the reason says so."""
     ending = verdict_of_done(done(ok=False), "cpu/0")
     assert ending.outcome is Outcome.FAILED
     assert "without an error" in ending.evidence.reason
@@ -168,14 +168,14 @@ def test_reasons_name_what_happened(exited, kill, words):
     assert words in death(exited, kill=kill).evidence.reason
 
 
-def test_peak_is_the_higher_of_the_two_figures():
-    """What we sampled and what the kernel remembers: the higher one is kept."""
+def test_the_peak_is_the_higher_of_the_two_figures():
+    """The higher of our samples and the kernel's own record is kept."""
     exited = Exit(signal=9, max_rss_bytes=50)
     assert death(exited, peak_rss_bytes=40).evidence.peak_rss_bytes == 50
     assert death(exited, peak_rss_bytes=60).evidence.peak_rss_bytes == 60
 
 
-def test_unknown_signals_have_a_number():
+def test_a_signal_without_a_name_is_shown_by_number():
     """A signal without a name is shown by its number."""
     assert signal_name(63).startswith(("signal 63", "SIGRTMAX-1", "SIGRT"))
     assert signal_name(999) == "signal 999"
@@ -191,17 +191,20 @@ def test_unknown_signals_have_a_number():
         (None, True, Outcome.INTERRUPTED, "host was out of"),
     ],
 )
-def test_a_cgroup_knows_whom_the_kernel_killed_and_why(
+def test_a_cgroup_knows_what_the_kernel_killed_and_why(
     events, host_oom, outcome, words
 ):
-    """Its own limit, the host's want, or somebody's SIGKILL: told apart exactly."""
+    """Its own limit, the host's lack of memory, or another SIGKILL.
+
+    Told apart exactly.
+    """
     ending = death(Exit(signal=9, memory_events=events), host_oom=host_oom)
     assert ending.outcome is outcome
     assert words in ending.evidence.reason
 
 
-def test_figures_of_the_kernels_kill_are_told():
-    """What it had, and which bound that was."""
+def test_the_figures_of_the_kernels_kill_are_reported():
+    """What it used, and which limit that was."""
     events = MemoryEvents(oom=1, oom_kills=1, max_bytes=2**30, peak_bytes=2**30)
     ending = death(Exit(signal=9, memory_events=events))
     assert ending.evidence.reason == (

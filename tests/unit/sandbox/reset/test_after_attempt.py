@@ -1,4 +1,4 @@
-"""What a handler left running in our own code is ended, whatever it calls itself."""
+"""Code that a handler left running in our process is ended, whatever it equals."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from jobpool.sandbox.reset.after_attempt import AfterAttempt
 
 
 class Equal:
-    """Calls itself equal to anything."""
+    """Equal to anything."""
 
     def __call__(self, *_args):
         return None
@@ -21,7 +21,7 @@ class Equal:
 
 
 @pytest.mark.parametrize("which", ["trace", "profile"])
-def test_a_tracer_is_removed_that_calls_itself_equal(which):
+def test_a_tracer_that_equals_anything_is_removed(which):
     """It would run in our own code, and in the next attempt."""
     get, put = getattr(sys, f"get{which}"), getattr(sys, f"set{which}")
     before = get()

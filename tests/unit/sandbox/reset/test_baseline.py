@@ -1,4 +1,4 @@
-"""What a handler changed is seen, also where it looks the same."""
+"""A handler's changes are noticed even if they look the same."""
 
 import time
 
@@ -21,7 +21,7 @@ def zone(monkeypatch):
 
 
 def test_time_zones_of_one_name_are_told_apart(zone):
-    """Mexico's and China's are both CST, fourteen hours from each other."""
+    """Mexico's and China's are both CST, fourteen hours apart."""
     zone("CST6")
     here, names = baseline._timezone(), time.tzname
     zone("CST-8")

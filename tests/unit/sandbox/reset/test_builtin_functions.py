@@ -1,4 +1,4 @@
-"""What a handler has replaced of Python's own functions is put back, and named."""
+"""Python's own functions that a handler replaced are put back, and named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ours(request, monkeypatch):
 
 
 def _bind_globally() -> None:
-    """Do what a `global` statement of the module's own does."""
+    """Do what a module's own `global` statement does."""
     exec("listdir = len", vars(os))  # noqa: S102
 
 
@@ -45,10 +45,10 @@ def _bind_globally() -> None:
     ],
     ids=["set", "updated", "global", "removed", "added"],
 )
-def test_what_was_replaced_is_put_back_and_named(
+def test_a_replaced_builtin_function_is_put_back_and_named(
     ours: BuiltinFunctions, replace: Callable[[], object], named: str
 ) -> None:
-    """In whatever way, each time, and once only; what was added is no matter."""
+    """In whatever way, each time, and exactly once; additions do not matter."""
     for _ in range(2):
         replace()
         assert ours.restore() == named
@@ -58,7 +58,7 @@ def test_what_was_replaced_is_put_back_and_named(
     vars(builtins).pop("added", None)
 
 
-def test_versions_are_trusted_where_they_were_tried() -> None:
+def test_dictionary_versions_are_used_only_on_tested_pythons() -> None:
     """Python 3.11 and 3.12 have them; from 3.13 on nothing relies on them."""
     assert builtin_functions._have_versions() == (
         sys.version_info < (3, 13) and sys.implementation.name == "cpython"

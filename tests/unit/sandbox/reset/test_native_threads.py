@@ -1,4 +1,4 @@
-"""Threads of native code: what the kernel says that one does, in our words."""
+"""Threads of native code: what the kernel shows of each, in our words."""
 
 import platform
 
@@ -25,7 +25,7 @@ FUTEX = native_threads._FUTEX.get(platform.machine(), 202)
 @pytest.mark.skipif(
     platform.machine() not in native_threads._FUTEX, reason="its calls are not known"
 )
-def test_each_line_of_the_kernel_is_understood(monkeypatch, told, state):
-    """One that waits for memory is in no call: its line has three words only."""
+def test_each_form_of_the_kernels_line_is_understood(monkeypatch, told, state):
+    """A thread that waits for memory is in no call: its line has only three words."""
     monkeypatch.setattr(native_threads, "read", lambda _path: told)
     assert native_threads._state(1) == state

@@ -1,4 +1,4 @@
-"""Callers' connections: what is below them, and what was begun is not left running."""
+"""Callers' connections: what they wrap, and that no call is left running."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from jobpool.store.callers.unwrap import (
 
 
 class Held:
-    """A function that a test lets go on, and that says when it has ended."""
+    """A function that a test releases, and that reports when it has ended."""
 
     def __init__(self, end=None):
         self.began = threading.Event()
@@ -40,7 +40,7 @@ class Held:
 
 
 def cancel_and_let_go(held):
-    """Cancel a call twice while it is under way, and then let it end."""
+    """Cancel a call twice while it runs, then let it end."""
 
     async def play():
         call = asyncio.ensure_future(call_async(None, held))
@@ -57,21 +57,21 @@ def cancel_and_let_go(held):
     return asyncio.run(play())
 
 
-def test_a_canceled_call_comes_to_its_end_first():
-    """Only then the caller learns of it, and may roll back."""
+def test_a_canceled_call_is_completed_first():
+    """Only then does the caller see the cancellation, and may roll back."""
     held = Held()
     cancel_and_let_go(held)
     assert held.has_ended
 
 
-def test_a_failure_of_what_was_canceled_is_not_lost():
-    """It is told beside the cancellation."""
+def test_a_failure_of_a_canceled_call_is_not_lost():
+    """It is reported together with the cancellation."""
     error = cancel_and_let_go(Held(ValueError("the table is gone")))
     assert "the table is gone" in error.__notes__[0]
 
 
-def test_without_a_cancellation_it_is_the_functions_own_end():
-    """Its result, or what it raised."""
+def test_without_a_cancellation_the_functions_own_end_is_returned():
+    """Its result, or its exception."""
     held = Held()
     held.may_end.set()
     assert asyncio.run(call_async("here", held)) == "here"
@@ -85,8 +85,8 @@ class Wrapped(sqlite3.Connection):
     """A caller's own class."""
 
 
-def test_a_connection_is_of_the_library_that_defines_it():
-    """A caller's subclass is of its base's; of anything else the first name is told."""
+def test_a_connection_belongs_to_the_library_that_defines_it():
+    """A caller's subclass belongs to its base's library; other objects to their own."""
     with contextlib.closing(Wrapped(":memory:")) as wrapped:
         assert library_of(wrapped) == "sqlite3"
     assert library_of(Document()) == "xml"
@@ -95,8 +95,8 @@ def test_a_connection_is_of_the_library_that_defines_it():
         assert library_of(mine.__new__(mine)) == base.__module__.partition(".")[0]
 
 
-def test_an_engine_is_no_connection():
-    """It would lend another one each time, outside of the caller's transaction."""
+def test_an_engine_is_not_a_connection():
+    """It would lend another one each time, outside the caller's transaction."""
     engine = sa.create_engine("sqlite://")
     with pytest.raises(UsageError, match=r"sqlalchemy\.engine\.base\.Engine is no"):
         unwrap(engine)
@@ -107,7 +107,7 @@ def test_an_engine_is_no_connection():
 
 
 class AsyncConnection:
-    """SQLAlchemy's, as far as it is looked at: what it lends lies below it."""
+    """SQLAlchemy's, as far as it is used: what it wraps is below it."""
 
     __module__ = "sqlalchemy.ext.asyncio.engine"
 
@@ -128,8 +128,8 @@ def test_an_asynchronous_connection_to_a_file_is_refused():
         asyncio.run(call_async(AsyncConnection(below), id))
 
 
-def test_what_must_be_awaited_is_told_so():
-    """Where nobody awaits."""
+def test_a_connection_that_must_be_awaited_is_refused_in_a_plain_call():
+    """If the caller does not await it."""
     with pytest.raises(UsageError, match=r"AsyncConnection is asynchronous; use"):
         unwrap(AsyncConnection(None))
     with contextlib.closing(sqlite3.connect(":memory:")) as plain:
@@ -148,8 +148,8 @@ def test_a_session_lends_the_connection_of_its_transaction():
     engine.dispose()
 
 
-def test_whether_a_transaction_is_open_is_the_drivers_to_say():
-    """What says nothing of it has none."""
+def test_the_driver_says_whether_a_transaction_is_open():
+    """A connection that reports nothing has none."""
     connection = sqlite3.connect(":memory:")
     assert not has_transaction(connection)
     connection.execute("BEGIN")

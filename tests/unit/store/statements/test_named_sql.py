@@ -53,7 +53,7 @@ MODULES = {
 
 @pytest.mark.parametrize("database", MODULES)
 def test_every_query_is_used(database):
-    """None is left over from a change."""
+    """No query is left over from a change."""
     used = set().union(*map(strings_of, MODULES[database]))
     assert set(load_queries(database)) - used == set()
 
@@ -67,8 +67,8 @@ def test_every_query_that_is_used_exists(database):
     assert wanted - set(load_queries(database)) == set()
 
 
-def test_every_query_of_both_databases_at_once_exists():
-    """What has to do with two databases names queries of either."""
+def test_every_query_used_with_both_databases_exists():
+    """Code that works with two databases names queries of either."""
     known = {*load_queries("sqlite"), *load_queries("postgres")}
     assert set().union(*map(names_run, BOTH)) - known == set()
 
@@ -76,7 +76,7 @@ def test_every_query_of_both_databases_at_once_exists():
 @pytest.mark.parametrize(
     "path", sorted({*MODULES["sqlite"], *MODULES["postgres"]}), ids=str
 )
-def test_no_statement_stands_in_python(path):
+def test_no_sql_statement_is_in_python_code(path):
     """SQL is in its files, where it can be read and explained."""
     verbs = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "PRAGMA ", "BEGIN")
     for text in strings_of(path):
@@ -85,7 +85,7 @@ def test_no_statement_stands_in_python(path):
 
 @pytest.mark.parametrize("name", load_queries("sqlite"))
 def test_every_query_is_one_statement(name):
-    """Without a comment line left in it, and without an end of its own."""
+    """Without a remaining comment line, and without a final semicolon."""
     statement = load_queries("sqlite")[name]
     assert ";" not in statement
     assert "--" not in statement
@@ -102,8 +102,8 @@ def test_every_query_says_what_it_is_for():
                 assert lines[place + 1].startswith("-- "), line
 
 
-def test_parse_takes_names_in_order():
-    """What stands before the first one is the file's own comment."""
+def test_parse_returns_names_in_order():
+    """What is before the first one is the file's own comment."""
     text = "-- About.\n\n-- name: b\n-- why\nSELECT 1\nFROM x\n\n-- name: a\nSELECT 2\n"
     assert list(parse(text).items()) == [("b", "SELECT 1\nFROM x"), ("a", "SELECT 2")]
 
@@ -111,14 +111,14 @@ def test_parse_takes_names_in_order():
 @pytest.mark.parametrize(
     "text", ["-- name: a\n-- why\n", "-- name: a\nSELECT 1\n-- name: a\nSELECT 2\n"]
 )
-def test_parse_refuses_what_would_be_a_mistake(text):
+def test_parse_refuses_incomplete_and_duplicate_names(text):
     """A name without a statement, and a name that is taken."""
     with pytest.raises(JobpoolBug, match="'a' is named twice or is empty"):
         parse(text)
 
 
-def test_a_name_in_two_files_is_a_mistake(tmp_path, monkeypatch):
-    """Either could be meant; other files of the folder are no SQL."""
+def test_a_name_in_two_files_is_an_error(tmp_path, monkeypatch):
+    """Either could be meant; other files of the folder are not SQL."""
     monkeypatch.setattr(named_sql, "_folder", lambda _database: tmp_path)
     (tmp_path / "a.sql").write_text("-- name: a\nSELECT 1\n")
     (tmp_path / "notes").write_text("-- name: a\nSELECT 2\n")
@@ -128,8 +128,8 @@ def test_a_name_in_two_files_is_a_mistake(tmp_path, monkeypatch):
         load_queries.__wrapped__("x")
 
 
-def test_a_gap_in_the_migrations_is_a_mistake(tmp_path, monkeypatch):
-    """A store would be taken for newer than it is."""
+def test_a_gap_in_the_migrations_is_an_error(tmp_path, monkeypatch):
+    """A store would count as newer than it is."""
     folder = tmp_path / "migrations"
     folder.mkdir()
     monkeypatch.setattr(named_sql, "_folder", lambda _database: tmp_path)

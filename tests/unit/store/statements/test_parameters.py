@@ -1,4 +1,4 @@
-"""Batches as parameters, and texts that every database can hold."""
+"""Batches as parameters, and texts that every database can store."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ from support.store.storing import new_job
 
 
 @given(st.lists(st.binary(max_size=20) | st.none()))
-def test_each_blob_is_found_where_it_was_said_to_be(parts):
+def test_each_blob_is_found_at_its_recorded_place(parts):
     """By its first byte, counted from 1, and its length."""
     blobs = Blobs()
     places = [blobs.add(part) for part in parts]
@@ -29,7 +29,7 @@ def test_each_blob_is_found_where_it_was_said_to_be(parts):
 
 @given(st.lists(st.integers(0, 30), max_size=50), st.integers(1, 7), st.integers(1, 60))
 def test_chunks_are_bounded_and_lose_nothing(sizes, jobs_max, bytes_max):
-    """In number and in bytes, unless one job alone is larger; and none is cut short."""
+    """In number and in bytes, unless one job alone is larger; no job is split."""
     jobs = [new_job(payload=b"x" * size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameters, "CHUNK_JOBS", jobs_max)
@@ -45,7 +45,7 @@ def test_chunks_are_bounded_and_lose_nothing(sizes, jobs_max, bytes_max):
 
 
 def test_a_statement_takes_a_thousand_jobs_and_32_mebibytes():
-    """Neither many small jobs nor a few large ones hold up everybody else."""
+    """Neither many small jobs nor a few large ones block other writers."""
     assert (parameters.CHUNK_JOBS, parameters.CHUNK_BYTES) == (1000, 33_554_432)
 
 
@@ -59,11 +59,11 @@ def test_a_cleaned_text_can_be_stored_anywhere(text):
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
-def test_a_good_text_is_kept_as_it_is(text):
-    """Every other character comes through."""
+def test_a_valid_text_is_kept_as_it_is(text):
+    """Every other character is unchanged."""
     assert clean_text(text) == text
 
 
 def test_no_text_stays_none():
-    """It is not an empty one."""
+    """None is not an empty text."""
     assert clean_text(None) is None

@@ -1,6 +1,6 @@
-"""What is asked of PostgreSQL when a connection is opened, and what a failure says.
+"""What is requested of PostgreSQL when a connection opens, and how failures read.
 
-No server is needed: the driver's part is played by hand.
+No server is needed: the driver is replaced by a fake.
 """
 
 import psycopg
@@ -20,7 +20,7 @@ class Opened:
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the driver is asked for; an error in it is raised."""
+    """The arguments passed to the driver; an exception put there is raised."""
     asked = {}
 
     def connect(conninfo, **options):
@@ -33,8 +33,8 @@ def asked(monkeypatch):
     return asked
 
 
-def test_a_peer_that_vanished_is_noticed_in_ten_seconds(asked):
-    """Where the URL says nothing: by keepalives, and by what is not acknowledged."""
+def test_a_peer_that_vanished_is_noticed_within_ten_seconds(asked):
+    """By keepalives and unacknowledged data, unless the URL says otherwise."""
     opened = connect_module._open(read_address(URL), 30.0)
     assert opened.patience_s == 30.0
     del asked["conninfo"]
@@ -52,15 +52,15 @@ def test_a_peer_that_vanished_is_noticed_in_ten_seconds(asked):
 
 
 @pytest.mark.parametrize(("patience_s", "timeout_s"), [(0.2, 1), (3.9, 3), (9, 5)])
-def test_nobody_waits_longer_for_a_connection_than_for_an_answer(
+def test_a_connection_is_not_waited_for_longer_than_an_answer(
     asked, patience_s, timeout_s
 ):
-    """A second at the least: libpq counts no less."""
+    """At least a second: libpq knows no less."""
     connect_module._open(read_address(URL), patience_s)
     assert asked["connect_timeout"] == timeout_s
 
 
-def test_what_the_url_says_is_left_to_it(asked):
+def test_settings_in_the_url_are_kept(asked):
     """An operator knows the network better."""
     url = f"{URL}?keepalives_idle=60&application_name=shop&connect_timeout=40"
     connect_module._open(read_address(url), 30.0)
@@ -80,7 +80,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_a_login_that_is_refused_is_no_outage(asked, text):
+def test_a_refused_login_is_no_outage(asked, text):
     """Waiting would not help; the password is not shown."""
     asked["error"] = psycopg.OperationalError(f"connection failed: {text}")
     with pytest.raises(StoreRefused) as refused:
@@ -99,21 +99,21 @@ def test_a_login_that_is_refused_is_no_outage(asked, text):
         'role "u" does not exist',
     ],
 )
-def test_what_may_get_better_is_an_outage(asked, text):
-    """The server has not refused this login for good, or it was not the server."""
+def test_a_failure_that_may_pass_is_an_outage(asked, text):
+    """The server did not refuse this login for good, or it was not the server."""
     asked["error"] = psycopg.OperationalError(f"connection failed: {text}")
     with pytest.raises(StoreUnavailable):
         connect_module._open(read_address(URL), 30.0)
 
 
-def test_a_machine_without_descriptors_is_named(asked):
-    """It is not the server's fault."""
+def test_a_lack_of_descriptors_is_named(asked):
+    """The server is not at fault."""
     asked["error"] = OSError(24, "Too many open files")
     with pytest.raises(StoreUnavailable, match=r"Too many open files.*this host"):
         connect_module._open(read_address(URL), 30.0)
 
 
-def test_which_servers_will_do():
+def test_supported_servers_are_accepted():
     """PostgreSQL 14 or newer, UTF8, a schema that needs no quotes."""
     address = read_address(URL)
     connect_module._check(address, 140_000, "UTF8", is_plain=True)
@@ -129,8 +129,8 @@ def test_which_servers_will_do():
 # -- addresses -------------------------------------------------------------------------
 
 
-def test_a_url_is_taken_apart():
-    """The schema is ours, all else is libpq's; the last one said counts."""
+def test_a_url_is_parsed():
+    """The schema is ours, everything else is libpq's; the last value counts."""
     address = read_address(f"{URL}?schema=a&application_name=x%20y&schema=b")
     assert address.schema == "b"
     assert address.conninfo == f"{URL}?application_name=x%20y"
@@ -140,14 +140,14 @@ def test_a_url_is_taken_apart():
 
 
 @pytest.mark.parametrize("name", ["a", "_a1", "a" * 63])
-def test_names_that_a_schema_may_have(name):
-    """Such as need no quotes."""
+def test_valid_schema_names_are_accepted(name):
+    """Those that need no quotes."""
     assert read_address(f"{URL}?schema={name}").schema == name
 
 
 @pytest.mark.parametrize("name", ["", "a" * 64, "A", "1a", "a-b", "pg_a", "a%00b", "ä"])
-def test_names_that_a_schema_may_not_have(name):
-    """They are refused before anything is opened."""
+def test_invalid_schema_names_are_refused(name):
+    """Before anything is opened."""
     with pytest.raises(ConfigError, match="cannot be used"):
         read_address(f"{URL}?schema={name}")
 
@@ -162,8 +162,8 @@ def test_names_that_a_schema_may_not_have(name):
         (f"{URL}%zz", r"is a % written as %25\?"),
     ],
 )
-def test_wrong_urls_are_named_without_their_password(url, said):
-    """Each with what to look at."""
+def test_wrong_urls_are_reported_without_their_password(url, said):
+    """Each says what to check."""
     with pytest.raises(ConfigError, match=said) as refused:
         read_address(url)
     assert "secret" not in str(refused.value)
@@ -203,7 +203,7 @@ def test_more_dead_rows_than_live_ones_are_a_concern(live, dead, is_told):
 
 
 def test_a_transaction_that_is_open_for_minutes_is_a_concern():
-    """It is named with its age, before the table; a minute is nothing."""
+    """It is named with its age, before the table; a minute is not long."""
     session = Known(1, 10**6, [("session", "pid 7", 90.0), ("slot", "b", 61)])
     first, second, third = health.concerns(session)
     assert session.patience_s == 60

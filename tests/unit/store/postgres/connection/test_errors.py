@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors are: try again, put it right, or a bug of ours."""
+"""PostgreSQL's errors: try again, repair something, or a bug of ours."""
 
 import psycopg
 import pytest
@@ -43,7 +43,7 @@ OF_A_CLASS = [
 
 
 def error_of(state, text="what the server said"):
-    """Return an error with a state of five letters, as psycopg raises it."""
+    """Return an error with a five-letter SQLSTATE, as psycopg raises it."""
     try:
         return lookup(state)(text)
     except KeyError:  # not one of those that have a class
@@ -54,15 +54,15 @@ def error_of(state, text="what the server said"):
 
 @pytest.mark.parametrize(("state", "kind", "said"), NAMED + OF_A_CLASS)
 def test_each_state_is_its_own_error_with_its_remedy(state, kind, said):
-    """The kind says whether to try again; the text names place, state and remedy."""
+    """The class says whether to try again; the text names place, state and remedy."""
     told = explain(error_of(state), PLACE)
     assert type(told) is kind
     assert said in str(told)
     assert f"the store {PLACE} could not be used ({state}): " in str(told)
 
 
-def test_a_state_that_nobody_expects_is_our_bug():
-    """No statement of ours should meet it; only the first line may be shown."""
+def test_an_unexpected_state_is_reported_as_our_bug():
+    """No statement of ours should cause it; only the first line may be shown."""
     told = explain(error_of("42601", "syntax error\nDETAIL: a secret"), PLACE)
     assert type(told) is JobpoolBug
     assert "(42601: syntax error)" in str(told)
@@ -79,14 +79,14 @@ def test_a_state_that_nobody_expects_is_our_bug():
         (psycopg.ProgrammingError("args"), JobpoolBug, "(ProgrammingError: args)"),
     ],
 )
-def test_an_error_of_the_driver_has_no_state(error, kind, said):
-    """The connection's is passing, a value's is the caller's, the rest is ours."""
+def test_errors_of_the_driver_without_a_state_are_classified(error, kind, said):
+    """A connection error may pass, a value error is the caller's, the rest is ours."""
     told = explain(error, PLACE)
     assert type(told) is kind
     assert said in str(told)
 
 
-def test_what_is_shown_of_an_error_is_short():
-    """200 characters of its first line: what the server said may be long."""
+def test_only_the_start_of_a_servers_error_is_shown():
+    """200 characters of its first line: what the server reports may be long."""
     told = str(explain(psycopg.OperationalError("x" * 500), PLACE))
     assert told.count("x") == 200

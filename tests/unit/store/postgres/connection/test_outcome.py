@@ -1,6 +1,6 @@
-"""What a call on PostgreSQL says when its commit's answer is lost, by what is heard.
+"""What a PostgreSQL call reports when its commit's answer is lost.
 
-The driver's part is played by hand: only the seam to the server, `connect`, is ours.
+The driver is replaced by a fake: only `connect`, the seam to the server, is ours.
 """
 
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ RESTARTED, PROMOTED = ("00000001", "later"), ("00000002", "since")
 
 
 class Server:
-    """What all connections of a test lead to."""
+    """The server behind all connections of a test."""
 
     place = "here"
     server_life = LIFE
@@ -100,7 +100,7 @@ def write(ours):
         [("in progress", LIFE), LOST, ("in progress", LIFE), ("committed", LIFE)],
     ],
 )
-def test_what_is_committed_has_happened(ours, there, answers):
+def test_a_committed_transaction_counts_as_done(ours, there, answers):
     """However often it must be asked."""
     there.failure, there.answers = LOST, list(answers)
     write(ours)
@@ -108,8 +108,8 @@ def test_what_is_committed_has_happened(ours, there, answers):
     assert there.asked == ["begin", "commit"]
 
 
-def test_where_nothing_was_written_nobody_is_asked(ours, there):
-    """Committed or not, it is all the same: the call may be done again."""
+def test_without_a_write_the_outcome_is_not_looked_up(ours, there):
+    """Committed or not, it makes no difference: the call may be made again."""
     there.failure, there.has_written = LOST, False
     with pytest.raises(StoreUnavailable, match="lost"):
         write(ours)
@@ -117,8 +117,8 @@ def test_where_nothing_was_written_nobody_is_asked(ours, there):
 
 
 @pytest.mark.parametrize("life", [LIFE, RESTARTED])
-def test_what_was_rolled_back_has_not(ours, there, life):
-    """Nor can a restarted server have it: the call may be done again."""
+def test_a_rolled_back_transaction_counts_as_not_done(ours, there, life):
+    """Nor can a restarted server have it: the call may be made again."""
     there.failure, there.answers = LOST, [("aborted", life)]
     with pytest.raises(StoreUnavailable, match="lost"):
         write(ours)
@@ -136,23 +136,26 @@ def test_what_was_rolled_back_has_not(ours, there, life):
     ],
     ids=str,
 )
-def test_what_another_life_of_the_server_says_is_not_believed(ours, there, answer):
-    """Its numbers may be somebody else's; nobody waits for it to change its mind."""
+def test_an_answer_from_a_restarted_server_is_not_believed(ours, there, answer):
+    """Its ids may belong to others.
+
+    The answer will not change, so it is not awaited.
+    """
     there.failure, there.answers = LOST, [answer, ("committed", LIFE)]
     with pytest.raises(OutcomeUnknown, match="cannot tell whether it happened"):
         write(ours)
     assert len(there.answers) == 1
 
 
-def test_after_a_while_nobody_is_asked_any_more(ours, there, monkeypatch):
-    """A call does not hang for ever."""
+def test_the_outcome_is_not_looked_up_forever(ours, there, monkeypatch):
+    """A call does not hang forever."""
     monkeypatch.setattr(database, "DOUBT_S", 0.02)
     there.failure, there.answers = LOST, [("in progress", LIFE)] * 10**6
     with pytest.raises(OutcomeUnknown):
         write(ours)
 
 
-def test_what_the_server_itself_refuses_is_not_asked_for(ours, there):
+def test_the_outcome_of_a_refused_call_is_not_looked_up(ours, there):
     """It has answered: nothing happened, and the connection stays."""
     there.failure, there.cause = LOST, psycopg.errors.DeadlockDetected("x")
     with pytest.raises(StoreUnavailable):
@@ -161,8 +164,8 @@ def test_what_the_server_itself_refuses_is_not_asked_for(ours, there):
     assert (there.opened, there.connection.closed) == (1, False)
 
 
-def test_what_it_says_as_it_goes_is_no_answer(ours, there):
-    """A server that is shut down ends the connection: it may have committed before."""
+def test_a_shutdown_message_is_not_an_outcome(ours, there):
+    """A server that shuts down ends the connection: it may have committed before."""
     there.failure, there.cause = LOST, psycopg.errors.AdminShutdown("x")
     there.answers = [("committed", LIFE)]
 
@@ -185,8 +188,8 @@ def test_what_it_says_as_it_goes_is_no_answer(ours, there):
     ],
     ids=lambda cause: type(cause).__name__,
 )
-def test_a_connection_that_may_be_broken_is_left(ours, there, cause, is_kept):
-    """So is one to a server that has become a standby; others serve on."""
+def test_a_connection_that_may_be_broken_is_closed(ours, there, cause, is_kept):
+    """And so is one to a server that has become a standby; others stay in use."""
 
     def fail():
         with ours.reading():
@@ -199,8 +202,8 @@ def test_a_connection_that_may_be_broken_is_left(ours, there, cause, is_kept):
     assert there.opened == (1 if is_kept else 2)
 
 
-def test_an_interrupt_leaves_the_connection(ours, there):
-    """Nobody knows in the midst of what it fell."""
+def test_an_interrupt_closes_the_connection(ours, there):
+    """It is unknown which statement it interrupted."""
 
     def interrupted():
         with ours.reading():
@@ -211,8 +214,8 @@ def test_an_interrupt_leaves_the_connection(ours, there):
     assert there.connection.closed
 
 
-def test_a_step_within_a_transaction_is_undone_alone(ours, there):
-    """What was done before it stays, unless the whole fails."""
+def test_a_failed_step_in_a_transaction_is_undone_alone(ours, there):
+    """Earlier steps stay, unless the whole transaction fails."""
     with ours.writing():
         assert ours.is_writing
         with pytest.raises(ZeroDivisionError), ours.writing():
@@ -225,7 +228,7 @@ def test_a_step_within_a_transaction_is_undone_alone(ours, there):
     ]
 
 
-def test_a_connection_lost_within_a_transaction_ends_it(ours, there):
+def test_a_connection_lost_in_a_transaction_ends_it(ours, there):
     """Its second half must not be written alone, on a new connection."""
     with pytest.raises(StoreUnavailable, match="lost within a transaction"):  # noqa: PT012, SIM117 - the first one goes on to its commit
         with ours.writing():
@@ -237,7 +240,7 @@ def test_a_connection_lost_within_a_transaction_ends_it(ours, there):
     assert there.opened == 2
 
 
-def test_a_closed_store_is_named(ours):
+def test_using_a_closed_store_is_an_error(ours):
     """It does not open again by itself."""
     write(ours)
     ours.close()
@@ -246,6 +249,6 @@ def test_a_closed_store_is_named(ours):
 
 
 def test_a_transaction_does_not_cross_a_fork(ours):
-    """The child's part of it is nobody's."""
+    """The child's part of it can never commit."""
     with pytest.raises(StoreUnavailable, match="left behind by a fork"), ours.writing():
         ours.start_anew_after_fork()

@@ -1,4 +1,4 @@
-"""Which directory is for the supervisors of all PostgreSQL queues on a host."""
+"""The directory for the supervisors of all PostgreSQL queues on a host."""
 
 import os
 from pathlib import Path
@@ -26,13 +26,16 @@ ALL = {
     ],
 )
 def test_the_run_base_is_the_first_one_that_is_set(gone, expected):
-    """Ourselves, systemd, the desktop, the home, the host; empty: says nothing."""
+    """Our own variable, systemd, the desktop, the home, the host.
+
+    Empty ones are skipped.
+    """
     env = {
         name: "" if n < gone else value for n, (name, value) in enumerate(ALL.items())
     }
     assert run_base(env) == Path(expected)
 
 
-def test_a_store_is_named_by_its_id():
-    """In so many digits that names sort and have one length."""
+def test_a_stores_directory_is_named_by_its_id():
+    """With so many digits that names sort and have one length."""
     assert run_root_of(0xABC, ALL) == Path("/own/000000000000abc.run")

@@ -1,4 +1,4 @@
-"""A commit that failed: may it stand in the log all the same?"""
+"""A failed commit: may it be in the log all the same?"""
 
 import sqlite3
 
@@ -9,7 +9,7 @@ from jobpool.store.sqlite.connection.commit import commit
 
 
 class Failing:
-    """A session whose first commit fails, and what it is asked for afterwards."""
+    """A session whose first commit fails, and the statements sent to it afterwards."""
 
     path = "/jobs.db"
 
@@ -49,7 +49,7 @@ AFRESH = ["commit", "rollback", "begin", "overwrite", "commit"]
     ],
     ids=str,
 )
-def test_what_may_stand_in_the_log_is_written_over(cause, asked):
+def test_a_failed_commit_that_may_be_in_the_log_is_overwritten(cause, asked):
     """Unless nothing can have been written: then it is simply not there."""
     session = Failing(cause)
     with pytest.raises(StoreUnavailable):
@@ -57,14 +57,14 @@ def test_what_may_stand_in_the_log_is_written_over(cause, asked):
     assert session.asked == asked
 
 
-def test_what_cannot_be_written_over_is_in_doubt():
-    """Nobody knows whether the file's next reader will see it."""
+def test_a_failed_commit_that_cannot_be_overwritten_is_in_doubt():
+    """It is unknown whether the file's next reader will see it."""
     session = Failing(error(sqlite3.SQLITE_IOERR_FSYNC), fails_again=True)
     with pytest.raises(OutcomeUnknown, match="could not be removed from the log"):
         commit(session)
 
 
-def test_a_transaction_that_is_over_is_not_rolled_back():
+def test_a_transaction_that_has_ended_is_not_rolled_back():
     """SQLite may have ended it with the error."""
     session = Failing(error(sqlite3.SQLITE_IOERR_FSYNC))
     session.in_transaction = False

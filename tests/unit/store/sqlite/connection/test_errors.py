@@ -1,4 +1,4 @@
-"""What SQLite says, in jobpool's words: refused or unavailable, and what to do."""
+"""SQLite's errors in jobpool's terms: refused or unavailable, and what to do."""
 
 import sqlite3
 
@@ -42,7 +42,7 @@ def error_of(name, text="what SQLite said", extended=0):
 @pytest.mark.parametrize("name", SAID)
 @pytest.mark.parametrize("extended", [0, 1, 5])
 def test_each_code_is_its_own_error_with_its_remedy(name, extended):
-    """An extended code is its primary one's."""
+    """An extended code counts as its primary one."""
     kind, words = SAID[name]
     found = explain(error_of(name, extended=extended), "/jobs.db", "jobpool_jobs")
     assert type(found) is kind
@@ -52,22 +52,22 @@ def test_each_code_is_its_own_error_with_its_remedy(name, extended):
     assert words in text
 
 
-def test_without_a_table_none_is_named():
-    """A commit is about no table."""
+def test_an_error_without_a_table_names_none():
+    """A commit concerns no table."""
     found = str(explain(error_of("SQLITE_BUSY"), "/jobs.db"))
     assert found.startswith("the store /jobs.db could not be used (SQLITE_BUSY): ")
 
 
 @pytest.mark.parametrize("name", ["SQLITE_ERROR", "SQLITE_MISUSE", "SQLITE_RANGE"])
-def test_a_code_that_nobody_expects_is_our_bug(name):
-    """It says what SQLite said."""
+def test_an_unexpected_code_is_reported_as_our_bug(name):
+    """It repeats SQLite's message."""
     found = explain(error_of(name), "/jobs.db")
     assert type(found) is JobpoolBug
     assert f"({name}: what SQLite said)" in str(found)
 
 
-def test_errors_without_a_code():
-    """The module's own; one is the word of some versions for a full disk."""
+def test_errors_without_a_code_are_classified():
+    """The module's own; some versions report a full disk like this."""
     assert primary_code(sqlite3.ProgrammingError("x")) == 0
     found = explain(sqlite3.ProgrammingError("x"), "/jobs.db")
     assert type(found) is JobpoolBug
@@ -79,16 +79,16 @@ def test_errors_without_a_code():
     assert "larger than SQLite can hold" in str(large)
 
 
-def test_a_queue_that_was_moved_says_where_to():
-    """As its triggers have it."""
+def test_a_queue_that_was_moved_names_its_new_address():
+    """As its triggers say."""
     error = error_of("SQLITE_CONSTRAINT", f"{MOVED}postgresql://h/d")
     found = explain(error, "/jobs.db")
     assert type(found) is StoreRefused
     assert "this queue was moved to postgresql://h/d; use that URL" in str(found)
 
 
-def test_after_which_errors_the_file_is_opened_anew():
-    """Those that say nothing of one statement only."""
+def test_the_errors_after_which_the_file_is_reopened():
+    """After those that concern more than one statement."""
     names = {name for name in SAID if getattr(sqlite3, name) in REOPEN_AFTER}
     assert names == {
         "SQLITE_IOERR",

@@ -25,12 +25,12 @@ MOUNTS = r"""
         ("/mnt/twice/jobs.db", "fuse.sshfs"),
     ],
 )
-def test_the_longest_and_newest_mount_counts(path, kind):
+def test_the_longest_and_newest_mount_point_counts(path, kind):
     """A mount point hides what is below it; names may have blanks."""
     assert filesystem_of(path, MOUNTS) == kind
 
 
-def test_remote_kinds_are_as_the_kernel_writes_them():
+def test_remote_file_systems_are_named_as_the_kernel_does():
     """Small letters, no blanks: the comparison is exact."""
     kinds = """
     9p acfs afs beegfs ceph cifs coda davfs fuse.ceph fuse.cephfs fuse.gcsfuse

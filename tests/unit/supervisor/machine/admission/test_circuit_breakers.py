@@ -41,7 +41,7 @@ def world() -> World:
 
 
 def test_a_young_supervisor_takes_no_suspect() -> None:
-    """If it dies by itself soon after its start, no job shall be blamed for it."""
+    """If it dies by itself soon after its start, no job must be blamed for it."""
     world = World().up()
     assert not world.took(cmd.Lease)[0].suspects  # type: ignore[attr-defined]
     world.wait(PROBATION_S + 1.5)
@@ -51,7 +51,7 @@ def test_a_young_supervisor_takes_no_suspect() -> None:
 def test_a_suspect_waits_until_the_others_are_old_and_begins_alone(
     world: World,
 ) -> None:
-    """What came before it has had its time; what comes later waits."""
+    """Earlier jobs have had their time; later ones wait."""
     before = world.job().id
     world.ring()
     accused = suspect(world)
@@ -76,7 +76,7 @@ def test_a_suspect_waits_until_the_others_are_old_and_begins_alone(
     ]
 
 
-def test_a_suspect_that_comes_to_its_end_is_cleared_by_it(world: World) -> None:
+def test_a_suspect_that_ends_is_cleared_by_its_end(world: World) -> None:
     """Its settlement says so, and the others go on at once."""
     suspect(world)
     world.ring()
@@ -91,7 +91,7 @@ def test_a_suspect_that_comes_to_its_end_is_cleared_by_it(world: World) -> None:
 
 
 def test_a_suspect_that_waits_too_long_goes_back(world: World) -> None:
-    """Jobs that never grow old beside it do not hold the supervisor for ever."""
+    """Jobs that never grow old beside it do not hold the supervisor forever."""
     world.job()
     world.ring()
     world.machine.slots[0].queue[0].started_s = 1e9
@@ -105,8 +105,8 @@ def test_a_suspect_that_waits_too_long_goes_back(world: World) -> None:
     assert later in running(world)
 
 
-def test_the_end_gives_a_suspect_back_and_is_explained(world: World) -> None:
-    """A drain is noted in the store before anything else can happen to us."""
+def test_a_drain_gives_a_suspect_back_and_is_recorded(world: World) -> None:
+    """A drain is recorded in the store before anything else can happen to us."""
     world.job()
     world.ring()
     accused = suspect(world)
@@ -118,14 +118,14 @@ def test_the_end_gives_a_suspect_back_and_is_explained(world: World) -> None:
 
 
 def crash_all(world: World) -> None:
-    """Let every running attempt take its child along."""
+    """Let every running attempt crash its child."""
     for slot in world.machine.slots:
         if slot.queue:
             behind = tuple(job.seq for job in list(slot.queue)[1:])
             world.died(slot.number, signal=11, never_begun=behind)
 
 
-def test_a_kind_that_crashes_in_a_row_is_held_and_others_go_on(world: World) -> None:
+def test_a_kind_that_crashes_repeatedly_is_held_and_others_go_on(world: World) -> None:
     """Its jobs go back uncharged; one is tried after a pause."""
     world.takes_back = True
     for _ in range(10):
@@ -149,8 +149,8 @@ def test_a_kind_that_crashes_in_a_row_is_held_and_others_go_on(world: World) -> 
     assert len(running(world)) == 2, "all that is left"
 
 
-def test_of_a_thousand_jobs_that_crash_few_pay_in_an_hour() -> None:
-    """Guarantee: a broken kind does not eat its jobs."""
+def test_of_a_thousand_jobs_that_crash_few_are_charged_in_an_hour() -> None:
+    """Guarantee: a broken kind does not use up its jobs."""
     world = World(pool("cpu", 16), policy=Policy(max_crashes=1)).up()
     world.takes_back = True
     for _ in range(1000):
@@ -165,10 +165,10 @@ def test_of_a_thousand_jobs_that_crash_few_pay_in_an_hour() -> None:
     assert 20 <= len(set_aside) <= 60
 
 
-def test_what_the_store_says_counts_only_when_all_of_ours_is_in_it(
+def test_the_stores_view_counts_only_when_it_includes_our_reports(
     world: World,
 ) -> None:
-    """A reading from before our last word is passed over; a later one is believed."""
+    """A reading from before our last report is ignored; a later one is believed."""
     for _ in range(5):
         world.job()
     world.ring()
@@ -182,8 +182,8 @@ def test_what_the_store_says_counts_only_when_all_of_ours_is_in_it(
     assert [e for e in world.said if isinstance(e, KindResumed)]
 
 
-def test_another_life_goes_on_where_the_last_one_ended(world: World) -> None:
-    """What the store has kept holds the kind at once."""
+def test_a_breaker_continues_in_the_next_run(world: World) -> None:
+    """What the store has kept holds the kind back at once."""
     saved = Saved(
         kind="cpu.work", state=BreakerState.OPEN, crashes=20, last_job=9, wait_s=300.0
     )
@@ -200,7 +200,7 @@ def test_another_life_goes_on_where_the_last_one_ended(world: World) -> None:
 def test_a_kind_that_may_be_tried_and_has_nothing_due_costs_no_requests(
     world: World,
 ) -> None:
-    """What the store says every few seconds is no reason to look there for jobs."""
+    """What the store reports every few seconds is no reason to request jobs there."""
     saved = Saved(
         kind="cpu.work", state=BreakerState.SLOWED, crashes=6, last_job=9, wait_s=0.0
     )
@@ -214,7 +214,7 @@ def test_a_kind_that_may_be_tried_and_has_nothing_due_costs_no_requests(
 
 
 def test_a_job_that_killed_another_supervisor_counts_as_a_crash(world: World) -> None:
-    """A kind that kills hosts is held, too."""
+    """A kind that kills hosts is held back, too."""
     for job_id in range(5):
         world.step(inp.HostKilled("cpu.work", job_id))
     world.job()
@@ -234,7 +234,7 @@ def test_a_kind_without_a_breaker_is_never_held_back() -> None:
 
 
 def test_a_reload_that_turns_a_breaker_off_lets_its_kind_go(world: World) -> None:
-    """So says the next look at the store, where others may have it on."""
+    """So does the next reading of the store, where others may have it on."""
     world.takes_back = True
     for _ in range(10):
         world.job()
